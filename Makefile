@@ -1,0 +1,64 @@
+# Every target sets up .venv by itself; nothing is downloaded when pyproject.toml and
+# constraints.txt are unchanged. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
+
+# Scripts and the editable install hold absolute paths, so a copied or moved clone would run the
+# code of the old place: the stamp records where it was made, and a mismatch starts afresh.
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help .venv demo test lint typecheck test-compiled test-nojit test-bounds bench format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv: $(STAMP) ## create or refresh .venv with every extra
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "rangecast needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) -c 'import platform; print(platform.python_version())' 2>/dev/null || echo not there): name another with make PYTHON=/path/to/python3.11." >&2; \
+	  exit 1; }
+	@echo "setting up $(VENV) (a few minutes the first time)"
+	@[ "$$(cat $(STAMP) 2>/dev/null)" = "$(CURDIR)" ] && $(BIN)/python -c pass 2>/dev/null \
+	  || $(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark,bench,dev]' -c constraints.txt
+	@echo "$(CURDIR)" > $(STAMP)
+
+demo: $(STAMP) ## generate subscriptions and events, match them, write Parquet
+	$(BIN)/rangecast demo
+
+test: lint typecheck test-compiled test-nojit test-bounds ## everything that must pass
+
+lint: $(STAMP) ## ruff: rules and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+typecheck: $(STAMP) ## mypy --strict on src
+	$(BIN)/mypy --strict src
+
+test-compiled: $(STAMP) ## tests and doctests with compiled kernels
+	$(PYTEST)
+
+test-nojit: $(STAMP) ## tests with the kernels as plain Python, and coverage
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -m 'not slow and not spark' --cov --cov-report=term:skip-covered
+
+test-bounds: $(STAMP) ## tests with kernels that check every array index
+	NUMBA_BOUNDSCHECK=1 $(PYTEST) -m 'not slow and not spark'
+
+bench: $(STAMP) ## the benchmark tables
+	$(BIN)/python benchmarks/run.py
+
+format: $(STAMP) ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove .venv, caches and build output
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

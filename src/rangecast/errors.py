@@ -1,0 +1,63 @@
+"""The errors of rangecast, one tree.
+
+    RangecastError
+    ├── SchemaError          (ValueError)   a schema that cannot be, or two that do not fit together
+    ├── LanguageError        (ValueError)   a condition's text: position and what was expected
+    ├── SubscriptionError    (ValueError)   a subscription's id or bounds
+    ├── EventError           (ValueError)   an event's value
+    ├── OptionError          (ValueError)   an option of an index or a command
+    ├── UnknownIndexError    (LookupError)  a name that no index has
+    ├── CapacityError        (MemoryError)  a build that would not fit
+    └── StorageError         (OSError)      a saved index or store that cannot be read
+
+Each also inherits the built-in that a caller would catch without knowing rangecast.
+"""
+
+from __future__ import annotations
+
+
+class RangecastError(Exception):
+    """The root of everything that rangecast raises on purpose."""
+
+
+class SchemaError(RangecastError, ValueError):
+    """A schema is wrong in itself, or data made with one schema meets another."""
+
+
+class LanguageError(RangecastError, ValueError):
+    """A condition cannot be read; `position` is the offset in `text` where it went wrong."""
+
+    def __init__(self, message: str, text: str = "", position: int = 0) -> None:
+        super().__init__(message)
+        self.text = text
+        self.position = position
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, int]]:
+        return type(self), (str(self), self.text, self.position)
+
+
+class SubscriptionError(RangecastError, ValueError):
+    """A subscription has an id or a bound that cannot be."""
+
+
+class EventError(RangecastError, ValueError):
+    """An event has a value that its attribute cannot hold."""
+
+
+class OptionError(RangecastError, ValueError):
+    """An option is unknown or out of its range."""
+
+
+class UnknownIndexError(RangecastError, LookupError):
+    """No index has this name."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class CapacityError(RangecastError, MemoryError):
+    """A build would need more memory than it may use; nothing was built."""
+
+
+class StorageError(RangecastError, OSError):
+    """A saved index or store is missing, damaged or of another version."""

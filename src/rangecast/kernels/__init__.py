@@ -1,0 +1,44 @@
+"""The Numba loops, one module per index with the same stem.
+
+`kernel` is the one home of the decorator and its defaults. Importing compiles nothing: each kernel
+compiles at its first call and comes from the disk cache after that. The cache's folder is named by
+a hash of all kernel sources, because Numba looks at one file's time stamp only and would keep
+serving a kernel whose callee in another file has changed; and it is set here, before Numba is
+imported, because a Spark worker inherits no environment from the driver under Connect.
+
+Conventions: arrays are C-contiguous and writable (a memory-mapped index is mapped copy-on-write for
+this reason: a read-only array is another type to Numba and would compile everything again). The
+caller checks and allocates; a kernel writes into `out`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def _cache_folder() -> str:
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    digest.update(os.environ.get("NUMBA_BOUNDSCHECK", "").encode())
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = os.path.join(base, "rangecast", "numba-" + digest.hexdigest()[:16])
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError:
+        folder = os.path.join(tempfile.gettempdir(), f"rangecast-{os.getuid()}", os.path.basename(folder))
+        os.makedirs(folder, exist_ok=True)
+    return folder
+
+
+if "NUMBA_CACHE_DIR" not in os.environ:
+    os.environ["NUMBA_CACHE_DIR"] = _cache_folder()
+
+from numba import njit
+
+kernel = njit(cache=True, nogil=True)
+
+__all__ = ["kernel"]

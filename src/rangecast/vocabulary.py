@@ -1,0 +1,95 @@
+"""The dictionary of a category: strings to codes, append-only.
+
+Code 0 is every string that no subscription names: it equals none of them, and lies inside the
+ranges that `!=` makes. Named strings get 1, 2, ... in the order in which they are first named, so a
+code never changes once it was given, and a longer dictionary agrees with a shorter one on the
+shorter one's strings.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+UNKNOWN = 0
+
+
+class Vocabulary:
+    """An append-only dictionary of strings, shared by all that is encoded with one schema.
+
+    >>> v = Vocabulary(["IBM"])
+    >>> v.add("HAL"), v.look_up("IBM"), v.look_up("none"), v.word(2)
+    (2, 1, 0, 'HAL')
+    """
+
+    def __init__(self, words: Iterable[str] = ()) -> None:
+        self._codes: dict[str, int] = {}
+        self._words: list[str] = []
+        self._lock = threading.Lock()
+        for word in words:
+            self.add(word)
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def __getstate__(self) -> list[str]:
+        return self.words()
+
+    def __setstate__(self, words: list[str]) -> None:
+        self.__init__(words)  # type: ignore[misc]
+
+    def add(self, word: str) -> int:
+        """The code of `word`, giving it one if it has none."""
+        code = self._codes.get(word)
+        if code is None:
+            with self._lock:
+                code = self._codes.get(word)
+                if code is None:
+                    self._words.append(word)
+                    code = len(self._words)
+                    self._codes[word] = code
+        return code
+
+    def look_up(self, word: str) -> int:
+        """The code of `word`, or 0 when no subscription names it."""
+        return self._codes.get(word, UNKNOWN)
+
+    def word(self, code: int) -> str | None:
+        """The string behind a code, or None for the unknown one."""
+        return self._words[code - 1] if 1 <= code <= len(self._words) else None
+
+    def words(self) -> list[str]:
+        """Every string in order of its code, from code 1."""
+        return list(self._words)
+
+    def encode(self, column: pa.Array[Any], grow: bool) -> npt.NDArray[np.int64]:
+        """Codes of a column of strings without nulls; `grow` names the new ones."""
+        uniques = column.dictionary_encode()
+        words: Sequence[str] = uniques.dictionary.to_pylist()
+        give = self.add if grow else self.look_up
+        codes = np.fromiter(map(give, words), np.int64, len(words))
+        if not len(codes):
+            return np.empty(0, np.int64)
+        where: npt.NDArray[np.int64] = uniques.indices.to_numpy(zero_copy_only=False)
+        return codes[where]
+
+    def agrees_with(self, other: Vocabulary) -> bool:
+        """Whether each of the two gives the other's strings the same codes, as far as both go."""
+        n = min(len(self), len(other))
+        return self is other or self._words[:n] == other._words[:n]
+
+    def extend_from(self, other: Vocabulary) -> None:
+        """Take over the strings that `other` has beyond ours (they must agree)."""
+        if other is not self:
+            for word in other.words()[len(self) :]:
+                self.add(word)
+
+    def translation_from(self, other: Vocabulary) -> npt.NDArray[np.int64]:
+        """An array that maps the codes of `other` to ours (unknown where we have none)."""
+        codes = [UNKNOWN, *map(self.look_up, other.words())]
+        return np.array(codes, np.int64)

@@ -1,0 +1,269 @@
+"""What a workload is, and the table of those that have a name.
+
+A generator is a function `(draw, n_subscriptions, n_events, **options) -> Drawn`, entered under one
+or more names by `@named`; its keyword defaults are the workload's parameters, and a name may preset
+some of them. Subscriptions are columns, as `Subscriptions.from_arrays` takes them:
+
+    field     form
+    ids       int64, 1 to n
+    lows      attribute name -> column of n lower bounds, inclusive; NaN, NaT and None are "not bounded"
+    highs     the same for upper bounds; an attribute in neither is not looked at
+    columns   attribute name -> column of the events' values; NaN, NaT and None are "missing"
+
+Subscriptions and events come from two generators of one seed, so that a change of the number of
+subscriptions leaves the events as they are wherever events do not follow subscriptions.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.attributes import Category, Timestamp
+from rangecast.errors import OptionError
+from rangecast.events import Events
+from rangecast.schema import Schema
+from rangecast.subscriptions import Subscriptions
+
+SEED = 2026
+
+Column = npt.NDArray[Any]
+Columns = dict[str, Column]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The two sources of randomness of a workload."""
+
+    subscriptions: np.random.Generator
+    events: np.random.Generator
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a generator gives back."""
+
+    schema: Schema
+    lows: Columns
+    highs: Columns
+    columns: Columns
+
+
+Generator = Callable[..., Drawn]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name of the table."""
+
+    name: str
+    trait: str
+    n_subscriptions: int
+    n_events: int
+    source: str
+    generate: Generator
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Subscriptions and events as plain columns, with all that it takes to draw them again."""
+
+    name: str
+    trait: str
+    schema: Schema
+    ids: npt.NDArray[np.int64]
+    lows: Columns
+    highs: Columns
+    columns: Columns
+    parameters: Mapping[str, Any]
+    seed: int
+    source: str = field(default="", repr=False)
+
+    @property
+    def n_subscriptions(self) -> int:
+        """How many subscriptions there are."""
+        return len(self.ids)
+
+    @property
+    def n_events(self) -> int:
+        """How many events there are."""
+        return len(next(iter(self.columns.values())))
+
+    def subscriptions(self) -> Subscriptions:
+        """The subscriptions in normal form."""
+        return Subscriptions.from_arrays(self.schema, self.ids, self.lows, self.highs)
+
+    def events(self, start: int = 0, stop: int | None = None) -> Events:
+        """The events in normal form, or a slice of them."""
+        columns = {name: column[start:stop] for name, column in self.columns.items()}
+        return Events.from_arrays(self.schema, columns)
+
+    def conditions(self, start: int = 0, stop: int | None = None) -> dict[int, str]:
+        """The same subscriptions, or a slice of them, as texts of the subscription language.
+
+        >>> workload("intervals", 1, 1, seed=5).conditions()
+        {1: 'value between 1102 and 1183'}
+        """
+        ids = self.ids[start:stop].tolist()
+        predicates: list[list[str]] = [[] for _ in ids]
+        for attribute in self.schema:
+            name = attribute.name
+            if name not in self.lows and name not in self.highs:
+                continue
+            unquoted = not isinstance(attribute, Category | Timestamp)
+            lows = _literals(self.lows.get(name), len(ids), start, stop, unquoted)
+            highs = _literals(self.highs.get(name), len(ids), start, stop, unquoted)
+            for said, low, high in zip(predicates, lows, highs, strict=True):
+                if low is None and high is None:
+                    continue
+                if low == high:
+                    said.append(f"{name} = {low}")
+                elif high is None:
+                    said.append(f"{name} >= {low}")
+                elif low is None:
+                    said.append(f"{name} <= {high}")
+                else:
+                    said.append(f"{name} between {low} and {high}")
+        # Nothing bounded is a condition too; the language has no word for it but this.
+        whole = f"{self.schema.names[0]} is present or {self.schema.names[0]} is missing"
+        return {i: " and ".join(said) or whole for i, said in zip(ids, predicates, strict=True)}
+
+
+_ENTRIES: dict[str, Entry] = {}
+
+
+def named(
+    name: str, trait: str, n_subscriptions: int, n_events: int, source: str = "", **presets: Any
+) -> Callable[[Generator], Generator]:
+    """Enter a generator in the table under a name, with some of its options preset."""
+
+    def enter(generate: Generator) -> Generator:
+        options = {
+            p.name: p.default
+            for p in inspect.signature(generate).parameters.values()
+            if p.kind is inspect.Parameter.KEYWORD_ONLY
+        }
+        _ENTRIES[name] = Entry(name, trait, n_subscriptions, n_events, source, generate, options | presets)
+        return generate
+
+    return enter
+
+
+def names() -> list[str]:
+    """The names of all workloads: the papers' first, then applications, then adversarial ones.
+
+    >>> names()[:2]
+    ['intervals', 'intervals-wide-domain']
+    """
+    return [entry.name for entry in describe()]
+
+
+def describe() -> list[Entry]:
+    """The table itself: trait, default sizes, source and parameters of each name."""
+    order = ("papers", "applications", "adversarial")
+    return sorted(_ENTRIES.values(), key=lambda e: order.index(e.generate.__module__.rpartition(".")[2]))
+
+
+def workload(
+    name: str,
+    n_subscriptions: int | None = None,
+    n_events: int | None = None,
+    seed: int = SEED,
+    **options: Any,
+) -> Workload:
+    """Draw a workload; sizes and options that are not given take the defaults of the name.
+
+    >>> workload("rectangles", 10, 5, alpha=0.0).parameters["alpha"]
+    0.0
+    """
+    entry = _ENTRIES.get(name)
+    if entry is None:
+        raise OptionError(f"unknown workload {name!r}; there are {', '.join(names())}")
+    unknown = sorted(set(options) - set(entry.parameters))
+    if unknown:
+        known = ", ".join(entry.parameters) or "none"
+        raise OptionError(f"workload {name!r}: unknown option {', '.join(unknown)}; it has {known}")
+    n = _size(name, "n_subscriptions", entry.n_subscriptions if n_subscriptions is None else n_subscriptions)
+    m = _size(name, "n_events", entry.n_events if n_events is None else n_events)
+    parameters = {**entry.parameters, **options}
+    draw = Draw(*np.random.default_rng(seed).spawn(2))
+    drawn = entry.generate(draw, n, m, **parameters)
+    ids = np.arange(1, n + 1, dtype=np.int64)
+    return Workload(
+        name,
+        entry.trait,
+        drawn.schema,
+        ids,
+        drawn.lows,
+        drawn.highs,
+        drawn.columns,
+        parameters,
+        seed,
+        entry.source,
+    )
+
+
+def markdown_table() -> str:
+    """The table of workloads as the documentation shows it."""
+    lines = [
+        "| workload | trait | subscriptions | events | parameters | source |",
+        "|---|---|--:|--:|---|---|",
+    ]
+    for e in describe():
+        parameters = ", ".join(f"{k}={_shown(v)}" for k, v in e.parameters.items())
+        sizes = f"{e.n_subscriptions:,} | {e.n_events:,}"
+        lines.append(f"| `{e.name}` | {e.trait} | {sizes} | {parameters} | {e.source or 'ours'} |")
+    return "\n".join(lines) + "\n"
+
+
+def in_unit_range(workload_name: str, **shares: float) -> None:
+    """Refuse shares outside 0 to 1."""
+    for option, share in shares.items():
+        if not 0 <= share <= 1:
+            raise OptionError(f"workload {workload_name!r}: {option} must be from 0 to 1, got {share}")
+
+
+def at_least(workload_name: str, least: int, **numbers: int) -> None:
+    """Refuse numbers below a floor."""
+    for option, number in numbers.items():
+        if number < least:
+            raise OptionError(f"workload {workload_name!r}: {option} must be at least {least}, got {number}")
+
+
+def _size(name: str, what: str, size: int) -> int:
+    try:
+        whole = operator.index(size)
+    except TypeError:
+        raise OptionError(f"workload {name!r}: {what} must be a whole number, got {size!r}") from None
+    if whole < 0:
+        raise OptionError(f"workload {name!r}: {what} must not be negative, got {size}")
+    return whole
+
+
+def _shown(value: Any) -> str:
+    return f"{value:_}" if isinstance(value, int) else str(value)
+
+
+def _literals(
+    column: Column | None, n: int, start: int, stop: int | None, unquoted: bool
+) -> Iterable[str | None]:
+    """A column of bounds as literals of the language, None where not bounded."""
+    if column is None:
+        return [None] * n
+    part = column[start:stop]
+    if part.dtype.kind == "f":
+        # A whole number is written without its point: an Int attribute keeps NaN in a float column.
+        return [None if x != x else str(int(x)) if x == int(x) else repr(x) for x in part.tolist()]
+    if part.dtype.kind == "M":
+        times = np.datetime_as_string(part, unit="us").tolist()
+        return [None if t == "NaT" else f"'{t.removesuffix('.000000')}Z'" for t in times]
+    if unquoted:
+        return [str(x) for x in part.tolist()]
+    return [None if x is None else "'" + str(x).replace("'", "''") + "'" for x in part.tolist()]

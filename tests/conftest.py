@@ -1,0 +1,72 @@
+"""What every run needs before anything else: a Numba cache of its own and a Hypothesis profile per leg.
+
+Numba's disk cache notices neither an edit in another file nor NUMBA_BOUNDSCHECK, so a stale kernel
+could pass the tests of the new one. The folder is therefore named by a hash of all kernels and of
+Numba's settings; it overrides a NUMBA_CACHE_DIR from outside, which the package would honour.
+"""
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def flag(name: str) -> bool:
+    """Whether an environment switch of Numba's is on."""
+    return os.environ.get(name, "0") not in ("", "0")
+
+
+LEG = "nojit" if flag("NUMBA_DISABLE_JIT") else "bounds" if flag("NUMBA_BOUNDSCHECK") else "compiled"
+
+
+def numba_cache_dir() -> Path:
+    """The cache folder for this state of the kernels and these settings of Numba."""
+    state = hashlib.sha256()
+    for path in sorted((ROOT / "src/rangecast/kernels").glob("*.py")):
+        state.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for name in sorted(os.environ):
+        if name.startswith("NUMBA_") and name != "NUMBA_CACHE_DIR":
+            state.update(f"{name}={os.environ[name]}\0".encode())
+    return ROOT / ".cache" / "numba" / f"{LEG}-{state.hexdigest()[:16]}"
+
+
+if "numba" in sys.modules:
+    raise pytest.UsageError("numba was imported before tests/conftest.py chose its cache folder")
+os.environ["NUMBA_CACHE_DIR"] = str(numba_cache_dir())
+
+# Derandomised, so that a run can be repeated; no deadline, since the first call of a kernel compiles it.
+for name, max_examples in {"compiled": 100, "bounds": 50, "nojit": 20}.items():
+    hypothesis.settings.register_profile(
+        name,
+        max_examples=max_examples,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+hypothesis.settings.load_profile(LEG)
+
+
+@pytest.fixture(scope="session")
+def leg() -> str:
+    """Which leg runs: "compiled", "nojit" (kernels are plain Python) or "bounds"."""
+    return LEG
+
+
+@pytest.fixture(scope="session")
+def size(leg: str):
+    """Scale a number of subscriptions or events to the leg: plain Python is some 100 times slower."""
+    divisor = {"compiled": 1, "bounds": 4, "nojit": 50}[leg]
+    return lambda n: max(1, n // divisor)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # One Spark session costs seconds and a gigabyte: keep its tests in one worker process.
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))

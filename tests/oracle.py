@@ -1,0 +1,56 @@
+"""The definition of a match, in plain loops. Nothing in src imports this.
+
+`match_boxes` takes the normal form and says which subscriptions an event is in; `match_values` takes
+bounds and rows as users give them, so that the encoding is checked as well as the matching.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def match_boxes(subs, events):
+    """For each event, the set of ids of the subscriptions that hold it."""
+    codes = events.codes_for(subs.schema)
+    answer = []
+    for e in range(codes.shape[1]):
+        row = set()
+        for b in range(subs.n_boxes):
+            inside = True
+            for j in range(len(subs.schema)):
+                if not subs.lows[j, b] <= codes[j, e] <= subs.highs[j, b]:
+                    inside = False
+            if inside:
+                row.add(subs.ids[int(subs.owners[b])])
+        answer.append(row)
+    return answer
+
+
+def match_values(schema, ids, lows, highs, rows):
+    """As `match_boxes`, from (n, d) bounds with None for an open side, and dicts as events."""
+    answer = []
+    for row in rows:
+        found = set()
+        for i, low, high in zip(ids, lows, highs, strict=True):
+            holds = True
+            for j, name in enumerate(schema.names):
+                value = row.get(name)
+                if isinstance(value, float) and math.isnan(value):
+                    value = None
+                if low[j] is None and high[j] is None:
+                    continue
+                if (
+                    value is None
+                    or (low[j] is not None and value < low[j])
+                    or (high[j] is not None and value > high[j])
+                ):
+                    holds = False
+            if holds:
+                found.add(i)
+        answer.append(found)
+    return answer
+
+
+def rows_of(matches):
+    """A Matches as a list of lists, so that a repeat shows."""
+    return [sorted(matches.row(e).tolist()) for e in range(len(matches))]
