@@ -1,457 +1,278 @@
-"""Changing an R*-tree: choosing a subtree, splitting, forced re-insertion, deleting, bulk loading.
+"""Changing an R*-tree: inserting with forced re-insertion, splitting, deleting with condensing.
 
-Arrays of a tree (indexes/rtree.py has the table): lows and highs (n_nodes, width, d), children
-(n_nodes, width), counts, levels, parents per node, leaves per box. `width` is one more than the larger
-capacity, so that a node can overflow before it is treated. `header` holds scalars:
+Beckmann, Kriegel, Schneider and Seeger 1990, sec. 4.3, and Guttman 1984 for deletes. Levels count from
+the leaves, which are 0, so that an entry waiting for re-insertion keeps its level when the root splits.
+`header` holds
 
-    ROOT, USED, FREE, N_FREE   the root node, nodes ever used, head of the free list, nodes in it
+    ROOT, USED       the root, nodes ever used
+    FREE, N_FREE     head and length of the free list, which runs through `parents`
 
-Volumes and margins are heuristics only: widths are clipped to the data's span in each attribute and
-divided by it, so that unbounded predicates do not drown the others and products stay within a double.
-Boxes themselves are kept exactly.
+and a node's rows have room for one entry above its capacity, so that it can overflow before it is treated.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from rangecast.kernels import kernel
+from rangecast.kernels.rtree import CAPACITY, FREE, LEAF_CAPACITY, LEAF_LEAST, LEAST, N_FREE, ROOT, USED
+from rangecast.kernels.rtree_split import centre_distances, choose_entry, split_order
 
-ROOT, USED, FREE, N_FREE = 0, 1, 2, 3
 _REINSERT_SHARE = 0.3
 
 
-@kernel
-def _extent(low, high, floor, ceiling, scale):
-    a = low if low > floor else floor
-    b = high if high < ceiling else ceiling
-    if b < a:
-        return 0.0
-    # one is added so that an equality has some width and a volume is never nought by one attribute
-    return (np.float64(b) - np.float64(a)) * scale + 1e-3
+class Pending(NamedTuple):
+    """A stack of entries to insert: the child, the level of the node that takes it, its box."""
+
+    children: Any
+    levels: Any
+    lows: Any
+    highs: Any
 
 
 @kernel
-def new_node(header, counts, levels, parents, level):
+def new_node(tree, level):
     """A node from the free list, or the next unused one."""
-    node = header[FREE]
+    header = tree.header
     if header[N_FREE] > 0:
-        header[FREE] = parents[node]
+        node = header[FREE]
+        header[FREE] = tree.parents[node]
         header[N_FREE] -= 1
     else:
         node = header[USED]
         header[USED] += 1
-    counts[node] = 0
-    levels[node] = level
-    parents[node] = -1
+        # room comes unwritten; what a file would show of it must not be what was there before
+        tree.lows[node] = 0
+        tree.highs[node] = 0
+        tree.children[node] = 0
+    tree.counts[node] = 0
+    tree.levels[node] = level
+    tree.parents[node] = -1
     return node
 
 
 @kernel
-def free_node(header, counts, parents, node):
-    """Give a node back; the free list runs through the parents."""
-    counts[node] = 0
-    parents[node] = header[FREE]
-    header[FREE] = node
-    header[N_FREE] += 1
+def _free_node(tree, node):
+    tree.counts[node] = 0
+    tree.parents[node] = tree.header[FREE]
+    tree.header[FREE] = node
+    tree.header[N_FREE] += 1
 
 
 @kernel
-def cover(lows, highs, counts, node, low, high):
-    """low, high = the bounding box of a node's entries."""
-    d = low.size
-    low[:] = lows[node, 0]
-    high[:] = highs[node, 0]
-    for i in range(1, counts[node]):
-        for j in range(d):
-            if lows[node, i, j] < low[j]:
-                low[j] = lows[node, i, j]
-            if highs[node, i, j] > high[j]:
-                high[j] = highs[node, i, j]
+def cover(tree, node, low, high):
+    """low, high = the box around a node's entries."""
+    n = tree.counts[node]
+    for j in range(low.size):
+        a = tree.lows[node, j, 0]
+        b = tree.highs[node, j, 0]
+        for i in range(1, n):
+            a = min(a, tree.lows[node, j, i])
+            b = max(b, tree.highs[node, j, i])
+        low[j] = a
+        high[j] = b
 
 
 @kernel
-def _place_in(children, counts, parent, node):
-    for i in range(counts[parent]):
-        if children[parent, i] == node:
+def _place_in(tree, parent, child):
+    for i in range(tree.counts[parent]):
+        if tree.children[parent, i] == child:
             return i
     return -1
 
 
 @kernel
-def adjust(lows, highs, children, counts, parents, node):
-    """Make the bounding boxes of a node's ancestors tight, up to the first that is already."""
-    d = lows.shape[2]
-    low = np.empty(d, np.int64)
-    high = np.empty(d, np.int64)
-    while parents[node] >= 0:
-        parent = parents[node]
-        i = _place_in(children, counts, parent, node)
-        cover(lows, highs, counts, node, low, high)
+def _tighten(tree, node, low, high):
+    """Make the boxes of a node's ancestors tight, up to the first that is already."""
+    while tree.parents[node] >= 0:
+        parent = tree.parents[node]
+        i = _place_in(tree, parent, node)
+        cover(tree, node, low, high)
         same = True
-        for j in range(d):
-            if lows[parent, i, j] != low[j] or highs[parent, i, j] != high[j]:
+        for j in range(low.size):
+            if tree.lows[parent, j, i] != low[j] or tree.highs[parent, j, i] != high[j]:
                 same = False
-            lows[parent, i, j] = low[j]
-            highs[parent, i, j] = high[j]
+                tree.lows[parent, j, i] = low[j]
+                tree.highs[parent, j, i] = high[j]
         if same:
             return
         node = parent
 
 
 @kernel
-def _choose(lows, highs, counts, node, low, high, floors, ceilings, scales, near_leaf):
-    """The entry to descend into: least overlap enlargement above leaves, least enlargement elsewhere."""
-    d = low.size
-    n = counts[node]
-    best = 0
-    best_overlap = np.inf
-    best_growth = np.inf
-    best_volume = np.inf
-    for i in range(n):
-        volume = 1.0
-        grown = 1.0
-        for j in range(d):
-            a = lows[node, i, j]
-            b = highs[node, i, j]
-            volume *= _extent(a, b, floors[j], ceilings[j], scales[j])
-            grown *= _extent(min(a, low[j]), max(b, high[j]), floors[j], ceilings[j], scales[j])
-        growth = grown - volume
-        overlap = 0.0
-        if near_leaf and growth > 0.0:
-            for k in range(n):
-                if k == i:
-                    continue
-                before = 1.0
-                after = 1.0
-                for j in range(d):
-                    a = max(lows[node, i, j], lows[node, k, j])
-                    b = min(highs[node, i, j], highs[node, k, j])
-                    before *= _extent(a, b, floors[j], ceilings[j], scales[j])
-                    a = max(min(lows[node, i, j], low[j]), lows[node, k, j])
-                    b = min(max(highs[node, i, j], high[j]), highs[node, k, j])
-                    after *= _extent(a, b, floors[j], ceilings[j], scales[j])
-                    if after == 0.0:
-                        break
-                overlap += after - before
-        better = overlap < best_overlap
-        if overlap == best_overlap:
-            better = growth < best_growth or (growth == best_growth and volume < best_volume)
-        if better:
-            best, best_overlap, best_growth, best_volume = i, overlap, growth, volume
-    return best
+def _move(tree, source, i, target, k):
+    for j in range(tree.lows.shape[1]):
+        tree.lows[target, j, k] = tree.lows[source, j, i]
+        tree.highs[target, j, k] = tree.highs[source, j, i]
+    tree.children[target, k] = tree.children[source, i]
 
 
 @kernel
-def _order_entries(lows, highs, node, n, axis, by_high, order):
-    """order = the entries of a node by their low (or high) on an axis; insertion sort: n is small."""
-    for i in range(n):
-        first = highs[node, i, axis] if by_high else lows[node, i, axis]
-        second = lows[node, i, axis] if by_high else highs[node, i, axis]
-        k = i
-        while k > 0:
-            o = order[k - 1]
-            other = highs[node, o, axis] if by_high else lows[node, o, axis]
-            if other < first:
-                break
-            if other == first:
-                tie = lows[node, o, axis] if by_high else highs[node, o, axis]
-                if tie <= second:
-                    break
-            order[k] = o
-            k -= 1
-        order[k] = i
+def _take_out(tree, node, i):
+    """Remove an entry; the last one takes its place."""
+    last = tree.counts[node] - 1
+    _move(tree, node, last, node, i)
+    tree.counts[node] = last
 
 
 @kernel
-def _sweep(lows, highs, node, order, n, low, high, backwards):
-    """low[k], high[k] = the bounding box of the first k + 1 entries in order (or the last ones)."""
-    for k in range(n):
-        i = order[n - 1 - k] if backwards else order[k]
-        for j in range(lows.shape[2]):
-            a = lows[node, i, j]
-            b = highs[node, i, j]
-            if k > 0:
-                a = min(a, low[k - 1, j])
-                b = max(b, high[k - 1, j])
-            low[k, j] = a
-            high[k, j] = b
+def _append(tree, node, child, low, high):
+    """Add an entry and tell the child who holds it."""
+    k = tree.counts[node]
+    tree.lows[node, :, k] = low
+    tree.highs[node, :, k] = high
+    tree.children[node, k] = child
+    tree.counts[node] = k + 1
+    if tree.levels[node] == 0:
+        tree.leaves[child] = node
+    else:
+        tree.parents[child] = node
 
 
 @kernel
-def _split_order(lows, highs, node, n, least, floors, ceilings, scales, best_order):
-    """The best distribution of an overflowing node: fills best_order, returns the first group's size.
-
-    The axis with the least sum of margins over all distributions; on it the distribution with the least
-    overlap, then the least volume (Beckmann and others 1990, sec. 4.2).
-    """
-    d = lows.shape[2]
-    order = np.empty(n, np.int64)
-    low_a = np.empty((n, d), np.int64)
-    high_a = np.empty((n, d), np.int64)
-    low_b = np.empty((n, d), np.int64)
-    high_b = np.empty((n, d), np.int64)
-    best_axis = 0
-    best_margin = np.inf
-    for axis in range(d):
-        margin = 0.0
-        for by_high in range(2):
-            _order_entries(lows, highs, node, n, axis, by_high, order)
-            _sweep(lows, highs, node, order, n, low_a, high_a, False)
-            _sweep(lows, highs, node, order, n, low_b, high_b, True)
-            for k in range(least, n - least + 1):
-                for j in range(d):
-                    margin += _extent(low_a[k - 1, j], high_a[k - 1, j], floors[j], ceilings[j], scales[j])
-                    margin += _extent(low_b[n - k - 1, j], high_b[n - k - 1, j], floors[j], ceilings[j], scales[j])
-        if margin < best_margin:
-            best_margin = margin
-            best_axis = axis
-    best_overlap = np.inf
-    best_volume = np.inf
-    size = least
-    for by_high in range(2):
-        _order_entries(lows, highs, node, n, best_axis, by_high, order)
-        _sweep(lows, highs, node, order, n, low_a, high_a, False)
-        _sweep(lows, highs, node, order, n, low_b, high_b, True)
-        for k in range(least, n - least + 1):
-            overlap = 1.0
-            volume_a = 1.0
-            volume_b = 1.0
-            for j in range(d):
-                a0, a1 = low_a[k - 1, j], high_a[k - 1, j]
-                b0, b1 = low_b[n - k - 1, j], high_b[n - k - 1, j]
-                volume_a *= _extent(a0, a1, floors[j], ceilings[j], scales[j])
-                volume_b *= _extent(b0, b1, floors[j], ceilings[j], scales[j])
-                overlap *= _extent(max(a0, b0), min(a1, b1), floors[j], ceilings[j], scales[j])
-            volume = volume_a + volume_b
-            if overlap < best_overlap or (overlap == best_overlap and volume < best_volume):
-                best_overlap = overlap
-                best_volume = volume
-                size = k
-                best_order[:n] = order
-    return size
+def _push(tree, node, i, pending, n_pending):
+    pending.children[n_pending] = tree.children[node, i]
+    pending.levels[n_pending] = tree.levels[node]
+    pending.lows[n_pending] = tree.lows[node, :, i]
+    pending.highs[n_pending] = tree.highs[node, :, i]
+    return n_pending + 1
 
 
 @kernel
-def _move(lows, highs, children, source, i, target, k):
-    lows[target, k] = lows[source, i]
-    highs[target, k] = highs[source, i]
-    children[target, k] = children[source, i]
-
-
-@kernel
-def _adopt(children, counts, levels, parents, leaves, node):
-    """Tell a node's children who holds them now."""
-    for i in range(counts[node]):
-        if levels[node] == 0:
-            leaves[children[node, i]] = node
-        else:
-            parents[children[node, i]] = node
-
-
-@kernel
-def _split(header, lows, highs, children, counts, levels, parents, leaves, node, least, floors, ceilings, scales):
-    """Split an overflowing node; returns the new sibling, which is not yet in the parent."""
-    n = counts[node]
-    order = np.empty(n, np.int64)
-    size = _split_order(lows, highs, node, n, least, floors, ceilings, scales, order)
-    sibling = new_node(header, counts, levels, parents, levels[node])
-    for k in range(size, n):
-        _move(lows, highs, children, node, order[k], sibling, k - size)
-    counts[sibling] = n - size
-    # the first group moves to the front through a copy, since order may permute in place
-    kept_low = np.empty((size, lows.shape[2]), np.int64)
-    kept_high = np.empty((size, lows.shape[2]), np.int64)
-    kept = np.empty(size, np.int32)
-    for k in range(size):
-        kept_low[k] = lows[node, order[k]]
-        kept_high[k] = highs[node, order[k]]
-        kept[k] = children[node, order[k]]
-    for k in range(size):
-        lows[node, k] = kept_low[k]
-        highs[node, k] = kept_high[k]
-        children[node, k] = kept[k]
-    counts[node] = size
-    _adopt(children, counts, levels, parents, leaves, sibling)
-    return sibling
-
-
-@kernel
-def _put_out(lows, highs, children, counts, node, share, floors, ceilings, pending, pending_level, pending_box, n_pending):
-    """Take the entries farthest from a node's centre out for re-insertion, nearest of them last in."""
-    n = counts[node]
-    d = lows.shape[2]
-    low = np.empty(d, np.int64)
-    high = np.empty(d, np.int64)
-    cover(lows, highs, counts, node, low, high)
-    distances = np.empty(n, np.float64)
-    for i in range(n):
-        distances[i] = 0.0
-        for j in range(d):
-            span = np.float64(ceilings[j]) - np.float64(floors[j]) + 1.0
-            a = max(lows[node, i, j], floors[j])
-            b = min(highs[node, i, j], ceilings[j])
-            u = max(low[j], floors[j])
-            v = min(high[j], ceilings[j])
-            gap = ((np.float64(a) + np.float64(b)) - (np.float64(u) + np.float64(v))) / span
-            distances[i] += gap * gap
-    order = np.argsort(distances, kind="mergesort")
-    taken = max(1, int(n * share))
-    gone = np.zeros(n, np.uint8)
-    # the pending list is a stack: the farthest goes in first, so that the nearest is re-inserted first
-    for k in range(n - 1, n - 1 - taken, -1):
-        i = order[k]
-        gone[i] = 1
-        pending_box[n_pending, 0] = lows[node, i]
-        pending_box[n_pending, 1] = highs[node, i]
-        pending[n_pending] = children[node, i]
-        pending_level[n_pending] = 0
-        n_pending += 1
+def _keep(tree, node, kept):
+    """Drop the entries of a node that are not kept."""
     k = 0
-    for i in range(n):
-        if not gone[i]:
-            _move(lows, highs, children, node, i, node, k)
+    for i in range(tree.counts[node]):
+        if kept[i]:
+            _move(tree, node, i, node, k)
             k += 1
-    counts[node] = k
+    tree.counts[node] = k
+
+
+@kernel
+def _put_out(tree, node, pending, n_pending):
+    """Take the entries farthest from a node's centre out, to be inserted again."""
+    n = tree.counts[node]
+    d = tree.lows.shape[1]
+    distances = np.empty(n)
+    centre_distances(tree, node, np.empty((d, n)), np.empty((d, n)), distances)
+    order = np.argsort(distances, kind="mergesort")
+    kept = np.ones(n, np.uint8)
+    # the farthest goes onto the stack first, so that the nearest is inserted first ("close re-insert")
+    for k in range(n - 1, n - 1 - max(1, int(n * _REINSERT_SHARE)), -1):
+        kept[order[k]] = 0
+        n_pending = _push(tree, node, order[k], pending, n_pending)
+    _keep(tree, node, kept)
     return n_pending
 
 
 @kernel
-def insert_pending(
-    header, lows, highs, children, counts, levels, parents, leaves, sizes, floors, ceilings, scales,
-    pending, pending_level, pending_box, n_pending,
-):  # fmt: skip
-    """Insert the pending entries (a stack) at their levels; sizes = capacity and least, inner and leaf."""
-    d = lows.shape[2]
-    # forced re-insertion happens once per level for one insertion from outside
-    treated = np.zeros(64, np.uint8)
+def _split(tree, node, least, low, high):
+    """Split an overflowing node; returns the new sibling, which is not yet in the parent."""
+    n = tree.counts[node]
+    order = np.empty(n, np.int64)
+    size = split_order(tree, node, least, order)
+    sibling = new_node(tree, tree.levels[node])
+    kept = np.ones(n, np.uint8)
+    for k in range(size, n):
+        i = order[k]
+        kept[i] = 0
+        for j in range(low.size):
+            low[j] = tree.lows[node, j, i]
+            high[j] = tree.highs[node, j, i]
+        _append(tree, sibling, tree.children[node, i], low, high)
+    _keep(tree, node, kept)
+    return sibling
+
+
+@kernel
+def _insert_pending(tree, pending, n_pending):
+    """Insert the entries of the stack at their levels, with all that follows from it."""
+    d = tree.lows.shape[1]
     low = np.empty(d, np.int64)
     high = np.empty(d, np.int64)
+    # forced re-insertion happens once a level for one insertion from outside
+    treated = np.zeros(64, np.uint8)
     while n_pending > 0:
         n_pending -= 1
-        child = pending[n_pending]
-        level = pending_level[n_pending]
-        low[:] = pending_box[n_pending, 0]
-        high[:] = pending_box[n_pending, 1]
-        node = header[ROOT]
-        while levels[node] > level:
-            i = _choose(lows, highs, counts, node, low, high, floors, ceilings, scales, levels[node] == 1)
+        level = pending.levels[n_pending]
+        low[:] = pending.lows[n_pending]
+        high[:] = pending.highs[n_pending]
+        node = tree.header[ROOT]
+        while tree.levels[node] > level:
+            i = choose_entry(tree, node, low, high)
             for j in range(d):
-                lows[node, i, j] = min(lows[node, i, j], low[j])
-                highs[node, i, j] = max(highs[node, i, j], high[j])
-            node = children[node, i]
-        k = counts[node]
-        lows[node, k] = low
-        highs[node, k] = high
-        children[node, k] = child
-        counts[node] = k + 1
-        if level == 0:
-            leaves[child] = node
-        else:
-            parents[child] = node
+                tree.lows[node, j, i] = min(tree.lows[node, j, i], low[j])
+                tree.highs[node, j, i] = max(tree.highs[node, j, i], high[j])
+            node = tree.children[node, i]
+        _append(tree, node, pending.children[n_pending], low, high)
         while True:
-            at = levels[node]
-            capacity = sizes[0] if at > 0 else sizes[2]
-            if counts[node] <= capacity:
+            level = tree.levels[node]
+            if tree.counts[node] <= tree.sizes[CAPACITY if level > 0 else LEAF_CAPACITY]:
                 break
-            if node != header[ROOT] and not treated[at]:
-                treated[at] = 1
-                before = n_pending
-                n_pending = _put_out(
-                    lows, highs, children, counts, node, _REINSERT_SHARE, floors, ceilings,
-                    pending, pending_level, pending_box, n_pending,
-                )  # fmt: skip
-                for q in range(before, n_pending):
-                    pending_level[q] = at
-                adjust(lows, highs, children, counts, parents, node)
+            if node != tree.header[ROOT] and not treated[level]:
+                treated[level] = 1
+                n_pending = _put_out(tree, node, pending, n_pending)
+                _tighten(tree, node, low, high)
                 break
-            least = sizes[1] if at > 0 else sizes[3]
-            sibling = _split(
-                header, lows, highs, children, counts, levels, parents, leaves, node, least, floors, ceilings, scales
-            )
-            if node == header[ROOT]:
-                root = new_node(header, counts, levels, parents, at + 1)
-                header[ROOT] = root
-                children[root, 0] = node
-                cover(lows, highs, counts, node, lows[root, 0], highs[root, 0])
-                counts[root] = 1
-                parents[node] = root
-            parent = parents[node]
-            i = _place_in(children, counts, parent, node)
-            cover(lows, highs, counts, node, lows[parent, i], highs[parent, i])
-            k = counts[parent]
-            children[parent, k] = sibling
-            cover(lows, highs, counts, sibling, lows[parent, k], highs[parent, k])
-            counts[parent] = k + 1
-            parents[sibling] = parent
-            adjust(lows, highs, children, counts, parents, parent)
+            sibling = _split(tree, node, tree.sizes[LEAST if level > 0 else LEAF_LEAST], low, high)
+            if node == tree.header[ROOT]:
+                root = new_node(tree, level + 1)
+                tree.header[ROOT] = root
+                cover(tree, node, low, high)
+                _append(tree, root, node, low, high)
+            parent = tree.parents[node]
+            i = _place_in(tree, parent, node)
+            cover(tree, node, low, high)
+            tree.lows[parent, :, i] = low
+            tree.highs[parent, :, i] = high
+            cover(tree, sibling, low, high)
+            _append(tree, parent, sibling, low, high)
+            # the two together cover what the one did, so nothing changes further up
             node = parent
 
 
 @kernel
-def insert_boxes(
-    header, lows, highs, children, counts, levels, parents, leaves, sizes, floors, ceilings, scales,
-    box_lows, box_highs, first, last, pending, pending_level, pending_box,
-):  # fmt: skip
+def insert_boxes(tree, lows, highs, first, last, pending):
     """Insert boxes first..last of the catalog, one by one."""
     for box in range(first, last):
-        for j in range(box_lows.shape[0]):
-            pending_box[0, 0, j] = box_lows[j, box]
-            pending_box[0, 1, j] = box_highs[j, box]
-        pending[0] = box
-        pending_level[0] = 0
-        insert_pending(
-            header, lows, highs, children, counts, levels, parents, leaves, sizes, floors, ceilings, scales,
-            pending, pending_level, pending_box, 1,
-        )  # fmt: skip
+        pending.children[0] = box
+        pending.levels[0] = 0
+        pending.lows[0] = lows[:, box]
+        pending.highs[0] = highs[:, box]
+        _insert_pending(tree, pending, 1)
 
 
 @kernel
-def delete_boxes(
-    header, lows, highs, children, counts, levels, parents, leaves, sizes, floors, ceilings, scales,
-    boxes, pending, pending_level, pending_box,
-):  # fmt: skip
-    """Delete boxes; a node that falls below its least is dissolved and its entries inserted again."""
+def delete_boxes(tree, boxes, pending):
+    """Delete boxes; a node that falls below its least is dissolved and its entries are inserted again."""
+    d = tree.lows.shape[1]
+    low = np.empty(d, np.int64)
+    high = np.empty(d, np.int64)
     for b in range(boxes.size):
         box = boxes[b]
-        node = leaves[box]
-        i = _place_in(children, counts, node, box)
-        last = counts[node] - 1
-        _move(lows, highs, children, node, last, node, i)
-        counts[node] = last
-        leaves[box] = -1
+        node = tree.leaves[box]
+        _take_out(tree, node, _place_in(tree, node, box))
+        tree.leaves[box] = -1
         n_pending = 0
-        while node != header[ROOT]:
-            parent = parents[node]
-            least = sizes[1] if levels[node] > 0 else sizes[3]
-            if counts[node] < least:
-                for k in range(counts[node]):
-                    pending[n_pending] = children[node, k]
-                    pending_level[n_pending] = levels[node]
-                    pending_box[n_pending, 0] = lows[node, k]
-                    pending_box[n_pending, 1] = highs[node, k]
-                    n_pending += 1
-                i = _place_in(children, counts, parent, node)
-                last = counts[parent] - 1
-                _move(lows, highs, children, parent, last, parent, i)
-                counts[parent] = last
-                free_node(header, counts, parents, node)
+        while node != tree.header[ROOT]:
+            parent = tree.parents[node]
+            if tree.counts[node] < tree.sizes[LEAST if tree.levels[node] > 0 else LEAF_LEAST]:
+                for i in range(tree.counts[node]):
+                    n_pending = _push(tree, node, i, pending, n_pending)
+                _take_out(tree, parent, _place_in(tree, parent, node))
+                _free_node(tree, node)
             else:
-                adjust(lows, highs, children, counts, parents, node)
+                _tighten(tree, node, low, high)
             node = parent
-        # a root with one child gives way to it, but only after orphans of its height are back
-        if n_pending > 0:
-            insert_pending(
-                header, lows, highs, children, counts, levels, parents, leaves, sizes, floors, ceilings, scales,
-                pending, pending_level, pending_box, n_pending,
-            )  # fmt: skip
-        root = header[ROOT]
-        while levels[root] > 0 and counts[root] <= 1:
-            if counts[root] == 0:
-                levels[root] = 0
-                break
-            only = children[root, 0]
-            free_node(header, counts, parents, root)
-            parents[only] = -1
-            header[ROOT] = only
+        # orphans of the highest level are on top of the stack, so that those below find them in place
+        _insert_pending(tree, pending, n_pending)
+        root = tree.header[ROOT]
+        while tree.levels[root] > 0 and tree.counts[root] == 1:
+            only = tree.children[root, 0]
+            _free_node(tree, root)
+            tree.parents[only] = -1
+            tree.header[ROOT] = only
             root = only
