@@ -371,7 +371,10 @@ class _Load:
         if not self.collect:
             first = rejected[0]
             tail = f" ({len(rejected)} of {self.n} subscriptions)" if self.n > 1 else ""
-            raise SubscriptionError(f"subscription {first.id!r}: {first.reason}{tail}") from self.first_error
+            # the count goes to the end of the first line: a language error draws a caret below it
+            headline, *below = first.reason.split("\n")
+            message = "\n".join([f"subscription {first.id!r}: {headline}{tail}", *below])
+            raise SubscriptionError(message) from self.first_error
         good = np.ones(self.n, bool)
         good[list(self.reasons)] = False
         whole = np.arange(self.n, dtype=np.int32) if owners is None else owners
