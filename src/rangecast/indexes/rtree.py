@@ -35,9 +35,10 @@ import numpy.typing as npt
 from rangecast.attributes import LAST, PRESENT, Codes
 from rangecast.errors import OptionError, SubscriptionError
 from rangecast.indexes.base import Index, Rows, joined
-from rangecast.indexes.catalog import grown
+from rangecast.indexes.catalog import Boxes, grown
 from rangecast.indexes.estimate import Estimate
 from rangecast.indexes.rtree_batch import Descent, descend
+from rangecast.indexes.selectivity import estimate_selectivity
 from rangecast.kernels import matches as match_kernels
 from rangecast.kernels import rtree as kernels
 from rangecast.kernels import rtree_load, rtree_update
@@ -192,12 +193,13 @@ class RTreeIndex(Index):
         while True:
             capacity, least = self._capacities[level == 0], self._leasts[level == 0]
             n_pages = -(-len(numbers) // max(int(capacity * _PACKED_SHARE), 2 * least - 1))
-            centres = np.empty((len(lows), len(numbers)))
             columns = numbers if level == 0 else np.arange(len(numbers))
+            centres = np.empty((len(lows), len(numbers)))
             rtree_load.box_centres(tree, lows, highs, columns, centres)
-            varied = centres.min(axis=1) < centres.max(axis=1)
+            widths = estimate_selectivity(Boxes(lows, highs, catalog.box_slots, lows.shape[1]), columns)
+            narrowest = np.argsort(widths, kind="stable")
             order = np.empty(len(numbers), np.int64)
-            rtree_load.tile(centres[varied] if varied.any() else centres[:1], n_pages, order)
+            rtree_load.tile(centres[narrowest], widths[narrowest], n_pages, order)
             first = int(tree.header[USED])
             rtree_load.fill_pages(tree, level, lows, highs, numbers, order, n_pages)
             if n_pages == 1:
