@@ -160,9 +160,7 @@ class RTreeIndex(Index):
         if self._n_held == 0:
             self._measure_span(np.arange(first, last))
         self._reserve(self._n_held + k, last)
-        rtree_update.insert_boxes(
-            self._tree, self._catalog.lows, self._catalog.highs, first, last, self._pending()
-        )
+        self._change(np.empty(0, np.int64), first, last)
         self._n_held += k
 
     def _remove(self, slots: npt.NDArray[np.int32]) -> None:
@@ -175,7 +173,7 @@ class RTreeIndex(Index):
             self._pack(np.flatnonzero(self._tree.leaves >= 0))
             return
         # dissolved nodes are freed before their entries split others, so no room is needed
-        rtree_update.delete_boxes(self._tree, boxes, self._pending())
+        self._change(boxes, 0, 0)
         self._n_held -= len(boxes)
 
     def _pack(self, numbers: npt.NDArray[np.int64]) -> None:
@@ -240,15 +238,17 @@ class RTreeIndex(Index):
             tree = fresh
         self._tree = tree
 
-    def _pending(self) -> rtree_update.Pending:
+    def _change(self, gone: npt.NDArray[np.int64], first: int, last: int) -> None:
         # a third of a node, or all but one of its least, may wait at each level
         n, d = 32 * self._width, len(self.schema)
-        return rtree_update.Pending(
+        pending = rtree_update.Pending(
             np.empty(n, np.int32),
             np.empty(n, np.int32),
             np.empty((n, d), np.int64),
             np.empty((n, d), np.int64),
         )
+        catalog = self._catalog
+        rtree_update.change_boxes(self._tree, gone, catalog.lows, catalog.highs, first, last, pending)
 
     # searches
 
