@@ -290,11 +290,22 @@ def test_level_with_the_fewest_bytes():
 
 def test_slots_follow_the_indexed_attribute():
     schema = int_schema(2)
-    subs = random_subscriptions(schema, 50, seed=8, boxes=2)
+    subs = random_subscriptions(schema, 50, seed=8)
     index = rc.open_index("vci", schema, on="a1")
     index.insert(subs)
     held = index.subscriptions()
-    first = np.full(len(held), LAST)
-    np.minimum.at(first, held.owners, held.lows[1])
-    assert (first[1:] >= first[:-1]).all()
+    lows, highs = held.lows[1].tolist(), held.highs[1].tolist()
+    keys = [((high - low + 1).bit_length(), low) for low, high in zip(lows, highs, strict=True)]
+    assert keys == sorted(keys)
     assert sorted(held.ids.values) == sorted(subs.ids.values)
+
+
+def test_subscriptions_of_several_boxes_or_none_keep_them_when_slots_are_ordered():
+    schema = int_schema(1)
+    subs = random_subscriptions(schema, 50, seed=9, boxes=2)
+    assert len(np.unique(subs.owners)) < len(subs)
+    index = rc.open_index("vci", schema)
+    index.insert(subs)
+    held = index.subscriptions()
+    batch = random_events(schema, 40, seed=10)
+    assert match_boxes(held, batch) == match_boxes(subs, batch)

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.attributes import LAST, Codes
+from rangecast.attributes import Codes
 from rangecast.errors import OptionError
 from rangecast.grid import Grid
 from rangecast.indexes.base import Rows
@@ -153,7 +153,11 @@ class RunsIndex(StaticIndex):
         self._memory_limit = memory_limit
 
     def _arranged(self, subs: Subscriptions) -> Subscriptions:
-        return sorted_by_low(self.schema, subs, self._on)
+        return sorted_by_length_and_low(self.schema, subs, self._on)
+
+    def count_slices(self, codes: Codes) -> int:
+        """How many candidates a batch has in all parts: finding the slices without reading them."""
+        return sum(covered.part.count_slices(codes) for covered in self._parts)  # type: ignore[attr-defined]
 
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
         (on,) = self._on or choose_attributes(self.schema, None, 1, boxes, numbers)
@@ -216,22 +220,28 @@ class RunsIndex(StaticIndex):
         return RunsPart(on, len(used), grid, arrays)
 
 
-def sorted_by_low(schema: Schema, subs: Subscriptions, on: tuple[int, ...] | None) -> Subscriptions:
-    """The subscriptions in the order of their lower bounds on the indexed attribute.
+def sorted_by_length_and_low(
+    schema: Schema, subs: Subscriptions, on: tuple[int, ...] | None
+) -> Subscriptions:
+    """The subscriptions by the magnitude of their length on the indexed attribute, then by lower bound.
 
-    Those that hold a value then have slots near each other; at a million subscriptions, gathering the
-    ids of the matches takes 1.1 ns each instead of 3.9, and the layout is built from neighbours.
+    Those of one slice then have slots near each other, and the layout is built from neighbours. At a
+    million subscriptions, gathering the ids of the matches takes 0.9 ns each instead of 4.5 in the order
+    of arrival; by lower bound alone 1.2, by exact length and lower bound 1.3.
     """
+    if subs.n_boxes < 2:
+        return subs
     boxes = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
     (j,) = on or choose_attributes(schema, None, 1, boxes, np.arange(subs.n_boxes))
-    lows = subs.lows[j]
-    if not len(lows) or bool((lows[1:] >= lows[:-1]).all()):
-        return subs
-    if subs.n_boxes == len(subs) and bool((subs.owners[1:] > subs.owners[:-1]).all()):
-        return subs.select(np.argsort(lows, kind="stable"))
-    keys = np.full(len(subs), LAST)
-    np.minimum.at(keys, subs.owners, lows)
-    return subs.select(np.argsort(keys, kind="stable"))
+    lows, highs = subs.lows[j], subs.highs[j]
+    if subs.n_boxes != len(subs) or bool((subs.owners[1:] == subs.owners[:-1]).any()):
+        # by the first box of each; one that has none goes anywhere
+        firsts = np.minimum(np.searchsorted(subs.owners, np.arange(len(subs))), subs.n_boxes - 1)
+        lows, highs = lows[firsts], highs[firsts]
+    # as floats, since the difference of two codes may not be a code
+    magnitudes = np.frexp(highs.astype(np.float64) - lows.astype(np.float64) + 1)[1].astype(np.int8)
+    order = np.argsort(lows, kind="stable")
+    return subs.select(order[np.argsort(magnitudes[order], kind="stable")])
 
 
 def choose_level(lengths: npt.NDArray[Any], n_cells: int) -> int:
