@@ -15,6 +15,8 @@ REGISTRY: dict[str, str] = {
     "auto": "rangecast.indexes.scan:ScanIndex",
     "scan": "rangecast.indexes.scan:ScanIndex",
     "direct": "rangecast.indexes.direct:DirectIndex",
+    "islist": "rangecast.indexes.islist:IslistIndex",
+    "vci": "rangecast.indexes.vci:VciIndex",
 }
 
 
