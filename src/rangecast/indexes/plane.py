@@ -27,7 +27,7 @@ from rangecast.storage import Arrays
 
 Cells = npt.NDArray[np.int32]
 
-LEAST_CELLS, MOST_CELLS = 4, 2**15
+LEAST_CELLS, MOST_CELLS = 5, 2**15
 
 
 class Rectangles(NamedTuple):

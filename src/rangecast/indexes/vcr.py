@@ -11,7 +11,7 @@ constructs that hold its point.
                                      row next to each other, so that a point reads one run a size
     "array", "hash"  vcr_lists.py    the paper's: linked lists that change in place, a header for
                                      every construct or a hash table of those in use
-    (pure functions) constructs.py   ids, decompositions, covering set, distance table
+    (pure functions) vcr_constructs.py ids, decompositions, covering set, distance table
 
 All of them lie on a plane of cells (plane.py), so values of any type, outside the stated domain or
 missing are matched exactly; attributes that are not on the plane are checked per candidate.

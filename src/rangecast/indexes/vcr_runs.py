@@ -47,7 +47,11 @@ from rangecast.storage import Arrays
 MOST_SHIFT = 6
 SAMPLE = 4096
 SPARE_ENTRIES = 1.25
+FREE_ENTRIES = 8
 DENSE = 256.0
+EXACT_SHARE = 0.9
+MOST_ENTRIES = 64
+LEAST_AUTOMATIC = 64
 
 
 class _Pieces(NamedTuple):
@@ -156,22 +160,35 @@ class RunsIndex(VcrIndex, StaticIndex):
         cells = self._cells or default_cells(len(numbers))
         plane = Plane.fit(self.schema, self._on, boxes, numbers, cells)
         held = plane.rectangles(boxes, numbers)
-        # runs lie along x, where cuts are free and so fewer: the wider side goes there
-        if len(plane.on) == 2 and self._on is None and _mean_side(held, "y") > _mean_side(held, "x"):
-            plane = plane.flipped()
-            held = plane.rectangles(boxes, numbers)
         checked = plane.others(boxes, numbers)
-        split = _lie_on_each_other(plane, held) if self._split is None else self._split
-        pieces = cut_pieces(held, split, numbers, boxes.slots, not checked)
-        kx, ky = choose_sides(pieces, plane.shape, *self._sides)
-        return self._lay_out(plane, pieces, kx, ky, checked)
+        dense = _lie_on_each_other(plane, held)
+        split = dense and not checked if self._split is None else self._split
+        if self._cells is None and np.count_nonzero(held.exact) < EXACT_SHARE * len(numbers):
+            # edges cross cells however fine these are, so fewer cells, and entries, cost little:
+            # a fourth was best for lonlat, an eighth for floats that lie a thousand deep
+            cells = max(cells >> (3 if dense else 2), LEAST_AUTOMATIC)
+            plane = Plane.fit(self.schema, plane.on, boxes, numbers, cells)
+            held = plane.rectangles(boxes, numbers)
+        while True:
+            # runs lie along x, where cuts are free and so fewer: the wider side goes there
+            if len(plane.on) == 2 and self._on is None and _mean_side(held, "y") > _mean_side(held, "x"):
+                plane = plane.flipped()
+                held = plane.rectangles(boxes, numbers)
+            pieces = cut_pieces(held, split, numbers, boxes.slots, not checked)
+            kx, ky, share = choose_sides(pieces, plane.shape, *self._sides)
+            few = share * len(pieces.values) <= MOST_ENTRIES * len(numbers)
+            if few or self._cells is not None or cells <= LEAST_AUTOMATIC:
+                return self._lay_out(plane, pieces, kx, ky, checked)
+            cells >>= 1
+            plane = Plane.fit(self.schema, plane.on, boxes, numbers, cells)
+            held = plane.rectangles(boxes, numbers)
 
     def _lay_out(self, plane: Plane, pieces: _Pieces, kx: int, ky: int, checked: list[int]) -> RunsPart:
         counts = np.zeros((2, kx + 1, ky + 1), np.int64)
         kernels.count_planes(*pieces[:5], kx, ky, counts)
         n = int(counts.sum())
         check_fits(
-            36 * n,
+            28 * n,
             self._memory_limit,
             f"'vcr' with {n:,} entries of {len(pieces.values):,} rectangles, while they are sorted,",
             "fewer cells=, larger Lx= and Ly=, or the index 'bitmap', need less",
@@ -225,49 +242,56 @@ def cut_pieces(
     boxes = numbers.astype(np.int32)
     labels = slots[numbers] if copied else boxes
     x0, x1, y0, y1, wx0, wx1, wy0, wy1 = held
-    rows = [
-        (exact | framed, wx0, wx1, wy0, wy1, 0),
-        (crossed, x0, x1, y0, y1, 1),
-        (framed & (y0 < wy0), x0, x1, y0, y0, 1),
-        (framed & (wy1 < y1), x0, x1, y1, y1, 1),
-        (framed & (x0 < wx0), x0, x0, wy0, wy1, 1),
-        (framed & (wx1 < x1), x1, x1, wy0, wy1, 1),
+    # a mask, the sides of the piece, and whether it is crossed
+    cuts = [
+        (exact | framed, (wx0, wx1, wy0, wy1), 0),
+        (crossed, (x0, x1, y0, y1), 1),
+        (framed & (y0 < wy0), (x0, x1, y0, y0), 1),
+        (framed & (wy1 < y1), (x0, x1, y1, y1), 1),
+        (framed & (x0 < wx0), (x0, x0, wy0, wy1), 1),
+        (framed & (wx1 < x1), (x1, x1, wy0, wy1), 1),
     ]
-    used = [(np.flatnonzero(mask), *rest) for mask, *rest in rows if mask.any()]
-    columns = [
-        np.concatenate([row[c][row[0]] for row in used]) if used else np.empty(0, np.int32)
-        for c in range(1, 5)
-    ]
-    kinds = np.concatenate([np.full(len(row[0]), row[5], np.int64) for row in used] or [np.empty(0, np.int64)])
-    values = np.concatenate(
-        [(boxes if row[5] else labels)[row[0]] for row in used] or [np.empty(0, np.int32)]
+    rows = [np.flatnonzero(mask) for mask, _, _ in cuts]
+
+    def side(c: int) -> Cells:
+        return np.concatenate([sides[c][r] for (_, sides, _), r in zip(cuts, rows, strict=True)])
+
+    return _Pieces(
+        side(0),
+        side(1),
+        side(2),
+        side(3),
+        np.concatenate([np.full(len(r), kind, np.int64) for (_, _, kind), r in zip(cuts, rows, strict=True)]),
+        np.concatenate([(boxes if kind else labels)[r] for (_, _, kind), r in zip(cuts, rows, strict=True)]),
     )
-    return _Pieces(*columns, kinds, values)
 
 
-def choose_sides(pieces: _Pieces, shape: tuple[int, int], kx: int | None, ky: int | None) -> tuple[int, int]:
-    """Logarithms of the largest width and height: the fewest sizes whose entries are near the least."""
+def choose_sides(
+    pieces: _Pieces, shape: tuple[int, int], kx: int | None, ky: int | None
+) -> tuple[int, int, float]:
+    """Logarithms of the largest width and height, and the entries that a piece will have.
+
+    The fewest sizes are taken whose entries are near the least there can be, or few in any case:
+    each size costs an event a look, each entry four bytes.
+    """
     tops = [size.bit_length() - 1 for size in shape]
+    kx, ky = (None if k is None else min(k, top) for k, top in zip((kx, ky), tops, strict=True))
     if not len(pieces.values):
-        return min(kx or 0, tops[0]), min(ky or 0, tops[1])
+        return kx or 0, ky or 0, 0.0
     step = max(1, len(pieces.values) // SAMPLE)
     x0, x1, y0, y1 = (np.ascontiguousarray(side[::step]) for side in pieces[:4])
     across = np.empty((tops[0] + 1, len(x0)), np.int64)
     upward = np.empty((tops[1] + 1, len(x0)), np.int64)
     kernels.count_pieces(x0, x1, y0, y1, tops[0], tops[1], across, upward)
     totals = across.astype(np.float64) @ upward.T.astype(np.float64)
-    sizes = np.add.outer(np.arange(tops[0] + 1), np.zeros(tops[1] + 1)) + 1
-    sizes *= np.arange(tops[1] + 1) + 1
-    allowed = totals <= SPARE_ENTRIES * totals.min()
     if kx is not None:
-        allowed = np.arange(tops[0] + 1)[:, None] == min(kx, tops[0])
-        allowed = np.broadcast_to(allowed, totals.shape).copy()
+        totals[np.arange(tops[0] + 1) != kx] = np.inf
     if ky is not None:
-        fixed = np.arange(tops[1] + 1)[None, :] == min(ky, tops[1])
-        allowed = fixed & allowed if kx is not None else np.broadcast_to(fixed, totals.shape)
-    best = np.lexsort((totals[allowed], sizes[allowed] if kx is None and ky is None else totals[allowed]))[0]
-    place = np.argwhere(allowed)[best]
-    return int(place[0]), int(place[1])
+        totals[:, np.arange(tops[1] + 1) != ky] = np.inf
+    sizes = np.multiply.outer(np.arange(tops[0] + 1) + 1.0, np.arange(tops[1] + 1) + 1.0)
+    sizes[totals > max(SPARE_ENTRIES * totals.min(), FREE_ENTRIES * len(x0))] = np.inf
+    place = int(np.lexsort((totals.ravel(), sizes.ravel()))[0])
+    return *divmod(place, tops[1] + 1), float(totals.ravel()[place]) / len(x0)
 
 
 def sorted_by_key(
