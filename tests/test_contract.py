@@ -21,6 +21,7 @@ JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") != "1"
 N = 900 if JIT else 60  # past the limit of an unsorted tail when compiled
 VARIANTS = [(name, {}) for name in REGISTRY]
 VARIANTS += [("vci", {"lookup": "table"}), ("vci", {"lookup": "clipped", "constructs": "sci", "L": 4})]
+VARIANTS += [("vcr", {"storage": "array"}), ("vcr", {"storage": "hash", "decomposition": "od"})]
 
 
 def expected(subs, batch):

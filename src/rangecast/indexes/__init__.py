@@ -17,6 +17,7 @@ REGISTRY: dict[str, str] = {
     "direct": "rangecast.indexes.direct:DirectIndex",
     "islist": "rangecast.indexes.islist:IslistIndex",
     "vci": "rangecast.indexes.vci:VciIndex",
+    "vcr": "rangecast.indexes.vcr:VcrIndex",
 }
 
 
