@@ -15,6 +15,7 @@ import numpy as np
 
 from rangecast.kernels import kernel
 
+STATE, COUNTS, NEXTS, KEYS, ENTRIES, COLUMNS, NODE_COUNTS, CHILDREN, NODE_KEYS, NODE_TIES = range(10)
 ROOT, HEIGHT, SIZE, LEAVES, NODES, FREE_LEAF, FREE_NODE, LIVE_LEAVES, LIVE_NODES = range(9)
 N_STATE = 9
 MAX_HEIGHT = 48
@@ -53,7 +54,11 @@ def child_of(node_counts, node_keys, node_ties, node, address, entry):
 @kernel
 def leaf_of(tree, address, entry):
     """The leaf that would hold a key."""
-    state, _, _, _, _, _, node_counts, children, node_keys, node_ties = tree
+    state = tree[STATE]
+    node_counts = tree[NODE_COUNTS]
+    children = tree[CHILDREN]
+    node_keys = tree[NODE_KEYS]
+    node_ties = tree[NODE_TIES]
     node = state[ROOT]
     for _ in range(state[HEIGHT]):
         node = children[node, child_of(node_counts, node_keys, node_ties, node, address, entry)]
@@ -63,7 +68,9 @@ def leaf_of(tree, address, entry):
 @kernel
 def row_of(tree, leaf, address, entry):
     """The first row of a leaf whose key does not come before this one."""
-    _, counts, _, keys, entries, _, _, _, _, _ = tree
+    counts = tree[COUNTS]
+    keys = tree[KEYS]
+    entries = tree[ENTRIES]
     low = 0
     high = counts[leaf]
     while low < high:
@@ -78,7 +85,8 @@ def row_of(tree, leaf, address, entry):
 @kernel
 def seek(tree, address, entry):
     """Leaf and row of the first key from this one on; leaf -1 when there is none."""
-    _, counts, nexts, _, _, _, _, _, _, _ = tree
+    counts = tree[COUNTS]
+    nexts = tree[NEXTS]
     leaf = leaf_of(tree, address, entry)
     row = row_of(tree, leaf, address, entry)
     if row == counts[leaf]:
@@ -90,7 +98,8 @@ def seek(tree, address, entry):
 @kernel
 def find_in_range(tree, first, last):
     """The entry with the least address in first..last, both inclusive, or -1."""
-    _, _, _, keys, entries, _, _, _, _, _ = tree
+    keys = tree[KEYS]
+    entries = tree[ENTRIES]
     leaf, row = seek(tree, first, -1)
     if leaf < 0:
         return -1
@@ -118,10 +127,15 @@ def seek_each(tree, addresses, out_leaves, out_rows):
 @kernel
 def read_all(tree, out_addresses, out_entries, out_columns):
     """Copy all entries in the order of their keys."""
-    state, counts, nexts, keys, entries, columns, _, _, _, _ = tree
+    state = tree[STATE]
+    counts = tree[COUNTS]
+    nexts = tree[NEXTS]
+    keys = tree[KEYS]
+    entries = tree[ENTRIES]
+    columns = tree[COLUMNS]
     leaf = state[ROOT]
     for _ in range(state[HEIGHT]):
-        leaf = tree[7][leaf, 0]
+        leaf = tree[CHILDREN][leaf, 0]
     p = 0
     while leaf >= 0:
         n = counts[leaf]

@@ -11,16 +11,26 @@ import numpy as np
 
 from rangecast.kernels import kernel
 from rangecast.kernels.ztree import (
+    CHILDREN,
+    COLUMNS,
+    COUNTS,
+    ENTRIES,
     FREE_LEAF,
     FREE_NODE,
     HEIGHT,
+    KEYS,
     LEAVES,
     LIVE_LEAVES,
     LIVE_NODES,
     MAX_HEIGHT,
+    NEXTS,
+    NODE_COUNTS,
+    NODE_KEYS,
+    NODE_TIES,
     NODES,
     ROOT,
     SIZE,
+    STATE,
     before,
     child_of,
     row_of,
@@ -30,7 +40,9 @@ from rangecast.kernels.ztree import (
 @kernel
 def _move_rows(tree, source, first, last, target, to):
     """Rows first..last of one leaf to another place; ranges within one leaf may overlap."""
-    _, _, _, keys, entries, columns, _, _, _, _ = tree
+    keys = tree[KEYS]
+    entries = tree[ENTRIES]
+    columns = tree[COLUMNS]
     n = last - first
     n_words = keys.shape[2]
     back = to > first
@@ -50,7 +62,9 @@ def _move_rows(tree, source, first, last, target, to):
 @kernel
 def _move_slots(tree, source, first, last, target, to):
     """Slots first..last of one inner node to another place, as `_move_rows`."""
-    _, _, _, _, _, _, _, children, node_keys, node_ties = tree
+    children = tree[CHILDREN]
+    node_keys = tree[NODE_KEYS]
+    node_ties = tree[NODE_TIES]
     n = last - first
     back = to > first
     for q in range(n):
@@ -64,7 +78,10 @@ def _move_slots(tree, source, first, last, target, to):
 @kernel
 def _bound_by_leaf(tree, node, slot, leaf):
     """The bound of a child becomes the first key of a leaf."""
-    _, _, _, keys, entries, _, _, _, node_keys, node_ties = tree
+    keys = tree[KEYS]
+    entries = tree[ENTRIES]
+    node_keys = tree[NODE_KEYS]
+    node_ties = tree[NODE_TIES]
     node_ties[node, slot] = entries[leaf, 0]
     for w in range(keys.shape[2]):
         node_keys[node, slot, w] = keys[leaf, 0, w]
@@ -72,7 +89,8 @@ def _bound_by_leaf(tree, node, slot, leaf):
 
 @kernel
 def _copy_bound(tree, source, slot, target, to):
-    _, _, _, _, _, _, _, _, node_keys, node_ties = tree
+    node_keys = tree[NODE_KEYS]
+    node_ties = tree[NODE_TIES]
     node_ties[target, to] = node_ties[source, slot]
     for w in range(node_keys.shape[2]):
         node_keys[target, to, w] = node_keys[source, slot, w]
@@ -80,7 +98,8 @@ def _copy_bound(tree, source, slot, target, to):
 
 @kernel
 def _new_leaf(tree):
-    state, _, nexts, _, _, _, _, _, _, _ = tree
+    state = tree[STATE]
+    nexts = tree[NEXTS]
     state[LIVE_LEAVES] += 1
     leaf = state[FREE_LEAF]
     if leaf >= 0:
@@ -92,7 +111,8 @@ def _new_leaf(tree):
 
 @kernel
 def _new_node(tree):
-    state, _, _, _, _, _, _, children, _, _ = tree
+    state = tree[STATE]
+    children = tree[CHILDREN]
     state[LIVE_NODES] += 1
     node = state[FREE_NODE]
     if node >= 0:
@@ -105,7 +125,11 @@ def _new_node(tree):
 @kernel
 def _descend(tree, address, entry, path_nodes, path_slots):
     """As `leaf_of`, noting the way from the root: level 0 is the root's."""
-    state, _, _, _, _, _, node_counts, children, node_keys, node_ties = tree
+    state = tree[STATE]
+    node_counts = tree[NODE_COUNTS]
+    children = tree[CHILDREN]
+    node_keys = tree[NODE_KEYS]
+    node_ties = tree[NODE_TIES]
     node = state[ROOT]
     for level in range(state[HEIGHT]):
         slot = child_of(node_counts, node_keys, node_ties, node, address, entry)
@@ -121,7 +145,9 @@ def _enter_child(tree, level, path_nodes, path_slots, child, bounds, bound_slot)
 
     Its bound stands in slot `bound_slot` of the spare inner node `bounds`.
     """
-    state, _, _, _, _, _, node_counts, children, _, _ = tree
+    state = tree[STATE]
+    node_counts = tree[NODE_COUNTS]
+    children = tree[CHILDREN]
     fanout = children.shape[1]
     while True:
         if level < 0:
@@ -165,7 +191,10 @@ def _enter_child(tree, level, path_nodes, path_slots, child, bounds, bound_slot)
 
 @kernel
 def _write_row(tree, leaf, row, address, entry, values, i):
-    _, counts, _, keys, entries, columns, _, _, _, _ = tree
+    counts = tree[COUNTS]
+    keys = tree[KEYS]
+    entries = tree[ENTRIES]
+    columns = tree[COLUMNS]
     _move_rows(tree, leaf, row, counts[leaf], leaf, row + 1)
     for w in range(address.size):
         keys[leaf, row, w] = address[w]
@@ -181,14 +210,18 @@ def insert(tree, addresses, numbers, values, order, first):
 
     The last inner node of the arrays is never in use: it holds a bound on its way up.
     """
-    state, counts, nexts, _, _, _, node_counts, _, _, _ = tree
-    capacity = tree[4].shape[1]
+    state = tree[STATE]
+    counts = tree[COUNTS]
+    nexts = tree[NEXTS]
+    node_counts = tree[NODE_COUNTS]
+    capacity = tree[ENTRIES].shape[1]
     path_nodes = np.empty(MAX_HEIGHT, np.int64)
     path_slots = np.empty(MAX_HEIGHT, np.int64)
     spare = node_counts.size - 1
     for q in range(first, order.size):
         i = order[q]
-        leaf = _descend(tree, addresses[i], numbers[i], path_nodes, path_slots)
+        entry = np.int64(numbers[i])
+        leaf = _descend(tree, addresses[i], entry, path_nodes, path_slots)
         if counts[leaf] == capacity:
             if state[FREE_LEAF] < 0 and state[LEAVES] == counts.size:
                 return q
@@ -203,11 +236,11 @@ def insert(tree, addresses, numbers, values, order, first):
             nexts[leaf] = right
             _bound_by_leaf(tree, spare, 0, right)
             _enter_child(tree, state[HEIGHT] - 1, path_nodes, path_slots, right, spare, 0)
-            if not before(tree[3], tree[4], right, 0, addresses[i], numbers[i]):
+            if not before(tree[KEYS], tree[ENTRIES], right, 0, addresses[i], entry):
                 right = leaf
             leaf = right
-        row = row_of(tree, leaf, addresses[i], numbers[i])
-        _write_row(tree, leaf, row, addresses[i], numbers[i], values, i)
+        row = row_of(tree, leaf, addresses[i], entry)
+        _write_row(tree, leaf, row, addresses[i], entry, values, i)
         state[SIZE] += 1
     return order.size
 
@@ -215,7 +248,12 @@ def insert(tree, addresses, numbers, values, order, first):
 @kernel
 def _repair_leaf(tree, parent, slot):
     """Fill up a leaf that got too small: merge with a sibling, or share evenly. True when merged."""
-    state, counts, nexts, _, entries, _, node_counts, children, _, _ = tree
+    state = tree[STATE]
+    counts = tree[COUNTS]
+    nexts = tree[NEXTS]
+    entries = tree[ENTRIES]
+    node_counts = tree[NODE_COUNTS]
+    children = tree[CHILDREN]
     capacity = entries.shape[1]
     if slot + 1 == node_counts[parent]:
         slot -= 1
@@ -223,35 +261,33 @@ def _repair_leaf(tree, parent, slot):
     right = children[parent, slot + 1]
     n = counts[left]
     m = counts[right]
-    if n + m <= capacity:
-        _move_rows(tree, right, 0, m, left, n)
-        counts[left] = n + m
-        nexts[left] = nexts[right]
-        nexts[right] = state[FREE_LEAF]
-        state[FREE_LEAF] = right
-        state[LIVE_LEAVES] -= 1
-        _move_slots(tree, parent, slot + 2, node_counts[parent], parent, slot + 1)
-        node_counts[parent] -= 1
-        return True
-    half = (n + m) >> 1
+    half = n + m if n + m <= capacity else (n + m) >> 1
     if n < half:
-        k = half - n
-        _move_rows(tree, right, 0, k, left, n)
-        _move_rows(tree, right, k, m, right, 0)
+        _move_rows(tree, right, 0, half - n, left, n)
+        _move_rows(tree, right, half - n, m, right, 0)
     else:
-        k = n - half
-        _move_rows(tree, right, 0, m, right, k)
+        _move_rows(tree, right, 0, m, right, n - half)
         _move_rows(tree, left, half, n, right, 0)
     counts[left] = half
     counts[right] = n + m - half
-    _bound_by_leaf(tree, parent, slot + 1, right)
-    return False
+    if counts[right]:
+        _bound_by_leaf(tree, parent, slot + 1, right)
+        return False
+    nexts[left] = nexts[right]
+    nexts[right] = state[FREE_LEAF]
+    state[FREE_LEAF] = right
+    state[LIVE_LEAVES] -= 1
+    _move_slots(tree, parent, slot + 2, node_counts[parent], parent, slot + 1)
+    node_counts[parent] -= 1
+    return True
 
 
 @kernel
 def _repair_node(tree, parent, slot):
     """As `_repair_leaf` for an inner node."""
-    state, _, _, _, _, _, node_counts, children, _, _ = tree
+    state = tree[STATE]
+    node_counts = tree[NODE_COUNTS]
+    children = tree[CHILDREN]
     fanout = children.shape[1]
     if slot + 1 == node_counts[parent]:
         slot -= 1
@@ -261,43 +297,45 @@ def _repair_node(tree, parent, slot):
     m = node_counts[right]
     # child 0 of the right node has no bound of its own: the parent holds it
     _copy_bound(tree, parent, slot + 1, right, 0)
-    if n + m <= fanout:
-        _move_slots(tree, right, 0, m, left, n)
-        node_counts[left] = n + m
-        children[right, 0] = state[FREE_NODE]
-        state[FREE_NODE] = right
-        state[LIVE_NODES] -= 1
-        _move_slots(tree, parent, slot + 2, node_counts[parent], parent, slot + 1)
-        node_counts[parent] -= 1
-        return True
-    half = (n + m) >> 1
+    half = n + m if n + m <= fanout else (n + m) >> 1
     if n < half:
-        k = half - n
-        _move_slots(tree, right, 0, k, left, n)
-        _move_slots(tree, right, k, m, right, 0)
+        _move_slots(tree, right, 0, half - n, left, n)
+        _move_slots(tree, right, half - n, m, right, 0)
     else:
-        k = n - half
-        _move_slots(tree, right, 0, m, right, k)
+        _move_slots(tree, right, 0, m, right, n - half)
         _move_slots(tree, left, half, n, right, 0)
     node_counts[left] = half
     node_counts[right] = n + m - half
-    _copy_bound(tree, right, 0, parent, slot + 1)
-    return False
+    if node_counts[right]:
+        _copy_bound(tree, right, 0, parent, slot + 1)
+        return False
+    children[right, 0] = state[FREE_NODE]
+    state[FREE_NODE] = right
+    state[LIVE_NODES] -= 1
+    _move_slots(tree, parent, slot + 2, node_counts[parent], parent, slot + 1)
+    node_counts[parent] -= 1
+    return True
 
 
 @kernel
 def delete(tree, addresses, numbers, order, found):
     """Delete entries in the given order; found[i] says whether entry i was there."""
-    state, counts, _, keys, entries, _, node_counts, children, _, _ = tree
+    state = tree[STATE]
+    counts = tree[COUNTS]
+    keys = tree[KEYS]
+    entries = tree[ENTRIES]
+    node_counts = tree[NODE_COUNTS]
+    children = tree[CHILDREN]
     capacity = entries.shape[1]
     fanout = children.shape[1]
     path_nodes = np.empty(MAX_HEIGHT, np.int64)
     path_slots = np.empty(MAX_HEIGHT, np.int64)
     for q in range(order.size):
         i = order[q]
-        leaf = _descend(tree, addresses[i], numbers[i], path_nodes, path_slots)
-        row = row_of(tree, leaf, addresses[i], numbers[i])
-        here = row < counts[leaf] and entries[leaf, row] == numbers[i]
+        entry = np.int64(numbers[i])
+        leaf = _descend(tree, addresses[i], entry, path_nodes, path_slots)
+        row = row_of(tree, leaf, addresses[i], entry)
+        here = row < counts[leaf] and entries[leaf, row] == entry
         if here:
             for w in range(keys.shape[2]):
                 here = here and keys[leaf, row, w] == addresses[i, w]
@@ -327,7 +365,14 @@ def delete(tree, addresses, numbers, order, found):
 @kernel
 def load(tree, addresses, numbers, values, order, n_leaves, per_node):
     """Fill an empty tree with entries in the order of their keys: n_leaves leaves, equally full."""
-    state, counts, nexts, keys, entries, columns, node_counts, children, _, _ = tree
+    state = tree[STATE]
+    counts = tree[COUNTS]
+    nexts = tree[NEXTS]
+    keys = tree[KEYS]
+    entries = tree[ENTRIES]
+    columns = tree[COLUMNS]
+    node_counts = tree[NODE_COUNTS]
+    children = tree[CHILDREN]
     n = order.size
     for leaf in range(n_leaves):
         a = leaf * n // n_leaves
