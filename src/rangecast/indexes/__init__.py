@@ -15,6 +15,7 @@ REGISTRY: dict[str, str] = {
     "auto": "rangecast.indexes.scan:ScanIndex",
     "scan": "rangecast.indexes.scan:ScanIndex",
     "direct": "rangecast.indexes.direct:DirectIndex",
+    "counting": "rangecast.indexes.counting:CountingIndex",
     "ubtree": "rangecast.indexes.ubtree:UBTreeIndex",
 }
 
