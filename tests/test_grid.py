@@ -22,7 +22,7 @@ def check(grid, codes):
     assert (grid.locate(np.array([PRESENT, LAST])) >= 1).all()
 
 
-@given(st.integers(-50, 50), st.integers(0, 300), st.integers(4, 40), st.lists(code(), max_size=20))
+@given(st.integers(-50, 50), st.integers(0, 300), st.integers(5, 40), st.lists(code(), max_size=20))
 def test_uniform(low, span, n_cells, codes):
     grid = Grid.uniform(low, low + span, n_cells)
     assert grid.n_cells <= n_cells
@@ -43,7 +43,7 @@ def test_cuts(cuts, codes):
     check(Grid.cut_at(np.array(cuts, np.int64)), codes)
 
 
-@given(st.lists(st.tuples(code(), code()), max_size=30), st.integers(4, 20), st.lists(code(), max_size=20))
+@given(st.lists(st.tuples(code(), code()), max_size=30), st.integers(5, 20), st.lists(code(), max_size=20))
 def test_fit(intervals, n_cells, codes):
     lows = np.array([min(i) for i in intervals], np.int64)
     highs = np.array([max(i) for i in intervals], np.int64)
@@ -56,5 +56,5 @@ def test_fit(intervals, n_cells, codes):
 
 
 def test_wrong_grids():
-    with pytest.raises(rc.OptionError, match="at least 4 cells"):
+    with pytest.raises(rc.OptionError, match="at least 5 cells"):
         Grid.uniform(0, 10, 3)

@@ -43,7 +43,7 @@ def write_arrays(
     for name, array in packed.items():
         raw = _bytes(array)
         shape = list(arrays[name].shape)
-        entry = {
+        entry: dict[str, Any] = {
             "name": name,
             "dtype": array.dtype.str,
             "shape": shape,
