@@ -18,6 +18,8 @@ REGISTRY: dict[str, str] = {
     "islist": "rangecast.indexes.islist:IslistIndex",
     "vci": "rangecast.indexes.vci:VciIndex",
     "vcr": "rangecast.indexes.vcr:VcrIndex",
+    "counting": "rangecast.indexes.counting:CountingIndex",
+    "ubtree": "rangecast.indexes.ubtree:UBTreeIndex",
 }
 
 
