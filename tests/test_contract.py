@@ -22,6 +22,7 @@ N = 900 if JIT else 60  # past the limit of an unsorted tail when compiled
 VARIANTS = [(name, {}) for name in REGISTRY]
 VARIANTS += [("vci", {"lookup": "table"}), ("vci", {"lookup": "clipped", "constructs": "sci", "L": 4})]
 VARIANTS += [("vcr", {"storage": "array"}), ("vcr", {"storage": "hash", "decomposition": "od"})]
+VARIANTS += [("rtree", {"load": "insert", "node_capacity": 4, "leaf_capacity": 4})]
 
 
 def expected(subs, batch):

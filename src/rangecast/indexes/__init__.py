@@ -20,6 +20,7 @@ REGISTRY: dict[str, str] = {
     "vcr": "rangecast.indexes.vcr:VcrIndex",
     "counting": "rangecast.indexes.counting:CountingIndex",
     "ubtree": "rangecast.indexes.ubtree:UBTreeIndex",
+    "rtree": "rangecast.indexes.rtree:RTreeIndex",
 }
 
 
