@@ -14,6 +14,7 @@ from rangecast.experiments.report import Report
 
 EXPERIMENTS: dict[str, str] = {
     "vci": "rangecast.experiments.vci",
+    "vcr": "rangecast.experiments.vcr",
 }
 
 

@@ -17,6 +17,10 @@ REGISTRY: dict[str, str] = {
     "direct": "rangecast.indexes.direct:DirectIndex",
     "islist": "rangecast.indexes.islist:IslistIndex",
     "vci": "rangecast.indexes.vci:VciIndex",
+    "vcr": "rangecast.indexes.vcr:VcrIndex",
+    "counting": "rangecast.indexes.counting:CountingIndex",
+    "ubtree": "rangecast.indexes.ubtree:UBTreeIndex",
+    "rtree": "rangecast.indexes.rtree:RTreeIndex",
 }
 
 
