@@ -42,7 +42,7 @@ from rangecast.grid import Grid
 from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.in_place import bounded_attributes
-from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.parts import Counted, Part, StaticIndex
 from rangecast.indexes.selectivity import choose_attributes, named_attributes
 from rangecast.indexes.vci_constructs import check_length
 from rangecast.kernels import vci_runs as kernels
@@ -59,6 +59,8 @@ _STORED = ("starts", "spans", "slots", "boxes", "checked")
 
 class RunsPart(Part):
     """Entries of constructs, one slice a level for each cell."""
+
+    exact = True
 
     def __init__(self, on: int, n_whole: int, grid: Grid, arrays: Arrays) -> None:
         self.on = on
@@ -91,12 +93,31 @@ class RunsPart(Part):
         )
         return offsets, out[:n]
 
-    def count_slices(self, codes: Codes) -> int:
-        """How many candidates a batch has: finding the lists without reading them."""
-        cells = self.grid.locate(codes[self.on])
+    def count_matches(self, codes: Codes) -> Counted | None:
+        if len(self.arrays["boxes"]):
+            return None
         a = self.arrays
-        total: int = kernels.count(cells, a["spans"], a["starts"], np.empty(len(cells) + 1, np.int64))
-        return total
+        cells = self.grid.locate(codes[self.on])
+        offsets = np.empty(len(cells) + 1, np.int64)
+        kernels.count(cells, a["spans"], a["starts"], offsets)
+        return Counted(
+            np.diff(offsets),
+            lambda places, out: kernels.copy(cells, a["spans"], a["starts"], a["slots"], places, out),
+        )
+
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+        a = self.arrays
+        cells = self.grid.locate(codes[self.on])
+        offsets = np.empty(len(cells) + 1, np.int64)
+        kernels.count(cells, a["spans"], a["starts"], offsets)
+        return np.diff(offsets)
+
+    def without(self, dead: npt.NDArray[np.uint8]) -> RunsPart:
+        a = self.arrays
+        starts, slots, boxes = (np.empty_like(a[name]) for name in ("starts", "slots", "boxes"))
+        n, n_boxes = kernels.sweep(a["starts"], a["slots"], a["boxes"], dead, starts, slots, boxes)
+        swept: Arrays = {**a, "starts": starts, "slots": slots[:n].copy(), "boxes": boxes[:n_boxes].copy()}
+        return RunsPart(self.on, self.n_whole, self.grid, swept)
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         grid = {f"grid.{name}": array for name, array in self.grid.to_arrays().items()}
@@ -154,10 +175,6 @@ class RunsIndex(StaticIndex):
 
     def _arranged(self, subs: Subscriptions) -> Subscriptions:
         return sorted_by_length_and_low(self.schema, subs, self._on)
-
-    def count_slices(self, codes: Codes) -> int:
-        """How many candidates a batch has in all parts: finding the slices without reading them."""
-        return sum(covered.part.count_slices(codes) for covered in self._parts)  # type: ignore[attr-defined]
 
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
         (on,) = self._on or choose_attributes(self.schema, None, 1, boxes, numbers)
