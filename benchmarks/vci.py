@@ -4,9 +4,10 @@
     python benchmarks/vci.py --quick    # a tenth of it
 
 What is timed is a number of events until all ids are there: `m.ids` for us, the packages' own answer for
-them; in small batches, whose answers of some megabytes fit the memory of the batch before, and in one large
-batch, whose answer of hundreds of megabytes is fresh memory that the system must clear first. Contenders take turns, the best round counts, and all must find as many pairs with the same sum of
-ids. Then writes: a tenth of the subscriptions is deleted and as many come anew, in bulk, and the batch is
+them; in small batches, whose answers of some megabytes fit the memory of the batch before, and in one
+large batch, whose answer of hundreds of megabytes is fresh memory that the system must clear first.
+Contenders take turns, the best round counts, and all must find as many pairs with the same sum of ids.
+Then writes: a tenth of the subscriptions is deleted and as many come anew, in bulk, and the batches are
 matched again. Every ratio that we claim is printed with the bound it has to reach and a verdict; the exit
 code is 1 only when answers differ, since on a busy machine a ratio may fail for other reasons.
 """

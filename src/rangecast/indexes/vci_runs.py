@@ -164,8 +164,8 @@ class RunsIndex(StaticIndex):
                 f"lookup='runs' lays out constructs='lci' (powers of two), got {constructs!r}; "
                 "the paper's look-ups take 'sci' too"
             )
-        if cells is not None and not 4 <= cells <= 2**24:
-            raise OptionError(f"cells must be within 4 and {2**24}, got {cells}")
+        if cells is not None and not 5 <= cells <= 2**24:
+            raise OptionError(f"cells must be within 5 and {2**24}, got {cells}")
         if L is not None:
             check_length(L)
         self._on = None if on is None else named_attributes(self.schema, on, 1)
@@ -176,12 +176,19 @@ class RunsIndex(StaticIndex):
     def _arranged(self, subs: Subscriptions) -> Subscriptions:
         return sorted_by_length_and_low(self.schema, subs, self._on)
 
+    def _grid(self, on: int, lows: Codes, highs: Codes) -> Grid:
+        if self._cells is not None:
+            return Grid.fit(self.schema[on], lows, highs, self._cells)
+        n = max(len(lows), FEWEST_CELLS)
+        # a value a cell needs no checks, and is worth the bytes of up to four cells a subscription;
+        # where that is not to be had, a cell a subscription is enough
+        grid = Grid.fit(self.schema[on], lows, highs, min(4 * n, MOST_CELLS))
+        return grid if grid.shift == 0 else Grid.fit(self.schema[on], lows, highs, min(n, MOST_CELLS))
+
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
         (on,) = self._on or choose_attributes(self.schema, None, 1, boxes, numbers)
         lows, highs = boxes.lows[on, numbers], boxes.highs[on, numbers]
-        # a cell a subscription: more would need more bytes than the entries
-        cells = self._cells or min(max(len(numbers), FEWEST_CELLS), MOST_CELLS)
-        grid = Grid.fit(self.schema[on], lows, highs, cells)
+        grid = self._grid(on, lows, highs)
         checked = bounded_attributes(boxes, numbers, on)
         firsts, lasts = grid.locate(lows), grid.locate(highs)
         begins, ends = np.empty_like(firsts), np.empty_like(lasts)

@@ -43,7 +43,7 @@ def drop_repeats(offsets, slots, flagged, stamps, out_offsets):
 @kernel
 def drop_dead(offsets, slots, dead, out_offsets):
     """Keep the slots that are not dead, in place. Returns the new size."""
-    p = 0
+    p = np.int64(0)
     for e in range(offsets.size - 1):
         out_offsets[e] = p
         for q in range(offsets[e], offsets[e + 1]):

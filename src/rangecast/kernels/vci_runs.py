@@ -112,8 +112,8 @@ def turn(flat, n_cells, starts):
 def sweep(starts, slots, boxes, dead, new_starts, new_slots, new_boxes):
     """The lists without dead slots, into new arrays; returns how many entries and boxes are left."""
     skipped = slots.size - boxes.size
-    p = 0
-    b = 0
+    p = np.int64(0)
+    b = np.int64(0)
     for j in range(starts.shape[1]):
         for c in range(starts.shape[0] - 1):
             new_starts[c, j] = p
