@@ -43,6 +43,7 @@ from rangecast.indexes.vcr import VcrIndex
 from rangecast.kernels import vcr_runs as kernels
 from rangecast.memory import check_fits
 from rangecast.storage import Arrays
+from rangecast.subscriptions import Subscriptions
 
 MOST_SHIFT = 6
 SAMPLE = 4096
@@ -52,6 +53,7 @@ DENSE = 256.0
 EXACT_SHARE = 0.9
 MOST_ENTRIES = 64
 LEAST_AUTOMATIC = 64
+ARRANGED = 4096
 
 
 class _Pieces(NamedTuple):
@@ -155,6 +157,18 @@ class RunsIndex(VcrIndex, StaticIndex):
         self._cells = cells
         self._split = split
         self._memory_limit = memory_limit
+
+    def _arranged(self, subs: Subscriptions) -> Subscriptions:
+        if len(subs) < ARRANGED:
+            return subs
+        boxes = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
+        firsts = np.minimum(np.searchsorted(subs.owners, np.arange(len(subs))), subs.n_boxes - 1)
+        plane = Plane.fit(self.schema, self._on, boxes, firsts, 1024)
+        held = plane.rectangles(boxes, firsts)
+        # near each other on the plane is near each other along the Z curve through the middles
+        places = np.zeros(len(subs), np.int64)
+        kernels.interleave(held.x0 + held.x1 >> 1, held.y0 + held.y1 >> 1, places)
+        return subs.select(np.argsort(places, kind="stable"))
 
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
         cells = self._cells or default_cells(len(numbers))
