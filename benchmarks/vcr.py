@@ -4,11 +4,11 @@
     python benchmarks/vcr.py --quick    # 16,000: are the answers right?
 
 All contenders of a workload take turns in this process, on one core, and deliver the ids of all pairs;
-the best of several turns counts (time of
-the processor, for the machine may be shared), and every one must find exactly the known number of pairs. The last
-column says what must hold of `runs` at full size: at least 6 times STRtree and 5 times the paper's
-look-up on 300 x 200 points, 1.5 times STRtree within 150 bytes a subscription on 2,000 x 1,500. The
-exit code is 1 when the pairs differ, or at full size when a floor is missed.
+the best of several turns counts (time of the processor, for the machine may be shared), and every one
+must find exactly the known number of pairs. The last column says whether what must hold of `runs` at
+full size did: at least 6 times STRtree and 5 times the paper's look-up on 300 x 200 points, 1.5 times
+STRtree within 150 bytes a subscription on 2,000 x 1,500. The exit code is 1 when pairs differ, or at
+full size when a floor is missed.
 """
 
 from __future__ import annotations

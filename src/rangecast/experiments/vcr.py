@@ -6,10 +6,10 @@ predicates" (IBM Research Report, 2004), sec. 3. Subscriptions and events follow
 
 Where we differ: the paper makes 100,000 searches on one index after the other; here all contenders of
 one point of a figure take turns on the same events, fewer of them, the best of several turns counts
-(time of the processor, one thread), and all must find the same number of pairs. Our look-up reports each id once, the paper's does not. A
-header is 4 bytes and a list node 8 in both. The paper's R-tree is not to be had; here are the R*-tree
-of libspatialindex (package Rtree, asked for a whole batch at once) and the packed tree of GEOS
-(shapely's STRtree), and our own `rtree`, packed.
+(time of the processor, one thread), and all must find the same number of pairs. Our look-up reports
+each id once, the paper's does not. A header is 4 bytes and a list node 8 in both. The paper's R-tree
+is not to be had; here are the R*-tree of libspatialindex (package Rtree, asked for a whole batch at
+once), the packed tree of GEOS (shapely's STRtree), and our own `rtree`, packed.
 """
 
 from __future__ import annotations
