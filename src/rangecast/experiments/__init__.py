@@ -12,7 +12,9 @@ from collections.abc import Callable
 from rangecast.errors import OptionError
 from rangecast.experiments.report import Report
 
-EXPERIMENTS: dict[str, str] = {}
+EXPERIMENTS: dict[str, str] = {
+    "ubtree": "rangecast.experiments.ubtree",
+}
 
 
 def experiment(name: str) -> Callable[[Report], None]:
