@@ -108,11 +108,10 @@ def sweep(
     head = f"Figure {figure.removeprefix('figure')}: microseconds an event by {parameter}"
     rows = [[value, *(round(points[name].micros, 1) for name in names)] for value, points in found.items()]
     report.table(figure, head, [parameter, *names], rows)
-    # selectivity goes over five powers of ten and has 0 among them: its places are evenly spaced
-    xs = list(range(len(values))) if parameter == "selectivity" else values
-    label = f"{parameter} ({', '.join(map(str, values))})" if parameter == "selectivity" else parameter
+    # selectivity goes over four powers of ten and has 0 among them: as words its values are evenly spaced
+    xs = list(map(str, values)) if parameter == "selectivity" else values
     series = {name: (xs, [points[name].micros for points in found.values()]) for name in names}
-    report.plot(figure, head, label, "microseconds an event", series, log_y=True)
+    report.plot(figure, head, parameter, "microseconds an event", series, log_y=True)
     return found
 
 
@@ -185,13 +184,13 @@ def figure_7(report: Report, by_share: dict[Any, Points], by_attributes: dict[An
             rows.append([f"{what} {value}", round(before), round(after), round(before / max(after, 1), 1)])
     columns = ["workload", "before tables", "after tables", "ratio"]
     report.table("figure7", "Figure 7: entries that the filter gets an event", columns, rows)
-    xs = list(range(len(by_share)))
+    xs = list(map(str, by_share))
     series = {
         "before grid tables": (xs, [p["optimised"].before for p in by_share.values()]),
         "after grid tables": (xs, [p["optimised"].after for p in by_share.values()]),
     }
-    label = f"selectivity ({', '.join(map(str, by_share))})"
-    report.plot("figure7", "Figure 7: input of the filter", label, "entries an event", series, log_y=True)
+    title = "Figure 7: input of the filter"
+    report.plot("figure7", title, "selectivity", "entries an event", series, log_y=True)
 
 
 def updates(report: Report, sizes: list[int]) -> list[list[Any]]:
