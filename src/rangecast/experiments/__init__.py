@@ -14,6 +14,8 @@ from rangecast.experiments.report import Report
 
 EXPERIMENTS: dict[str, str] = {
     "ubtree": "rangecast.experiments.ubtree",
+    "vci": "rangecast.experiments.vci",
+    "vcr": "rangecast.experiments.vcr",
 }
 
 

@@ -96,8 +96,8 @@ class UBTreeIndex(Index):
     ) -> None:
         if form not in FORMS:
             raise OptionError(f"form must be one of {', '.join(map(repr, FORMS))}, got {form!r}")
-        if not 4 <= cells <= MAX_CELLS:
-            raise OptionError(f"cells must be within 4 and {MAX_CELLS}, got {cells}")
+        if not 5 <= cells <= MAX_CELLS:
+            raise OptionError(f"cells must be within 5 and {MAX_CELLS}, got {cells}")
         if parts is not None and not 1 <= parts <= MAX_PARTS:
             raise OptionError(f"parts must be within 1 and {MAX_PARTS}, got {parts}")
         self._form = FORMS[form]
