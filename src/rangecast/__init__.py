@@ -16,12 +16,14 @@ from rangecast.events import Events
 from rangecast.explanation import Explanation
 from rangecast.indexes import Index, load_index, open_index
 from rangecast.matches import Matches
+from rangecast.scheduling import AdaptiveLevel, ShortestFirst
 from rangecast.schema import Schema
 from rangecast.subscriptions import Subscriptions
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdaptiveLevel",
     "Attribute",
     "CapacityError",
     "Category",
@@ -37,6 +39,7 @@ __all__ = [
     "RangecastError",
     "Schema",
     "SchemaError",
+    "ShortestFirst",
     "StorageError",
     "SubscriptionError",
     "Subscriptions",

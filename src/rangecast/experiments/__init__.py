@@ -16,6 +16,7 @@ EXPERIMENTS: dict[str, str] = {
     "ubtree": "rangecast.experiments.ubtree",
     "vci": "rangecast.experiments.vci",
     "vcr": "rangecast.experiments.vcr",
+    "batch": "rangecast.experiments.batch",
 }
 
 
