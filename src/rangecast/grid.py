@@ -59,9 +59,10 @@ class Grid:
         inner = -(-span >> shift)
         # the last inner cell may reach beyond `high`, but not beyond the codes
         inner = min(inner, (LAST - 1 - low >> shift) + 1)
-        firsts = [low + (c << shift) for c in range(inner)]
+        # int64 wraps around twice where the codes span more than half of them, and comes out right
+        firsts = np.int64(low) + (np.arange(inner, dtype=np.int64) << shift)
         end = min(low + (inner << shift), LAST)
-        return cls(np.array([MISSING, PRESENT, *firsts, end], np.int64), low, shift)
+        return cls(np.concatenate([np.array([MISSING, PRESENT]), firsts, np.array([end])]), low, shift)
 
     @classmethod
     def cut_at(cls, cuts: Any) -> Grid:

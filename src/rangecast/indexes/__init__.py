@@ -15,6 +15,7 @@ REGISTRY: dict[str, str] = {
     "auto": "rangecast.indexes.scan:ScanIndex",
     "scan": "rangecast.indexes.scan:ScanIndex",
     "direct": "rangecast.indexes.direct:DirectIndex",
+    "cells": "rangecast.indexes.cells:CellsIndex",
 }
 
 
