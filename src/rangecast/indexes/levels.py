@@ -50,10 +50,10 @@ def choose_levels(
     shifts = np.array(list(itertools.product(*(range(top + 1) for top in tops))), np.int64)
     looks, copies, held = _costs(widths, n_cells, shifts, crowding)
     cells = np.prod([(size >> shifts[:, k]) + 1 for k, size in enumerate(n_cells)], axis=0)
-    headers = cells * (16.0 if len(n_cells) == 1 else 12.0)
+    headers = cells * 8.0 + 8.0 * n_cells[0] if len(n_cells) == 1 else cells * 12.0
     # a table of more than two cells a box is not worth building
     usable = np.flatnonzero(headers <= 32.0 * max(n, 256.0))
-    ns = (looks * _LOOK_NS + copies * _COPY_NS) * counts[:, None]
+    ns = (looks * (_LOOK_NS if len(n_cells) > 1 else 4 * _LOOK_NS) + copies * _COPY_NS) * counts[:, None]
     # runs of a line are copied whole whatever the cell, so there smaller is better from the start
     price = 16.0 if len(n_cells) == 1 else 0.25
     while True:
@@ -90,7 +90,7 @@ def _costs(
         inside = np.where(sides[0] == 1, 0.0, inside)
         looks = inside * np.minimum(sides[0] / n_cells[0] * crowding, 1.0)
         edges = np.where(sides[0] == 1, 0.0, 2.0 * (1 - inside))
-        return looks, np.zeros_like(looks), inside * 12 + edges * 8 + filled[0] * 4
+        return looks, np.zeros_like(looks), inside * 12 + edges * 4 + filled[0] * 4
     whole = filled[0] * filled[1]
     crossing = touched[0] * touched[1] - whole
     area = sides[0] * sides[1] / (n_cells[0] * n_cells[1]) * crowding

@@ -9,9 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels import kernel
+from rangecast.kernels.matches import copy_run
 from rangecast.kernels.packed import GUARDS
 
 _LAST = np.iinfo(np.int64).max
+_LOWER = np.uint64(0xFFFF_FFFF)
+_HALF = np.uint64(32)
 
 
 @kernel
@@ -53,13 +56,13 @@ def _ends(high, cell, shift, cuts):
 
 @kernel
 def fill_line(
-    lows, highs, firsts, lasts, order, levels, shifts, bases, cuts, counting,
-    whole_starts, edge_starts, inner_starts, names, whole, edges, edge_keys, inner, inner_firsts, inner_lasts,
+    lows, highs, firsts, lasts, order, levels, shifts, bases, cuts, counting, whole_starts, begin_ranks,
+    end_ranks, inner_starts, names, whole, begins, ends, inner, inner_ends,
 ):  # fmt: skip
-    """One attribute: count the entries of each list, or write them (starts are then cursors).
+    """One attribute: count the entries of each list, or write them (starts and ranks are then cursors).
 
-    `order` is by ascending low for the entries of beginnings; ends are written by a second call with
-    the order of highs. counting: 1 counts all, 2 writes all but ends, 3 writes ends.
+    A cell's lists of beginnings and ends are kept by fine cell, so that an event finds its part of
+    them in a table: begin_ranks[level, f] entries begin before the fine cell f.
     """
     for k in range(order.size):
         i = order[k]
@@ -68,132 +71,108 @@ def fill_line(
         base = bases[level]
         a = firsts[i] >> s
         b = lasts[i] >> s
-        low = lows[i]
-        high = highs[i]
-        begins = _begins(low, a, s, cuts)
-        ends = _ends(high, b, s, cuts)
-        if a == b and not (begins and ends):
+        at_start = _begins(lows[i], a, s, cuts)
+        at_end = _ends(highs[i], b, s, cuts)
+        if a == b and not (at_start and at_end):
             c = base + a
-            if counting == 1:
+            if counting:
                 inner_starts[c + 1] += 1
-            elif counting == 2:
+            else:
                 p = inner_starts[c]
                 inner_starts[c] = p + 1
                 inner[p] = names[i]
-                inner_firsts[p] = firsts[i]
-                inner_lasts[p] = lasts[i]
+                inner_ends[p] = np.uint64(firsts[i]) | (np.uint64(lasts[i]) << np.uint64(32))
             continue
-        if counting != 3:
-            if not begins:
-                c = 2 * (base + a)
-                if counting == 1:
-                    edge_starts[c + 1] += 1
-                else:
-                    p = edge_starts[c]
-                    edge_starts[c] = p + 1
-                    edges[p] = names[i]
-                    edge_keys[p] = firsts[i]
-                a += 1
-            if not ends:
-                if counting == 1:
-                    edge_starts[2 * (base + b) + 2] += 1
-                b -= 1
-            for cell in range(base + a, base + b + 1):
-                if counting == 1:
-                    whole_starts[cell + 1] += 1
-                else:
-                    p = whole_starts[cell]
-                    whole_starts[cell] = p + 1
-                    whole[p] = names[i]
-        elif not ends:
-            c = 2 * (base + b) + 1
-            p = edge_starts[c]
-            edge_starts[c] = p + 1
-            edges[p] = names[i]
-            edge_keys[p] = lasts[i]
+        if not at_start:
+            if counting:
+                begin_ranks[level, firsts[i] + 1] += 1
+            else:
+                p = begin_ranks[level, firsts[i]]
+                begin_ranks[level, firsts[i]] = p + 1
+                begins[p] = names[i]
+            a += 1
+        if not at_end:
+            if counting:
+                end_ranks[level, lasts[i] + 1] += 1
+            else:
+                p = end_ranks[level, lasts[i]]
+                end_ranks[level, lasts[i]] = p + 1
+                ends[p] = names[i]
+            b -= 1
+        for cell in range(base + a, base + b + 1):
+            if counting:
+                whole_starts[cell + 1] += 1
+            else:
+                p = whole_starts[cell]
+                whole_starts[cell] = p + 1
+                whole[p] = names[i]
 
 
 @kernel
-def bound_line(cells, shifts, bases, whole_starts, edge_starts, inner_starts):
+def bound_line(cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts):
     """How many entries a batch can touch at most."""
     total = 0
+    n_fine = begin_ranks.shape[1] - 1
     for e in range(cells.size):
+        f = cells[e]
         for level in range(shifts.size):
-            c = bases[level] + (cells[e] >> shifts[level])
+            s = shifts[level]
+            c = bases[level] + (f >> s)
+            first = (f >> s) << s
             total += whole_starts[c + 1] - whole_starts[c]
-            total += edge_starts[2 * c + 2] - edge_starts[2 * c]
+            total += begin_ranks[level, f + 1] - begin_ranks[level, first]
+            total += end_ranks[level, min(first + (1 << s), n_fine)] - end_ranks[level, f]
             total += inner_starts[c + 1] - inner_starts[c]
     return total
 
 
 @kernel
-def _first_not_below(keys, a, b, key):
-    """The first position in [a, b) of ascending keys whose key is not below `key`."""
-    n = b - a
-    while n > 0:
-        half = n >> 1
-        if keys[a + half] < key:
-            a += half + 1
-            n -= half + 1
-        else:
-            n = half
-    return a
-
-
-@kernel
 def stab_line(
-    values, cells, exact, shifts, bases, whole_starts, edge_starts, inner_starts,
-    whole, edges, edge_keys, inner, inner_firsts, inner_lasts, lows, highs, offsets, out,
+    values, cells, exact, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts,
+    whole, begins, ends, inner, inner_ends, lows, highs, offsets, out,
 ):  # fmt: skip
     """One attribute: copy runs of lists, look only at what shares the event's fine cell."""
     p = 0
+    n_fine = begin_ranks.shape[1] - 1
     for e in range(cells.size):
         offsets[e] = p
         f = cells[e]
         v = values[e]
         for level in range(shifts.size):
-            c = bases[level] + (f >> shifts[level])
-            a = whole_starts[c]
-            n = whole_starts[c + 1] - a
-            for q in range(n):
-                out[p + q] = whole[a + q]
-            p += n
-            a = edge_starts[2 * c]
-            middle = edge_starts[2 * c + 1]
-            b = edge_starts[2 * c + 2]
-            if a < middle:
-                sure = _first_not_below(edge_keys, a, middle, f + 1 if exact else f)
-                n = sure - a
-                for q in range(n):
-                    out[p + q] = edges[a + q]
-                p += n
-                if not exact:
-                    while sure < middle and edge_keys[sure] == f:
-                        out[p] = edges[sure]
-                        p += lows[edges[sure]] <= v
-                        sure += 1
-            if middle < b:
-                sure = _first_not_below(edge_keys, middle, b, f if exact else f + 1)
-                n = b - sure
-                for q in range(n):
-                    out[p + q] = edges[sure + q]
-                p += n
-                if not exact:
-                    sure -= 1
-                    while sure >= middle and edge_keys[sure] == f:
-                        out[p] = edges[sure]
-                        p += v <= highs[edges[sure]]
-                        sure -= 1
-            if exact:
-                for q in range(inner_starts[c], inner_starts[c + 1]):
-                    out[p] = inner[q]
-                    p += (inner_firsts[q] <= f) & (f <= inner_lasts[q])
-            else:
-                for q in range(inner_starts[c], inner_starts[c + 1]):
-                    if inner_firsts[q] <= f and f <= inner_lasts[q]:
-                        box = inner[q]
-                        out[p] = box
-                        p += (lows[box] <= v) & (v <= highs[box])
+            s = shifts[level]
+            c = bases[level] + (f >> s)
+            first = (f >> s) << s
+            p = copy_run(whole, whole_starts[c], whole_starts[c + 1] - whole_starts[c], out, p)
+            a = begin_ranks[level, first]
+            b = begin_ranks[level, f + exact]
+            p = copy_run(begins, a, b - a, out, p)
+            if not exact:
+                for q in range(b, begin_ranks[level, f + 1]):
+                    out[p] = begins[q]
+                    p += lows[begins[q]] <= v
+            a = end_ranks[level, f + 1 - exact]
+            b = end_ranks[level, min(first + (1 << s), n_fine)]
+            p = copy_run(ends, a, b - a, out, p)
+            if not exact:
+                for q in range(end_ranks[level, f], a):
+                    out[p] = ends[q]
+                    p += v <= highs[ends[q]]
+            n = inner_starts[c + 1] - inner_starts[c]
+            if n > 0:
+                own = inner[inner_starts[c] : inner_starts[c] + n]
+                spans = inner_ends[inner_starts[c] : inner_starts[c] + n]
+                into = out[p : p + n]
+                k = 0
+                if exact:
+                    for q in range(n):
+                        into[k] = own[q]
+                        k += ((spans[q] & _LOWER) <= f) & ((spans[q] >> _HALF) >= f)
+                else:
+                    for q in range(n):
+                        if (spans[q] & _LOWER) <= f and (spans[q] >> _HALF) >= f:
+                            into[k] = own[q]
+                            k += (lows[own[q]] <= v) & (v <= highs[own[q]])
+                p += k
     offsets[cells.size] = p
     return p
 
@@ -278,22 +257,23 @@ def stab_plane(
             )
             a = starts[2 * c]
             b = starts[2 * c + 1]
-            n = b - a
-            for q in range(n):
-                out[p + q] = entries[a + q]
-            p += n
-            q0 = bound_starts[c]
-            n = bound_starts[c + 1] - q0
+            p = copy_run(entries, a, b - a, out, p)
+            n = bound_starts[c + 1] - bound_starts[c]
+            crossing = entries[b : b + n]
+            own = bounds[bound_starts[c] : bound_starts[c] + n]
             if exact:
+                into = out[p : p + n]
+                k = 0
                 for q in range(n):
-                    out[p] = entries[b + q]
-                    p += ((word - bounds[q0 + q]) & GUARDS) == GUARDS
+                    into[k] = crossing[q]
+                    k += ((word - own[q]) & GUARDS) == GUARDS
+                p += k
             else:
                 for q in range(n):
-                    if ((word - bounds[q0 + q]) & GUARDS) == GUARDS:
-                        box = entries[b + q]
+                    if ((word - own[q]) & GUARDS) == GUARDS:
+                        box = crossing[q]
                         out[p] = box
-                        if ((strict - bounds[q0 + q]) & GUARDS) == GUARDS:
+                        if ((strict - own[q]) & GUARDS) == GUARDS:
                             p += 1
                         else:
                             x = codes[jx, e]

@@ -8,6 +8,20 @@ from rangecast.kernels import kernel
 
 
 @kernel
+def copy_run(source, start, n, out, p):
+    """Copy n entries from source[start] on to out[p] on, and return where the next would go.
+
+    Through views: an index that is a sum might be negative for all that the compiler knows, and the
+    test for it keeps the loop from being vectorised (4.4 ns an entry instead of 0.35).
+    """
+    into = out[p : p + n]
+    taken = source[start : start + n]
+    for q in range(n):
+        into[q] = taken[q]
+    return p + n
+
+
+@kernel
 def order_rows(offsets, keys, order):
     """order[p] = where the p-th smallest key of each row stands."""
     for e in range(offsets.size - 1):
@@ -60,12 +74,8 @@ def interleave_rows(offsets_a, slots_a, offsets_b, slots_b, out_offsets, out):
     p = 0
     for e in range(offsets_a.size - 1):
         out_offsets[e] = p
-        for q in range(offsets_a[e], offsets_a[e + 1]):
-            out[p] = slots_a[q]
-            p += 1
-        for q in range(offsets_b[e], offsets_b[e + 1]):
-            out[p] = slots_b[q]
-            p += 1
+        p = copy_run(slots_a, offsets_a[e], offsets_a[e + 1] - offsets_a[e], out, p)
+        p = copy_run(slots_b, offsets_b[e], offsets_b[e + 1] - offsets_b[e], out, p)
     out_offsets[offsets_a.size - 1] = p
 
 
