@@ -16,6 +16,7 @@ REGISTRY: dict[str, str] = {
     "scan": "rangecast.indexes.scan:ScanIndex",
     "direct": "rangecast.indexes.direct:DirectIndex",
     "cells": "rangecast.indexes.cells:CellsIndex",
+    "bitmap": "rangecast.indexes.bitmap:BitmapIndex",
 }
 
 

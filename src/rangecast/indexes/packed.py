@@ -48,7 +48,7 @@ class Packed:
     @classmethod
     def fit(cls, boxes: Boxes, numbers: npt.NDArray[np.int64], attributes: Any, cells: int = CELLS) -> Packed:
         """Grids for the bounds of these boxes."""
-        fitted = [fit_grid(boxes.lows[j, numbers], boxes.highs[j, numbers], cells) for j in attributes]
+        fitted = [fit_grid(column(boxes.lows, j, numbers), column(boxes.highs, j, numbers), cells) for j in attributes]
         return cls(np.array(list(attributes), np.int64), [g for g, _ in fitted], [known for _, known in fitted])
 
     def pack_boxes(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -89,12 +89,20 @@ class Packed:
         return sum(grid.cuts.nbytes for grid in self.grids)
 
 
+def column(rows: Codes, j: int, numbers: npt.NDArray[np.int64]) -> Codes:
+    """The codes of some boxes on one attribute; a view where the numbers follow each other."""
+    n = len(numbers)
+    if n and int(numbers[-1]) - int(numbers[0]) == n - 1:
+        return rows[j, int(numbers[0]) : int(numbers[0]) + n]
+    return rows[j, numbers]
+
+
 def bounded_attributes(boxes: Boxes, numbers: npt.NDArray[np.int64], without: Any = ()) -> list[int]:
     """The attributes that some of the boxes bound."""
     out = []
     for j in range(len(boxes.lows)):
         if j not in without:
-            lows, highs = boxes.lows[j, numbers], boxes.highs[j, numbers]
+            lows, highs = column(boxes.lows, j, numbers), column(boxes.highs, j, numbers)
             if (lows != MISSING).any() or (highs != LAST).any():
                 out.append(j)
     return out
