@@ -12,7 +12,7 @@ from rangecast.schema import Schema
 from rangecast.storage import read_arrays
 
 REGISTRY: dict[str, str] = {
-    "auto": "rangecast.indexes.scan:ScanIndex",
+    "auto": "rangecast.indexes.auto:AutoIndex",
     "scan": "rangecast.indexes.scan:ScanIndex",
     "direct": "rangecast.indexes.direct:DirectIndex",
     "cells": "rangecast.indexes.cells:CellsIndex",

@@ -96,14 +96,7 @@ class _StaticReading(Reading):
         tail = state.parts[-1].last if state.parts else 0
         if tail < state.boxes.n:
             rows.append(scan_rows(codes, state.boxes, tail, state.boxes.n))
-        if not rows:
-            return np.zeros(codes.shape[1] + 1, np.int64), _NO_ROWS
-        offsets, slots = rows[0]
-        for more_offsets, more in rows[1:]:
-            joined = np.empty(len(slots) + len(more), np.int32)
-            both = np.empty_like(offsets)
-            match_kernels.interleave_rows(offsets, slots, more_offsets, more, both, joined)
-            offsets, slots = both, joined
+        offsets, slots = join_rows(rows, codes.shape[1])
         if state.dead is not None and len(slots):
             kept = np.empty_like(offsets)
             n = match_kernels.drop_dead(offsets, slots, state.dead, kept)
@@ -215,6 +208,20 @@ class StaticIndex(Index):
             parts.append(_Covered(entry["first"], entry["last"], entry["built"], part))
         self._parts = tuple(parts)
         self._publish()
+
+
+def join_rows(rows: list[Rows], n_events: int) -> Rows:
+    """The matches of several parts, row by row; small answers are joined first."""
+    rows = sorted((r for r in rows if len(r[1])), key=lambda r: len(r[1]))
+    if not rows:
+        return np.zeros(n_events + 1, np.int64), _NO_ROWS
+    offsets, slots = rows[0]
+    for more_offsets, more in rows[1:]:
+        joined = np.empty(len(slots) + len(more), np.int32)
+        both = np.empty_like(offsets)
+        match_kernels.interleave_rows(offsets, slots, more_offsets, more, both, joined)
+        offsets, slots = both, joined
+    return offsets, slots
 
 
 def scan_rows(codes: Codes, boxes: Boxes, first: int, last: int) -> Rows:
