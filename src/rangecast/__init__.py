@@ -1,6 +1,8 @@
 """rangecast: which of millions of stored subscriptions does this event match?"""
 
+from rangecast import covering
 from rangecast.attributes import Attribute, Category, Float, Int, Timestamp
+from rangecast.covering import CoverIndex
 from rangecast.errors import (
     CapacityError,
     EventError,
@@ -25,6 +27,7 @@ __all__ = [
     "Attribute",
     "CapacityError",
     "Category",
+    "CoverIndex",
     "EventError",
     "Events",
     "Explanation",
@@ -42,6 +45,7 @@ __all__ = [
     "Subscriptions",
     "Timestamp",
     "UnknownIndexError",
+    "covering",
     "load_index",
     "open_index",
 ]
