@@ -8,7 +8,7 @@
     ├── OptionError          (ValueError)   an option of an index or a command
     ├── UnknownIndexError    (LookupError)  a name that no index has
     ├── CapacityError        (MemoryError)  a build that would not fit
-    └── StorageError         (OSError)      a saved index or store that cannot be read
+    └── StorageError         (OSError)      a saved index, store or input file that cannot be read
 
 Each also inherits the built-in that a caller would catch without knowing rangecast.
 """
@@ -60,4 +60,4 @@ class CapacityError(RangecastError, MemoryError):
 
 
 class StorageError(RangecastError, OSError):
-    """A saved index or store is missing, damaged or of another version."""
+    """A saved index, a store or an input file is missing, damaged or of another version."""

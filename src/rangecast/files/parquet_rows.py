@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
@@ -21,7 +22,8 @@ class ParquetSource(Source):
         try:
             self._file = pq.ParquetFile(path)
         except (OSError, pa.ArrowInvalid) as error:
-            reason = getattr(error, "strerror", None) or error
+            errno = getattr(error, "errno", None)
+            reason = error if errno is None else os.strerror(errno)
             raise StorageError(f"{path}: cannot be read: {reason}") from None
         self.names = list(self._file.schema_arrow.names)
         self.size = self._file.metadata.num_rows
