@@ -18,6 +18,7 @@ from rangecast.events import Events
 from rangecast.explanation import Explanation
 from rangecast.indexes import Index, load_index, open_index
 from rangecast.matches import Matches
+from rangecast.routing import Network, Router
 from rangecast.schema import Schema
 from rangecast.subscriptions import Subscriptions
 
@@ -36,8 +37,10 @@ __all__ = [
     "Int",
     "LanguageError",
     "Matches",
+    "Network",
     "OptionError",
     "RangecastError",
+    "Router",
     "Schema",
     "SchemaError",
     "StorageError",

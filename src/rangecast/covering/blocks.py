@@ -2,7 +2,7 @@
 
     array     dtype    shape                  meaning
     entries   int32    64 * blocks            the box of each entry
-    nodes     uint16   (nodes, n_dims, 64)    coordinates of the entries; above them, the greatest of each block
+    nodes     uint16   (nodes, n_dims, 64)    coordinates of entries; above them, the greatest of a block
     starts    int64    levels + 1             the first node of each level
 
 Boxes are points as in universe.py, rounded to 15 bits, ordered into blocks by halving along the

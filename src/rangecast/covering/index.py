@@ -52,7 +52,8 @@ class CoverIndex:
     >>> schema = Schema(Int("price", 0, 99))
     >>> index = CoverIndex(schema)
     >>> index.insert(Subscriptions.parse(schema, {7: "price between 10 and 20", 8: "price < 50"}))
-    >>> index.covers(Subscriptions.parse(schema, {1: "price = 15", 2: "price > 60", 8: "price < 50"})).tolist()
+    >>> asked = Subscriptions.parse(schema, {1: "price = 15", 2: "price > 60", 8: "price < 50"})
+    >>> index.covers(asked).tolist()
     [7, -1, -1]
     """
 
@@ -94,7 +95,11 @@ class CoverIndex:
         return self._catalog.n_living
 
     def __contains__(self, id: Any) -> bool:
-        return bool(self._catalog.find(Ids.of([id]))[0] >= 0)
+        return bool(self.contains([id])[0])
+
+    def contains(self, ids: Any) -> npt.NDArray[np.bool_]:
+        """For each id, whether it is in the index."""
+        return self._catalog.find(Ids.of(ids)) >= 0
 
     def __repr__(self) -> str:
         return f"<CoverIndex: {len(self):,} subscriptions>"
@@ -128,10 +133,7 @@ class CoverIndex:
             return
         catalog = self._catalog
         if self._curve is not None:
-            starts, ends = catalog.first_boxes[slots], catalog.first_boxes[slots + 1]
-            counts = ends - starts
-            boxes = np.repeat(ends - np.cumsum(counts), counts) + np.arange(int(counts.sum()))
-            self._curve.remove(catalog, boxes)
+            self._curve.remove(catalog, self._boxes_of(slots)[0])
         catalog.kill(slots)
         if catalog.n_slots - catalog.n_living > catalog.n_living + 4096:
             self.compact()
@@ -151,11 +153,16 @@ class CoverIndex:
         slots = self._catalog.find(wanted)
         if (slots < 0).any():
             raise SubscriptionError(f"no subscription has the id {wanted[int(np.argmin(slots))]!r}")
+        boxes, owners = self._boxes_of(slots)
         catalog = self._catalog
-        columns = [np.arange(*catalog.boxes_of(int(s)).indices(catalog.n_boxes)) for s in slots]
-        boxes = np.concatenate([np.empty(0, np.int64), *columns])
-        owners = np.repeat(np.arange(len(slots), dtype=np.int32), [len(c) for c in columns])
         return Subscriptions(self.schema, wanted, catalog.lows[:, boxes], catalog.highs[:, boxes], owners)
+
+    def _boxes_of(self, slots: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """The boxes of some slots, and for each box which of these slots has it."""
+        starts, ends = self._catalog.first_boxes[slots], self._catalog.first_boxes[slots + 1]
+        counts = ends - starts
+        boxes = np.repeat(ends - np.cumsum(counts), counts) + np.arange(int(counts.sum()))
+        return boxes, np.repeat(np.arange(len(slots), dtype=np.int32), counts)
 
     def covers(
         self, subs: Subscriptions, epsilon: float = 0.0, method: str | None = None
@@ -174,6 +181,14 @@ class CoverIndex:
         if found.any():
             out[found] = ids.take(slots[found])
         return out
+
+    def pairs(
+        self, subs: Subscriptions, epsilon: float = 0.0, method: str | None = None
+    ) -> tuple[tuple[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[np.bool_]]:
+        """The ids of those that are covered with the ids that cover them, and which rows those are."""
+        slots = self.cover_slots(subs, epsilon, method)
+        found = slots >= 0
+        return (subs.ids.take(np.flatnonzero(found)), self._catalog.ids.take(slots[found])), found
 
     def covered(
         self, subs: Subscriptions, epsilon: float = 0.0, method: str | None = None
@@ -231,8 +246,8 @@ class CoverIndex:
         if forced and not few.all():
             worst = float(needed.max())
             raise CapacityError(
-                f"a search by the curve may examine {self.max_cubes:,} cubes, but epsilon = {epsilon:g} needs "
-                f"{worst:,.0f} ({int((~few).sum())} of {len(rows)} subscriptions need too many); "
+                f"a search by the curve may examine {self.max_cubes:,} cubes, but epsilon = {epsilon:g} "
+                f"needs {worst:,.0f} ({int((~few).sum())} of {len(rows)} subscriptions need too many); "
                 "raise epsilon or max_cubes, lower bits, or leave the method open for an exact answer"
             )
         counts = np.zeros(4, np.int64)
