@@ -1,6 +1,8 @@
 """rangecast: which of millions of stored subscriptions does this event match?"""
 
+from rangecast import covering
 from rangecast.attributes import Attribute, Category, Float, Int, Timestamp
+from rangecast.covering import CoverIndex
 from rangecast.errors import (
     CapacityError,
     EventError,
@@ -16,6 +18,7 @@ from rangecast.events import Events
 from rangecast.explanation import Explanation
 from rangecast.indexes import Index, load_index, open_index
 from rangecast.matches import Matches
+from rangecast.routing import Network, Router
 from rangecast.scheduling import AdaptiveLevel, ShortestFirst
 from rangecast.schema import Schema
 from rangecast.subscriptions import Subscriptions
@@ -27,6 +30,7 @@ __all__ = [
     "Attribute",
     "CapacityError",
     "Category",
+    "CoverIndex",
     "EventError",
     "Events",
     "Explanation",
@@ -35,8 +39,10 @@ __all__ = [
     "Int",
     "LanguageError",
     "Matches",
+    "Network",
     "OptionError",
     "RangecastError",
+    "Router",
     "Schema",
     "SchemaError",
     "ShortestFirst",
@@ -45,6 +51,7 @@ __all__ = [
     "Subscriptions",
     "Timestamp",
     "UnknownIndexError",
+    "covering",
     "load_index",
     "open_index",
 ]
