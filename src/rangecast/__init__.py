@@ -17,6 +17,7 @@ from rangecast.explanation import Explanation
 from rangecast.indexes import Index, load_index, open_index
 from rangecast.matches import Matches
 from rangecast.schema import Schema
+from rangecast.store import Store
 from rangecast.subscriptions import Subscriptions
 
 __version__ = "0.1.0"
@@ -38,6 +39,7 @@ __all__ = [
     "Schema",
     "SchemaError",
     "StorageError",
+    "Store",
     "SubscriptionError",
     "Subscriptions",
     "Timestamp",

@@ -24,7 +24,23 @@ from rangecast.errors import LanguageError
 
 Value = int | float | Decimal | str | bool | dt.datetime
 
-KEYWORDS = frozenset(["AND", "OR", "NOT", "BETWEEN", "IN", "IS", "MISSING", "PRESENT", "NULL", "TRUE", "FALSE", "INF", "INFINITY"])
+KEYWORDS = frozenset(
+    [
+        "AND",
+        "OR",
+        "NOT",
+        "BETWEEN",
+        "IN",
+        "IS",
+        "MISSING",
+        "PRESENT",
+        "NULL",
+        "TRUE",
+        "FALSE",
+        "INF",
+        "INFINITY",
+    ]
+)
 PLAIN_NAME = r"[^\W\d][\w.$-]*"
 
 _PLAIN = re.compile(PLAIN_NAME + r"\Z")
