@@ -174,10 +174,10 @@ class ChangeLog:
                 f"{entry.path}: the change of version {entry.version} at byte {entry.offset} is damaged"
             )
         _, arrays = unpack_arrays(payload)
-        deleted = _ids_from(arrays, "deleted")
+        deleted = ids_from(arrays, "deleted")
         inserted = Subscriptions(
             self.schema,
-            _ids_from(arrays, "inserted"),
+            ids_from(arrays, "inserted"),
             arrays["lows"],
             arrays["highs"],
             arrays["owners"],
@@ -249,8 +249,8 @@ class ChangeLog:
             if len(theirs.vocabulary) > start:
                 words[ours.name] = (start, theirs.vocabulary.words()[start:])
         arrays: Arrays = {
-            **_ids_arrays(deleted, "deleted"),
-            **_ids_arrays(inserted.ids, "inserted"),
+            **ids_arrays(deleted, "deleted"),
+            **ids_arrays(inserted.ids, "inserted"),
             "lows": inserted.lows,
             "highs": inserted.highs,
             "owners": inserted.owners,
@@ -350,13 +350,15 @@ def _read_meta(file: Any) -> dict[str, Any] | None:
         return None
 
 
-def _ids_arrays(ids: Ids, prefix: str) -> Arrays:
+def ids_arrays(ids: Ids, prefix: str) -> Arrays:
+    """A row of ids as named arrays."""
     if ids.textual:
         return {f"{prefix}.starts": ids.starts, f"{prefix}.letters": ids.letters[: ids.starts[-1]]}
     return {f"{prefix}.values": ids.values}
 
 
-def _ids_from(arrays: Arrays, prefix: str) -> Ids:
+def ids_from(arrays: Arrays, prefix: str) -> Ids:
+    """The row of ids that `ids_arrays` gave."""
     if f"{prefix}.starts" in arrays:
         return Ids(None, arrays[f"{prefix}.starts"], arrays[f"{prefix}.letters"])
     return Ids(arrays[f"{prefix}.values"])
