@@ -47,21 +47,20 @@ class Grid:
     @classmethod
     def uniform(cls, low: int, high: int, n_cells: int) -> Grid:
         """At most n_cells cells, the inner ones equally wide by a power of two, over codes low..high."""
-        if n_cells < 4 or low > high:
+        if n_cells < 5 or low > high:
             raise OptionError(
-                f"a grid needs at least 4 cells and low <= high, got {n_cells} over [{low}, {high}]"
+                f"a grid needs at least 5 cells and low <= high, got {n_cells} over [{low}, {high}]"
             )
         low, high = max(low, PRESENT + 1), min(high, LAST - 1)
-        span = high - low + 1
         shift = 0
-        while -(-span >> shift) > n_cells - 3:
+        while (high >> shift) - (low >> shift) + 1 > n_cells - 3:
             shift += 1
-        inner = -(-span >> shift)
-        # the last inner cell may reach beyond `high`, but not beyond the codes
-        inner = min(inner, (LAST - 1 - low >> shift) + 1)
-        firsts = [low + (c << shift) for c in range(inner)]
-        end = min(low + (inner << shift), LAST)
-        return cls(np.array([MISSING, PRESENT, *firsts, end], np.int64), low, shift)
+        # aligned, so that a cell is found by shifting alone; the codes below belong to cell 1
+        first = low >> shift
+        first += first << shift <= PRESENT
+        inner = [c << shift for c in range(first, (high >> shift) + 1)]
+        end = min(max(first, (high >> shift) + 1) << shift, LAST)
+        return cls(np.array([MISSING, PRESENT, *inner, end], np.int64), first << shift, shift)
 
     @classmethod
     def cut_at(cls, cuts: Any) -> Grid:

@@ -92,7 +92,7 @@ def _lay_out(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) ->
     offset = 0
     for (name, given), array in zip(arrays.items(), packed, strict=True):
         raw = _bytes(array)
-        entry = {
+        entry: dict[str, Any] = {
             "name": name,
             "dtype": array.dtype.str,
             "shape": list(given.shape),

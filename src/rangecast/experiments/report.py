@@ -107,7 +107,8 @@ class Report:
             source,
             "",
             f"Written by `rangecast experiment {self.name}{mode} --docs` on {platform.machine()}, Python "
-            f"{platform.python_version()}. Times are of one run on a shared machine: read the ratios, not the times.",
+            f"{platform.python_version()}. Times are of one run on a shared machine: read the ratios, not "
+            "the times.",
             "",
             "## Claims",
             "",

@@ -95,8 +95,8 @@ class DirectIndex(StaticIndex):
     part_type = DirectPart
 
     def _configure(self, on: Any = None, cells: int = DEFAULT_CELLS, memory_limit: int | None = None) -> None:
-        if not 4 <= cells <= 2**24:
-            raise OptionError(f"cells must be within 4 and {2**24}, got {cells}")
+        if not 5 <= cells <= 2**24:
+            raise OptionError(f"cells must be within 5 and {2**24}, got {cells}")
         self._on = None if on is None else named_attributes(self.schema, on, 1)
         self._cells = cells
         self._memory_limit = memory_limit
