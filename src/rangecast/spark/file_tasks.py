@@ -92,7 +92,14 @@ def run_unit(plan: Plan, number: int) -> dict[str, Any]:
     start = time.perf_counter()
     unit = plan.units[number]
     index = mapped(plan.snapshot)
-    counted = {"unit": number, "file": unit.path, "events": 0, "rows": 0, "pairs": 0, "rejected": 0}
+    counted: dict[str, Any] = {
+        "unit": number,
+        "file": unit.path,
+        "events": 0,
+        "rows": 0,
+        "pairs": 0,
+        "rejected": 0,
+    }
     aside: list[dict[str, Any]] = []
     pace = Pace()
     scratch = Path(plan.out) / STATE / "tmp" / f"{number:05}-{uuid.uuid4().hex}.parquet"
@@ -171,7 +178,7 @@ def _cleaned(
     """Leave out the rows of a table whose event was rejected, and say why they were."""
     reasons = {r.row: r.reason for r in events.rejected}
     for row in bad:
-        reasons.setdefault(int(row), "the event's id must be a whole number, as that of the first event is")
+        reasons.setdefault(int(row), "the event's id must be a whole number, as the first event's is")
     if not reasons:
         return Batch(events, table, aside)
     good = np.ones(table.num_rows, bool)

@@ -128,7 +128,7 @@ def list_files(events: str | os.PathLike[str] | Sequence[str]) -> list[str]:
     """The files behind names, folders and patterns, sorted; names with a leading _ or . are not data."""
     given = [events] if isinstance(events, str | os.PathLike) else list(events)
     found: list[str] = []
-    for item in map(os.fspath, given):
+    for item in [str(Path(name)) for name in given]:
         paths = [item] if os.path.exists(item) else sorted(glob.glob(item, recursive=True))
         if not paths:
             raise OptionError(f"{item}: there is no such file, and nothing that looks like it")

@@ -21,8 +21,8 @@ from rangecast.spark.worker import Answer, Pace, answers, mapped
 
 def register_sql(spark: SparkSession, name: str = "match_events") -> None:
     """Make `match_events` and `match_events_long` known to a session, or the same under another name."""
-    texts = arrow_udtf(MatchEvents, returnType="event_id string, subscription_id string")
-    longs = arrow_udtf(MatchEventsLong, returnType="event_id bigint, subscription_id bigint")
+    texts: Any = arrow_udtf(MatchEvents, returnType="event_id string, subscription_id string")
+    longs: Any = arrow_udtf(MatchEventsLong, returnType="event_id bigint, subscription_id bigint")
     spark.udtf.register(name, texts)
     spark.udtf.register(f"{name}_long", longs)
 
