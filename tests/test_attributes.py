@@ -30,6 +30,7 @@ def test_float_codes_keep_order(a, b):
 def test_float_codes_decode(a):
     x = rc.Float("x")
     code = int(x.encode([a]).codes[0])
+    assert x.bracket(a) == (code, code)
     assert PRESENT <= code <= LAST
     assert x.decode(code) == a
 

@@ -512,6 +512,7 @@ def test_bulk_equals_one_by_one():
             f"at >= 2026-01-0{i} 03:04 and volume is missing",
             f'"price" = {i} and "volume"<{i}',
             f"price is missing and price < {i}",
+            "volume is missing and symbol = true and price is present",
             f"price != {i} and not change in ({i}, -inf)",
             f"price<{i} AND+{i}<volume",
             f"price = {i} and prise = {i}",

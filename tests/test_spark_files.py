@@ -182,7 +182,7 @@ def test_text_files_and_events_that_cannot_be_read(spark, store, table, expected
     assert pairs == expected
     assert (report.rows, report.rejected_rows) == (1200, 3)
     reasons = {(row.file.rsplit("/", 1)[1], row.row): row.reason for row in report.rejected.collect()}
-    assert "'a0' is an int, got 'abc'" in reasons["a.csv", 601]
+    assert "'a0' is an int, got the string 'abc'" in reasons["a.csv", 601]
     assert "must be a whole number" in reasons["a.csv", 602]
     assert ("b.jsonl", 601) in reasons
 

@@ -139,7 +139,7 @@ def test_nothing_to_ingest(spark, schema, tmp_path):
         (
             "id double, condition string",
             {},
-            "id: the column 'id' must have whole numbers or strings, got double",
+            "'id' must have whole numbers or strings, got double",
         ),
         ("id long, condition int", {}, "condition: the column 'condition' must have strings, got int"),
         ("id long, text string", {}, "must be a condition column, or bounds such as price_low"),

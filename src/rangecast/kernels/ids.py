@@ -113,4 +113,5 @@ def find(table, values, starts, letters, hashes, other_values, other_starts, oth
 def gather(values, slots, out):
     """out[p] = values[slots[p]] (numpy's take first widens the slots, at several times the cost)."""
     for p in range(slots.size):
-        out[p] = values[slots[p]]
+        # unsigned, so that Numba does not look for negative indexes: 2.3 ns instead of 3.9 at random
+        out[p] = values[np.uint32(slots[p])]

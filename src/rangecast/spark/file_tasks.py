@@ -156,20 +156,20 @@ def _text(unit: Unit, schema: Schema, answer: Answer, id_type: pa.DataType) -> I
     wanted: dict[str, pa.DataType | None] = dict.fromkeys(answer.keep, pa.string())
     wanted |= {name: _EXPECTED[schema[name].kind] for name in answer.attributes}
     wanted[answer.event_id] = id_type
-    source = open_rows(unit.path, wanted, format=unit.format)
-    missing = [n for n in answer.columns if source.names is not None and n not in source.names]
-    if missing:
-        raise EventError(
-            f"{unit.path}: the column {missing[0]!r} is not there, only {', '.join(source.names or [])}"
-        )
-    for batch in source.batches():
-        events = Events.from_arrays(
-            schema, {name: batch.column(name) for name in answer.attributes}, on_error="collect"
-        )
-        ids, bad = _typed_ids(batch.column(answer.event_id), id_type)
-        columns = {name: _strings(batch.column(name)) for name in answer.keep} | {answer.event_id: ids}
-        aside = [_reject(unit, row.row, None, row.reason, row.raw) for row in batch.unread]
-        yield _cleaned(unit, events, pa.table(columns), answer, aside, batch, bad)
+    with open_rows(unit.path, wanted, format=unit.format) as source:
+        names = source.names
+        missing = [name for name in answer.columns if names is not None and name not in names]
+        if missing:
+            raise EventError(f"{unit.path}: there is no column {missing[0]!r}, only {', '.join(names or [])}")
+        for batch in source.batches():
+            columns = {name: batch.column(name) for name in answer.attributes}
+            events = Events.from_arrays(schema, columns, on_error="collect")
+            ids, bad = _typed_ids(batch.column(answer.event_id), id_type)
+            others = {name: _strings(batch.column(name)) for name in answer.keep}
+            aside = [_reject(unit, row.row, None, row.reason, row.raw) for row in batch.unread]
+            yield _cleaned(
+                unit, events, pa.table({**others, answer.event_id: ids}), answer, aside, batch, bad
+            )
 
 
 def _cleaned(

@@ -237,16 +237,16 @@ def _check_files(
 
 def _text_id_type(path: str, kind: str, event_id: str, needed: list[str]) -> str:
     """Whether the ids of a text file are whole numbers, by its first rows."""
-    source = open_rows(path, format=kind)
-    if source.names is not None:
-        for name in needed:
-            if name not in source.names:
-                raise EventError(_no_column(path, name, source.names))
-    for batch in source.batches():
-        if len(batch):
-            column = batch.column(event_id)
-            first = column[0].as_py() if isinstance(column, pa.ChunkedArray) else column[0]
-            return "int64" if str(first).strip().lstrip("+-").isdigit() else "string"
+    with open_rows(path, format=kind) as source:
+        if source.names is not None:
+            for name in needed:
+                if name not in source.names:
+                    raise EventError(_no_column(path, name, source.names))
+        for batch in source.batches():
+            if len(batch):
+                column = batch.column(event_id)
+                first = column[0].as_py() if isinstance(column, pa.ChunkedArray) else column[0]
+                return "int64" if str(first).strip().lstrip("+-").isdigit() else "string"
     return "string"
 
 
