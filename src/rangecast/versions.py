@@ -58,6 +58,12 @@ class Versions:
         return str(self._settings["index"])
 
     @property
+    def ids_are_text(self) -> bool | None:
+        """Whether ids are strings; None while there are none."""
+        self.refresh()
+        return self._log.textual
+
+    @property
     def version(self) -> int:
         """The newest version; 0 is the empty store."""
         self.refresh()
