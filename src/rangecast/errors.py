@@ -9,7 +9,7 @@
     ├── UnknownIndexError    (LookupError)  a name that no index has
     ├── CapacityError        (MemoryError)  a build that would not fit
     ├── SetupError           (RuntimeError) something outside the package is missing
-    └── StorageError         (OSError)      a saved index or store that cannot be read
+    └── StorageError         (OSError)      a saved index, store or input file that cannot be read
 
 Each also inherits the built-in that a caller would catch without knowing rangecast.
 """
@@ -65,4 +65,4 @@ class SetupError(RangecastError, RuntimeError):
 
 
 class StorageError(RangecastError, OSError):
-    """A saved index or store is missing, damaged or of another version."""
+    """A saved index, a store or an input file is missing, damaged or of another version."""

@@ -79,24 +79,23 @@ def demo(
     """
     out.mkdir(parents=True, exist_ok=True)
     files = Files.under(out)
-    aside = Rejects(rejects_beside(files.matches))
     say(f"generating {subscriptions:,} alerts and {events:,} trades")
     generate(files, subscriptions, events)
     schema = Schema.from_toml(files.schema)
     if spark:
         run_pipeline(schema, [files.texts, files.bounds], files.events, out, INDEX, OPTIONS)
         return
-    say("ingesting the alerts: half of them texts, half of them bounds")
-    start = time.perf_counter()
-    parts = ingest(schema, files, aside)
-    ingested = time.perf_counter() - start
-    say(f"building the index {INDEX!r}")
-    start = time.perf_counter()
-    index = build(schema, parts)
-    built = time.perf_counter() - start
-    say("matching the trades")
-    outcome = match(index, schema, files, aside, threads)
-    aside.close(finished=True)
+    with Rejects(rejects_beside(files.matches)) as aside:
+        say("ingesting the alerts: half of them texts, half of them bounds")
+        start = time.perf_counter()
+        parts = ingest(schema, files, aside)
+        ingested = time.perf_counter() - start
+        say(f"building the index {INDEX!r}")
+        start = time.perf_counter()
+        index = build(schema, parts)
+        built = time.perf_counter() - start
+        say("matching the trades")
+        outcome = match(index, schema, files, aside, threads)
     report(index, outcome, ingested, built, threads)
     report_rejects(aside)
     say(f"matches: {files.matches}; the input is beside it")
@@ -128,17 +127,10 @@ def build(schema: Schema, parts: list[Subscriptions]) -> Index:
 
 def match(index: Index, schema: Schema, files: Files, aside: Rejects, threads: int) -> Outcome:
     """Match the events batch by batch and write the pairs."""
-    target = OutputFile(files.matches)
-    try:
-        flow = EventStream(schema, str(files.events), aside)
-        with contextlib.closing(flow):
-            writer = PAIR_WRITERS["parquet"](target.stream)
-            outcome = match_stream(index, flow, writer, threads=threads, batch=100_000)
-    except BaseException:
-        target.drop()
-        raise
-    target.keep()
-    return outcome
+    flow = EventStream(schema, str(files.events), aside)
+    with contextlib.closing(flow), OutputFile(files.matches) as target:
+        writer = PAIR_WRITERS["parquet"](target.stream)
+        return match_stream(index, flow, writer, threads=threads, batch=100_000)
 
 
 def report(index: Index, outcome: Outcome, ingested: float, built: float, threads: int) -> None:

@@ -91,7 +91,7 @@ def draw_counts(counts: npt.NDArray[np.int64], path: Path) -> None:
     most = max(int(counts.max(initial=0)), 1)
     edges = np.unique(np.round(np.geomspace(1, most + 1, 40)).astype(np.int64))
     axes.hist(counts[counts > 0], bins=edges.tolist(), color="tab:blue")
-    axes.set_xscale("symlog")
+    axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set(
         title=f"Matches of {len(counts):,} events ({np.count_nonzero(counts == 0):,} have none)",

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from rangecast.errors import OptionError
 from rangecast.experiments.report import Report
 
-EXPERIMENTS: dict[str, str] = {}
+EXPERIMENTS: dict[str, str] = {
+    "vci": "rangecast.experiments.vci",
+    "vcr": "rangecast.experiments.vcr",
+}
 
 
 def experiment(name: str) -> Callable[[Report], None]:

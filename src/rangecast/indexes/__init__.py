@@ -15,6 +15,12 @@ REGISTRY: dict[str, str] = {
     "auto": "rangecast.indexes.scan:ScanIndex",
     "scan": "rangecast.indexes.scan:ScanIndex",
     "direct": "rangecast.indexes.direct:DirectIndex",
+    "islist": "rangecast.indexes.islist:IslistIndex",
+    "vci": "rangecast.indexes.vci:VciIndex",
+    "vcr": "rangecast.indexes.vcr:VcrIndex",
+    "counting": "rangecast.indexes.counting:CountingIndex",
+    "ubtree": "rangecast.indexes.ubtree:UBTreeIndex",
+    "rtree": "rangecast.indexes.rtree:RTreeIndex",
 }
 
 

@@ -28,6 +28,7 @@ from rangecast.events import Events
 from rangecast.explanation import Explanation, explain_boxes
 from rangecast.ids import Ids
 from rangecast.indexes.catalog import Catalog
+from rangecast.indexes.estimate import Estimate
 from rangecast.kernels import matches as kernels
 from rangecast.matches import Matches
 from rangecast.schema import Schema
@@ -50,6 +51,10 @@ class Reading:
         """The matches of a batch, as slots; a slot may repeat only if it is flagged."""
         raise NotImplementedError
 
+    def stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
+        """The matches of one event (d, 1) of a batch whose work was estimated."""
+        return self.stab(codes)
+
 
 class _InPlaceReading(Reading):
     def __init__(self, index: Index) -> None:
@@ -58,6 +63,9 @@ class _InPlaceReading(Reading):
 
     def stab(self, codes: Codes) -> Rows:
         return self._index._stab(codes)
+
+    def stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
+        return self._index._stab_from(codes, event, estimate)
 
 
 class Index:
@@ -71,6 +79,7 @@ class Index:
         self._lock = threading.RLock()
         self._catalog = Catalog(schema)
         self._last: dict[str, int] = {}
+        self._updates = 0
         try:
             self._configure(**options)
         except TypeError as error:
@@ -104,6 +113,16 @@ class Index:
     def _stab(self, codes: Codes) -> Rows:
         """Match a batch of codes (d, n_events): offsets and slots."""
         raise NotImplementedError
+
+    def _estimate(self, codes: Codes, level: int | None) -> Estimate:
+        """How much work each event of a batch will be."""
+        raise OptionError(
+            f"index {self.name!r} cannot estimate the work of an event; direct, rtree and scan can"
+        )
+
+    def _stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
+        """Match one event (d, 1), going on where the estimate of its batch stopped."""
+        return self._stab(codes)
 
     def _export(self) -> tuple[dict[str, Any], Arrays]:
         """The structure as plain data and arrays."""
@@ -154,6 +173,7 @@ class Index:
                 catalog.kill(replaced)
             catalog.add(self._arranged(subs))
             self._add(first, catalog.n_boxes)
+            self._updates += len(subs)
             self._settle()
 
     def delete(self, ids: Any) -> list[Any]:
@@ -166,6 +186,7 @@ class Index:
             if len(found):
                 self._remove(found)
                 self._catalog.kill(found)
+                self._updates += len(found)
                 self._settle()
         return unknown
 
@@ -179,6 +200,44 @@ class Index:
                 offsets, slots = _stab_once(reading, codes)
             self._last = {"last_events": codes.shape[1], "last_matches": len(slots)}
             return Matches(offsets, slots, reading.names)
+
+    def estimate(self, events: Events, level: int | None = None) -> Estimate:
+        """How much work each event will be, before it is matched; `level` is how deep a tree is asked."""
+        codes = events.codes_for(self.schema)
+        with self._lock:
+            return self._estimate(codes, level)
+
+    def match_each(
+        self, events: Events, estimate: Estimate | None = None
+    ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """The events one by one, as (row, ids): in their order, or by an estimate, the cheapest first.
+
+        An event sees the subscriptions as they are when its turn comes; nothing is locked in between.
+        """
+        if estimate is not None and len(estimate) != len(events):
+            raise OptionError(
+                f"the estimate must be of this batch of {len(events)} events, got {len(estimate)}"
+            )
+        return self._each(events, estimate)
+
+    def _each(self, events: Events, estimate: Estimate | None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        codes = events.codes_for(self.schema)
+        for row in range(len(events)) if estimate is None else estimate.order.tolist():
+            if events.schema is self.schema:
+                # a subscription that came meanwhile may have named a string of this event
+                codes = events.codes_for(self.schema)
+            one = np.ascontiguousarray(codes[:, row : row + 1])
+            with self._reading() as reading:
+                _, slots = reading.stab(one) if estimate is None else reading.stab_from(one, row, estimate)
+                # for one event alone this is cheaper than a stamp per slot
+                slots = slots if reading.flagged is None else np.unique(slots)
+                ids = reading.names.take(slots)
+            yield row, ids
+
+    @property
+    def updates(self) -> int:
+        """How many subscriptions were inserted or deleted since the index was opened."""
+        return self._updates
 
     def stats(self) -> dict[str, Any]:
         """Counts and sizes: subscriptions, boxes, bytes, what the structure counts, the last batch."""

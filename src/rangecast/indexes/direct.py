@@ -67,6 +67,11 @@ class DirectPart(Part):
         )
         return offsets, out[:n]
 
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+        cells = self.grid.locate(codes[self.on])
+        counts: npt.NDArray[np.int64] = self.starts[2 * cells + 2] - self.starts[2 * cells]
+        return counts
+
     def export(self) -> tuple[dict[str, Any], Arrays]:
         arrays = {"starts": self.starts, "slots": self.slots, "boxes": self.boxes, "checked": self.checked}
         return {"on": self.on}, {**arrays, **{f"grid.{k}": v for k, v in self.grid.to_arrays().items()}}

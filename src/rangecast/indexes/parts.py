@@ -25,9 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.attributes import Codes
+from rangecast.errors import OptionError
 from rangecast.ids import Ids
 from rangecast.indexes.base import Index, Reading, Rows
 from rangecast.indexes.catalog import Boxes
+from rangecast.indexes.estimate import Estimate
 from rangecast.kernels import matches as match_kernels
 from rangecast.kernels import scan as scan_kernels
 from rangecast.storage import Arrays
@@ -54,6 +56,10 @@ class Part:
     def restore(cls, meta: dict[str, Any], arrays: Arrays) -> Part:
         """The part of an export."""
         raise NotImplementedError
+
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
+        """How many entries each event would look at, None where that is not known before the search."""
+        return None
 
     @property
     def nbytes(self) -> int:
@@ -139,6 +145,19 @@ class StaticIndex(Index):
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Reading]:
         yield _StaticReading(self._state)
+
+    def _estimate(self, codes: Codes, level: int | None) -> Estimate:
+        state = self._state
+        if level is not None:
+            raise OptionError(f"index {self.name!r} has no levels to estimate at, got level={level}")
+        tail = state.parts[-1].last if state.parts else 0
+        workloads = np.full(codes.shape[1], state.boxes.n - tail, np.int64)
+        for covered in state.parts:
+            counts = covered.part.count_candidates(codes)
+            if counts is None:
+                return super()._estimate(codes, level)
+            workloads += counts
+        return Estimate(workloads)
 
     def _add(self, first: int, last: int) -> None:
         tail = self._parts[-1].last if self._parts else 0
