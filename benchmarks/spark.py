@@ -268,7 +268,7 @@ def page(bench: Bench, grid: int, memory: tuple[float, float], checked: list[tup
     lines = [
         "# Matching on Spark, measured",
         "",
-        "Written by `python benchmarks/spark.py --page docs/performance-spark.md`; the head of that file says "
+        "Written by `python benchmarks/spark.py --page docs/performance-spark.md`; its head says "
         "how it measures. Read the ratios: the machine was shared.",
         "",
         f"{bench.n_events:,} events, {n:,} rectangles on two attributes, {bench.expected:,} pairs "
