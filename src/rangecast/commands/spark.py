@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from rangecast.commands.console import OK, REJECTED, bar, print_table, say
 from rangecast.errors import OptionError, SetupError
-from rangecast.files import format_of
 from rangecast.schema import Schema
 from rangecast.store import Store
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 app = typer.Typer(
     no_args_is_help=True, help="The same on Spark: ingest subscriptions, match files of events."
@@ -65,9 +61,10 @@ def ingest(
     model = Schema.from_toml(schema) if schema is not None else None
     home = Store.open(store, model)
     spark = _session(master, conf)
-    frame = _read(spark, files, format, id, sequence)
     from rangecast.spark import ingest as run
+    from rangecast.spark.ingest import read_subscriptions
 
+    frame = read_subscriptions(spark, files, format, numbers=(id, sequence))
     say(f"ingesting {len(files):,} files into {home.path}")
     report = run(frame, model, home, id=id, condition=condition, sequence=sequence, op=op)
     say(str(report))
@@ -142,7 +139,7 @@ def match(
     raise typer.Exit(_show_rejected(report))
 
 
-def _session(master: str | None, conf: list[str] | None) -> SparkSession:
+def _session(master: str | None, conf: list[str] | None) -> Any:
     try:
         from rangecast.spark import session
     except ImportError as error:
@@ -157,30 +154,6 @@ def _session(master: str | None, conf: list[str] | None) -> SparkSession:
     if master is not None and master.startswith("sc://"):
         return session(remote=master, conf=settings)
     return session(master, conf=settings)
-
-
-def _read(
-    spark: SparkSession, files: list[str], format: str | None, id: str, sequence: str | None
-) -> DataFrame:
-    """Files of subscriptions as a DataFrame; texts of a CSV file that are whole numbers become such."""
-    kinds = {format_of(path, format) for path in files}
-    if len(kinds) > 1:
-        raise OptionError(f"files of one ingest must have one format, got {', '.join(sorted(kinds))}")
-    kind = kinds.pop()
-    if kind == "parquet":
-        return spark.read.parquet(*files)
-    if kind == "jsonl":
-        return spark.read.json(files)
-    from pyspark.sql import functions as F
-
-    frame = spark.read.csv(files, header=True)
-    for name in (id, sequence):
-        if name in frame.columns:
-            column = F.col(f"`{name}`")
-            other = frame.where(column.isNotNull() & ~column.rlike(r"^(0|-?[1-9][0-9]{0,17})$"))
-            if other.isEmpty():
-                frame = frame.withColumn(name, column.cast("long"))
-    return frame
 
 
 def _show_rejected(report: Any) -> int:

@@ -15,18 +15,20 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rangecast.changelog import ids_from
-from rangecast.errors import StorageError, SubscriptionError
+from rangecast.errors import OptionError, StorageError, SubscriptionError
+from rangecast.files import format_of
 from rangecast.ids import Ids
 from rangecast.schema import Schema
 from rangecast.spark.ingest_tasks import ORDER, Columns, loader, word_finder
@@ -94,6 +96,29 @@ def ingest(
             report.index_bytes = home.snapshot(report.version).stat().st_size
     report.log()
     return report
+
+
+def read_subscriptions(
+    spark: SparkSession, files: Sequence[str], format: str | None = None, numbers: Sequence[str | None] = ()
+) -> DataFrame:
+    """Files of subscriptions as a DataFrame; CSV columns in `numbers` become whole numbers if all of them are."""
+    kinds = {format_of(path, format) for path in files}
+    if len(kinds) > 1:
+        raise OptionError(f"files of one ingest must have one format, got {', '.join(sorted(kinds))}")
+    kind = kinds.pop()
+    if kind == "parquet":
+        return spark.read.parquet(*files)
+    if kind == "jsonl":
+        return spark.read.json(list(files))
+    frame = spark.read.csv(list(files), header=True)
+    for name in numbers:
+        if name in frame.columns:
+            column = F.col(f"`{name}`")
+            # 007 and 7 are different ids, so only what prints as it was written is a number
+            other = frame.where(column.isNotNull() & ~column.rlike(r"^(0|-?[1-9][0-9]{0,17})$"))
+            if other.isEmpty():
+                frame = frame.withColumn(str(name), column.cast("long"))
+    return frame
 
 
 def _check(
