@@ -39,7 +39,7 @@ def test_the_same_over_connect():
     for name in [n for n in environment if n.startswith(("PYTEST_XDIST", "PYSPARK_GATEWAY"))]:
         del environment[name]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider",
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
          *(str(HERE / name) for name in MAIN)],
         capture_output=True, text=True, check=False, env=environment, cwd=HERE.parent,
     )  # fmt: skip

@@ -34,7 +34,8 @@ def run_pipeline(
     ingested = []
     for path in alerts:
         say(f"ingesting {path.name} into the store")
-        frame = spark.read.parquet(str(path))
+        # absolute: the JVM has a working folder of its own
+        frame = spark.read.parquet(str(path.absolute()))
         ingested.append(rs.ingest(frame, schema, store, publish=path == alerts[-1]))
     say("matching the trades, in files")
     report = rs.match_files(spark, trades, store, matches, overwrite=True)

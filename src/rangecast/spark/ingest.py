@@ -101,7 +101,7 @@ def ingest(
 def read_subscriptions(
     spark: SparkSession, files: Sequence[str], format: str | None = None, numbers: Sequence[str | None] = ()
 ) -> DataFrame:
-    """Files of subscriptions as a DataFrame; CSV columns in `numbers` become whole numbers if all of them are."""
+    """Files of subscriptions as a DataFrame; CSV columns in `numbers` become long if all values are such."""
     kinds = {format_of(path, format) for path in files}
     if len(kinds) > 1:
         raise OptionError(f"files of one ingest must have one format, got {', '.join(sorted(kinds))}")

@@ -25,6 +25,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,10 @@ def session(
         if place.startswith("sc://") and not key.startswith("spark.sql."):
             continue  # the server's own business, fixed when it was started
         builder = builder.config(key, str(value))
-    return builder.getOrCreate()
+    with warnings.catch_warnings():
+        # a Connect client tries to set again what its own server was started with
+        warnings.filterwarnings("ignore", "Failed to set", UserWarning)
+        return builder.getOrCreate()
 
 
 def find_java() -> Path:
