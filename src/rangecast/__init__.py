@@ -10,6 +10,7 @@ from rangecast.errors import (
     OptionError,
     RangecastError,
     SchemaError,
+    SetupError,
     StorageError,
     SubscriptionError,
     UnknownIndexError,
@@ -21,6 +22,7 @@ from rangecast.matches import Matches
 from rangecast.routing import Network, Router
 from rangecast.scheduling import AdaptiveLevel, ShortestFirst
 from rangecast.schema import Schema
+from rangecast.store import Store
 from rangecast.subscriptions import Subscriptions
 
 __version__ = "0.1.0"
@@ -45,8 +47,10 @@ __all__ = [
     "Router",
     "Schema",
     "SchemaError",
+    "SetupError",
     "ShortestFirst",
     "StorageError",
+    "Store",
     "SubscriptionError",
     "Subscriptions",
     "Timestamp",
