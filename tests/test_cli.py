@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,14 @@ def test_version():
         ["demo"],
         ["schema", "infer"],
         ["schema", "show"],
+        ["spark", "ingest"],
+        ["spark", "match"],
+        ["store", "add"],
+        ["store", "compact"],
+        ["store", "list"],
+        ["store", "remove"],
+        ["store", "show"],
+        ["store", "verify"],
     ],
     ids=" ".join,
 )
@@ -595,7 +604,7 @@ class TestExperiment:
 
 class TestDemo:
     def test_demo_matches_and_writes_parquet(self, folder):
-        result = run("demo", "--subscriptions", 400, "--events", 300, "--threads", "2")
+        result = run("demo", "--no-spark", "--subscriptions", 400, "--events", 300, "--threads", "2")
         assert result.exit_code == 0
         table = pq.read_table("demo-output/matches.parquet")
         assert f"matches                       {table.num_rows:,}\n" in result.stdout
@@ -607,3 +616,18 @@ class TestDemo:
         index = rc.open_index("scan", drawn.schema)
         index.insert(drawn.subscriptions())
         assert index.match(drawn.events()).n_pairs == table.num_rows
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_page_run(tmp_path):
+    """Shell blocks of docs/cli.md print what the text block after them shows."""
+    page = (Path(__file__).parent.parent / "docs" / "cli.md").read_text()
+    example = re.compile(r"^```sh\n(.*?)^```\n(?:\s*^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+    command = f'rangecast() {{ {sys.executable} -m rangecast "$@"; }}\n'
+    found = example.findall(page)
+    assert len(found) >= 5
+    for script, shown in found:
+        done = subprocess.run(
+            ["bash", "-c", command + script], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert done.stdout == shown, done.stderr

@@ -132,6 +132,10 @@ def test_collect_takes_bad_ids(schema):
     subs = rc.Subscriptions.parse(schema, ids=[1, None, 2.5, 3], texts=["price < 1"] * 4, on_error="collect")
     assert subs.ids.values.tolist() == [1, 3]
     assert [(r.row, r.id) for r in subs.rejected] == [(1, None), (2, 2.5)]
+    for spare in (0, ""):  # what stands in for a bad id is nobody's id
+        ids = [None, spare, None, type(spare)(7), type(spare)(7)]
+        subs = rc.Subscriptions.parse(schema, ids=ids, texts=["price < 1"] * 5, on_error="collect")
+        assert (subs.ids[0], len(subs), [r.row for r in subs.rejected]) == (spare, 2, [0, 2, 4])
 
 
 def test_parse_collects(schema):

@@ -325,9 +325,9 @@ class _Load:
                 raise
             self.ids = self._salvage_ids(ids)
         self.n = len(self.ids)
-        for row in self.ids.repeats().tolist():
-            if row not in self.reasons:
-                self.reject(row, "this id stands in an earlier row of the load; ids must differ")
+        named = np.setdiff1d(np.arange(self.n), list(self.reasons)) if self.reasons else np.arange(self.n)
+        for row in named[self.ids.select(named).repeats() if self.reasons else self.ids.repeats()].tolist():
+            self.reject(row, "this id stands in an earlier row of the load; ids must differ")
 
     def _salvage_ids(self, ids: Any) -> Ids:
         """Ids of a column in which some are no ids; those rows are rejected."""

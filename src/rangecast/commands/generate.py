@@ -105,17 +105,13 @@ def events_table(drawn: Workload) -> pa.Table:
 
 def write_table(table: pa.Table, path: Path) -> None:
     """Write a table as CSV or Parquet, by its suffix."""
-    file = OutputFile(path)
-    try:
+    with OutputFile(path) as file:
         if path.suffix == ".csv":
             file.stream.write((",".join(table.column_names) + "\n").encode())
             pacsv.write_csv(table, file.stream, pacsv.WriteOptions(include_header=False))
         else:
-            pq.write_table(table, file.stream)
-    except BaseException:
-        file.drop()
-        raise
-    file.keep()
+            # several row groups, so that workers can share a file
+            pq.write_table(table, file.stream, row_group_size=131_072)
 
 
 def _column(values: Any, attribute: Any) -> pa.Array[Any]:

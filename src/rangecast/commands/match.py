@@ -87,11 +87,9 @@ def match(
     made = open_index(index, model, **options_of(option or []))
     with contextlib.ExitStack() as stack:
         # opened before anything is loaded: a name that cannot be should not cost an hour first
-        target = None if out == STDIO else OutputFile(out)
-        aside = Rejects(rejects or (None if target is None else rejects_beside(target.path)), strict)
-        stack.push(lambda kind, *_: aside.close(finished=kind is None))
-        if target is not None:
-            stack.push(lambda kind, *_: target.drop() if kind else target.keep())
+        target = None if out == STDIO else stack.enter_context(OutputFile(out))
+        beside = None if target is None else rejects_beside(target.path)
+        aside = stack.enter_context(Rejects(rejects or beside, strict))
         flow = EventStream(
             model, events, aside, event_id=event_id, format=events_format, stream=stream, batch=batch
         )

@@ -10,7 +10,10 @@ from rangecast.errors import StorageError
 
 
 class OutputFile:
-    """A file being written; `keep` puts it in its place, `drop` leaves what was there before."""
+    """A file being written; `keep` puts it in its place, `drop` leaves what was there before.
+
+    As a context, it is kept when the block ends and dropped when it fails.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -19,6 +22,15 @@ class OutputFile:
             self.stream: BinaryIO = open(self._scratch, "wb")  # noqa: SIM115
         except OSError as error:
             raise StorageError(f"{path}: cannot be written: {error.strerror}") from None
+
+    def __enter__(self) -> OutputFile:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.keep()
+        else:
+            self.drop()
 
     def keep(self) -> None:
         """Close the file and give it its name."""

@@ -45,7 +45,7 @@ class RejectedRow(NamedTuple):
 class Rejects:
     """Counts rows that were set aside, keeps the first few, and writes all to a file if there is one.
 
-    `strict` raises at the first one instead.
+    `strict` raises at the first one instead. As a context, it is closed when the block ends or fails.
     """
 
     def __init__(self, path: str | Path | None = None, strict: bool = False) -> None:
@@ -54,6 +54,12 @@ class Rejects:
         self.counts: dict[str, int] = {}
         self._strict = strict
         self._file: OutputFile | None = None
+
+    def __enter__(self) -> Rejects:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.close(finished=kind is None)
 
     def __len__(self) -> int:
         return sum(self.counts.values())

@@ -144,6 +144,11 @@ class Index:
     def __contains__(self, id: Any) -> bool:
         return bool(self._catalog.find(Ids.of([id]))[0] >= 0)
 
+    @property
+    def ids_are_text(self) -> bool:
+        """Whether the ids are strings; an empty index takes either."""
+        return self._catalog.ids.textual
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {len(self):,} subscriptions>"
 
