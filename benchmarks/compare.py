@@ -8,9 +8,10 @@ run.py measures both in turns, with the sources of the one or the other, so that
 machine falls on both.
 
 A row's figure is its best repeat. Its noise is how far the median repeat lies above the best one;
-the band of a comparison is the wider noise of the two, and never less than `--floor`. Peers are
-compared as well: nothing of theirs changed, so a peer that is not "same" says that the machine did.
-Bytes do not vary, and get a band of 1 %.
+the band of a comparison is the wider noise of the two, and never less than `--floor`. Within a band
+of more than 50 % nothing can be said, and the verdict is "too noisy". Peers are compared as well:
+nothing of theirs changed, so a peer that is not "same" says that the machine did. Bytes do not vary,
+and get a band of 1 %.
 """
 
 from __future__ import annotations
@@ -33,15 +34,18 @@ from rich.table import Table
 
 HERE = Path(__file__).resolve().parent
 _BYTES_BAND = 0.01
+_WIDEST_BAND = 0.5
 _STYLES = {
     "faster": "green",
     "smaller": "green",
     "slower": "red",
     "larger": "red",
     "answers differ": "bold red",
+    "too noisy": "yellow",
 }
 
-console = Console()
+# A pipe has no width; a table that is cut there would be of no use.
+console = Console() if sys.stdout.isatty() else Console(width=140)
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ def judge(before: list[float], after: list[float], floor: float) -> tuple[str, f
         return "slower", band
     if ratio < 1 / (1 + band):
         return "faster", band
-    return "same", band
+    return "same" if band <= _WIDEST_BAND else "too noisy", band
 
 
 def rows_of(report: dict[str, Any]) -> dict[tuple[str, str], tuple[dict[str, Any], dict[str, Any]]]:
@@ -217,7 +221,11 @@ def show(found: list[Verdict], everything: bool) -> None:
         table.add_column(heading, justify="right")
     table.add_column("verdict")
     units = {"build": "s", "match": "us/event", "bytes": "B/sub", "pairs": "pairs", "": ""}
+    alone: dict[str, list[str]] = {}
     for v in found:
+        if v.verdict.startswith("only"):
+            alone.setdefault(v.verdict, []).append(f"{v.workload}/{v.name}")
+            continue
         if v.verdict == "same" and not everything:
             continue
         known = v.before is not None and v.after is not None
@@ -236,6 +244,8 @@ def show(found: list[Verdict], everything: bool) -> None:
     counts: dict[str, int] = {}
     for v in found:
         counts[v.verdict] = counts.get(v.verdict, 0) + 1
+    for verdict, rows in alone.items():
+        console.print(f"{verdict}: {', '.join(rows)}", style="dim")
     console.print(", ".join(f"{n} {verdict}" for verdict, n in counts.items()) or "nothing to compare")
     moved = [v for v in found if v.kind == "peer" and v.verdict in ("faster", "slower")]
     if moved:

@@ -7,14 +7,15 @@ package's thread pool outlives it.
     what       how
     memory     a forked child builds once and matches a few events: the growth of its resident set
                at its highest, over what it had with kernels loaded and subscriptions at hand; an
-               index also says its own bytes
+               index also says its own bytes. A contender whose child needs too much memory or more
+               than `limit` seconds is left out
     build      until the first event is answered, so that a structure that is built when it is first
                asked pays here
     match      one batch, with the ids read; encoding is apart, for us and for peers
     events     as many of the workload's as fit `budget` seconds a batch, from a trial: a slow
                contender answers fewer, and is compared per event
-    answers    all contenders answer the same first events once, and must agree in the number of
-               pairs and in the sum of their ids; those timed on as many events must agree there too
+    answers    each contender's must agree with those of the index that answered most events, in the
+               number of pairs and in the sum of their ids; every round must find as many again
 
 Rounds go through all contenders one after the other, so that a busy machine slows all of them; the
 best round counts, and all rounds are kept for the noise band of compare.py.
@@ -22,9 +23,13 @@ best round counts, and all rounds are kept for the noise band of compare.py.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
+import math
 import os
+import resource
+import signal
 import sys
 import time
 import traceback
@@ -142,43 +147,62 @@ def build_timed(c: Contender) -> float:
     return seconds
 
 
-def resident(key: str) -> int | None:
-    """VmRSS or VmHWM of this process in bytes, where the system tells."""
+def resident(key: str, source: str = "/proc/self/status") -> int | None:
+    """VmRSS, VmHWM or VmSize of this process in bytes, where the system tells."""
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path(source).read_text().splitlines()
     except OSError:
         return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), None)
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key + ":")), None)
 
 
-def peak_in_child(c: Contender) -> int | None:
-    """How far building and a few matches raise the resident set, in a child of its own."""
-    if resident("VmHWM") is None:
-        return None
+def available_memory() -> int | None:
+    """Bytes that could still be used, where the system tells."""
+    return resident("MemAvailable", "/proc/meminfo")
+
+
+def try_in_child(c: Contender, limit: float) -> dict[str, Any]:
+    """Build and match a few events in a child, bounded in time and memory.
+
+    Gives how far that raised the resident set, or why the contender must be left out: what does not
+    end here within the limits would not end in the parent either.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
+        said: dict[str, Any] = {}
         try:
             os.close(reader)
+            signal.alarm(math.ceil(limit))
+            room = available_memory()
+            if room is not None:
+                bound = (resident("VmSize") or 0) + room // 2
+                resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
             c.warm()
             few = c.load(min(_MEMORY_EVENTS, c.most_events))
             gc.collect()
-            Path("/proc/self/clear_refs").write_text("5")
-            before = resident("VmRSS") or 0
-            built = c.build()
-            c.match(built, few)
-            os.write(writer, str((resident("VmHWM") or 0) - before).encode())
-            os._exit(0)
-        except rc.CapacityError:
-            os._exit(1)  # the build in the parent says so in the table
-        except BaseException:
+            with contextlib.suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5")  # the highest so far is forgotten
+            before = resident("VmRSS")
+            c.match(c.build(), few)
+            highest = resident("VmHWM")
+            said["peak_bytes"] = None if highest is None or before is None else highest - before
+        except MemoryError as error:  # also our own refusal, CapacityError
+            said["skipped"] = f"{error}" or "needs more than half of the memory that is free"
+        except BaseException as error:
             traceback.print_exc()
-            os._exit(1)
+            said["skipped"] = f"{type(error).__name__}: {error}"
+        os.write(writer, json.dumps(said).encode())
+        os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:
-        said = pipe.read()
-    os.waitpid(child, 0)
-    return int(said) if said else None
+        answer = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if answer:
+        return dict(json.loads(answer))
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+        return {"skipped": f"building and matching {_MEMORY_EVENTS} events took longer than {limit:g} s"}
+    return {"skipped": f"its process ended with status {status}"}
 
 
 def events_within(c: Contender, budget: float) -> int:
@@ -201,17 +225,26 @@ def _two_digits(number: int) -> int:
     return number // unit * unit
 
 
-def check_agreement(contenders: list[Contender]) -> int:
-    """All contenders answer the same first events alike, or the run ends here."""
-    k = min(c.row["events"] for c in contenders)
-    answers: dict[tuple[int, int], list[str]] = {}
+def check_agreement(contenders: list[Contender]) -> None:
+    """Every contender answers its events as the reference does, or the run ends here.
+
+    The reference is the index that answers most events; its rows are in the order of the events, so
+    the answer to the first k of them is a prefix of its own.
+    """
+    reference = max(contenders, key=lambda c: (c.kind == "index", c.row["events"]))
+    if reference.kind != "index":
+        raise SystemExit("no index was measured, so there is nothing to check the peers against")
+    known = reference.match(reference.built, reference.load(reference.row["events"]))
     for c in contenders:
+        k = min(c.row["events"], reference.row["events"])
         ids = c.ids(c.match(c.built, c.load(k)))
-        answers.setdefault((len(ids), int(ids.sum())), []).append(c.name)
-    if len(answers) > 1:
-        said = "; ".join(f"{', '.join(who)}: {n:,} pairs, id sum {s:,}" for (n, s), who in answers.items())
-        raise SystemExit(f"answers differ on the first {k:,} events: {said}")
-    return k
+        expected = known.ids[: known.offsets[k]]
+        if (len(ids), ids.sum()) != (len(expected), expected.sum()):
+            raise SystemExit(
+                f"answers differ on the first {k:,} events: {reference.name} has {len(expected):,} pairs, "
+                f"id sum {expected.sum():,}; {c.name} has {len(ids):,} pairs, id sum {ids.sum():,}"
+            )
+        c.row["events_checked"] = k
 
 
 def check_counts(contenders: list[Contender]) -> None:
@@ -235,6 +268,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         request["seed"],
         **request["options"],
     )
+    w.subscriptions(), w.events()  # the first call loads kernels
     subs_s, subs = timed(w.subscriptions)
     events_s, _ = timed(w.events)
     plain = Plain(w, request["threads"])
@@ -253,15 +287,13 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     ready: list[Contender] = []
     for c in contenders:
         say(f"{w.name}: {c.name}: memory, build")
-        c.row = {"name": c.name, "kind": c.kind, "peak_bytes": peak_in_child(c)}
+        c.row = {"name": c.name, "kind": c.kind, **try_in_child(c, request["limit"])}
         rows.append(c.row)
     for c in contenders:
-        try:
-            c.warm()
-            c.row["build_s"] = [build_timed(c)]
-        except (rc.RangecastError, MemoryError) as error:
-            c.row["skipped"] = f"{type(error).__name__}: {error}"
+        if "skipped" in c.row:
             continue
+        c.warm()
+        c.row["build_s"] = [build_timed(c)]
         c.row["bytes"] = c.stats(c.built).get("bytes")
         c.row["events"] = events_within(c, request["budget"])
         c.row["match_s"] = []
@@ -270,7 +302,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         raise SystemExit(
             f"{w.name}: nothing to measure: " + "; ".join(f"{r['name']}: {r['skipped']}" for r in rows)
         )
-    checked = check_agreement(ready)
+    check_agreement(ready)
     for c in ready:
         c.loaded = c.load(c.row["events"])
     for turn in range(request["repeat"]):
@@ -294,7 +326,6 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         "seed": w.seed,
         "encode_subscriptions_s": subs_s,
         "encode_events_s": events_s,
-        "events_checked": checked,
         "rows": rows,
     }
 

@@ -142,9 +142,9 @@ def _needs(dimensions: tuple[int, ...], kinds: tuple[str, ...]) -> Callable[[Pla
     def unfit(plain: Plain) -> str | None:
         w = plain.workload
         if len(w.schema) not in dimensions:
-            return f"takes {' or '.join(map(str, dimensions))} attributes, not {len(w.schema)}"
+            return f"is for {' or '.join(map(str, dimensions))}-D, not {len(w.schema)}-D"
         if any(a.kind not in kinds for a in w.schema):
-            return f"takes attributes of type {' or '.join(kinds)}"
+            return f"is for attributes of type {' or '.join(kinds)}"
         ends = [*plain.lows, *plain.highs, *plain.values]
         extremes = {_INT[0], _INT[1], _INT[2], _FLOAT[0], _FLOAT[1], _FLOAT[2]}
         if any(end.size and ({end.min(), end.max()} & extremes) for end in ends):

@@ -32,9 +32,10 @@ from rangecast.indexes import REGISTRY
 
 HERE = Path(__file__).resolve().parent
 _PACKAGES = ("rangecast", "numpy", "numba", "ncls", "superintervals", "shapely", "rtree", "duckdb", "polars")
-_QUICK = {"subscriptions": 20_000, "events": 500, "repeat": 2, "budget": 0.1}
+_QUICK = {"subscriptions": 5_000, "events": 200, "repeat": 2, "budget": 0.05}
 
-console = Console()
+# A pipe has no width; a table that is cut there would be of no use.
+console = Console() if sys.stdout.isatty() else Console(width=140)
 
 
 def call_worker(request: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
@@ -89,6 +90,13 @@ def cost(row: dict[str, Any]) -> float:
     return min(row["match_s"]) / max(row["events"], 1)
 
 
+def shown(number: float) -> str:
+    """A number of any size in few characters."""
+    return (
+        f"{number:,.1f}" if number >= 10 else f"{number:.3f}" if number >= 0.001 or not number else "< 0.001"
+    )
+
+
 def show(result: dict[str, Any]) -> None:
     """One workload as a table, and a line for each contender that did not run."""
     ran = [row for row in result["rows"] if "skipped" not in row]
@@ -101,7 +109,7 @@ def show(result: dict[str, Any]) -> None:
         title=f"{result['workload']}: {n:,} subscriptions, {result['n_attributes']} attributes ({drawn})",
         title_justify="left",
     )
-    table.add_column("index or peer")
+    table.add_column("index or peer", no_wrap=True)
     for heading in ("events", "pairs/event", "build s", "us/event", "M pairs/s", "x scan", "x best peer",
                     "bytes/sub", "peak MB"):  # fmt: skip
         table.add_column(heading, justify="right")
@@ -113,7 +121,7 @@ def show(result: dict[str, Any]) -> None:
             f"{pairs:,.1f}",
             f"{min(row['build_s']):.3f}",
             f"{us:,.2f}",
-            f"{row['pairs'] / min(row['match_s']) / 1e6:,.1f}",
+            shown(row["pairs"] / min(row["match_s"]) / 1e6),
             f"{cost(scan) / cost(row):,.2f}" if scan else "",
             f"{cost(best_peer) / cost(row):,.2f}" if best_peer else "",
             f"{row['bytes'] / n:,.1f}" if row.get("bytes") and n else "",
@@ -177,6 +185,7 @@ def run(
         float | None,
         typer.Option(help="Seconds of a batch; slow ones answer fewer events.", show_default="1"),
     ] = None,
+    limit: Annotated[float, typer.Option(help="Seconds to build; what takes longer is left out.")] = 120.0,
     quick: Annotated[bool, typer.Option(help="Small sizes, few rounds, no compile times.")] = False,
     compile: Annotated[
         bool, typer.Option(help="Measure first calls, with an empty cache of kernels.")
@@ -219,6 +228,7 @@ def run(
             "repeat": repeat or small.get("repeat", 5),
             "threads": threads,
             "budget": budget or small.get("budget", 1.0),
+            "limit": limit,
         }
         result = call_worker(request, {"POLARS_MAX_THREADS": str(threads)})
         report["workloads"].append(result)

@@ -20,6 +20,10 @@ from strategies import events, int_schema, random_events, random_subscriptions, 
 JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") != "1"
 N = 900 if JIT else 60  # past the limit of an unsorted tail when compiled
 VARIANTS = [(name, {}) for name in REGISTRY]
+VARIANTS += [("vci", {"lookup": "table"}), ("vci", {"lookup": "clipped", "constructs": "sci", "L": 4})]
+VARIANTS += [("vcr", {"storage": "array"}), ("vcr", {"storage": "hash", "decomposition": "od"})]
+VARIANTS += [("rtree", {"load": "insert", "node_capacity": 4, "leaf_capacity": 4})]
+VARIANTS += [("ubtree", {"form": "plain", "leaf": 8, "fanout": 4})]
 
 
 def expected(subs, batch):

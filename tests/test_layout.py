@@ -18,8 +18,8 @@ SRC = ROOT / "src"
 # What stands in no other layer (schema, subscriptions, events, ...) is the model that all share.
 MODEL = "model"
 LAYERS = (
-    ("cli", "service", "spark", "experiments"),
-    ("covering", "routing", "scheduling", "store", "workloads"),
+    ("__main__", "cli", "commands", "service", "spark", "experiments"),
+    ("covering", "routing", "scheduling", "store", "versions", "workloads"),
     ("indexes",),
     (MODEL,),
     ("kernels",),

@@ -9,7 +9,8 @@
 
 `str` of a condition is a text that reads back to the same meaning. A literal keeps the text it was
 written with and its slot: its place among the literals of the text. Two texts that differ in their
-literals alone therefore share one condition, and `language.py` fills the slots anew for each.
+literals alone therefore share one condition, and `shapes.py` fills the slots anew for each. TRUE, FALSE
+and INF are words of the language and have no slot (-1).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 
@@ -24,10 +26,16 @@ from rangecast.errors import LanguageError
 
 Value = int | float | Decimal | str | bool | dt.datetime
 
-KEYWORDS = frozenset(["AND", "OR", "NOT", "BETWEEN", "IN", "IS", "MISSING", "PRESENT", "NULL", "TRUE", "FALSE", "INF", "INFINITY"])
+_JOINING = {"AND", "OR", "NOT", "BETWEEN", "IN", "IS"}
+KEYWORDS = frozenset(_JOINING | {"MISSING", "PRESENT", "NULL", "TRUE", "FALSE", "INF", "INFINITY"})
 PLAIN_NAME = r"[^\W\d][\w.$-]*"
+STRING = r"'[^']*(?:''[^']*)*'"
+_TIME = r"[Tt ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+TIMESTAMP = rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:{_TIME})?"
+NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?i:inf(?:inity)?)"
 
 _PLAIN = re.compile(PLAIN_NAME + r"\Z")
+_TIMESTAMP = re.compile(TIMESTAMP + r"\Z")
 _WORDS: dict[str, Value] = {"true": True, "false": False}
 # Beyond this many digits before the point a number is larger than any double and any code.
 _MANY_DIGITS = 400
@@ -39,7 +47,11 @@ class Literal:
 
     text: str
     start: int = field(default=0, compare=False)
-    slot: int = field(default=0, compare=False)
+    slot: int = field(default=-1, compare=False)
+
+    def among(self, texts: Sequence[str]) -> str:
+        """The text in this literal's slot, or its own when it has none."""
+        return self.text if self.slot < 0 else texts[self.slot]
 
 
 class Condition:
@@ -162,7 +174,7 @@ def value_of(text: str) -> Value:
     """
     if text[0] == "'":
         return text[1:-1].replace("''", "'")
-    if text[4:5] == "-" == text[7:8]:
+    if _TIMESTAMP.match(text):
         try:
             return dt.datetime.fromisoformat(text.upper())
         except ValueError as error:

@@ -80,12 +80,8 @@ def describe_interval(attribute: Attribute, low: int, high: int) -> str:
     """
     if high == MISSING:
         return "is missing"
-    if isinstance(attribute, Category) and low != high and low > MISSING and (low, high) != (PRESENT, LAST):
-        # != cuts the dictionary at the string it names: the alternatives lie on either side
-        ends = ([] if low == PRESENT else [attribute.decode(low - 1)]) + (
-            [] if high == LAST else [attribute.decode(high + 1)]
-        )
-        return "!= " + " and ".join(map(repr, ends))
+    if isinstance(attribute, Category) and PRESENT <= low < high and (low, high) != (PRESENT, LAST):
+        return _describe_words(attribute, low, high)
     if low == MISSING:
         return "is missing or present" if high == LAST else f"is missing or <= {attribute.decode(high)!r}"
     if low == PRESENT:
@@ -95,3 +91,14 @@ def describe_interval(attribute: Attribute, low: int, high: int) -> str:
     if high == LAST:
         return f">= {attribute.decode(low)!r}"
     return f"between {attribute.decode(low)!r} and {attribute.decode(high)!r}"
+
+
+def _describe_words(attribute: Category, low: int, high: int) -> str:
+    """An interval of a dictionary: some words of it, or one side of what != cuts away."""
+    if high == LAST:
+        return f"!= {attribute.decode(low - 1)!r}, and named after it"
+    if low == PRESENT:
+        return f"!= {attribute.decode(high + 1)!r}, and named before it or by no subscription"
+    shown = [repr(attribute.decode(code)) for code in range(low, min(high, low + 7) + 1)]
+    more = f", and {high - low - 7} more" if high - low > 7 else ""
+    return f"in ({', '.join(shown)}{more})"

@@ -47,22 +47,21 @@ class Grid:
     @classmethod
     def uniform(cls, low: int, high: int, n_cells: int) -> Grid:
         """At most n_cells cells, the inner ones equally wide by a power of two, over codes low..high."""
-        if n_cells < 4 or low > high:
+        if n_cells < 5 or low > high:
             raise OptionError(
-                f"a grid needs at least 4 cells and low <= high, got {n_cells} over [{low}, {high}]"
+                f"a grid needs at least 5 cells and low <= high, got {n_cells} over [{low}, {high}]"
             )
         low, high = max(low, PRESENT + 1), min(high, LAST - 1)
-        span = high - low + 1
         shift = 0
-        while -(-span >> shift) > n_cells - 3:
+        while (high >> shift) - (low >> shift) + 1 > n_cells - 3:
             shift += 1
-        inner = -(-span >> shift)
-        # the last inner cell may reach beyond `high`, but not beyond the codes
-        inner = min(inner, (LAST - 1 - low >> shift) + 1)
-        # int64 wraps around twice where the codes span more than half of them, and comes out right
-        firsts = np.int64(low) + (np.arange(inner, dtype=np.int64) << shift)
-        end = min(low + (inner << shift), LAST)
-        return cls(np.concatenate([np.array([MISSING, PRESENT]), firsts, np.array([end])]), low, shift)
+        # aligned, so that a cell is found by shifting alone; the codes below belong to cell 1
+        first = low >> shift
+        first += first << shift <= PRESENT
+        inner = np.arange(first, (high >> shift) + 1, dtype=np.int64) << shift
+        end = min(max(first, (high >> shift) + 1) << shift, LAST)
+        cuts = np.concatenate([np.array([MISSING, PRESENT]), inner, np.array([end])])
+        return cls(cuts, first << shift, shift)
 
     @classmethod
     def cut_at(cls, cuts: Any) -> Grid:

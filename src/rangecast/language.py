@@ -5,10 +5,7 @@
 `docs/language.md` says what a text means. This module has the three ways in: `parse` for one tree,
 `boxes_of` for the boxes of one text, `compile_conditions` for a column of texts.
 
-In bulk, texts are sorted by shape. The shape is the text without its literals, so
-`price < 10 and symbol = 'IBM'` and `price < 25 and symbol = 'HAL'` have the same: it is parsed once,
-and the tree is filled with the literals of each text. Anything odd about a literal sends the text
-through the parser after all, which alone makes the errors.
+In bulk, texts of one shape are parsed once and compiled together: see `shapes.py`.
 """
 
 from __future__ import annotations
@@ -19,17 +16,21 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.attributes import Codes
 from rangecast.columns import describe
 from rangecast.conditions import Condition
 from rangecast.errors import LanguageError
 from rangecast.normal_form import Box, Expander
-from rangecast.parser import LITERALS, read
+from rangecast.parser import read
 from rangecast.schema import Schema
+from rangecast.shapes import Bounds, bounds_of, conjunction, split
 
 __all__ = ["Compiled", "boxes_of", "compile_conditions", "parse"]
 
-_SHAPE_LIMIT = 4_096
-_TEXT_LIMIT = 16_384
+_CHUNK = 65_536
+_SHAPE_LIMIT = 16_384
+# Arrays cost some 100 us a shape, filling its tree some 30 us a text.
+_FEW = 4
 
 
 class Compiled(NamedTuple):
@@ -69,7 +70,8 @@ def boxes_of(schema: Schema, text: str) -> list[Box]:
     >>> boxes_of(Schema(Int("price"), Int("volume")), "price in (3, 4, 5, 9) and volume = 1")
     [{0: (3, 5), 1: (1, 1)}, {0: (9, 9), 1: (1, 1)}]
     """
-    return _boxes(text, schema, Expander(schema))
+    condition, literals = read(text, schema)
+    return _boxes(Expander(schema), condition, literals, text)
 
 
 def compile_conditions(schema: Schema, texts: Sequence[str]) -> Compiled:
@@ -81,82 +83,132 @@ def compile_conditions(schema: Schema, texts: Sequence[str]) -> Compiled:
     ([0, 2, 2], [1])
     """
     compiler = _Compiler(schema)
-    owners: list[int] = []
-    sizes: list[int] = []
-    positions: list[int] = []
-    ends: list[tuple[int, int]] = []
-    errors: list[tuple[int, LanguageError]] = []
-    for row, text in enumerate(texts):
-        try:
-            boxes = compiler.boxes(text)
-        except LanguageError as error:
-            errors.append((row, error))
-            continue
-        for box in boxes:
-            owners.append(row)
-            sizes.append(len(box))
-            positions += box
-            ends += box.values()
-    bounds = np.array(ends, np.int64).reshape(-1, 2)
-    return Compiled(
-        np.array(owners, np.int64),
-        np.repeat(np.arange(len(sizes), dtype=np.int64), np.array(sizes, np.int64)),
-        np.array(positions, np.int64),
-        np.ascontiguousarray(bounds[:, 0]),
-        np.ascontiguousarray(bounds[:, 1]),
-        errors,
-    )
+    for start in range(0, len(texts), _CHUNK):
+        compiler.add(start, texts[start : start + _CHUNK])
+    return compiler.result()
 
 
-def _boxes(text: str, schema: Schema, expander: Expander) -> list[Box]:
-    condition, literals = read(text, schema)
-    return _expand(expander, condition, literals, text)
+class _Shape:
+    """A shape and the texts of it that wait for their boxes."""
 
+    __slots__ = ("condition", "literals", "rows", "steps")
 
-def _expand(expander: Expander, condition: Condition, literals: list[str], text: str) -> list[Box]:
-    try:
-        return expander.boxes(condition, literals)
-    except LanguageError as error:  # too many boxes: of the whole text, not of a place in it
-        raise LanguageError(str(error), text, 0) from None
+    def __init__(self, condition: Condition) -> None:
+        self.condition = condition
+        self.steps = conjunction(condition)
+        self.rows: list[int] = []
+        self.literals: list[str] = []
 
 
 class _Compiler:
-    """Compiles texts over one schema, each shape parsed once."""
+    """Collects the boxes of texts: as arrays from shapes, and one by one from trees."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.expander = Expander(schema)
-        self.shapes: dict[tuple[str, ...], Condition | None] = {}
-        self.texts: dict[str, list[Box]] = {}
+        self.shapes: dict[tuple[str, ...], _Shape | None] = {}
+        self.errors: list[tuple[int, LanguageError]] = []
+        self.single: list[tuple[int, Box]] = []
+        self.whole: list[tuple[Codes, Bounds]] = []
 
-    def boxes(self, text: str) -> list[Box]:
+    def add(self, start: int, texts: Sequence[str]) -> None:
+        """Compile a chunk whose first text is row `start`."""
+        for row, text in enumerate(texts, start):
+            try:
+                self._place(row, text)
+            except LanguageError as error:
+                self.errors.append((row, error))
+        for shape in self.shapes.values():
+            if shape is not None and shape.rows:
+                self._fill(shape, start, texts)
+                shape.rows, shape.literals = [], []
+        if len(self.shapes) > _SHAPE_LIMIT:
+            self.shapes.clear()
+
+    def _place(self, row: int, text: str) -> None:
         if not isinstance(text, str):
             raise LanguageError(f"a condition must be a string, got {describe(text)}")
-        known = self.texts.get(text)
-        if known is None:
-            known = self._filled(text) if '"' not in text else None
-            if known is None:
-                known = _boxes(text, self.schema, self.expander)
-            if len(self.texts) >= _TEXT_LIMIT:
-                self.texts.clear()
-            self.texts[text] = known
-        return known
-
-    def _filled(self, text: str) -> list[Box] | None:
-        """The boxes by the shape of the text, or None when the parser has to look at it."""
-        pieces = LITERALS.split(text)
-        shape, literals = tuple(pieces[::2]), pieces[1::2]
-        condition = self.shapes.get(shape)
-        if condition is None:
-            if shape in self.shapes:
-                return None
-            if len(self.shapes) >= _SHAPE_LIMIT:
-                self.shapes.clear()
+        key, literals = split(text)
+        shape = self.shapes.get(key)
+        if shape is None:
             condition, found = read(text, self.schema)
-            # the two regular expressions could differ on a text; such a shape is parsed each time
-            self.shapes[shape] = condition if found == literals else None
-            return _expand(self.expander, condition, found, text)
+            if key not in self.shapes:
+                # where a name in double quotes or a date with a space misled `split`, all are parsed
+                shape = self.shapes[key] = _Shape(condition) if found == literals else None
+            if shape is None:
+                self._expand(row, condition, found, text)
+                return
+        if shape.steps is None:
+            self._from_tree(row, shape.condition, literals, text)
+        else:
+            shape.rows.append(row)
+            shape.literals += literals
+
+    def _fill(self, shape: _Shape, start: int, texts: Sequence[str]) -> None:
+        assert shape.steps is not None
+        rows = np.array(shape.rows)
+        doubtful = np.ones(len(rows), bool)
+        if len(rows) >= _FEW:
+            bounds = bounds_of(self.schema, shape.steps, len(rows), shape.literals)
+            doubtful = bounds.doubtful
+            self.whole.append((rows, bounds))
+        n_slots = len(shape.literals) // len(rows)
+        for i in np.flatnonzero(doubtful).tolist():
+            row, literals = shape.rows[i], shape.literals[i * n_slots : (i + 1) * n_slots]
+            try:
+                self._from_tree(row, shape.condition, literals, texts[row - start])
+            except LanguageError as error:
+                self.errors.append((row, error))
+
+    def _from_tree(self, row: int, condition: Condition, literals: list[str], text: str) -> None:
+        """Take the tree that another text of the shape has left, or parse what does not fit into it."""
         try:
-            return self.expander.boxes(condition, literals)
+            boxes = self.expander.boxes(condition, literals)
         except ValueError:
-            return None
+            self._expand(row, *read(text, self.schema), text)
+        else:
+            self.single += [(row, box) for box in boxes]
+
+    def _expand(self, row: int, condition: Condition, literals: list[str], text: str) -> None:
+        self.single += [(row, box) for box in _boxes(self.expander, condition, literals, text)]
+
+    def result(self) -> Compiled:
+        """All boxes, by the row of their text."""
+        owners = [np.array([row for row, _ in self.single], np.int64)]
+        sizes = np.array([len(box) for _, box in self.single], np.int64)
+        boxes = [np.repeat(np.arange(len(sizes)), sizes)]
+        attributes = [np.array([position for _, box in self.single for position in box], np.int64)]
+        ends = np.array([span for _, box in self.single for span in box.values()], np.int64).reshape(-1, 2)
+        lows, highs = [ends[:, 0]], [ends[:, 1]]
+        count = len(sizes)
+        for rows, bounds in self.whole:
+            good = ~bounds.doubtful
+            owners.append(rows[good])
+            n = len(owners[-1])
+            for position, low in bounds.lows.items():
+                boxes.append(np.arange(count, count + n))
+                attributes.append(np.full(n, position))
+                lows.append(low[good])
+                highs.append(bounds.highs[position][good])
+            count += n
+        owner = np.concatenate(owners)
+        order = np.argsort(owner, kind="stable")
+        rank = np.empty(count, np.int64)
+        rank[order] = np.arange(count)
+        entry_boxes = rank[np.concatenate(boxes)]
+        entries = np.argsort(entry_boxes, kind="stable")
+        return Compiled(
+            owner[order],
+            entry_boxes[entries],
+            np.concatenate(attributes)[entries],
+            np.concatenate(lows)[entries],
+            np.concatenate(highs)[entries],
+            sorted(self.errors, key=lambda pair: pair[0]),
+        )
+
+
+def _boxes(expander: Expander, condition: Condition, literals: list[str], text: str) -> list[Box]:
+    try:
+        return expander.boxes(condition, literals)
+    except LanguageError as error:  # too many boxes: of the whole text, not of a place in it
+        raise LanguageError(str(error), text, 0) from None

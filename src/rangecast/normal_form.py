@@ -10,10 +10,10 @@ present. Then AND intersects cells and OR unites them. Cells instead of boxes ke
 small: IN and != are one cell, and two cells that differ in a single attribute become one, which also
 absorbs a cell that lies inside its neighbour. Only the cells that remain are multiplied out.
 
-Boxes of one cell are disjoint. A box that meets one of another cell is cut down to what lies outside
-where this leaves a single box, and left as it is otherwise: `a < 5 or b = 1` would need three disjoint
-boxes, and a box too many costs an index more than telling twins apart where both match. No box lies
-inside another.
+Boxes of one cell are disjoint. A box that overlaps one of another cell is trimmed where a narrower bound
+on one of its own attributes does it, and left as it is otherwise: `a < 5 or b = 1` would need three
+disjoint boxes of two attributes, and those cost an index more than reporting a subscription once when
+two of its boxes match. No box lies inside another.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ Box = dict[int, Interval]
 
 BOX_LIMIT = 1_024
 
+_JUNCTIONS = (And, Or)  # And | Or in isinstance would be made anew for each call
 _ANY: Interval = (MISSING, LAST)
 _EVERYTHING: Spans = (_ANY,)
 _PRESENT: Spans = ((PRESENT, LAST),)
@@ -72,13 +73,13 @@ class Expander:
         if needed > BOX_LIMIT:
             raise _too_many(needed)
         boxes = [dict(zip(cell, spans, strict=True)) for cell in cells for spans in product(*cell.values())]
-        return _separate(boxes) if len(cells) > 1 else boxes
+        return _separate(boxes) if _may_trim(cells) else boxes
 
     def _cells(self, condition: Condition, negated: bool, texts: Sequence[str]) -> list[Cell]:
         if isinstance(condition, Comparison):
             position = condition.position
-            spans = self._compare(position, condition.operator, texts[condition.literal.slot])
-        elif isinstance(condition, And | Or):
+            spans = self._compare(position, condition.operator, condition.literal.among(texts))
+        elif isinstance(condition, _JUNCTIONS):
             parts = [self._cells(part, negated, texts) for part in condition.parts]
             return _all_of(parts) if isinstance(condition, And) is not negated else _any_of(parts)
         elif isinstance(condition, Not):
@@ -89,8 +90,8 @@ class Expander:
             negated = negated is not condition.negated
         elif isinstance(condition, Membership):
             position = condition.position
-            slots = (literal.slot for literal in condition.literals)
-            spans = unite(span for slot in slots for span in self._compare(position, "=", texts[slot]))
+            values = (literal.among(texts) for literal in condition.literals)
+            spans = unite(span for value in values for span in self._compare(position, "=", value))
             negated = negated is not condition.negated
         elif isinstance(condition, Presence):
             return [{condition.position: _PRESENT if condition.present is not negated else _ABSENT}]
@@ -110,7 +111,7 @@ class Expander:
         return spans
 
     def _between(self, condition: Range, texts: Sequence[str]) -> Spans:
-        position, low, high = condition.position, texts[condition.low.slot], texts[condition.high.slot]
+        position, low, high = condition.position, condition.low.among(texts), condition.high.among(texts)
         spans = intersect(
             self._compare(position, condition.above, low), self._compare(position, condition.below, high)
         )
@@ -201,7 +202,7 @@ def _all_of(parts: list[list[Cell]]) -> list[Cell]:
         met: list[Cell] = []
         for ours in cells:
             met += [cell for theirs in others if (cell := _meet(ours, theirs)) is not None]
-            if len(met) > BOX_LIMIT:
+            if len(met) > 2 * BOX_LIMIT:
                 met = _merge(met)
         cells = _merge(met)
     return cells
@@ -225,33 +226,50 @@ def _meet(ours: Cell, theirs: Cell) -> Cell | None:
 
 def _merge(cells: list[Cell]) -> list[Cell]:
     """Unite cells that differ in one attribute only, as long as there are any; refuse too many."""
-    before = len(cells) + 1
-    while 1 < len(cells) < before:
-        before = len(cells)
-        for position in sorted({position for cell in cells for position in cell}):
-            alike: dict[frozenset[tuple[int, Spans]], list[Cell]] = {}
-            for cell in cells:
-                rest = frozenset(item for item in cell.items() if item[0] != position)
-                alike.setdefault(rest, []).append(cell)
-            if len(alike) < len(cells):
-                cells = [
-                    _unite_on(position, group) if len(group) > 1 else group[0] for group in alike.values()
-                ]
-    if len(cells) > BOX_LIMIT:
-        raise _too_many(len(cells))
-    return cells
+    if len(cells) < 2 or (len(cells) == 2 and len(cells[0].keys() ^ cells[1].keys()) > 1):
+        return cells  # the usual OR, at a tenth of the cost of finding out below
+    positions = sorted({position for cell in cells for position in cell})
+    # Cells as rows of small numbers: hashing the spans themselves took three times as long.
+    numbers: dict[Spans, int] = {}
+    rows = [
+        tuple([numbers.setdefault(cell.get(position, _EVERYTHING), len(numbers)) for position in positions])
+        for cell in cells
+    ]
+    before = len(rows) + 1
+    while 1 < len(rows) < before:
+        before = len(rows)
+        for j in range(len(positions)):
+            alike: dict[tuple[int, ...], list[int]] = {}
+            for row in rows:
+                alike.setdefault(row[:j] + row[j + 1 :], []).append(row[j])
+            if len(alike) < len(rows):
+                known = list(numbers)
+                rows = []
+                for rest, group in alike.items():
+                    number = group[0]
+                    if len(group) > 1:
+                        spans = unite(span for one in set(group) for span in known[one])
+                        number = numbers.setdefault(spans, len(numbers))
+                    rows.append((*rest[:j], number, *rest[j:]))
+    if len(rows) > BOX_LIMIT:
+        raise _too_many(len(rows))
+    if len(rows) == len(cells):
+        return cells
+    known = list(numbers)
+    return [
+        {p: known[number] for p, number in zip(positions, row, strict=True) if known[number] != _EVERYTHING}
+        for row in rows
+    ]
 
 
-def _unite_on(position: int, group: list[Cell]) -> Cell:
-    spans = unite(span for cell in group for span in cell.get(position, _EVERYTHING))
-    cell = {**group[0], position: spans}
-    if spans == _EVERYTHING:
-        del cell[position]
-    return cell
+def _may_trim(cells: list[Cell]) -> bool:
+    """Whether one cell bounds only attributes that another bounds too: no other can hold or trim a box."""
+    bounded = {frozenset(cell) for cell in cells}
+    return len(bounded) < len(cells) or any(ours < theirs for ours in bounded for theirs in bounded)
 
 
 def _separate(boxes: list[Box]) -> list[Box]:
-    """Drop boxes inside others and cut overlaps off where that leaves one box."""
+    """Drop boxes inside others and trim overlaps where a narrower bound does it."""
     # A box that holds another comes before it: it bounds fewer attributes, or the same ones wider.
     boxes.sort(key=lambda box: (len(box), sum(low - high for low, high in box.values())))
     kept: list[Box] = []
@@ -279,16 +297,16 @@ def _separate(boxes: list[Box]) -> list[Box]:
 
 
 def _subtract(box: Box, other: Box) -> Box | None:
-    """`box` without `other` if one box is left, None if nothing is, else `box` itself."""
+    """`box` without `other` if a narrower bound says it, None if nothing is left, else `box` itself."""
     cut = None
     for position, (low, high) in other.items():
-        ours, to = box.get(position, _ANY)
-        if to < low or high < ours:
+        start, end = box.get(position, _ANY)
+        if end < low or high < start:
             return box
-        if ours < low or high < to:
-            if cut is not None or (ours < low and high < to):
+        if start < low or high < end:
+            if cut is not None or position not in box or (start < low and high < end):
                 return box
-            cut = (position, (ours, low - 1) if ours < low else (high + 1, to))
+            cut = (position, (start, low - 1) if start < low else (high + 1, end))
     return None if cut is None else {**box, cut[0]: cut[1]}
 
 

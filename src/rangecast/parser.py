@@ -27,7 +27,10 @@ from typing import NamedTuple, NoReturn
 from rangecast.attributes import Attribute
 from rangecast.conditions import (
     KEYWORDS,
+    NUMBER,
     PLAIN_NAME,
+    STRING,
+    TIMESTAMP,
     And,
     Comparison,
     Condition,
@@ -46,22 +49,12 @@ from rangecast.schema import Schema
 
 MAX_DEPTH = 128
 
-_STRING = r"'[^']*(?:''[^']*)*'"
-_TIME = r"[Tt ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?"
-_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_BARE = (
-    rf"(?:[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:{_TIME})?|{_NUMBER}|[+-]?(?i:inf(?:inity)?)|(?i:true|false))"
-    r"(?![\w.$:+-])"
-)
 _TOKEN = re.compile(
-    rf"\s+|(?P<value>{_STRING}|{_BARE})|(?P<name>{PLAIN_NAME})"
+    rf"\s+|(?P<value>{STRING}|(?:{TIMESTAMP}|{NUMBER}|(?i:true|false))(?![\w.$:+-]))|(?P<name>{PLAIN_NAME})"
     r'|(?P<quoted>"[^"]*(?:""[^"]*)*")|(?P<operator><=|>=|<>|!=|==|[=<>])|(?P<mark>[(),])'
     r"|(?P<bad>[+-]?[0-9.][\w.:+-]*|.)",
     re.DOTALL,
 )
-# The same literals without the tokens around them: what lies between is the shape of a text.
-LITERALS = re.compile(rf"({_STRING}|(?<![\w.$+-]){_BARE})")
-
 _OPERATORS = {"==": "=", "<>": "!="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 _WINDOW = 72
@@ -96,13 +89,22 @@ def error_at(message: str, text: str, position: int) -> LanguageError:
     # one column for each character, whatever a tab would take
     shown = "".join(c if c.isprintable() else " " for c in line[first : first + _WINDOW])
     caret = " " * (len(before) + column - first) + "^"
-    return LanguageError(
-        f"{where} {column + 1}: {message}\n  {before}{shown}{after}\n  {caret}", text, position
-    )
+    lines = f"{_place(text, position)}: {message}", before + shown + after, caret
+    return LanguageError("\n  ".join(lines), text, position)
+
+
+def _place(text: str, position: int) -> str:
+    column = position - text.rfind("\n", 0, position)
+    line = text.count("\n", 0, position) + 1
+    return f"line {line}, column {column}" if "\n" in text else f"column {column}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 def read(text: str, schema: Schema) -> tuple[Condition, list[str]]:
-    """The condition of a text, and the texts of its literals in their order."""
+    """The condition of a text, and the texts of the literals that have a slot, in their order."""
     return _Parser(text, schema).read()
 
 
@@ -122,10 +124,12 @@ class _Parser:
                 kind = word = piece.upper()
             elif kind in ("operator", "mark"):
                 word = _OPERATORS.get(piece, piece)
-            self.tokens.append(Token(kind, piece, match.start(), word, len(self.literals)))
-            if kind == "value":
+            slot = -1
+            if kind == "value" and not piece[0].isalpha():
+                slot = len(self.literals)
                 self.literals.append(piece)
-        self.tokens.append(Token("end", "", len(text), "", 0))
+            self.tokens.append(Token(kind, piece, match.start(), word, slot))
+        self.tokens.append(Token("end", "", len(text), "", -1))
 
     def read(self) -> tuple[Condition, list[str]]:
         if len(self.tokens) == 1:
@@ -210,9 +214,9 @@ class _Parser:
                 self.fail("AND and the high end of BETWEEN")
             between = Range(attribute.name, position, low, self.value(), negated=negated)
             return self.checked_range(attribute, between)
-        if self.accept("IN"):
-            return Membership(attribute.name, position, self.values(attribute), negated)
-        self.fail("BETWEEN or IN" if negated else "an operator (= != < <= > >= BETWEEN IN IS)")
+        if not self.accept("IN"):
+            self.fail("BETWEEN or IN" if negated else "an operator (= != < <= > >= BETWEEN IN IS)")
+        return Membership(attribute.name, position, self.values(attribute), negated)
 
     def value_first(self) -> Condition:
         literal = self.value()
@@ -263,16 +267,16 @@ class _Parser:
 
     def value(self) -> Literal:
         token = self.peek
-        if token.kind == "value":
-            self.next += 1
-            return Literal(token.text, token.start, token.slot)
-        hint = ""
-        if token.word in ("NULL", "MISSING", "PRESENT") or token.text.lower() == "nan":
-            hint = "a missing value is tested with IS MISSING"
-        elif token.kind in ("name", "quoted"):
-            bare = _short(token.text.strip('"').replace("'", "''"))
-            hint = f"a string is written '{bare}', and two attributes cannot be compared"
-        self.fail("a value", hint)
+        if token.kind != "value":
+            hint = ""
+            if token.word in ("NULL", "MISSING", "PRESENT") or token.text.lower() == "nan":
+                hint = "a missing value is tested with IS MISSING"
+            elif token.kind in ("name", "quoted"):
+                bare = _short(token.text.strip('"').replace("'", "''"))
+                hint = f"a string is written '{bare}', and two attributes cannot be compared"
+            self.fail("a value", hint)
+        self.next += 1
+        return Literal(token.text, token.start, token.slot)
 
     def values(self, attribute: Attribute) -> tuple[Literal, ...]:
         if not self.accept("("):

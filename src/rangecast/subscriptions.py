@@ -110,7 +110,7 @@ class Subscriptions:
     def overlapping(self) -> npt.NDArray[np.uint8]:
         """Per subscription, 1 when two of its boxes share a point, so that it could match twice."""
         out = np.zeros(len(self), np.uint8)
-        if self.n_boxes > len(self) or len(np.unique(self.owners)) < self.n_boxes:
+        if bool((self.owners[1:] == self.owners[:-1]).any()):
             kernels.flag_overlapping(self.lows, self.highs, self.owners, out)
         return out
 
@@ -325,9 +325,9 @@ class _Load:
                 raise
             self.ids = self._salvage_ids(ids)
         self.n = len(self.ids)
-        for row in self.ids.repeats().tolist():
-            if row not in self.reasons:
-                self.reject(row, "this id stands in an earlier row of the load; ids must differ")
+        named = np.setdiff1d(np.arange(self.n), list(self.reasons)) if self.reasons else np.arange(self.n)
+        for row in named[self.ids.select(named).repeats() if self.reasons else self.ids.repeats()].tolist():
+            self.reject(row, "this id stands in an earlier row of the load; ids must differ")
 
     def _salvage_ids(self, ids: Any) -> Ids:
         """Ids of a column in which some are no ids; those rows are rejected."""
@@ -371,7 +371,10 @@ class _Load:
         if not self.collect:
             first = rejected[0]
             tail = f" ({len(rejected)} of {self.n} subscriptions)" if self.n > 1 else ""
-            raise SubscriptionError(f"subscription {first.id!r}: {first.reason}{tail}") from self.first_error
+            # the count goes to the end of the first line: a language error draws a caret below it
+            headline, *below = first.reason.split("\n")
+            message = "\n".join([f"subscription {first.id!r}: {headline}{tail}", *below])
+            raise SubscriptionError(message) from self.first_error
         good = np.ones(self.n, bool)
         good[list(self.reasons)] = False
         whole = np.arange(self.n, dtype=np.int32) if owners is None else owners

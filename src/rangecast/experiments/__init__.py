@@ -12,7 +12,12 @@ from collections.abc import Callable
 from rangecast.errors import OptionError
 from rangecast.experiments.report import Report
 
-EXPERIMENTS: dict[str, str] = {}
+EXPERIMENTS: dict[str, str] = {
+    "ubtree": "rangecast.experiments.ubtree",
+    "vci": "rangecast.experiments.vci",
+    "vcr": "rangecast.experiments.vcr",
+    "batch": "rangecast.experiments.batch",
+}
 
 
 def experiment(name: str) -> Callable[[Report], None]:

@@ -15,6 +15,12 @@ REGISTRY: dict[str, str] = {
     "auto": "rangecast.indexes.auto:AutoIndex",
     "scan": "rangecast.indexes.scan:ScanIndex",
     "direct": "rangecast.indexes.direct:DirectIndex",
+    "islist": "rangecast.indexes.islist:IslistIndex",
+    "vci": "rangecast.indexes.vci:VciIndex",
+    "vcr": "rangecast.indexes.vcr:VcrIndex",
+    "counting": "rangecast.indexes.counting:CountingIndex",
+    "ubtree": "rangecast.indexes.ubtree:UBTreeIndex",
+    "rtree": "rangecast.indexes.rtree:RTreeIndex",
     "cells": "rangecast.indexes.cells:CellsIndex",
     "bitmap": "rangecast.indexes.bitmap:BitmapIndex",
 }

@@ -15,7 +15,7 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
@@ -28,6 +28,7 @@ from rangecast.events import Events
 from rangecast.explanation import Explanation, explain_boxes
 from rangecast.ids import Ids
 from rangecast.indexes.catalog import Catalog
+from rangecast.indexes.estimate import Estimate
 from rangecast.kernels import matches as kernels
 from rangecast.matches import Matches
 from rangecast.schema import Schema
@@ -50,6 +51,10 @@ class Reading:
         """The matches of a batch, as slots; a slot may repeat only if it is flagged."""
         raise NotImplementedError
 
+    def stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
+        """The matches of one event (d, 1) of a batch whose work was estimated."""
+        return self.stab(codes)
+
 
 class _InPlaceReading(Reading):
     def __init__(self, index: Index) -> None:
@@ -58,6 +63,9 @@ class _InPlaceReading(Reading):
 
     def stab(self, codes: Codes) -> Rows:
         return self._index._stab(codes)
+
+    def stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
+        return self._index._stab_from(codes, event, estimate)
 
 
 class Index:
@@ -71,6 +79,7 @@ class Index:
         self._lock = threading.RLock()
         self._catalog = Catalog(schema)
         self._last: dict[str, int] = {}
+        self._updates = 0
         try:
             self._configure(**options)
         except TypeError as error:
@@ -88,6 +97,11 @@ class Index:
     def _reset(self) -> None:
         """Make the structure empty; the catalog is new."""
 
+    def _arranged(self, subs: Subscriptions) -> Subscriptions:
+        """The same subscriptions in the order in which they shall get slots: those that match together
+        near each other, so that reading their ids afterwards stays within the cache."""
+        return subs
+
     def _add(self, first: int, last: int) -> None:
         """Take in the boxes first..last of the catalog."""
         raise NotImplementedError
@@ -99,6 +113,16 @@ class Index:
     def _stab(self, codes: Codes) -> Rows:
         """Match a batch of codes (d, n_events): offsets and slots."""
         raise NotImplementedError
+
+    def _estimate(self, codes: Codes, level: int | None) -> Estimate:
+        """How much work each event of a batch will be."""
+        raise OptionError(
+            f"index {self.name!r} cannot estimate the work of an event; direct, rtree and scan can"
+        )
+
+    def _stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
+        """Match one event (d, 1), going on where the estimate of its batch stopped."""
+        return self._stab(codes)
 
     def _export(self) -> tuple[dict[str, Any], Arrays]:
         """The structure as plain data and arrays."""
@@ -119,6 +143,11 @@ class Index:
 
     def __contains__(self, id: Any) -> bool:
         return bool(self._catalog.find(Ids.of([id]))[0] >= 0)
+
+    @property
+    def ids_are_text(self) -> bool:
+        """Whether the ids are strings; an empty index takes either."""
+        return self._catalog.ids.textual
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {len(self):,} subscriptions>"
@@ -142,8 +171,9 @@ class Index:
             if len(replaced):
                 self._remove(replaced)
                 catalog.kill(replaced)
-            catalog.add(subs)
+            catalog.add(self._arranged(subs))
             self._add(first, catalog.n_boxes)
+            self._updates += len(subs)
             self._settle()
 
     def delete(self, ids: Any) -> list[Any]:
@@ -156,6 +186,7 @@ class Index:
             if len(found):
                 self._remove(found)
                 self._catalog.kill(found)
+                self._updates += len(found)
                 self._settle()
         return unknown
 
@@ -169,6 +200,44 @@ class Index:
                 offsets, slots = _stab_once(reading, codes)
             self._last = {"last_events": codes.shape[1], "last_matches": len(slots)}
             return Matches(offsets, slots, reading.names)
+
+    def estimate(self, events: Events, level: int | None = None) -> Estimate:
+        """How much work each event will be, before it is matched; `level` is how deep a tree is asked."""
+        codes = events.codes_for(self.schema)
+        with self._lock:
+            return self._estimate(codes, level)
+
+    def match_each(
+        self, events: Events, estimate: Estimate | None = None
+    ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """The events one by one, as (row, ids): in their order, or by an estimate, the cheapest first.
+
+        An event sees the subscriptions as they are when its turn comes; nothing is locked in between.
+        """
+        if estimate is not None and len(estimate) != len(events):
+            raise OptionError(
+                f"the estimate must be of this batch of {len(events)} events, got {len(estimate)}"
+            )
+        return self._each(events, estimate)
+
+    def _each(self, events: Events, estimate: Estimate | None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        codes = events.codes_for(self.schema)
+        for row in range(len(events)) if estimate is None else estimate.order.tolist():
+            if events.schema is self.schema:
+                # a subscription that came meanwhile may have named a string of this event
+                codes = events.codes_for(self.schema)
+            one = np.ascontiguousarray(codes[:, row : row + 1])
+            with self._reading() as reading:
+                _, slots = reading.stab(one) if estimate is None else reading.stab_from(one, row, estimate)
+                # for one event alone this is cheaper than a stamp per slot
+                slots = slots if reading.flagged is None else np.unique(slots)
+                ids = reading.names.take(slots)
+            yield row, ids
+
+    @property
+    def updates(self) -> int:
+        """How many subscriptions were inserted or deleted since the index was opened."""
+        return self._updates
 
     def stats(self) -> dict[str, Any]:
         """Counts and sizes: subscriptions, boxes, bytes, what the structure counts, the last batch."""
@@ -222,7 +291,7 @@ class Index:
     def compact(self) -> None:
         """Give back the room of deleted subscriptions by building anew."""
         with self._lock:
-            living = self._catalog.living()
+            living = self._arranged(self._catalog.living())
             self._catalog = Catalog(self.schema)
             self._reset()
             if len(living):
@@ -252,12 +321,7 @@ class Index:
         pieces = [np.ascontiguousarray(codes[:, a:b]) for a, b in itertools.pairwise(cuts)]
         with ThreadPoolExecutor(threads) as pool:
             rows = list(pool.map(lambda piece: _stab_once(reading, piece), pieces))
-        offsets = np.zeros(n + 1, np.int64)
-        total = 0
-        for (piece_offsets, slots), a, b in zip(rows, cuts[:-1], cuts[1:], strict=True):
-            offsets[a : b + 1] = piece_offsets + total
-            total += len(slots)
-        return offsets, np.concatenate([slots for _, slots in rows])
+        return joined(rows)
 
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
         with self._lock:
@@ -286,6 +350,13 @@ class Index:
 
 def _revive(kind: type[Index], meta: dict[str, Any], arrays: Arrays, schema: Schema) -> Index:
     return kind._from_dump(meta, arrays, schema)
+
+
+def joined(rows: Sequence[Rows]) -> Rows:
+    """The rows of pieces of a batch, one piece after the other."""
+    ends = np.cumsum([0, *(len(slots) for _, slots in rows)])
+    offsets = [np.zeros(1, np.int64), *(piece[1:] + end for (piece, _), end in zip(rows, ends, strict=False))]
+    return np.concatenate(offsets), np.concatenate([slots for _, slots in rows])
 
 
 def _stab_once(reading: Reading, codes: Codes) -> Rows:

@@ -67,6 +67,11 @@ class DirectPart(Part):
         )
         return offsets, out[:n]
 
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+        cells = self.grid.locate(codes[self.on])
+        counts: npt.NDArray[np.int64] = self.starts[2 * cells + 2] - self.starts[2 * cells]
+        return counts
+
     def export(self) -> tuple[dict[str, Any], Arrays]:
         arrays = {"starts": self.starts, "slots": self.slots, "boxes": self.boxes, "checked": self.checked}
         return {"on": self.on}, {**arrays, **{f"grid.{k}": v for k, v in self.grid.to_arrays().items()}}
@@ -95,8 +100,8 @@ class DirectIndex(StaticIndex):
     part_type = DirectPart
 
     def _configure(self, on: Any = None, cells: int = DEFAULT_CELLS, memory_limit: int | None = None) -> None:
-        if not 4 <= cells <= 2**24:
-            raise OptionError(f"cells must be within 4 and {2**24}, got {cells}")
+        if not 5 <= cells <= 2**24:
+            raise OptionError(f"cells must be within 5 and {2**24}, got {cells}")
         self._on = None if on is None else named_attributes(self.schema, on, 1)
         self._cells = cells
         self._memory_limit = memory_limit

@@ -30,6 +30,9 @@ class ScanPart(Part):
     def stab(self, codes: Codes, boxes: Boxes) -> Rows:
         return scan_rows(codes, boxes, self.first, self.last)
 
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+        return np.full(codes.shape[1], self.last - self.first, np.int64)
+
     def export(self) -> tuple[dict[str, Any], Arrays]:
         return {"first": self.first, "last": self.last}, {}
 

@@ -20,7 +20,9 @@ def cell_of(code, cuts, origin, shift):
             return 1
         if code >= cuts[n - 1]:
             return n - 1
-        return 2 + np.int64((np.uint64(code) - np.uint64(origin)) >> np.uint64(shift))
+        # shifted before the difference is taken: origin is a multiple of 2**shift, and codes at the two
+        # ends of int64 would overflow the other way round
+        return (code >> shift) - (origin >> shift) + 2
     low = 0
     high = n
     while high - low > 1:

@@ -57,26 +57,26 @@ def drop_repeats(offsets, slots, flagged, stamps, out_offsets):
 @kernel
 def drop_dead(offsets, slots, dead, out_offsets):
     """Keep the slots that are not dead, in place. Returns the new size."""
-    p = 0
+    p = np.int64(0)
     for e in range(offsets.size - 1):
         out_offsets[e] = p
         for q in range(offsets[e], offsets[e + 1]):
             s = slots[q]
             slots[p] = s
-            p += 1 - dead[s]
+            p += 1 - np.int64(dead[np.uint32(s)])
     out_offsets[offsets.size - 1] = p
     return p
 
 
 @kernel
-def interleave_rows(offsets_a, slots_a, offsets_b, slots_b, out_offsets, out):
-    """Row by row, the matches of two parts one after the other."""
-    p = 0
-    for e in range(offsets_a.size - 1):
-        out_offsets[e] = p
-        p = copy_run(slots_a, offsets_a[e], offsets_a[e + 1] - offsets_a[e], out, p)
-        p = copy_run(slots_b, offsets_b[e], offsets_b[e + 1] - offsets_b[e], out, p)
-    out_offsets[offsets_a.size - 1] = p
+def place_rows(offsets, slots, places, out):
+    """Copy row e of one source to out[places[e]] on."""
+    for e in range(places.size):
+        # unsigned, or Numba looks for negative indexes and the copy is not vectorised
+        p = np.uint64(places[e])
+        first = np.uint64(offsets[e])
+        for q in range(np.uint64(offsets[e + 1]) - first):
+            out[p + q] = slots[first + q]
 
 
 @kernel

@@ -1,0 +1,5 @@
+"""`python -m rangecast` is the command `rangecast`."""
+
+from rangecast.cli import main
+
+main()

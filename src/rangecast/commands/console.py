@@ -1,0 +1,130 @@
+"""What people see, and what scripts can rely on.
+
+Data goes to stdout and everything for people to stderr; bars and colours appear on a terminal only.
+
+    exit code   meaning
+    0           all is well (`explain`: it matches)
+    1           finished, but rows were set aside (`explain`: it does not match)
+    2           wrong usage or input that cannot be read; nothing was written
+    130, 141    interrupted; the reader of stdout went away
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from typer.core import TyperGroup
+
+from rangecast.errors import OptionError, RangecastError
+
+OK, REJECTED, FAILED, INTERRUPTED, CUT_OFF = 0, 1, 2, 130, 141
+
+_stderr = Console(stderr=True, highlight=False, markup=False)
+
+
+def say(line: str = "") -> None:
+    """A line for people."""
+    _stderr.print(line, soft_wrap=True)
+
+
+class CommandGroup(TyperGroup):
+    """Turns errors that are not bugs into one line and an exit code; a bug keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _abandon_stdout()
+            raise typer.Exit(CUT_OFF) from None
+        except RangecastError as error:
+            say(f"rangecast: {error}")
+            raise typer.Exit(FAILED) from None
+        except OSError as error:
+            place = f"{error.filename}: " if error.filename else ""
+            say(f"rangecast: {place}{error.strerror or error}")
+            raise typer.Exit(FAILED) from None
+        except KeyboardInterrupt:
+            say("rangecast: interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+class Bar:
+    """Tells a progress bar how far the work is."""
+
+    def __init__(self, progress: Progress, task: Any) -> None:
+        self._progress = progress
+        self._task = task
+
+    def move(self, position: int, note: str = "") -> None:
+        """Set the bar; a note stands behind it."""
+        self._progress.update(self._task, completed=position, note=note)
+
+
+@contextmanager
+def bar(what: str, size: int | None) -> Iterator[Bar]:
+    """A progress bar on stderr while the block runs; nothing where stderr is no terminal."""
+    columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()]
+    note = TextColumn("{task.fields[note]}")
+    shown = _stderr.is_terminal
+    with Progress(*columns, note, console=_stderr, transient=True, disable=not shown) as progress:
+        yield Bar(progress, progress.add_task(what, total=size or None, note=""))
+
+
+def table_lines(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
+    """Aligned columns, as wide as they need to be: a pipe has no width to fit into.
+
+    >>> for line in table_lines(["name", "is"], [["scan", "all boxes"], ["direct", "lists"]]):
+    ...     print(line)
+    name    is
+    scan    all boxes
+    direct  lists
+    """
+    cells = [list(header), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    for row in cells:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table on stdout."""
+    typer.echo("\n".join(table_lines(header, rows)))
+
+
+def options_of(settings: Sequence[str]) -> dict[str, Any]:
+    """`name=value` settings as keyword options; numbers are read as such, commas make several.
+
+    >>> options_of(["on=price,symbol", "cells=4096"])
+    {'on': ('price', 'symbol'), 'cells': 4096}
+    """
+    options: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.isidentifier():
+            raise OptionError(f"--option takes name=value, got {setting!r}")
+        parts = tuple(_number_or_text(part) for part in value.split(","))
+        options[name] = parts if len(parts) > 1 else parts[0]
+    return options
+
+
+def _number_or_text(text: str) -> Any:
+    if text.casefold() in ("true", "false"):
+        return text.casefold() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _abandon_stdout() -> None:
+    # Python would complain when it flushes stdout on its way out
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,127 @@
+"""Writing matches: pairs of an event and a subscription, as CSV, JSON lines or Parquet.
+
+Pairs arrive batch by batch. A Parquet row group holds a million of them, however small the batches
+were, so that a reader of the file is not slowed down by many small groups.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+ROW_GROUP = 1 << 20
+
+
+class PairWriter:
+    """Writes tables of two columns to a stream; `close` finishes the file, empty ones too."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def write(self, pairs: pa.Table) -> None:
+        """Write some pairs; all tables of one file have the same columns."""
+        raise NotImplementedError
+
+    def close(self, schema: pa.Schema) -> None:
+        """Finish the file; `schema` is that of a file to which nothing was written."""
+        raise NotImplementedError
+
+
+class CsvPairs(PairWriter):
+    """A header and a line a pair."""
+
+    _writer: pacsv.CSVWriter | None = None
+
+    def write(self, pairs: pa.Table) -> None:
+        pairs = _without_dictionaries(pairs)
+        if self._writer is None:
+            # Arrow quotes every name of a header
+            self._stream.write((",".join(pairs.column_names) + "\n").encode())
+            options = pacsv.WriteOptions(include_header=False, quoting_style="needed")
+            self._writer = pacsv.CSVWriter(self._stream, pairs.schema, write_options=options)
+        self._writer.write_table(pairs)
+
+    def close(self, schema: pa.Schema) -> None:
+        if self._writer is None:
+            self.write(schema.empty_table())
+        assert self._writer is not None
+        self._writer.close()
+
+
+class JsonPairs(PairWriter):
+    """An object a line."""
+
+    def write(self, pairs: pa.Table) -> None:
+        if not len(pairs):
+            return
+        texts: list[Any] = []
+        for number, name in enumerate(pairs.column_names):
+            texts += [("{" if number == 0 else ", ") + json.dumps(name) + ": ", _json_texts(pairs[name])]
+        lines = pc.binary_join_element_wise(*texts, "}\n", "")
+        for chunk in lines.chunks:
+            self._stream.write("".join(chunk.to_pylist()).encode())
+
+    def close(self, schema: pa.Schema) -> None:
+        self._stream.flush()
+
+
+class ParquetPairs(PairWriter):
+    """Row groups of a million pairs."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__(stream)
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+        self._n_waiting = 0
+
+    def write(self, pairs: pa.Table) -> None:
+        if not len(pairs):
+            return
+        self._waiting.append(_without_dictionaries(pairs))
+        self._n_waiting += len(pairs)
+        if self._n_waiting >= ROW_GROUP:
+            self._flush()
+
+    def close(self, schema: pa.Schema) -> None:
+        if self._writer is None and not self._waiting:
+            self._waiting.append(_without_dictionaries(schema.empty_table()))
+        self._flush()
+        assert self._writer is not None
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            table = pa.concat_tables(self._waiting)
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(self._stream, table.schema)
+            self._writer.write_table(table, ROW_GROUP)
+            self._waiting, self._n_waiting = [], 0
+
+
+PAIR_WRITERS: dict[str, type[PairWriter]] = {"csv": CsvPairs, "jsonl": JsonPairs, "parquet": ParquetPairs}
+
+
+def _without_dictionaries(pairs: pa.Table) -> pa.Table:
+    """String ids as plain strings: an index's dictionary holds every id, a batch needs few of them."""
+    for position, column in enumerate(pairs.columns):
+        if pa.types.is_dictionary(column.type):
+            plain = column.cast(column.type.value_type)
+            pairs = pairs.set_column(position, pairs.column_names[position], plain)
+    return pairs
+
+
+def _json_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Each value as JSON; strings are escaped once for each different one."""
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.string())
+    coded = column.combine_chunks()
+    if not pa.types.is_dictionary(coded.type):
+        coded = coded.dictionary_encode()
+    used = pc.unique(coded.indices)
+    words = pa.array([json.dumps(word, default=str) for word in coded.dictionary.take(used).to_pylist()])
+    return pa.chunked_array([words.take(pc.index_in(coded.indices, used))])

@@ -1,0 +1,174 @@
+"""Counting satisfied predicates: stabbing one interval tree per attribute, then adding up.
+
+The tree of an attribute is laid over the ranks of its distinct end points, 1 to n_points: the nodes
+are the ranks themselves, the root the largest power of two, and an interval belongs to the node in it
+that is highest (has the most trailing zeros). A node's intervals all hold its point; they stand twice, by
+low ascending and by high descending, so those that hold a value are a prefix of one of the two lists.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels import kernel
+
+
+@kernel
+def forks(lows, highs, out):
+    """out[i] = the rank within lows[i]..highs[i] (ranks from 1) with the most trailing zeros."""
+    for i in range(lows.size):
+        below = lows[i] - 1
+        high = highs[i]
+        step = np.int64(1)
+        # clear low bits of `high` as long as that keeps it above `below`
+        while high & ~(2 * step - 1) > below:
+            step *= 2
+        out[i] = high & ~(step - 1)
+
+
+@kernel
+def _rank(points, code):
+    """How many points are not greater than a code."""
+    low = 0
+    high = points.size
+    while low < high:
+        middle = (low + high) >> 1
+        if points[middle] <= code:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def _prefix_upto(keys, first, last, code):
+    """End of the prefix of ascending keys[first:last] that are not greater than a code."""
+    while first < last:
+        middle = (first + last) >> 1
+        if keys[middle] <= code:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@kernel
+def _prefix_from(keys, first, last, code):
+    """End of the prefix of descending keys[first:last] that are not less than a code."""
+    while first < last:
+        middle = (first + last) >> 1
+        if keys[middle] >= code:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@kernel
+def _slices(code, a, b, points, node_starts, low_keys, high_keys, slices, n):
+    """The list slices of one attribute whose intervals hold a code, from slices[n] on; returns the end.
+
+    The attribute's points are points[a:b]; its node of rank r has node_starts[a + r - 1] to the next.
+    A slice is (which list, first, last): list 0 is in the order of lows, 1 of highs.
+    """
+    own = points[a:b]
+    rank = _rank(own, code)
+    node = np.int64(1)
+    while 2 * node <= own.size:
+        node *= 2
+    step = node
+    while step > 0:
+        step >>= 1
+        if node > own.size:
+            # the tree is cut off at the last point: only the left side is there
+            node -= step
+            continue
+        first = node_starts[a + node - 1]
+        last = node_starts[a + node]
+        if node > rank:
+            end = _prefix_upto(low_keys, first, last, code)
+            slices[n, 0] = 0
+        else:
+            end = _prefix_from(high_keys, first, last, code)
+            slices[n, 0] = 1
+        if end > first:
+            slices[n, 1] = first
+            slices[n, 2] = end
+            n += 1
+        node = node - step if node > rank else node + step
+    return n
+
+
+@kernel
+def stab(
+    codes,
+    used,
+    point_starts,
+    points,
+    node_starts,
+    low_keys,
+    low_boxes,
+    high_keys,
+    high_boxes,
+    needed,
+    always,
+    slots,
+    first,
+    done,
+    offsets,
+    out,
+    counters,
+):
+    """Match events first.. and write their slots from out[done] on; returns the event it got to.
+
+    used[k] is the attribute whose points are point_starts[k]..point_starts[k + 1]; needed[i] the number
+    of predicates of box i; `always` the boxes without any. counters[0] adds up satisfied predicates.
+    """
+    n_boxes = needed.size
+    counts = np.zeros(n_boxes, needed.dtype)
+    slices = np.empty((64 * used.size, 3), np.int64)
+    p = done
+    for e in range(first, codes.shape[1]):
+        n = 0
+        for k in range(used.size):
+            n = _slices(
+                codes[used[k], e],
+                point_starts[k],
+                point_starts[k + 1],
+                points,
+                node_starts,
+                low_keys,
+                high_keys,
+                slices,
+                n,
+            )
+        total = 0
+        for s in range(n):
+            total += slices[s, 2] - slices[s, 1]
+        # each box is complete at most once, and only through a satisfied predicate
+        if p + min(total, n_boxes) + always.size > out.size:
+            offsets[e] = p
+            return e
+        for i in range(always.size):
+            out[p] = slots[always[i]]
+            p += 1
+        for s in range(n):
+            boxes = low_boxes if slices[s, 0] == 0 else high_boxes
+            for q in range(slices[s, 1], slices[s, 2]):
+                box = boxes[q]
+                count = counts[box] + 1
+                counts[box] = count
+                if count == needed[box]:
+                    out[p] = slots[box]
+                    p += 1
+        # counters go back to 0 by the same lists, or all at once where the lists are long
+        if total < n_boxes >> 3:
+            for s in range(n):
+                boxes = low_boxes if slices[s, 0] == 0 else high_boxes
+                for q in range(slices[s, 1], slices[s, 2]):
+                    counts[boxes[q]] = 0
+        else:
+            counts[:] = 0
+        counters[0] += total
+        offsets[e + 1] = p
+    return codes.shape[1]
