@@ -89,7 +89,8 @@ class Packed:
         for i, (j, grid) in enumerate(zip(self.attributes, self.grids, strict=True)):
             lows, highs = boxes.lows[j], boxes.highs[j]
             if grid is None:
-                kernels.pack_wide_bounds(lows, highs, numbers, *self.wide[i], columns[i])
+                first, last = self.wide[i]
+                kernels.pack_wide_bounds(lows, highs, numbers, first, last, columns[i])
             else:
                 word, half = self._place(i)
                 grid_is = (grid.cuts, grid.origin, grid.shift)
@@ -101,7 +102,8 @@ class Packed:
         columns = np.zeros((max(1, self.n_words), codes.shape[1]), np.uint64)
         for i, (j, grid) in enumerate(zip(self.attributes, self.grids, strict=True)):
             if grid is None:
-                kernels.pack_wide_values(codes[j], *self.wide[i], columns[i])
+                first, last = self.wide[i]
+                kernels.pack_wide_values(codes[j], first, last, columns[i])
             else:
                 word, half = self._place(i)
                 kernels.pack_values(codes[j], grid.cuts, grid.origin, grid.shift, half, columns[word])
@@ -150,7 +152,8 @@ def column(rows: Codes, j: int, numbers: npt.NDArray[np.int64]) -> Codes:
     n = len(numbers)
     if n and int(numbers[-1]) - int(numbers[0]) == n - 1:
         return rows[j, int(numbers[0]) : int(numbers[0]) + n]
-    return rows[j, numbers]
+    picked: Codes = rows[j, numbers]
+    return picked
 
 
 def bounded_attributes(boxes: Boxes, numbers: npt.NDArray[np.int64], without: Any = ()) -> list[int]:
