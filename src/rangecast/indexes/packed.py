@@ -47,6 +47,17 @@ class Packed:
         self.ones = np.zeros(max(1, self.n_words), np.uint64)
         self.guards = np.full(max(1, self.n_words), kernels.GUARDS, np.uint64)
         self.guards[:n_wide] = kernels.WIDE_GUARDS
+        lengths = [0 if grid is None else grid.n_cells for grid in grids]
+        self._cut_starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        held = [grid.cuts for grid in grids if grid is not None]
+        # one array for one kernel; a single grid's own is shared
+        self._cuts = held[0] if len(held) == 1 else np.concatenate([np.empty(0, np.int64), *held])
+        self._origins = np.array([0 if g is None else g.origin for g in grids], np.int64)
+        self._shifts = np.array([0 if g is None else g.shift for g in grids], np.int64)
+        at = self._cut_starts
+        for i, grid in enumerate(grids):
+            if grid is not None:
+                grid.cuts = self._cuts[at[i] : at[i + 1]]
         for i, known in enumerate(exact):
             if not known:
                 word, half = self._place(i)
@@ -99,15 +110,12 @@ class Packed:
 
     def pack_events(self, codes: Codes) -> npt.NDArray[np.uint64]:
         """A row of words for each event."""
-        columns = np.zeros((max(1, self.n_words), codes.shape[1]), np.uint64)
-        for i, (j, grid) in enumerate(zip(self.attributes, self.grids, strict=True)):
-            if grid is None:
-                first, last = self.wide[i]
-                kernels.pack_wide_values(codes[j], first, last, columns[i])
-            else:
-                word, half = self._place(i)
-                kernels.pack_values(codes[j], grid.cuts, grid.origin, grid.shift, half, columns[word])
-        return np.ascontiguousarray(columns.T)
+        out = np.empty((codes.shape[1], len(self.ones)), np.uint64)
+        kernels.pack_values(
+            codes, self.attributes, len(self.wide), self.wide,
+            self._cuts, self._cut_starts, self._origins, self._shifts, out,
+        )  # fmt: skip
+        return out
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         """Plain data and arrays for `restore`."""
