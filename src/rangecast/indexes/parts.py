@@ -19,7 +19,7 @@ matching needs no lock and sees all of an insert or delete, or nothing of it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -38,7 +38,7 @@ from rangecast.storage import Arrays
 RATIO = 8
 TAIL_LIMIT = 512
 REBUILD_SHARE = 4
-SWEEP_SHARE = 64
+SWEEP_SHARE = 128
 
 _NO_ROWS = np.empty(0, np.int32)
 
