@@ -41,7 +41,7 @@ HEAD = """# Performance
 `auto` beside the compiled scan or the fastest package that does the same job, in one run on one core. Made by
 `python benchmarks/floors.py{arguments}`; times are CPU time, best of {rounds} rounds, with all ids
 delivered and pair counts compared. `aim` is the ratio that the project wants at the full sizes.
-`python benchmarks/run.py` measures every index and package on every workload ([benchmarks.md](benchmarks.md)).
+`python benchmarks/run.py` measures every index on every workload ([benchmarks.md](benchmarks.md)).
 
 """
 
