@@ -65,11 +65,11 @@ class Report:
         title: str,
         x: str,
         y: str,
-        series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+        series: Mapping[str, tuple[Sequence[Any], Sequence[float]]],
         log_x: bool = False,
         log_y: bool = False,
     ) -> Path:
-        """One line a series: into FIGURE.png and onto the page."""
+        """One line a series, into FIGURE.png and onto the page; x values may be words, evenly spaced."""
         try:
             import matplotlib as mpl
         except ImportError:

@@ -19,7 +19,7 @@ matching needs no lock and sees all of an insert or delete, or nothing of it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -127,9 +127,7 @@ class _StaticReading(Reading):
             sources.append(covered.part.stab(codes, state.boxes) if counted is None else counted)
         if tail < state.boxes.n:
             sources.append(scan_rows(codes, state.boxes, tail, state.boxes.n))
-        if not sources:
-            return np.zeros(codes.shape[1] + 1, np.int64), _NO_ROWS
-        offsets, slots = _joined(codes.shape[1], sources)
+        offsets, slots = join_rows(sources, codes.shape[1])
         if state.dead is not None and len(slots):
             kept = np.empty_like(offsets)
             n = match_kernels.drop_dead(offsets, slots, state.dead, kept)
@@ -273,8 +271,11 @@ class StaticIndex(Index):
         self._publish()
 
 
-def _joined(n_events: int, sources: list[Rows | Counted]) -> Rows:
-    """The rows of several sources, one after the other within each event."""
+def join_rows(sources: Sequence[Rows | Counted], n_events: int) -> Rows:
+    """The matches of several sources, one after the other within each event."""
+    sources = [s for s in sources if isinstance(s, Counted) or len(s[1])]
+    if not sources:
+        return np.zeros(n_events + 1, np.int64), _NO_ROWS
     if len(sources) == 1 and not isinstance(sources[0], Counted):
         return sources[0]
     counts = [s.counts if isinstance(s, Counted) else np.diff(s[0]) for s in sources]

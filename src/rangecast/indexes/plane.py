@@ -28,6 +28,8 @@ from rangecast.storage import Arrays
 Cells = npt.NDArray[np.int32]
 
 LEAST_CELLS, MOST_CELLS = 5, 2**15
+LEAST_AUTOMATIC = 64
+EXACT_SHARE = 0.9
 
 
 class Rectangles(NamedTuple):
@@ -52,6 +54,11 @@ class Rectangles(NamedTuple):
             & (self.y1 == self.whole_y1)
         )
         return same
+
+    @property
+    def mostly_exact(self) -> bool:
+        """Whether few boxes cross cells: finer cells than these would not help."""
+        return bool(np.count_nonzero(self.exact) >= EXACT_SHARE * len(self.x0))
 
 
 class Plane:
@@ -139,6 +146,15 @@ class Plane:
 def plane_attributes(schema: Schema, on: Any) -> tuple[int, ...] | None:
     """The attributes of an `on=` option: two names, or the one name of a schema of one attribute."""
     return None if on is None else named_attributes(schema, on, min(2, len(schema)))
+
+
+def default_cells(n: int) -> int:
+    """Cells along an axis for n boxes: their number grows with n, not with the domain.
+
+    >>> default_cells(1_000), default_cells(256_000)
+    (256, 4096)
+    """
+    return min(max(1 << int(8 * max(n, 1) ** 0.5).bit_length(), 2 * LEAST_AUTOMATIC), 8192)
 
 
 def check_cells(cells: int | None) -> None:

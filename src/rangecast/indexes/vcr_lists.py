@@ -37,7 +37,15 @@ from rangecast.attributes import Codes
 from rangecast.errors import CapacityError, OptionError
 from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import grown
-from rangecast.indexes.plane import Plane, Rectangles, check_cells, log_of_side, plane_attributes
+from rangecast.indexes.plane import (
+    LEAST_AUTOMATIC,
+    Plane,
+    Rectangles,
+    check_cells,
+    default_cells,
+    log_of_side,
+    plane_attributes,
+)
 from rangecast.indexes.vcr import VcrIndex
 from rangecast.indexes.vcr_constructs import Constructs
 from rangecast.kernels import vcr_lists as kernels
@@ -136,9 +144,14 @@ class ListsIndex(VcrIndex):
             kx = _side(held.x0, held.x1) if self._sides[0] is None else self._sides[0]
             ky = _side(held.y0, held.y1) if self._sides[1] is None else self._sides[1]
             constructs = Constructs(*plane.shape, kx, ky if len(plane.on) == 2 else 0)
-            if self._hashed or self._cells or 4 * constructs.n_constructs <= room or cells <= 64:
+            fine = self._cells is None and cells > LEAST_AUTOMATIC
+            if fine and not held.mostly_exact and cells > default_cells(len(numbers)) >> 2:
+                # edges cross cells however fine these are, and each more is more nodes
+                cells >>= 1
+            elif fine and not self._hashed and 4 * constructs.n_constructs > room:
+                cells >>= 1
+            else:
                 break
-            cells >>= 1
         self._plane, self._constructs, self._fitted = plane, constructs, len(numbers)
         if self._by_distance:
             self._distances = constructs.distances()

@@ -38,20 +38,29 @@ from rangecast.errors import OptionError
 from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.parts import Part, StaticIndex
-from rangecast.indexes.plane import Cells, Plane, Rectangles, check_cells, log_of_side, plane_attributes
+from rangecast.indexes.plane import (
+    LEAST_AUTOMATIC,
+    Cells,
+    Plane,
+    Rectangles,
+    check_cells,
+    default_cells,
+    log_of_side,
+    plane_attributes,
+)
 from rangecast.indexes.vcr import VcrIndex
 from rangecast.kernels import vcr_runs as kernels
 from rangecast.memory import check_fits
 from rangecast.storage import Arrays
+from rangecast.subscriptions import Subscriptions
 
 MOST_SHIFT = 6
 SAMPLE = 4096
 SPARE_ENTRIES = 1.25
 FREE_ENTRIES = 8
 DENSE = 256.0
-EXACT_SHARE = 0.9
 MOST_ENTRIES = 64
-LEAST_AUTOMATIC = 64
+ARRANGED = 4096
 
 
 class _Pieces(NamedTuple):
@@ -156,6 +165,18 @@ class RunsIndex(VcrIndex, StaticIndex):
         self._split = split
         self._memory_limit = memory_limit
 
+    def _arranged(self, subs: Subscriptions) -> Subscriptions:
+        if len(subs) < ARRANGED:
+            return subs
+        boxes = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
+        firsts = np.minimum(np.searchsorted(subs.owners, np.arange(len(subs))), subs.n_boxes - 1)
+        plane = Plane.fit(self.schema, self._on, boxes, firsts, 1024)
+        held = plane.rectangles(boxes, firsts)
+        # near each other on the plane is near each other along the Z curve through the middles
+        places = np.zeros(len(subs), np.int64)
+        kernels.interleave(held.x0 + held.x1 >> 1, held.y0 + held.y1 >> 1, places)
+        return subs.select(np.argsort(places, kind="stable"))
+
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
         cells = self._cells or default_cells(len(numbers))
         plane = Plane.fit(self.schema, self._on, boxes, numbers, cells)
@@ -163,7 +184,7 @@ class RunsIndex(VcrIndex, StaticIndex):
         checked = plane.others(boxes, numbers)
         dense = _lie_on_each_other(plane, held)
         split = dense and not checked if self._split is None else self._split
-        if self._cells is None and np.count_nonzero(held.exact) < EXACT_SHARE * len(numbers):
+        if self._cells is None and not held.mostly_exact:
             # edges cross cells however fine these are, so fewer cells, and entries, cost little:
             # a fourth was best for lonlat, an eighth for floats that lie a thousand deep
             cells = max(cells >> (3 if dense else 2), LEAST_AUTOMATIC)
@@ -218,11 +239,6 @@ class RunsIndex(VcrIndex, StaticIndex):
         kernels.fill_buckets(keys, shift, *(arrays[k] for k in ("words", "ranks", "heads", "starts")))
         arrays.update(entries=entries, checked=np.array(checked, np.int64), **plane.to_arrays())
         return RunsPart({"stride": stride, "shift": shift, "sides": [1 << kx, 1 << ky]}, arrays)
-
-
-def default_cells(n: int) -> int:
-    """Cells along an axis for n boxes: their number grows with n, not with the domain."""
-    return min(max(1 << int(8 * max(n, 1) ** 0.5).bit_length(), 128), 8192)
 
 
 def cut_pieces(

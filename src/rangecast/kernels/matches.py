@@ -8,6 +8,20 @@ from rangecast.kernels import kernel
 
 
 @kernel
+def copy_run(source, start, n, out, p):
+    """Copy n entries from source[start] on to out[p] on, and return where the next would go.
+
+    Through views: an index that is a sum might be negative for all that the compiler knows, and the
+    test for it keeps the loop from being vectorised (4.4 ns an entry instead of 0.35).
+    """
+    into = out[p : p + n]
+    taken = source[start : start + n]
+    for q in range(n):
+        into[q] = taken[q]
+    return p + n
+
+
+@kernel
 def order_rows(offsets, keys, order):
     """order[p] = where the p-th smallest key of each row stands."""
     for e in range(offsets.size - 1):
