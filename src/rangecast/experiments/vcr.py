@@ -131,9 +131,9 @@ def figure_7(report: Report, sizes: list[int]) -> None:
         report.plot(f"7-time-{skew}", f"Figure 7a: search time, {skew}", "thousand rectangles", "us an event",
                     lines, log_y=True)  # fmt: skip
     report.text(
-        f"The time of VCR for each pair that it finds grows from {pair_ns[0]:.0f} ns at {sizes[0]:,} rectangles "
-        f"to {pair_ns[-1]:.0f} ns at {sizes[-1]:,} (90-10): its linked lists outgrow the cache, and each node "
-        "is a jump in memory. Packed trees read whole nodes, and `runs` whole slices."
+        f"The time of VCR for each pair that it finds grows from {pair_ns[0]:.0f} ns at {sizes[0]:,} "
+        f"rectangles to {pair_ns[-1]:.0f} ns at {sizes[-1]:,} (90-10): its linked lists outgrow the cache, "
+        "and each node is a jump in memory. Packed trees read whole nodes, and `runs` whole slices."
     )
     held_lines = {name: (thousands, mb) for (name, skew), mb in storage.items() if skew == "90-10"}
     report.plot("7-storage", "Figure 7b: storage", "thousand rectangles", "MB", held_lines)
