@@ -13,8 +13,10 @@ from rangecast.errors import OptionError
 from rangecast.experiments.report import Report
 
 EXPERIMENTS: dict[str, str] = {
+    "ubtree": "rangecast.experiments.ubtree",
     "vci": "rangecast.experiments.vci",
     "vcr": "rangecast.experiments.vcr",
+    "batch": "rangecast.experiments.batch",
 }
 
 

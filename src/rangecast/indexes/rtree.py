@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from rangecast.attributes import LAST, PRESENT, Codes
 from rangecast.errors import OptionError, SubscriptionError
-from rangecast.indexes.base import Index, Rows
+from rangecast.indexes.base import Index, Rows, joined
 from rangecast.indexes.catalog import grown
 from rangecast.indexes.estimate import Estimate
 from rangecast.indexes.rtree_batch import Descent, descend
@@ -53,6 +53,9 @@ _LEAST_SHARE = 0.4
 _PACKED_SHARE = 0.9
 # packing takes some 2 us a box and inserting 20 to 40 (12 attributes, a million boxes)
 _REPACK = 8
+# below _TOGETHER events there is little to share; 64 at a time are 60 % slower than _PIECE, 256 some 20 %
+_TOGETHER = 8
+_PIECE = 1024
 _NODE_ARRAYS = ("lows", "highs", "children", "counts", "levels", "parents")
 
 
@@ -248,8 +251,22 @@ class RTreeIndex(Index):
     # searches
 
     def _stab(self, codes: Codes) -> Rows:
-        events = np.arange(codes.shape[1])
-        return self._search(codes, codes, events, *self._from_root(codes.shape[1]))
+        n = codes.shape[1]
+        if n < _TOGETHER:
+            return self._search(codes, codes, np.arange(n), *self._from_root(n))
+        # a whole batch goes down together, past the leaves to the boxes: each node is read once for all
+        # events that meet it, 5 times as fast as one by one in twelve attributes and 300,000 boxes
+        rows = []
+        for first in range(0, n, _PIECE):
+            piece = np.ascontiguousarray(codes[:, first : first + _PIECE])
+            descent = self._counted(descend(self._tree, piece, self.height, self._version))
+            rows.append((descent.firsts, self._catalog.box_slots[descent.nodes]))
+        return joined(rows)
+
+    def _counted(self, descent: Descent) -> Descent:
+        with self._counting:
+            self._visits += descent.visits
+        return descent
 
     def _stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
         # the nodes of an estimate are of no use once the tree has changed
@@ -288,10 +305,7 @@ class RTreeIndex(Index):
             level = max(0, height - 3)
         if level < 0:
             raise OptionError(f"level must be 0 for the root, or the steps down from it, got {level}")
-        descent = descend(self._tree, codes, min(level, height - 1), self._version)
-        with self._counting:
-            self._visits += descent.visits
-        return descent
+        return self._counted(descend(self._tree, codes, min(level, height - 1), self._version))
 
     def overlapping(self, subs: Subscriptions) -> Matches:
         """For each of these subscriptions, the ids of those in the index that share an event with it.

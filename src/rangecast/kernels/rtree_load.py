@@ -34,8 +34,9 @@ def node_covers(tree, first, last, lows, highs):
     high = np.empty(lows.shape[0], np.int64)
     for node in range(first, last):
         cover(tree, node, low, high)
-        lows[:, node - first] = low
-        highs[:, node - first] = high
+        for j in range(low.size):
+            lows[j, node - first] = low[j]
+            highs[j, node - first] = high[j]
 
 
 @kernel
@@ -57,8 +58,14 @@ def tile(centres, n_pages, order):
             if pages > 1:
                 a = n * first // n_pages
                 b = n * (first + pages) // n_pages
-                keys = centres[j][order[a:b]]
-                order[a:b] = order[a:b][np.argsort(keys, kind="mergesort")]
+                keys = np.empty(b - a)
+                old = np.empty(b - a, np.int64)
+                for i in range(a, b):
+                    old[i - a] = order[i]
+                    keys[i - a] = centres[j, order[i]]
+                ranks = np.argsort(keys, kind="mergesort")
+                for i in range(a, b):
+                    order[i] = old[ranks[i - a]]
             parts = pages
             if j < d - 1:
                 # the root may come out a hair above a whole number, which must not add a slab
@@ -68,7 +75,8 @@ def tile(centres, n_pages, order):
                 made += 1
         fresh[made] = n_pages
         n_slabs = made
-        cuts[: made + 1] = fresh[: made + 1]
+        for s in range(made + 1):
+            cuts[s] = fresh[s]
 
 
 @kernel
@@ -81,8 +89,9 @@ def fill_pages(tree, level, lows, highs, numbers, order, n_pages):
         b = n * (page + 1) // n_pages
         for i in range(a, b):
             column = order[i] if level > 0 else numbers[order[i]]
-            tree.lows[node, :, i - a] = lows[:, column]
-            tree.highs[node, :, i - a] = highs[:, column]
+            for j in range(lows.shape[0]):
+                tree.lows[node, j, i - a] = lows[j, column]
+                tree.highs[node, j, i - a] = highs[j, column]
             child = numbers[order[i]]
             tree.children[node, i - a] = child
             if level == 0:

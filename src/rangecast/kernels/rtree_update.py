@@ -18,7 +18,7 @@ import numpy as np
 
 from rangecast.kernels import kernel
 from rangecast.kernels.rtree import CAPACITY, FREE, LEAF_CAPACITY, LEAF_LEAST, LEAST, N_FREE, ROOT, USED
-from rangecast.kernels.rtree_split import centre_distances, choose_entry, split_order
+from rangecast.kernels.rtree_split import centre_distances, choose_entry, order_entries, split_order
 
 _REINSERT_SHARE = 0.3
 
@@ -44,9 +44,11 @@ def new_node(tree, level):
         node = header[USED]
         header[USED] += 1
         # room comes unwritten; what a file would show of it must not be what was there before
-        tree.lows[node] = 0
-        tree.highs[node] = 0
-        tree.children[node] = 0
+        for i in range(tree.children.shape[1]):
+            tree.children[node, i] = 0
+            for j in range(tree.lows.shape[1]):
+                tree.lows[node, j, i] = 0
+                tree.highs[node, j, i] = 0
     tree.counts[node] = 0
     tree.levels[node] = level
     tree.parents[node] = -1
@@ -121,8 +123,9 @@ def _take_out(tree, node, i):
 def _append(tree, node, child, low, high):
     """Add an entry and tell the child who holds it."""
     k = tree.counts[node]
-    tree.lows[node, :, k] = low
-    tree.highs[node, :, k] = high
+    for j in range(low.size):
+        tree.lows[node, j, k] = low[j]
+        tree.highs[node, j, k] = high[j]
     tree.children[node, k] = child
     tree.counts[node] = k + 1
     if tree.levels[node] == 0:
@@ -135,8 +138,9 @@ def _append(tree, node, child, low, high):
 def _push(tree, node, i, pending, n_pending):
     pending.children[n_pending] = tree.children[node, i]
     pending.levels[n_pending] = tree.levels[node]
-    pending.lows[n_pending] = tree.lows[node, :, i]
-    pending.highs[n_pending] = tree.highs[node, :, i]
+    for j in range(tree.lows.shape[1]):
+        pending.lows[n_pending, j] = tree.lows[node, j, i]
+        pending.highs[n_pending, j] = tree.highs[node, j, i]
     return n_pending + 1
 
 
@@ -158,7 +162,8 @@ def _put_out(tree, node, pending, n_pending):
     d = tree.lows.shape[1]
     distances = np.empty(n)
     centre_distances(tree, node, np.empty((d, n)), np.empty((d, n)), distances)
-    order = np.argsort(distances, kind="mergesort")
+    order = np.empty(n, np.int64)
+    order_entries(distances, distances, order)
     kept = np.ones(n, np.uint8)
     # the farthest goes onto the stack first, so that the nearest is inserted first ("close re-insert")
     for k in range(n - 1, n - 1 - max(1, int(n * _REINSERT_SHARE)), -1):
@@ -198,8 +203,9 @@ def _insert_pending(tree, pending, n_pending):
     while n_pending > 0:
         n_pending -= 1
         level = pending.levels[n_pending]
-        low[:] = pending.lows[n_pending]
-        high[:] = pending.highs[n_pending]
+        for j in range(d):
+            low[j] = pending.lows[n_pending, j]
+            high[j] = pending.highs[n_pending, j]
         node = tree.header[ROOT]
         while tree.levels[node] > level:
             i = choose_entry(tree, node, low, high)
@@ -226,8 +232,9 @@ def _insert_pending(tree, pending, n_pending):
             parent = tree.parents[node]
             i = _place_in(tree, parent, node)
             cover(tree, node, low, high)
-            tree.lows[parent, :, i] = low
-            tree.highs[parent, :, i] = high
+            for j in range(d):
+                tree.lows[parent, j, i] = low[j]
+                tree.highs[parent, j, i] = high[j]
             cover(tree, sibling, low, high)
             _append(tree, parent, sibling, low, high)
             # the two together cover what the one did, so nothing changes further up
@@ -240,8 +247,9 @@ def insert_boxes(tree, lows, highs, first, last, pending):
     for box in range(first, last):
         pending.children[0] = box
         pending.levels[0] = 0
-        pending.lows[0] = lows[:, box]
-        pending.highs[0] = highs[:, box]
+        for j in range(lows.shape[0]):
+            pending.lows[0, j] = lows[j, box]
+            pending.highs[0, j] = highs[j, box]
         _insert_pending(tree, pending, 1)
 
 
