@@ -309,8 +309,11 @@ class Index:
     def _check_capacity(self, subs: Subscriptions) -> None:
         """Raise CapacityError when these subscriptions could not be held."""
 
+    def _reading(self) -> contextlib.AbstractContextManager[Reading]:
+        return self._locked_reading()
+
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[Reading]:
+    def _locked_reading(self) -> Iterator[Reading]:
         with self._lock:
             yield _InPlaceReading(self)
 

@@ -172,15 +172,14 @@ def build_bitmap(
         f"cells=16 needs {estimate_bytes(n, len(used), 16):,} bytes, the index 'scan' nearly none",
     )
     packed = Packed.fit(boxes, numbers, used)
+    grids = [packed.grid(k) for k in range(len(used))]
     words = packed.pack_boxes(boxes, numbers)
-    fines = [_fine_ends(words, k, grid.n_cells) for k, grid in enumerate(packed.grids)]
-    tables = [_cut(*ends, grid.n_cells, MIDDLE) for ends, grid in zip(fines, packed.grids, strict=True)]
+    fines = [_fine_ends(words, k, grid.n_cells) for k, grid in enumerate(grids)]
+    tables = [_cut(*ends, grid.n_cells, MIDDLE) for ends, grid in zip(fines, grids, strict=True)]
     n_blocks = -(-n // BLOCK)
     order = np.arange(n, dtype=np.int64)
     if clustered:
-        order = cluster(
-            [f for f, _ in fines], [f for _, f in fines], [g.n_cells for g in packed.grids], n_blocks
-        )
+        order = cluster([f for f, _ in fines], [f for _, f in fines], [g.n_cells for g in grids], n_blocks)
     middles = [(table[f], table[g]) for (f, g), table in zip(fines, tables, strict=True)]
     middle_sizes = [int(table[-1]) + 1 for table in tables]
     coarse = [_cut(*ends, size, cells) for ends, size in zip(middles, middle_sizes, strict=True)]
