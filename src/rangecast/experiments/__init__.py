@@ -13,6 +13,7 @@ from rangecast.errors import OptionError
 from rangecast.experiments.report import Report
 
 EXPERIMENTS: dict[str, str] = {
+    "covering": "rangecast.experiments.covering",
     "vci": "rangecast.experiments.vci",
     "vcr": "rangecast.experiments.vcr",
 }
