@@ -321,8 +321,8 @@ def page(
         f"- Prepared once: the grid's explosion {bench.explode_s[grid]:.1f} s CPU; store and snapshot "
         f"{bench.publish_s:.1f} s. The first job of a session, with the start of its workers, took "
         f"{cold:.1f} s CPU.",
-        f"- The snapshot has {size / 1e6:,.1f} MB; mapping it and matching raised a worker's own memory (what "
-        f"no file backs) by at most {grown / 1e6:,.1f} MB, {grown / size:.2f} of that.",
+        f"- The snapshot has {size / 1e6:,.1f} MB; mapping it and matching raised a worker's own memory "
+        f"(what no file backs) by at most {grown / 1e6:,.1f} MB, {grown / size:.2f} of that.",
         f"- On {len(checked)} workloads `match` and `match_files` gave exactly the library's pairs "
         f"({sum(pairs for _, pairs in checked):,} in all): {', '.join(name for name, _ in checked)}.",
         "",
