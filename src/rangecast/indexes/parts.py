@@ -19,7 +19,7 @@ matching needs no lock and sees all of an insert or delete, or nothing of it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
