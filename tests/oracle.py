@@ -54,3 +54,30 @@ def match_values(schema, ids, lows, highs, rows):
 def rows_of(matches):
     """A Matches as a list of lists, so that a repeat shows."""
     return [sorted(matches.row(e).tolist()) for e in range(len(matches))]
+
+
+def covers(subs, s, other, t):
+    """Whether subscription s of `subs` covers subscription t of `other`: each box of t in some box of s."""
+    for b in range(other.n_boxes):
+        if other.owners[b] != t:
+            continue
+        held = False
+        for c in range(subs.n_boxes):
+            if subs.owners[c] != s:
+                continue
+            inside = True
+            for j in range(len(subs.schema)):
+                if subs.lows[j, c] > other.lows[j, b] or subs.highs[j, c] < other.highs[j, b]:
+                    inside = False
+            held = held or inside
+        if not held:
+            return False
+    return True
+
+
+def covers_of(subs, other):
+    """For each subscription of `other`, the set of ids of `subs` that cover it; never its own id."""
+    return [
+        {subs.ids[s] for s in range(len(subs)) if subs.ids[s] != other.ids[t] and covers(subs, s, other, t)}
+        for t in range(len(other))
+    ]

@@ -87,7 +87,8 @@ class Report:
         if log_y:
             axes.set_yscale("log")
         axes.grid(True, which="major", alpha=0.3)
-        axes.legend(fontsize=8)
+        # beside the plot: inside, it would hide lines where there are many
+        drawing.legend(loc="outside right upper", fontsize=8)
         drawing.savefig(path, dpi=130)
         plt.close(drawing)
         self._sections.append(f"![{title}]({path.name})")

@@ -1,0 +1,308 @@
+"""Which stored subscription covers this one? Exactly, or in 1 - epsilon of the places to look.
+
+Subscription s covers t when every box of t lies in some box of s: so every event that t matches, s
+matches too. (The converse is left out on purpose: a box that only several boxes together hold is not
+looked for, as in the paper; not finding a cover costs a message, never a match.) A subscription without
+boxes matches nothing and any other covers it. Ids are those of catalog.py; a subscription never covers
+itself, that is, one of the same id.
+
+Two searches stand behind one question, each built when it is first asked:
+
+    method   search                                                       answer
+    blocks   greatest corners of blocks of points, ours (blocks.py)       exact
+    curve    cubes of the Z curve, Shen and Tirthapura 2012 (curve.py)    exact for epsilon = 0
+
+Which one is asked when no method is named: for epsilon = 0 `blocks`; for epsilon > 0 `curve` for each
+subscription whose search needs no more than AUTO_CUBES cubes, which is known beforehand, `blocks` for
+the others. Named outright, `curve` refuses a search of more than `max_cubes` cubes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.covering.blocks import BlockSearch
+from rangecast.covering.curve import CurveSearch
+from rangecast.covering.search import Query, stored_arrays
+from rangecast.errors import CapacityError, OptionError, SubscriptionError
+from rangecast.ids import Ids
+from rangecast.indexes.catalog import Catalog
+from rangecast.indexes.selectivity import choose_attributes, named_attributes
+from rangecast.kernels import covering as kernels
+from rangecast.schema import Schema
+from rangecast.subscriptions import Subscriptions
+
+AUTO_CUBES = 1024
+METHODS = ("blocks", "curve")
+MOST_ATTRIBUTES = 16
+"""How many attributes become coordinates unless `on` names them; the others are confirmed only."""
+
+
+class CoverIndex:
+    """Subscriptions, ready to be asked for covers.
+
+    `bits` is the number of bits of a coordinate on the curve, `on` names the attributes that become
+    coordinates (all of them unless there are more than 16), `max_cubes` bounds a search by `curve`.
+
+    >>> from rangecast import Int, Schema
+    >>> schema = Schema(Int("price", 0, 99))
+    >>> index = CoverIndex(schema)
+    >>> index.insert(Subscriptions.parse(schema, {7: "price between 10 and 20", 8: "price < 50"}))
+    >>> asked = Subscriptions.parse(schema, {1: "price = 15", 2: "price > 60", 8: "price < 50"})
+    >>> index.covers(asked).tolist()
+    [7, -1, -1]
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        bits: int = 16,
+        on: str | Sequence[str] | None = None,
+        max_cubes: int = 1 << 20,
+    ) -> None:
+        if not 3 <= bits <= 31:
+            raise OptionError(f"bits must be within 3 and 31, got {bits}")
+        if max_cubes < 1:
+            raise OptionError(f"max_cubes must be at least 1, got {max_cubes}")
+        self.schema = schema
+        self.bits = bits
+        self.max_cubes = max_cubes
+        self._named: tuple[int, ...] | None = None
+        if on is not None:
+            names = (on,) if isinstance(on, str) else tuple(on)
+            self._named = named_attributes(schema, names, len(names))
+            if not 1 <= len(names) <= 31 or 2 * len(names) * bits > 1000:
+                raise OptionError(
+                    f"on= takes 1 to 31 attributes and 2 * attributes * bits must not exceed 1,000, "
+                    f"got {len(names)} attributes of {bits} bits"
+                )
+        self._clear()
+
+    def _clear(self) -> None:
+        self._catalog = Catalog(self.schema)
+        self._drop_searches()
+        self._last: dict[str, Any] = {}
+
+    def _drop_searches(self) -> None:
+        self._blocks: BlockSearch | None = None
+        self._curve: CurveSearch | None = None
+
+    def __len__(self) -> int:
+        return self._catalog.n_living
+
+    def __contains__(self, id: Any) -> bool:
+        return bool(self.contains([id])[0])
+
+    def contains(self, ids: Any) -> npt.NDArray[np.bool_]:
+        """For each id, whether it is in the index."""
+        return self._catalog.find(Ids.of(ids)) >= 0
+
+    def __repr__(self) -> str:
+        return f"<CoverIndex: {len(self):,} subscriptions>"
+
+    def insert(self, subs: Subscriptions) -> None:
+        """Add subscriptions; one whose id is already here takes the other's place."""
+        if not isinstance(subs, Subscriptions):
+            raise SubscriptionError(f"insert takes Subscriptions, got {type(subs).__name__}")
+        if not len(subs):
+            return
+        subs = subs.reconciled(self.schema)
+        self._catalog.check(subs)
+        if self._catalog.n_living:
+            slots = self._catalog.find(subs.ids)
+            self._remove(slots[slots >= 0])
+        self._catalog.add(subs)
+        for search in (self._blocks, self._curve):
+            if search is not None:
+                search.add(self._catalog)
+
+    def delete(self, ids: Any) -> list[Any]:
+        """Take subscriptions out by id; gives back the ids that were not there."""
+        wanted = Ids.of(ids if not isinstance(ids, int | str) else [ids])
+        slots = self._catalog.find(wanted)
+        unknown = [wanted[int(row)] for row in np.flatnonzero(slots < 0)]
+        self._remove(np.unique(slots[slots >= 0]).astype(np.int32))
+        return unknown
+
+    def _remove(self, slots: npt.NDArray[np.int32]) -> None:
+        if not len(slots):
+            return
+        catalog = self._catalog
+        if self._curve is not None:
+            self._curve.remove(catalog, self._boxes_of(slots)[0])
+        catalog.kill(slots)
+        if catalog.n_slots - catalog.n_living > catalog.n_living + 4096:
+            self.compact()
+
+    def compact(self) -> None:
+        """Give back the room of deleted subscriptions."""
+        living = self._catalog.living()
+        self._clear()
+        if len(living):
+            self._catalog.add(living)
+
+    def subscriptions(self, ids: Any = None) -> Subscriptions:
+        """All subscriptions of the index, or those of some ids, which must be there."""
+        if ids is None:
+            return self._catalog.living()
+        wanted = Ids.of(ids)
+        slots = self._catalog.find(wanted)
+        if (slots < 0).any():
+            raise SubscriptionError(f"no subscription has the id {wanted[int(np.argmin(slots))]!r}")
+        boxes, owners = self._boxes_of(slots)
+        catalog = self._catalog
+        return Subscriptions(self.schema, wanted, catalog.lows[:, boxes], catalog.highs[:, boxes], owners)
+
+    def _boxes_of(self, slots: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """The boxes of some slots, and for each box which of these slots has it."""
+        starts, ends = self._catalog.first_boxes[slots], self._catalog.first_boxes[slots + 1]
+        counts = ends - starts
+        boxes = np.repeat(ends - np.cumsum(counts), counts) + np.arange(int(counts.sum()))
+        return boxes, np.repeat(np.arange(len(slots), dtype=np.int32), counts)
+
+    def covers(
+        self, subs: Subscriptions, epsilon: float = 0.0, method: str | None = None
+    ) -> npt.NDArray[Any]:
+        """For each subscription, the id of one that covers it, or -1 (None where ids are strings).
+
+        A cover that is given is always true. With epsilon > 0 one may be missed that lies in at most
+        that share of the volume of the places where a cover could be.
+        """
+        slots = self.cover_slots(subs, epsilon, method)
+        found = slots >= 0
+        ids = self._catalog.ids
+        out: npt.NDArray[Any] = np.full(len(slots), -1, np.int64)
+        if ids.textual:
+            out = np.full(len(slots), None, object)
+        if found.any():
+            out[found] = ids.take(slots[found])
+        return out
+
+    def pairs(
+        self, subs: Subscriptions, epsilon: float = 0.0, method: str | None = None
+    ) -> tuple[tuple[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[np.bool_]]:
+        """The ids of those that are covered with the ids that cover them, and which rows those are."""
+        slots = self.cover_slots(subs, epsilon, method)
+        found = slots >= 0
+        return (subs.ids.take(np.flatnonzero(found)), self._catalog.ids.take(slots[found])), found
+
+    def covered(
+        self, subs: Subscriptions, epsilon: float = 0.0, method: str | None = None
+    ) -> npt.NDArray[Any]:
+        """For each subscription, whether some other covers it."""
+        return self.cover_slots(subs, epsilon, method) >= 0
+
+    def cover_slots(
+        self, subs: Subscriptions, epsilon: float = 0.0, method: str | None = None
+    ) -> npt.NDArray[np.int32]:
+        """As `covers`, with positions in the index for ids; -1 where there is no cover."""
+        if method is not None and method not in METHODS:
+            raise OptionError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+        if not 0 <= epsilon < 1:
+            raise OptionError(f"epsilon must be at least 0 and below 1, got {epsilon}")
+        catalog = self._catalog
+        out = np.full(len(subs), -1, np.int32)
+        self._last = {"last_queries": len(subs), "last_hits": 0}
+        if not len(self) or not len(subs):
+            return out
+        subs = subs.reconciled(self.schema)
+        query = Query.of(subs, catalog.find(subs.ids))
+        has_boxes = np.diff(query.first_boxes) > 0
+        self._cover_nothing(query, np.flatnonzero(~has_boxes), out)
+        rows = np.flatnonzero(has_boxes)
+        if method == "curve" or (method is None and epsilon > 0):
+            rows = self._search_curve(query, rows, epsilon, method is not None, out)
+        if len(rows):
+            counts = np.zeros(4, np.int64)
+            self._block_search().search(catalog, stored_arrays(catalog), query, rows, out, counts)
+            self._last |= {"last_nodes": int(counts[0]), "last_exact": len(rows)}
+        self._last["last_hits"] = int((out >= 0).sum())
+        return out
+
+    def _cover_nothing(self, query: Query, rows: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> None:
+        """A subscription without boxes is covered by any other one."""
+        if len(rows):
+            two = np.flatnonzero(self._catalog.alive[: self._catalog.n_slots])[:2]
+            own = query.own[rows]
+            out[rows] = np.where(own != two[0], two[0], two[1] if len(two) > 1 else -1)
+
+    def _search_curve(
+        self,
+        query: Query,
+        rows: npt.NDArray[np.int64],
+        epsilon: float,
+        forced: bool,
+        out: npt.NDArray[np.int32],
+    ) -> npt.NDArray[np.int64]:
+        """Search by the curve; gives back the rows that need too many cubes for it."""
+        curve = self._curve_search()
+        sides = curve.sides(query, rows)
+        needed = curve.cubes_needed(sides, epsilon)
+        few = needed <= (self.max_cubes if forced else AUTO_CUBES)
+        if forced and not few.all():
+            worst = float(needed.max())
+            raise CapacityError(
+                f"a search by the curve may examine {self.max_cubes:,} cubes, but epsilon = {epsilon:g} "
+                f"needs {worst:,.0f} ({int((~few).sum())} of {len(rows)} subscriptions need too many); "
+                "raise epsilon or max_cubes, lower bits, or leave the method open for an exact answer"
+            )
+        counts = np.zeros(4, np.int64)
+        shares = np.ones(len(out))
+        stored = stored_arrays(self._catalog)
+        curve.search(
+            stored, query, rows[few], np.ascontiguousarray(sides[:, few]), epsilon, out, shares, counts
+        )
+        self._last |= {
+            "last_runs": int(counts[kernels.RUNS]),
+            "last_cubes": int(counts[kernels.CUBES]),
+            "last_candidates": int(counts[kernels.CANDIDATES]),
+            "last_share": float(shares[rows[few]].mean()) if few.any() else 0.0,
+        }
+        return rows[~few]
+
+    def _attributes(self) -> tuple[int, ...]:
+        if self._named is not None:
+            return self._named
+        count = min(len(self.schema), MOST_ATTRIBUTES, 1000 // (2 * self.bits))
+        if count == len(self.schema):
+            return tuple(range(count))
+        catalog = self._catalog
+        return choose_attributes(self.schema, None, count, catalog.boxes, np.arange(catalog.n_boxes))
+
+    def _block_search(self) -> BlockSearch:
+        if self._blocks is None:
+            self._blocks = BlockSearch(self._catalog, self._attributes())
+        return self._blocks
+
+    def _curve_search(self) -> CurveSearch:
+        if self._curve is None:
+            self._curve = CurveSearch(self._catalog, self._attributes(), self.bits)
+        return self._curve
+
+    def stats(self) -> dict[str, Any]:
+        """Counts and sizes; `last_` figures are of the last question.
+
+        last_runs, last_cubes and last_share (of the volume, mean) tell what the curve examined, last_nodes
+        how many blocks the exact search compared, and last_exact for how many subscriptions.
+        """
+        catalog = self._catalog
+        total = catalog.nbytes
+        out: dict[str, Any] = {
+            "subscriptions": len(self),
+            "boxes": int(catalog.alive[catalog.box_slots[: catalog.n_boxes]].sum()),
+            "bytes": 0,
+            "catalog_bytes": total,
+        }
+        if self._blocks is not None:
+            total += self._blocks.nbytes
+            out |= {"blocks": self._blocks.n_blocks, "block_bytes": self._blocks.nbytes}
+        if self._curve is not None:
+            total += self._curve.nbytes
+            out |= {"curve_bytes": self._curve.nbytes, **self._curve.tree.stats()}
+        out["bytes"] = total
+        out["bytes_per_subscription"] = round(total / len(self), 1) if len(self) else 0.0
+        return out | self._last
