@@ -70,3 +70,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """One Spark session for the run; over Connect where RANGECAST_SPARK says so (test_spark_connect.py)."""
+    pytest.importorskip("pyspark")
+    from rangecast.spark import session
+
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # small batches, so that few rows make several
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "300",
+    }
+    place = (
+        {"remote": "local[2]"} if os.environ.get("RANGECAST_SPARK") == "connect" else {"master": "local[2,3]"}
+    )
+    started = session(**place, conf=conf)
+    yield started
+    started.stop()

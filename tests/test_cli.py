@@ -116,6 +116,14 @@ def test_version():
         ["demo"],
         ["schema", "infer"],
         ["schema", "show"],
+        ["spark", "ingest"],
+        ["spark", "match"],
+        ["store", "add"],
+        ["store", "compact"],
+        ["store", "list"],
+        ["store", "remove"],
+        ["store", "show"],
+        ["store", "verify"],
     ],
     ids=" ".join,
 )
@@ -596,7 +604,7 @@ class TestExperiment:
 
 class TestDemo:
     def test_demo_matches_and_writes_parquet(self, folder):
-        result = run("demo", "--subscriptions", 400, "--events", 300, "--threads", "2")
+        result = run("demo", "--no-spark", "--subscriptions", 400, "--events", 300, "--threads", "2")
         assert result.exit_code == 0
         table = pq.read_table("demo-output/matches.parquet")
         assert f"matches                       {table.num_rows:,}\n" in result.stdout

@@ -23,6 +23,7 @@ VARIANTS = [(name, {}) for name in REGISTRY]
 VARIANTS += [("vci", {"lookup": "table"}), ("vci", {"lookup": "clipped", "constructs": "sci", "L": 4})]
 VARIANTS += [("vcr", {"storage": "array"}), ("vcr", {"storage": "hash", "decomposition": "od"})]
 VARIANTS += [("rtree", {"load": "insert", "node_capacity": 4, "leaf_capacity": 4})]
+VARIANTS += [("ubtree", {"form": "plain", "leaf": 8, "fanout": 4})]
 
 
 def expected(subs, batch):

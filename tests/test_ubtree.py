@@ -51,7 +51,7 @@ def test_shorts_are_exact_but_for_the_outer_cells():
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("cells", [4, 16])
+@pytest.mark.parametrize("cells", [5, 16])
 def test_cells_of_many_codes_are_checked(form, cells, size):
     schema = int_schema(3)
     subs = random_subscriptions(schema, size(600), seed=5)
@@ -89,8 +89,8 @@ def test_any_tables_give_the_same_matches(tables, parts, size):
 def test_grid_tables_shorten_the_filter(leg):
     n, m = (20_000, 20) if leg != "nojit" else (300, 3)
     drawn = workload("predicates-16", n, m)
-    with_tables = rc.open_index("ubtree", drawn.schema)
-    without = rc.open_index("ubtree", drawn.schema, tables=[])
+    with_tables = rc.open_index("ubtree", drawn.schema, leaf=32)
+    without = rc.open_index("ubtree", drawn.schema, leaf=32, tables=[])
     for index in (with_tables, without):
         index.insert(drawn.subscriptions())
         index.match(drawn.events())
@@ -154,7 +154,7 @@ def test_options_are_checked():
     schema = int_schema(5)
     for options, message in [
         ({"form": "fast"}, "form must be one of 'plain', 'optimised', got 'fast'"),
-        ({"cells": 3}, "cells must be within 4 and 65536, got 3"),
+        ({"cells": 4}, "cells must be within 5 and 65536, got 4"),
         ({"parts": 0}, "parts must be within 1 and 64, got 0"),
         ({"leaf": 2}, "capacity of a leaf must be within 4 and 1048576, got 2"),
         ({"tables": ["a0", "a1"]}, "tables= takes groups of attribute names"),

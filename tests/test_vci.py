@@ -100,8 +100,8 @@ def test_decomposition_covers_exactly_and_without_overlap(kind, x, length, k):
         ({"constructs": "sci"}, "lays out constructs='lci'"),
         ({"L": 12}, "L must be a power of two"),
         ({"lookup": "table", "L": 0}, "L must be a power of two"),
-        ({"lookup": "virtual", "cells": 3}, "cells must be within 4"),
-        ({"cells": 3}, "cells must be within 4"),
+        ({"lookup": "virtual", "cells": 4}, "cells must be within 5"),
+        ({"cells": 4}, "cells must be within 5"),
         ({"on": "nope"}, "nope"),
         ({"colour": 1}, "unexpected keyword argument 'colour'"),
     ],
@@ -262,7 +262,7 @@ def test_runs_hold_each_predicate_as_often_as_its_length_has_ones(monkeypatch):
     part = index._parts[0].part
     assert not len(part.arrays["boxes"])
     codes = np.arange(-1, 1001)[None]
-    assert part.count_slices(codes) == index.match(rc.Events(schema, codes)).n_pairs
+    assert part.count_candidates(codes).tolist() == index.match(rc.Events(schema, codes)).counts.tolist()
 
 
 def test_runs_keep_boxes_only_for_what_is_checked(monkeypatch):
@@ -309,3 +309,31 @@ def test_subscriptions_of_several_boxes_or_none_keep_them_when_slots_are_ordered
     held = index.subscriptions()
     batch = random_events(schema, 40, seed=10)
     assert match_boxes(held, batch) == match_boxes(subs, batch)
+
+
+def test_deletes_in_bulk_are_swept_out_of_a_part(monkeypatch):
+    """A few deletes are dropped from the answers; many leave the lists, and nothing is dropped then."""
+    monkeypatch.setattr("rangecast.indexes.parts.TAIL_LIMIT", 0)
+    monkeypatch.setattr("rangecast.indexes.parts.SWEEP_SHARE", 10)
+    schema = rc.Schema(rc.Int("a", 0, 4_095))
+    subs = random_subscriptions(schema, 200, seed=11, span=3_000, width=900, bounded=1.0)
+    batch = random_events(schema, 60, seed=12, span=3_000)
+    for cells in (None, 67):
+        index = rc.open_index("vci", schema, cells=cells)
+        index.insert(subs)
+        built = index._parts[0].part
+        entries = index.stats()["entries"]
+        index.delete(subs.ids.values[:10])
+        assert index._parts[0].part is built
+        assert index._state.dead is not None
+        index.delete(subs.ids.values[10:40])
+        assert index._parts[0].part is not built
+        assert index._state.dead is None
+        assert index.stats()["entries"] < entries
+        left = subs.select(np.arange(40, 200))
+        assert rows_of(index.match(batch)) == [sorted(row) for row in match_boxes(left, batch)]
+        index.insert(subs.select(np.arange(0, 15)))
+        index.delete(subs.ids.values[[0, 50]])
+        left = subs.select([*range(1, 15), *range(40, 50), *range(51, 200)])
+        assert index.stats()["parts"] == 2
+        assert rows_of(index.match(batch)) == [sorted(row) for row in match_boxes(left, batch)]

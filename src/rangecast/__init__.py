@@ -10,6 +10,7 @@ from rangecast.errors import (
     OptionError,
     RangecastError,
     SchemaError,
+    SetupError,
     StorageError,
     SubscriptionError,
     UnknownIndexError,
@@ -19,12 +20,15 @@ from rangecast.explanation import Explanation
 from rangecast.indexes import Index, load_index, open_index
 from rangecast.matches import Matches
 from rangecast.routing import Network, Router
+from rangecast.scheduling import AdaptiveLevel, ShortestFirst
 from rangecast.schema import Schema
+from rangecast.store import Store
 from rangecast.subscriptions import Subscriptions
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdaptiveLevel",
     "Attribute",
     "CapacityError",
     "Category",
@@ -43,7 +47,10 @@ __all__ = [
     "Router",
     "Schema",
     "SchemaError",
+    "SetupError",
+    "ShortestFirst",
     "StorageError",
+    "Store",
     "SubscriptionError",
     "Subscriptions",
     "Timestamp",

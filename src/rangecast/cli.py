@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rangecast import __version__
-from rangecast.commands import demo, experiment, explain, generate, indexes, match, schema
+from rangecast.commands import demo, experiment, explain, generate, indexes, match, schema, spark, store
 from rangecast.commands.console import CommandGroup
 
 app = typer.Typer(
@@ -40,6 +40,8 @@ def rangecast(
 app.command()(match.match)
 app.command()(explain.explain)
 app.add_typer(schema.app, name="schema")
+app.add_typer(store.app, name="store")
+app.add_typer(spark.app, name="spark")
 app.command()(generate.generate)
 app.command()(indexes.indexes)
 app.command()(experiment.experiment)

@@ -8,6 +8,7 @@
     ├── OptionError          (ValueError)   an option of an index or a command
     ├── UnknownIndexError    (LookupError)  a name that no index has
     ├── CapacityError        (MemoryError)  a build that would not fit
+    ├── SetupError           (RuntimeError) something outside the package is missing
     └── StorageError         (OSError)      a saved index, store or input file that cannot be read
 
 Each also inherits the built-in that a caller would catch without knowing rangecast.
@@ -57,6 +58,10 @@ class UnknownIndexError(RangecastError, LookupError):
 
 class CapacityError(RangecastError, MemoryError):
     """A build would need more memory than it may use; nothing was built."""
+
+
+class SetupError(RangecastError, RuntimeError):
+    """Something outside the package is missing, such as Java for Spark; the message says what to install."""
 
 
 class StorageError(RangecastError, OSError):

@@ -58,9 +58,10 @@ class Grid:
         # aligned, so that a cell is found by shifting alone; the codes below belong to cell 1
         first = low >> shift
         first += first << shift <= PRESENT
-        inner = [c << shift for c in range(first, (high >> shift) + 1)]
+        inner = np.arange(first, (high >> shift) + 1, dtype=np.int64) << shift
         end = min(max(first, (high >> shift) + 1) << shift, LAST)
-        return cls(np.array([MISSING, PRESENT, *inner, end], np.int64), first << shift, shift)
+        cuts = np.concatenate([np.array([MISSING, PRESENT]), inner, np.array([end])])
+        return cls(cuts, first << shift, shift)
 
     @classmethod
     def cut_at(cls, cuts: Any) -> Grid:

@@ -32,13 +32,14 @@ class Ids:
     ['a', 'a']
     """
 
-    __slots__ = ("letters", "starts", "textual", "values")
+    __slots__ = ("_step", "letters", "starts", "textual", "values")
 
     def __init__(self, values: Any = None, starts: Any = None, letters: Any = None) -> None:
         self.textual = values is None
         self.values: npt.NDArray[np.int64] = _NO_VALUES if values is None else values
         self.starts: npt.NDArray[np.int64] = _NO_STARTS if starts is None else starts
         self.letters: npt.NDArray[np.uint8] = _NO_LETTERS if letters is None else letters
+        self._step: int | None = None
 
     @classmethod
     def of(cls, values: Any) -> Ids:
@@ -119,11 +120,26 @@ class Ids:
         """The ids at some slots: int64, or an object array of str."""
         if not self.textual:
             out = np.empty(len(slots), np.int64)
+            if self._consecutive(len(slots)):
+                # 1 ns an id against 3 to 8 for a gather from a table that fills the cache
+                np.add(slots, self.values[0], out=out)
+                return out
             kernels.gather(self.values, np.ascontiguousarray(slots, np.int32), out)
             return out
         distinct, where = np.unique(slots, return_inverse=True)
         words = self.arrow().take(pa.array(distinct)).to_numpy(zero_copy_only=False)
         return words.astype(object)[where]  # type: ignore[no-any-return]
+
+    def _consecutive(self, wanted: int) -> bool:
+        """Whether the ids count up by one; looked at only when that costs less than it may save."""
+        if self._step is None:
+            if wanted < len(self.values):
+                return False
+            n = len(self.values)
+            self._step = int(n > 0 and int(self.values[-1]) - int(self.values[0]) == n - 1)
+            if self._step:
+                self._step = int(bool((self.values[1:] - self.values[:-1] == 1).all()))
+        return bool(self._step)
 
     def take_arrow(self, slots: npt.NDArray[Any]) -> pa.Array[Any]:
         """The ids at some slots: int64, or a dictionary array that shares this row's strings."""

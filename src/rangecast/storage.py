@@ -14,14 +14,16 @@ sees writable arrays, for which its kernels are already compiled.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import struct
+import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,32 +39,35 @@ def write_arrays(
     path: str | os.PathLike[str], meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> int:
     """Write a file of arrays and return its size in bytes."""
-    entries: list[dict[str, Any]] = []
-    packed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    offset = 0
-    for name, array in packed.items():
-        raw = _bytes(array)
-        shape = list(arrays[name].shape)
-        entry: dict[str, Any] = {
-            "name": name,
-            "dtype": array.dtype.str,
-            "shape": shape,
-            "offset": offset,
-            "crc": zlib.crc32(raw),
-        }
-        entries.append(entry)
-        offset += -(-len(raw) // _ALIGN) * _ALIGN
-    header = json.dumps({"meta": meta, "arrays": entries}).encode()
-    start = -(-(20 + len(header)) // _ALIGN) * _ALIGN
+    layout = _lay_out(meta, arrays)
+    with replacing(path) as file:
+        file.write(layout.head)
+        for offset, array in zip(layout.offsets, layout.packed, strict=True):
+            file.seek(offset)
+            file.write(_bytes(array))
+        file.truncate(layout.size)
+    return layout.size
+
+
+def pack_arrays(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytearray:
+    """What `write_arrays` would write, in memory."""
+    layout = _lay_out(meta, arrays)
+    out = bytearray(layout.size)
+    out[: len(layout.head)] = layout.head
+    for offset, array in zip(layout.offsets, layout.packed, strict=True):
+        out[offset : offset + array.nbytes] = _bytes(array)
+    return out
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to write that takes its name only when it is whole and on disk."""
     target = Path(path)
-    scratch = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    # not the process id: writers may be threads, or on several machines
+    scratch = target.with_name(f"{target.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
         with open(scratch, "wb") as file:
-            file.write(_MAGIC + struct.pack("<QI", len(header), zlib.crc32(header)) + header)
-            for entry, array in zip(entries, packed.values(), strict=True):
-                file.seek(start + entry["offset"])
-                file.write(_bytes(array))
-            file.truncate(start + offset)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(scratch, target)
@@ -70,7 +75,36 @@ def write_arrays(
     except BaseException:
         scratch.unlink(missing_ok=True)
         raise
-    return start + offset
+
+
+class _Layout(NamedTuple):
+    """Where everything goes: the head, and per array its offset and its contiguous form."""
+
+    head: bytes
+    offsets: list[int]
+    packed: list[npt.NDArray[Any]]
+    size: int
+
+
+def _lay_out(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> _Layout:
+    entries: list[dict[str, Any]] = []
+    packed = [np.ascontiguousarray(array) for array in arrays.values()]
+    offset = 0
+    for (name, given), array in zip(arrays.items(), packed, strict=True):
+        raw = _bytes(array)
+        entry: dict[str, Any] = {
+            "name": name,
+            "dtype": array.dtype.str,
+            "shape": list(given.shape),
+            "offset": offset,
+            "crc": zlib.crc32(raw),
+        }
+        entries.append(entry)
+        offset += -(-len(raw) // _ALIGN) * _ALIGN
+    header = json.dumps({"meta": meta, "arrays": entries}).encode()
+    start = -(-(20 + len(header)) // _ALIGN) * _ALIGN
+    head = _MAGIC + struct.pack("<QI", len(header), zlib.crc32(header)) + header
+    return _Layout(head, [start + entry["offset"] for entry in entries], packed, start + offset)
 
 
 def read_arrays(
@@ -110,6 +144,29 @@ def read_arrays(
             raise StorageError(f"{path}: array {entry['name']!r} is damaged; save the index again")
         arrays[entry["name"]] = raw.view(np.dtype(entry["dtype"])).reshape(entry["shape"])
     return document["meta"], arrays
+
+
+def unpack_meta(raw: bytes | memoryview) -> dict[str, Any]:
+    """The meta data at the head of what `pack_arrays` gave."""
+    meta: dict[str, Any] = _header(raw)[0]["meta"]
+    return meta
+
+
+def unpack_arrays(raw: bytes | memoryview) -> tuple[dict[str, Any], Arrays]:
+    """The meta data and copies of the arrays of what `pack_arrays` gave; the caller has checked `raw`."""
+    document, start = _header(raw)
+    whole = np.frombuffer(raw, np.uint8)
+    arrays: Arrays = {}
+    for entry in document["arrays"]:
+        first = start + entry["offset"]
+        part = whole[first : first + _size(entry)].copy()
+        arrays[entry["name"]] = part.view(np.dtype(entry["dtype"])).reshape(entry["shape"])
+    return document["meta"], arrays
+
+
+def _header(raw: bytes | memoryview) -> tuple[dict[str, Any], int]:
+    length, _ = struct.unpack("<QI", raw[8:20])
+    return json.loads(bytes(raw[20 : 20 + length])), -(-(20 + length) // _ALIGN) * _ALIGN
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

@@ -1,6 +1,7 @@
 """`rangecast demo`: alerts on trades, from generated files to matches in Parquet.
 
-Each step is a function and takes what the one before it left: generate, ingest, build, match, report.
+On Spark it is the pipeline of demo_spark.py; in process (--no-spark) each step is a function and takes
+what the one before it left: generate, ingest, build, match, report.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow as pa
 import typer
 
 from rangecast.commands.console import print_table, say
+from rangecast.commands.demo_spark import run_pipeline
 from rangecast.commands.generate import bounds_table, conditions_table, events_table, write_table
 from rangecast.commands.loading import load_subscriptions
 from rangecast.commands.match import available_cores, rejects_beside, report_rejects
@@ -29,8 +31,8 @@ from rangecast.workloads import workload
 WORKLOAD = "stock-alerts"
 # With the workload's own skew a ninth of the trades and of the alerts are on one symbol.
 PARAMETERS: dict[str, Any] = {"skew": 0.5}
-# Every alert but one in a thousand names a symbol, so a list per symbol leaves few to check.
-INDEX, OPTIONS = "direct", {"on": "symbol"}
+INDEX: str = "auto"
+OPTIONS: dict[str, Any] = {}
 # What people type; each becomes a row with its reason in the side file.
 BROKEN = ("price above 10", "price < ", "prize > 5", "symbol = IBM", "change between 0.2 and 0.1")
 
@@ -59,8 +61,14 @@ def demo(
     threads: Annotated[
         int, typer.Option(min=1, help="Threads that match.", show_default="all cores")
     ] = available_cores(),
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="The pipeline on local Spark, or in this process.")
+    ] = True,
 ) -> None:
     """Generate stock alerts and trades, match them, write Parquet and say how fast it was.
+
+    On Spark the alerts are ingested into a store, a snapshot is published, and workers match the trades
+    in files; a plot shows how many matches events have. With --no-spark this process does it alone.
 
     Half of the alerts are conditions in text and half are bounds in columns. A few texts are broken on
     purpose: they are set aside with their reasons and stop nothing.
@@ -74,6 +82,9 @@ def demo(
     say(f"generating {subscriptions:,} alerts and {events:,} trades")
     generate(files, subscriptions, events)
     schema = Schema.from_toml(files.schema)
+    if spark:
+        run_pipeline(schema, [files.texts, files.bounds], files.events, out, INDEX, OPTIONS)
+        return
     with Rejects(rejects_beside(files.matches)) as aside:
         say("ingesting the alerts: half of them texts, half of them bounds")
         start = time.perf_counter()

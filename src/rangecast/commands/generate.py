@@ -110,7 +110,8 @@ def write_table(table: pa.Table, path: Path) -> None:
             file.stream.write((",".join(table.column_names) + "\n").encode())
             pacsv.write_csv(table, file.stream, pacsv.WriteOptions(include_header=False))
         else:
-            pq.write_table(table, file.stream)
+            # several row groups, so that workers can share a file
+            pq.write_table(table, file.stream, row_group_size=131_072)
 
 
 def _column(values: Any, attribute: Any) -> pa.Array[Any]:

@@ -65,11 +65,11 @@ class Report:
         title: str,
         x: str,
         y: str,
-        series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+        series: Mapping[str, tuple[Sequence[Any], Sequence[float]]],
         log_x: bool = False,
         log_y: bool = False,
     ) -> Path:
-        """One line a series: into FIGURE.png and onto the page."""
+        """One line a series, into FIGURE.png and onto the page; x values may be words, evenly spaced."""
         try:
             import matplotlib as mpl
         except ImportError:
@@ -87,7 +87,8 @@ class Report:
         if log_y:
             axes.set_yscale("log")
         axes.grid(True, which="major", alpha=0.3)
-        axes.legend(fontsize=8)
+        # beside the plot: inside, it would hide lines where there are many
+        drawing.legend(loc="outside right upper", fontsize=8)
         drawing.savefig(path, dpi=130)
         plt.close(drawing)
         self._sections.append(f"![{title}]({path.name})")

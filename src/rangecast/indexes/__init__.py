@@ -12,7 +12,7 @@ from rangecast.schema import Schema
 from rangecast.storage import read_arrays
 
 REGISTRY: dict[str, str] = {
-    "auto": "rangecast.indexes.scan:ScanIndex",
+    "auto": "rangecast.indexes.auto:AutoIndex",
     "scan": "rangecast.indexes.scan:ScanIndex",
     "direct": "rangecast.indexes.direct:DirectIndex",
     "islist": "rangecast.indexes.islist:IslistIndex",
@@ -21,6 +21,8 @@ REGISTRY: dict[str, str] = {
     "counting": "rangecast.indexes.counting:CountingIndex",
     "ubtree": "rangecast.indexes.ubtree:UBTreeIndex",
     "rtree": "rangecast.indexes.rtree:RTreeIndex",
+    "cells": "rangecast.indexes.cells:CellsIndex",
+    "bitmap": "rangecast.indexes.bitmap:BitmapIndex",
 }
 
 

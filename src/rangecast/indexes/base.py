@@ -15,7 +15,7 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
@@ -117,7 +117,7 @@ class Index:
     def _estimate(self, codes: Codes, level: int | None) -> Estimate:
         """How much work each event of a batch will be."""
         raise OptionError(
-            f"index {self.name!r} cannot estimate the work of an event; direct, rtree and scan can"
+            f"index {self.name!r} cannot estimate the work of an event; rtree, direct, vci, bitmap can"
         )
 
     def _stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
@@ -143,6 +143,11 @@ class Index:
 
     def __contains__(self, id: Any) -> bool:
         return bool(self._catalog.find(Ids.of([id]))[0] >= 0)
+
+    @property
+    def ids_are_text(self) -> bool:
+        """Whether the ids are strings; an empty index takes either."""
+        return self._catalog.ids.textual
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {len(self):,} subscriptions>"
@@ -304,8 +309,11 @@ class Index:
     def _check_capacity(self, subs: Subscriptions) -> None:
         """Raise CapacityError when these subscriptions could not be held."""
 
+    def _reading(self) -> contextlib.AbstractContextManager[Reading]:
+        return self._locked_reading()
+
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[Reading]:
+    def _locked_reading(self) -> Iterator[Reading]:
         with self._lock:
             yield _InPlaceReading(self)
 
@@ -316,12 +324,7 @@ class Index:
         pieces = [np.ascontiguousarray(codes[:, a:b]) for a, b in itertools.pairwise(cuts)]
         with ThreadPoolExecutor(threads) as pool:
             rows = list(pool.map(lambda piece: _stab_once(reading, piece), pieces))
-        offsets = np.zeros(n + 1, np.int64)
-        total = 0
-        for (piece_offsets, slots), a, b in zip(rows, cuts[:-1], cuts[1:], strict=True):
-            offsets[a : b + 1] = piece_offsets + total
-            total += len(slots)
-        return offsets, np.concatenate([slots for _, slots in rows])
+        return joined(rows)
 
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
         with self._lock:
@@ -350,6 +353,13 @@ class Index:
 
 def _revive(kind: type[Index], meta: dict[str, Any], arrays: Arrays, schema: Schema) -> Index:
     return kind._from_dump(meta, arrays, schema)
+
+
+def joined(rows: Sequence[Rows]) -> Rows:
+    """The rows of pieces of a batch, one piece after the other."""
+    ends = np.cumsum([0, *(len(slots) for _, slots in rows)])
+    offsets = [np.zeros(1, np.int64), *(piece[1:] + end for (piece, _), end in zip(rows, ends, strict=False))]
+    return np.concatenate(offsets), np.concatenate([slots for _, slots in rows])
 
 
 def _stab_once(reading: Reading, codes: Codes) -> Rows:

@@ -57,6 +57,7 @@ class Catalog:
         self.n_slots = 0
         self.n_boxes = 0
         self.n_living = 0
+        self.n_living_boxes = 0
         self.n_overlapping = 0
         self._values: npt.NDArray[Any] = np.empty(0, np.int64)
         self._letters: npt.NDArray[Any] = np.empty(0, np.uint8)
@@ -108,6 +109,7 @@ class Catalog:
         """Mark living slots as gone."""
         self.alive[slots] = 0
         self.n_living -= len(slots)
+        self.n_living_boxes -= int((self.first_boxes[slots + 1] - self.first_boxes[slots]).sum())
         self.n_overlapping -= int(self.overlapping[slots].sum())
 
     def check(self, subs: Subscriptions) -> None:
@@ -144,6 +146,7 @@ class Catalog:
         self.n_slots += k
         self.n_boxes += subs.n_boxes
         self.n_living += k
+        self.n_living_boxes += subs.n_boxes
         self.n_overlapping += int(flags.sum())
         if had_table:
             assert self._table is not None
@@ -210,5 +213,6 @@ class Catalog:
         out.lows, out.highs = arrays["lows"], arrays["highs"]
         out.n_slots, out.n_boxes = len(out.alive), len(out.box_slots)
         out.n_living = int(out.alive.sum())
+        out.n_living_boxes = int(out.alive[out.box_slots].sum())
         out.n_overlapping = int((out.overlapping & out.alive).sum())
         return out

@@ -11,15 +11,16 @@ import numpy.typing as npt
 
 
 class Estimate:
-    """The workload of each event of a batch (`Index.estimate`).
+    """The workload of each event of a batch (`Index.estimate`), and the level at which a tree was asked.
 
     >>> estimate = Estimate(np.array([5, 1, 5, 2]))
     >>> len(estimate), estimate.order.tolist()
     (4, [1, 3, 0, 2])
     """
 
-    def __init__(self, workloads: npt.NDArray[np.int64]) -> None:
+    def __init__(self, workloads: npt.NDArray[np.int64], level: int | None = None) -> None:
         self.workloads = workloads
+        self.level = level
 
     def __len__(self) -> int:
         return len(self.workloads)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.attributes import LAST, MISSING, Codes
-from rangecast.errors import OptionError
+from rangecast.errors import CapacityError, OptionError
 from rangecast.grid import Grid
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.selectivity import choose_attributes, named_attributes
@@ -28,6 +28,9 @@ from rangecast.storage import Arrays
 Cells = npt.NDArray[np.int32]
 
 LEAST_CELLS, MOST_CELLS = 5, 2**15
+LEAST_AUTOMATIC = 64
+EXACT_SHARE = 0.9
+MOST_ENTRIES = 2**31 - 1
 
 
 class Rectangles(NamedTuple):
@@ -52,6 +55,11 @@ class Rectangles(NamedTuple):
             & (self.y1 == self.whole_y1)
         )
         return same
+
+    @property
+    def mostly_exact(self) -> bool:
+        """Whether few boxes cross cells: finer cells than these would not help."""
+        return bool(np.count_nonzero(self.exact) >= EXACT_SHARE * len(self.x0))
 
 
 class Plane:
@@ -141,10 +149,28 @@ def plane_attributes(schema: Schema, on: Any) -> tuple[int, ...] | None:
     return None if on is None else named_attributes(schema, on, min(2, len(schema)))
 
 
+def default_cells(n: int) -> int:
+    """Cells along an axis for n boxes: their number grows with n, not with the domain.
+
+    >>> default_cells(1_000), default_cells(256_000)
+    (256, 4096)
+    """
+    return min(max(1 << int(8 * max(n, 1) ** 0.5).bit_length(), 2 * LEAST_AUTOMATIC), 8192)
+
+
 def check_cells(cells: int | None) -> None:
     """Raise unless `cells` is a number of cells along an axis, or None."""
     if cells is not None and not LEAST_CELLS <= cells <= MOST_CELLS:
         raise OptionError(f"cells must be within {LEAST_CELLS} and {MOST_CELLS}, got {cells}")
+
+
+def check_entries(n: int) -> None:
+    """Raise when lists would have more entries than int32 can number."""
+    if n > MOST_ENTRIES:
+        raise CapacityError(
+            f"'vcr' lists at most {MOST_ENTRIES:,} entries, but would need {n:,}; "
+            "larger Lx= and Ly= or fewer cells= need fewer"
+        )
 
 
 def log_of_side(name: str, side: int | None) -> int | None:

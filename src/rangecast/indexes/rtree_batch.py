@@ -42,10 +42,9 @@ class Descent(Estimate):
         visits: int,
         version: int,
     ) -> None:
-        super().__init__(np.diff(firsts))
+        super().__init__(np.diff(firsts), level)
         self.firsts = firsts
         self.nodes = nodes
-        self.level = level
         self.visits = visits
         self.version = version
 

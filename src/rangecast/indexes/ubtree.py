@@ -52,7 +52,7 @@ from rangecast.grid import Grid
 from rangecast.indexes.base import Index, Rows
 from rangecast.indexes.selectivity import estimate_selectivity
 from rangecast.indexes.zcurve import ZCurve
-from rangecast.indexes.ztree import FANOUT, LEAF_CAPACITY, ZTree
+from rangecast.indexes.ztree import FANOUT, ZTree
 from rangecast.kernels import ubtree as kernels
 from rangecast.matches import Matches
 from rangecast.memory import check_fits
@@ -60,6 +60,8 @@ from rangecast.storage import Arrays
 from rangecast.subscriptions import Subscriptions
 
 FORMS = {"plain": kernels.PLAIN, "optimised": kernels.OPTIMISED}
+LEAF = 768
+"""Entries a leaf holds: within the paper's best range, and ours (docs/experiments/ubtree.md, figure 3a)."""
 MAX_CELLS = 2**16
 GROUPS, GROUP = 2, 4
 """Grid tables by default, and attributes of each: the paper's choice."""
@@ -87,15 +89,15 @@ class UBTreeIndex(Index):
         form: str = "optimised",
         tables: Sequence[Sequence[str]] | None = None,
         parts: int | None = None,
-        leaf: int = LEAF_CAPACITY,
+        leaf: int = LEAF,
         fanout: int = FANOUT,
         cells: int = MAX_CELLS,
         memory_limit: int | None = None,
     ) -> None:
         if form not in FORMS:
             raise OptionError(f"form must be one of {', '.join(map(repr, FORMS))}, got {form!r}")
-        if not 4 <= cells <= MAX_CELLS:
-            raise OptionError(f"cells must be within 4 and {MAX_CELLS}, got {cells}")
+        if not 5 <= cells <= MAX_CELLS:
+            raise OptionError(f"cells must be within 5 and {MAX_CELLS}, got {cells}")
         if parts is not None and not 1 <= parts <= MAX_PARTS:
             raise OptionError(f"parts must be within 1 and {MAX_PARTS}, got {parts}")
         self._form = FORMS[form]

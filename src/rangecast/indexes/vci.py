@@ -125,8 +125,8 @@ class ListsIndex(InPlaceIndex):
         Constructs.of(constructs, 1)
         if L is not None:
             check_length(L)
-        if cells is not None and not 4 <= cells <= 2**24:
-            raise OptionError(f"cells must be within 4 and {2**24}, got {cells}")
+        if cells is not None and not 5 <= cells <= 2**24:
+            raise OptionError(f"cells must be within 5 and {2**24}, got {cells}")
         self._kind, self._longest, self._memory_limit = constructs, L, memory_limit
         # a value a cell for the paper's domains, except where bits grow with the square of the cells
         most = 2**13 if lookup == "bitmap" else 2**14 if constructs == "sci" else 2**18

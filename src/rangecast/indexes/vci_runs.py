@@ -42,7 +42,7 @@ from rangecast.grid import Grid
 from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.in_place import bounded_attributes
-from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.parts import Counted, Part, StaticIndex
 from rangecast.indexes.selectivity import choose_attributes, named_attributes
 from rangecast.indexes.vci_constructs import check_length
 from rangecast.kernels import vci_runs as kernels
@@ -59,6 +59,8 @@ _STORED = ("starts", "spans", "slots", "boxes", "checked")
 
 class RunsPart(Part):
     """Entries of constructs, one slice a level for each cell."""
+
+    exact = True
 
     def __init__(self, on: int, n_whole: int, grid: Grid, arrays: Arrays) -> None:
         self.on = on
@@ -91,12 +93,31 @@ class RunsPart(Part):
         )
         return offsets, out[:n]
 
-    def count_slices(self, codes: Codes) -> int:
-        """How many candidates a batch has: finding the lists without reading them."""
-        cells = self.grid.locate(codes[self.on])
+    def count_matches(self, codes: Codes) -> Counted | None:
+        if len(self.arrays["boxes"]):
+            return None
         a = self.arrays
-        total: int = kernels.count(cells, a["spans"], a["starts"], np.empty(len(cells) + 1, np.int64))
-        return total
+        cells = self.grid.locate(codes[self.on])
+        offsets = np.empty(len(cells) + 1, np.int64)
+        kernels.count(cells, a["spans"], a["starts"], offsets)
+        return Counted(
+            np.diff(offsets),
+            lambda places, out: kernels.copy(cells, a["spans"], a["starts"], a["slots"], places, out),
+        )
+
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+        a = self.arrays
+        cells = self.grid.locate(codes[self.on])
+        offsets = np.empty(len(cells) + 1, np.int64)
+        kernels.count(cells, a["spans"], a["starts"], offsets)
+        return np.diff(offsets)
+
+    def without(self, dead: npt.NDArray[np.uint8]) -> RunsPart:
+        a = self.arrays
+        starts, slots, boxes = (np.empty_like(a[name]) for name in ("starts", "slots", "boxes"))
+        n, n_boxes = kernels.sweep(a["starts"], a["slots"], a["boxes"], dead, starts, slots, boxes)
+        swept: Arrays = {**a, "starts": starts, "slots": slots[:n].copy(), "boxes": boxes[:n_boxes].copy()}
+        return RunsPart(self.on, self.n_whole, self.grid, swept)
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         grid = {f"grid.{name}": array for name, array in self.grid.to_arrays().items()}
@@ -143,8 +164,8 @@ class RunsIndex(StaticIndex):
                 f"lookup='runs' lays out constructs='lci' (powers of two), got {constructs!r}; "
                 "the paper's look-ups take 'sci' too"
             )
-        if cells is not None and not 4 <= cells <= 2**24:
-            raise OptionError(f"cells must be within 4 and {2**24}, got {cells}")
+        if cells is not None and not 5 <= cells <= 2**24:
+            raise OptionError(f"cells must be within 5 and {2**24}, got {cells}")
         if L is not None:
             check_length(L)
         self._on = None if on is None else named_attributes(self.schema, on, 1)
@@ -155,16 +176,19 @@ class RunsIndex(StaticIndex):
     def _arranged(self, subs: Subscriptions) -> Subscriptions:
         return sorted_by_length_and_low(self.schema, subs, self._on)
 
-    def count_slices(self, codes: Codes) -> int:
-        """How many candidates a batch has in all parts: finding the slices without reading them."""
-        return sum(covered.part.count_slices(codes) for covered in self._parts)  # type: ignore[attr-defined]
+    def _grid(self, on: int, lows: Codes, highs: Codes) -> Grid:
+        if self._cells is not None:
+            return Grid.fit(self.schema[on], lows, highs, self._cells)
+        n = max(len(lows), FEWEST_CELLS)
+        # a value a cell needs no checks, and is worth the bytes of up to four cells a subscription;
+        # where that is not to be had, a cell a subscription is enough
+        grid = Grid.fit(self.schema[on], lows, highs, min(4 * n, MOST_CELLS))
+        return grid if grid.shift == 0 else Grid.fit(self.schema[on], lows, highs, min(n, MOST_CELLS))
 
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
         (on,) = self._on or choose_attributes(self.schema, None, 1, boxes, numbers)
         lows, highs = boxes.lows[on, numbers], boxes.highs[on, numbers]
-        # a cell a subscription: more would need more bytes than the entries
-        cells = self._cells or min(max(len(numbers), FEWEST_CELLS), MOST_CELLS)
-        grid = Grid.fit(self.schema[on], lows, highs, cells)
+        grid = self._grid(on, lows, highs)
         checked = bounded_attributes(boxes, numbers, on)
         firsts, lasts = grid.locate(lows), grid.locate(highs)
         begins, ends = np.empty_like(firsts), np.empty_like(lasts)

@@ -180,7 +180,7 @@ class ZTree:
         self._clear(n_leaves + n_leaves // 16)
         order = key_order(addresses, numbers)
         per_node = max(3, int(self.fanout * _FILL))
-        updates.load(self.arrays, addresses, numbers, values, order, n_leaves, per_node)
+        kernels.load(self.arrays, addresses, numbers, values, order, n_leaves, per_node)
 
     def _grow(self) -> None:
         state, *arrays = self.arrays

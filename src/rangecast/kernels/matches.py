@@ -8,6 +8,20 @@ from rangecast.kernels import kernel
 
 
 @kernel
+def copy_run(source, start, n, out, p):
+    """Copy n entries from source[start] on to out[p] on, and return where the next would go.
+
+    Through views: an index that is a sum might be negative for all that the compiler knows, and the
+    test for it keeps the loop from being vectorised (4.4 ns an entry instead of 0.35).
+    """
+    into = out[p : p + n]
+    taken = source[start : start + n]
+    for q in range(n):
+        into[q] = taken[q]
+    return p + n
+
+
+@kernel
 def order_rows(offsets, keys, order):
     """order[p] = where the p-th smallest key of each row stands."""
     for e in range(offsets.size - 1):
@@ -43,30 +57,26 @@ def drop_repeats(offsets, slots, flagged, stamps, out_offsets):
 @kernel
 def drop_dead(offsets, slots, dead, out_offsets):
     """Keep the slots that are not dead, in place. Returns the new size."""
-    p = 0
+    p = np.int64(0)
     for e in range(offsets.size - 1):
         out_offsets[e] = p
         for q in range(offsets[e], offsets[e + 1]):
             s = slots[q]
             slots[p] = s
-            p += 1 - dead[s]
+            p += 1 - np.int64(dead[np.uint32(s)])
     out_offsets[offsets.size - 1] = p
     return p
 
 
 @kernel
-def interleave_rows(offsets_a, slots_a, offsets_b, slots_b, out_offsets, out):
-    """Row by row, the matches of two parts one after the other."""
-    p = 0
-    for e in range(offsets_a.size - 1):
-        out_offsets[e] = p
-        for q in range(offsets_a[e], offsets_a[e + 1]):
-            out[p] = slots_a[q]
-            p += 1
-        for q in range(offsets_b[e], offsets_b[e + 1]):
-            out[p] = slots_b[q]
-            p += 1
-    out_offsets[offsets_a.size - 1] = p
+def place_rows(offsets, slots, places, out):
+    """Copy row e of one source to out[places[e]] on."""
+    for e in range(places.size):
+        # unsigned, or Numba looks for negative indexes and the copy is not vectorised
+        p = np.uint64(places[e])
+        first = np.uint64(offsets[e])
+        for q in range(np.uint64(offsets[e + 1]) - first):
+            out[p + q] = slots[first + q]
 
 
 @kernel

@@ -38,8 +38,11 @@ def choose_entry(tree, node, box_low, box_high):
     shares(tree, node, n, low, high)
     u = np.empty(d)
     v = np.empty(d)
-    volumes = np.ones(n)
-    grown = np.ones(n)
+    volumes = np.empty(n)
+    grown = np.empty(n)
+    for i in range(n):
+        volumes[i] = 1.0
+        grown[i] = 1.0
     for j in range(d):
         u[j] = min(max((np.float64(box_low[j]) - tree.floors[j]) * tree.scales[j], 0.0), 1.0)
         v[j] = min(max((np.float64(box_high[j]) - tree.floors[j]) * tree.scales[j], 0.0), 1.0)
@@ -57,8 +60,9 @@ def choose_entry(tree, node, box_low, box_high):
         growth = grown[i] - volumes[i]
         overlap = 0.0
         if near_leaf and growth > 0.0:
-            before[:] = 1.0
-            after[:] = 1.0
+            for k in range(n):
+                before[k] = 1.0
+                after[k] = 1.0
             for j in range(d):
                 a, b = low[j, i], high[j, i]
                 c, e = min(a, u[j]), max(b, v[j])
@@ -79,7 +83,7 @@ def choose_entry(tree, node, box_low, box_high):
 
 
 @kernel
-def _order_entries(first, second, order):
+def order_entries(first, second, order):
     """order = the entries by one bound, ties by the other; an insertion sort, since nodes are small."""
     for i in range(first.size):
         k = i
@@ -128,9 +132,9 @@ def split_order(tree, node, least, best_order):
         margin = 0.0
         for by_high in range(2):
             if by_high:
-                _order_entries(high[axis], low[axis], order)
+                order_entries(high[axis], low[axis], order)
             else:
-                _order_entries(low[axis], high[axis], order)
+                order_entries(low[axis], high[axis], order)
             _sweep(low, high, order, False, low_a, high_a)
             _sweep(low, high, order, True, low_b, high_b)
             for j in range(d):
@@ -144,9 +148,9 @@ def split_order(tree, node, least, best_order):
     size = least
     for by_high in range(2):
         if by_high:
-            _order_entries(high[best_axis], low[best_axis], order)
+            order_entries(high[best_axis], low[best_axis], order)
         else:
-            _order_entries(low[best_axis], high[best_axis], order)
+            order_entries(low[best_axis], high[best_axis], order)
         _sweep(low, high, order, False, low_a, high_a)
         _sweep(low, high, order, True, low_b, high_b)
         for k in range(least, n - least + 1):
@@ -165,7 +169,8 @@ def split_order(tree, node, least, best_order):
                 best_overlap = overlap
                 best_volume = volume
                 size = k
-                best_order[:] = order
+                for i in range(n):
+                    best_order[i] = order[i]
     return size
 
 
@@ -174,7 +179,8 @@ def centre_distances(tree, node, low, high, out):
     """out = squared distances of a node's entries' centres from that of their cover."""
     n = out.size
     shares(tree, node, n, low, high)
-    out[:] = 0.0
+    for i in range(n):
+        out[i] = 0.0
     for j in range(low.shape[0]):
         a = np.inf
         b = -np.inf

@@ -18,7 +18,7 @@ import numpy as np
 
 from rangecast.kernels import kernel
 from rangecast.kernels.rtree import CAPACITY, FREE, LEAF_CAPACITY, LEAF_LEAST, LEAST, N_FREE, ROOT, USED
-from rangecast.kernels.rtree_split import centre_distances, choose_entry, split_order
+from rangecast.kernels.rtree_split import centre_distances, choose_entry, order_entries, split_order
 
 _REINSERT_SHARE = 0.3
 
@@ -44,9 +44,11 @@ def new_node(tree, level):
         node = header[USED]
         header[USED] += 1
         # room comes unwritten; what a file would show of it must not be what was there before
-        tree.lows[node] = 0
-        tree.highs[node] = 0
-        tree.children[node] = 0
+        for i in range(tree.children.shape[1]):
+            tree.children[node, i] = 0
+            for j in range(tree.lows.shape[1]):
+                tree.lows[node, j, i] = 0
+                tree.highs[node, j, i] = 0
     tree.counts[node] = 0
     tree.levels[node] = level
     tree.parents[node] = -1
@@ -121,8 +123,9 @@ def _take_out(tree, node, i):
 def _append(tree, node, child, low, high):
     """Add an entry and tell the child who holds it."""
     k = tree.counts[node]
-    tree.lows[node, :, k] = low
-    tree.highs[node, :, k] = high
+    for j in range(low.size):
+        tree.lows[node, j, k] = low[j]
+        tree.highs[node, j, k] = high[j]
     tree.children[node, k] = child
     tree.counts[node] = k + 1
     if tree.levels[node] == 0:
@@ -135,8 +138,9 @@ def _append(tree, node, child, low, high):
 def _push(tree, node, i, pending, n_pending):
     pending.children[n_pending] = tree.children[node, i]
     pending.levels[n_pending] = tree.levels[node]
-    pending.lows[n_pending] = tree.lows[node, :, i]
-    pending.highs[n_pending] = tree.highs[node, :, i]
+    for j in range(tree.lows.shape[1]):
+        pending.lows[n_pending, j] = tree.lows[node, j, i]
+        pending.highs[n_pending, j] = tree.highs[node, j, i]
     return n_pending + 1
 
 
@@ -158,7 +162,8 @@ def _put_out(tree, node, pending, n_pending):
     d = tree.lows.shape[1]
     distances = np.empty(n)
     centre_distances(tree, node, np.empty((d, n)), np.empty((d, n)), distances)
-    order = np.argsort(distances, kind="mergesort")
+    order = np.empty(n, np.int64)
+    order_entries(distances, distances, order)
     kept = np.ones(n, np.uint8)
     # the farthest goes onto the stack first, so that the nearest is inserted first ("close re-insert")
     for k in range(n - 1, n - 1 - max(1, int(n * _REINSERT_SHARE)), -1):
@@ -198,8 +203,9 @@ def _insert_pending(tree, pending, n_pending):
     while n_pending > 0:
         n_pending -= 1
         level = pending.levels[n_pending]
-        low[:] = pending.lows[n_pending]
-        high[:] = pending.highs[n_pending]
+        for j in range(d):
+            low[j] = pending.lows[n_pending, j]
+            high[j] = pending.highs[n_pending, j]
         node = tree.header[ROOT]
         while tree.levels[node] > level:
             i = choose_entry(tree, node, low, high)
@@ -226,8 +232,9 @@ def _insert_pending(tree, pending, n_pending):
             parent = tree.parents[node]
             i = _place_in(tree, parent, node)
             cover(tree, node, low, high)
-            tree.lows[parent, :, i] = low
-            tree.highs[parent, :, i] = high
+            for j in range(d):
+                tree.lows[parent, j, i] = low[j]
+                tree.highs[parent, j, i] = high[j]
             cover(tree, sibling, low, high)
             _append(tree, parent, sibling, low, high)
             # the two together cover what the one did, so nothing changes further up
@@ -235,40 +242,49 @@ def _insert_pending(tree, pending, n_pending):
 
 
 @kernel
-def insert_boxes(tree, lows, highs, first, last, pending):
-    """Insert boxes first..last of the catalog, one by one."""
-    for box in range(first, last):
-        pending.children[0] = box
-        pending.levels[0] = 0
-        pending.lows[0] = lows[:, box]
-        pending.highs[0] = highs[:, box]
-        _insert_pending(tree, pending, 1)
+def _remove_box(tree, box, pending, low, high):
+    """Take a box out; nodes that fall below their least are dissolved into the stack. Returns its height.
+
+    Orphans of the highest level end up on top, so that those below find them in place again.
+    """
+    node = tree.leaves[box]
+    _take_out(tree, node, _place_in(tree, node, box))
+    tree.leaves[box] = -1
+    n_pending = 0
+    while node != tree.header[ROOT]:
+        parent = tree.parents[node]
+        if tree.counts[node] < tree.sizes[LEAST if tree.levels[node] > 0 else LEAF_LEAST]:
+            for i in range(tree.counts[node]):
+                n_pending = _push(tree, node, i, pending, n_pending)
+            _take_out(tree, parent, _place_in(tree, parent, node))
+            _free_node(tree, node)
+        else:
+            _tighten(tree, node, low, high)
+        node = parent
+    return n_pending
 
 
 @kernel
-def delete_boxes(tree, boxes, pending):
-    """Delete boxes; a node that falls below its least is dissolved and its entries are inserted again."""
-    d = tree.lows.shape[1]
-    low = np.empty(d, np.int64)
-    high = np.empty(d, np.int64)
-    for b in range(boxes.size):
-        box = boxes[b]
-        node = tree.leaves[box]
-        _take_out(tree, node, _place_in(tree, node, box))
-        tree.leaves[box] = -1
-        n_pending = 0
-        while node != tree.header[ROOT]:
-            parent = tree.parents[node]
-            if tree.counts[node] < tree.sizes[LEAST if tree.levels[node] > 0 else LEAF_LEAST]:
-                for i in range(tree.counts[node]):
-                    n_pending = _push(tree, node, i, pending, n_pending)
-                _take_out(tree, parent, _place_in(tree, parent, node))
-                _free_node(tree, node)
-            else:
-                _tighten(tree, node, low, high)
-            node = parent
-        # orphans of the highest level are on top of the stack, so that those below find them in place
+def change_boxes(tree, gone, lows, highs, first, last, pending):
+    """Delete the boxes in `gone`, then insert boxes first..last of the catalog, each by itself.
+
+    One kernel for both, with one call of the insertion, which is half of all that has to compile.
+    """
+    low = np.empty(lows.shape[0], np.int64)
+    high = np.empty(lows.shape[0], np.int64)
+    for step in range(gone.size + last - first):
+        if step < gone.size:
+            n_pending = _remove_box(tree, gone[step], pending, low, high)
+        else:
+            box = first + step - gone.size
+            pending.children[0] = box
+            pending.levels[0] = 0
+            for j in range(low.size):
+                pending.lows[0, j] = lows[j, box]
+                pending.highs[0, j] = highs[j, box]
+            n_pending = 1
         _insert_pending(tree, pending, n_pending)
+        # a root with one child, as a delete may leave it, gives way to the child
         root = tree.header[ROOT]
         while tree.levels[root] > 0 and tree.counts[root] == 1:
             only = tree.children[root, 0]

@@ -109,6 +109,26 @@ def turn(flat, n_cells, starts):
 
 
 @kernel
+def sweep(starts, slots, boxes, dead, new_starts, new_slots, new_boxes):
+    """The lists without dead slots, into new arrays; returns how many entries and boxes are left."""
+    skipped = slots.size - boxes.size
+    p = np.int64(0)
+    b = np.int64(0)
+    for j in range(starts.shape[1]):
+        for c in range(starts.shape[0] - 1):
+            new_starts[c, j] = p
+            for q in range(starts[c, j], starts[c + 1, j]):
+                new_slots[p] = slots[q]
+                alive = 1 - np.int64(dead[np.uint32(slots[q])])
+                p += alive
+                if q >= skipped:
+                    new_boxes[b] = boxes[q - skipped]
+                    b += alive
+        new_starts[starts.shape[0] - 1, j] = p
+    return p, b
+
+
+@kernel
 def count(cells, spans, starts, offsets):
     """offsets: where the candidates of each event begin; returns how many there are."""
     total = np.int64(0)

@@ -118,6 +118,17 @@ def fill_keys(x0s, x1s, y0s, y1s, kinds, values, kx, ky, bases, stride, keys, en
 
 
 @kernel
+def interleave(xs, ys, out):
+    """out[r] = the bits of xs[r] and ys[r] in turn: the place on the Z curve."""
+    for r in range(xs.size):
+        z = 0
+        for bit in range(15):
+            z |= ((xs[r] >> bit) & 1) << (2 * bit)
+            z |= ((ys[r] >> bit) & 1) << (2 * bit + 1)
+        out[r] = z
+
+
+@kernel
 def sort_pass(keys, entries, shift, out_keys, out_entries):
     """One stable pass of a radix sort by eleven bits of the keys."""
     starts = np.zeros(2049, np.int64)

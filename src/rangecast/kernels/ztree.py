@@ -1,4 +1,4 @@
-"""The B+tree over Z-addresses: descending to a key, and the first entry of a range.
+"""The B+tree over Z-addresses: descending to a key, the first entry of a range, the whole tree in and out.
 
 Every kernel takes the tree as one tuple of arrays, in this order (indexes/ztree.py has the table):
 
@@ -118,13 +118,6 @@ def find_in_ranges(tree, firsts, lasts, out):
 
 
 @kernel
-def seek_each(tree, addresses, out_leaves, out_rows):
-    """`seek` for many addresses, from their first entry on."""
-    for i in range(addresses.shape[0]):
-        out_leaves[i], out_rows[i] = seek(tree, addresses[i], -1)
-
-
-@kernel
 def read_all(tree, out_addresses, out_entries, out_columns):
     """Copy all entries in the order of their keys."""
     state = tree[STATE]
@@ -148,3 +141,62 @@ def read_all(tree, out_addresses, out_entries, out_columns):
                 out_columns[c, p + row] = columns[leaf, c, row]
         p += n
         leaf = nexts[leaf]
+
+
+@kernel
+def load(tree, addresses, numbers, values, order, n_leaves, per_node):
+    """Fill an empty tree with entries in the order of their keys: n_leaves leaves, equally full."""
+    state = tree[STATE]
+    counts = tree[COUNTS]
+    nexts = tree[NEXTS]
+    keys = tree[KEYS]
+    entries = tree[ENTRIES]
+    columns = tree[COLUMNS]
+    node_counts = tree[NODE_COUNTS]
+    children = tree[CHILDREN]
+    node_keys = tree[NODE_KEYS]
+    node_ties = tree[NODE_TIES]
+    n = order.size
+    for leaf in range(n_leaves):
+        a = leaf * n // n_leaves
+        b = (leaf + 1) * n // n_leaves
+        for q in range(a, b):
+            i = order[q]
+            entries[leaf, q - a] = numbers[i]
+            for w in range(keys.shape[2]):
+                keys[leaf, q - a, w] = addresses[i, w]
+        for c in range(columns.shape[1]):
+            for q in range(a, b):
+                columns[leaf, c, q - a] = values[c, order[q]]
+        counts[leaf] = b - a
+        nexts[leaf] = leaf + 1 if leaf + 1 < n_leaves else -1
+    state[SIZE] = n
+    state[LEAVES] = n_leaves
+    state[LIVE_LEAVES] = n_leaves
+    # each level keeps, next to a child, the first leaf below it: its first key is the child's bound
+    below = np.arange(n_leaves)
+    lowest = np.arange(n_leaves)
+    height = 0
+    while below.size > 1:
+        k = (below.size + per_node - 1) // per_node
+        nodes = np.empty(k, np.int64)
+        firsts = np.empty(k, np.int64)
+        for j in range(k):
+            a = j * below.size // k
+            b = (j + 1) * below.size // k
+            node = state[NODES]
+            state[NODES] += 1
+            for c in range(a, b):
+                children[node, c - a] = below[c]
+                node_ties[node, c - a] = entries[lowest[c], 0]
+                for w in range(keys.shape[2]):
+                    node_keys[node, c - a, w] = keys[lowest[c], 0, w]
+            node_counts[node] = b - a
+            nodes[j] = node
+            firsts[j] = lowest[a]
+        below = nodes
+        lowest = firsts
+        height += 1
+    state[ROOT] = below[0]
+    state[LIVE_NODES] = state[NODES]
+    state[HEIGHT] = height

@@ -1,4 +1,4 @@
-"""Changing the B+tree over Z-addresses: insertion with splits, deletion with merges, bulk load.
+"""Changing the B+tree over Z-addresses: insertion with splits, deletion with merges.
 
 The tuple of arrays is that of kernels/ztree.py. Full nodes split in half. A leaf or node that falls
 below a third merges with a sibling, or shares with it evenly where both together are too many; the
@@ -360,56 +360,3 @@ def delete(tree, addresses, numbers, order, found):
             children[root, 0] = state[FREE_NODE]
             state[FREE_NODE] = root
             state[LIVE_NODES] -= 1
-
-
-@kernel
-def load(tree, addresses, numbers, values, order, n_leaves, per_node):
-    """Fill an empty tree with entries in the order of their keys: n_leaves leaves, equally full."""
-    state = tree[STATE]
-    counts = tree[COUNTS]
-    nexts = tree[NEXTS]
-    keys = tree[KEYS]
-    entries = tree[ENTRIES]
-    columns = tree[COLUMNS]
-    node_counts = tree[NODE_COUNTS]
-    children = tree[CHILDREN]
-    n = order.size
-    for leaf in range(n_leaves):
-        a = leaf * n // n_leaves
-        b = (leaf + 1) * n // n_leaves
-        for q in range(a, b):
-            i = order[q]
-            entries[leaf, q - a] = numbers[i]
-            for w in range(keys.shape[2]):
-                keys[leaf, q - a, w] = addresses[i, w]
-        for c in range(columns.shape[1]):
-            for q in range(a, b):
-                columns[leaf, c, q - a] = values[c, order[q]]
-        counts[leaf] = b - a
-        nexts[leaf] = leaf + 1 if leaf + 1 < n_leaves else -1
-    state[SIZE] = n
-    state[LEAVES] = n_leaves
-    state[LIVE_LEAVES] = n_leaves
-    # each level keeps, next to a child, the first leaf below it: its first key is the child's bound
-    below = np.arange(n_leaves)
-    lowest = np.arange(n_leaves)
-    height = 0
-    while below.size > 1:
-        k = (below.size + per_node - 1) // per_node
-        nodes = np.empty(k, np.int64)
-        firsts = np.empty(k, np.int64)
-        for j in range(k):
-            a = j * below.size // k
-            b = (j + 1) * below.size // k
-            node = _new_node(tree)
-            for c in range(a, b):
-                children[node, c - a] = below[c]
-                _bound_by_leaf(tree, node, c - a, lowest[c])
-            node_counts[node] = b - a
-            nodes[j] = node
-            firsts[j] = lowest[a]
-        below = nodes
-        lowest = firsts
-        height += 1
-    state[ROOT] = below[0]
-    state[HEIGHT] = height

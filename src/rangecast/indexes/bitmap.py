@@ -1,0 +1,244 @@
+"""`bitmap`: blocks of boxes, and per block, attribute and cell a bitset of who overlaps the cell.
+
+An event picks one bitset per attribute and ANDs them; what is left are candidates, compared by their
+packed bounds (packed.py) and, where an end shares the event's fine cell, by codes. A batch runs block
+by block, so that a block's bitsets stay in cache. The attributes of a block go in the order of how
+few bits they leave, four at once and then two at a time, until nothing is left; one that no box of
+the block bounds has no bitsets and costs nothing.
+
+The same idea one floor up: per attribute and cell a bitset of blocks that have somebody there. An
+event ANDs these first and looks only at the blocks left. Boxes are put in an order that makes them
+few (clustering.py).
+
+    array                dtype    shape                  meaning
+    boxes                int32    n                      the box of each row, in clustered order
+    bounds               uint64   (n, n_words)           its packed bounds
+    tables               uint8    sum of fine cells      middle cell of each fine cell, per attribute
+    coarse               uint8    n_tops                 coarse cell of each middle cell, per attribute
+    table_starts         int64    k + 1                  where an attribute's table begins
+    bits                 uint64   (n_rows, WORDS)        the bitsets
+    row_bases            int32    (n_blocks, k)          row of cell 0, -1 where the block has none
+    block_attributes     uint8    (n_blocks, k)          the block's attributes, most selective first
+    n_block_attributes   int32    n_blocks
+    block_rows           int64    n_blocks + 1           where a block's rows begin
+    tops                 uint64   (n_tops, n_block_words)   the bitsets of blocks, by middle cell
+    top_bases            int64    k                      row of the middle cell 0 in `tops`
+
+Source: bitmap indexes with binned ranges are old; what is ours is the layout for matching. The
+counts of cells come from the prototypes behind this module. Tried and dropped: NOTES
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.attributes import Codes
+from rangecast.errors import OptionError
+from rangecast.indexes.base import Rows
+from rangecast.indexes.catalog import Boxes
+from rangecast.indexes.clustering import cluster
+from rangecast.indexes.packed import Packed, bounded_attributes
+from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.kernels import bitmap as kernels
+from rangecast.kernels import matches as match_kernels
+from rangecast.kernels import packed as packed_kernels
+from rangecast.memory import check_fits
+from rangecast.storage import Arrays
+
+CELLS = 20
+MIDDLE = 255
+BLOCK = kernels.WORDS * 64
+_ARRAYS = (
+    "boxes", "bounds", "tables", "table_starts", "bits", "row_bases", "block_attributes",
+    "n_block_attributes", "block_rows", "tops", "top_bases", "coarse",
+)  # fmt: skip
+
+
+class BitmapPart(Part):
+    """Bitsets of blocks; see the module head for the arrays."""
+
+    def __init__(self, packed: Packed, arrays: Arrays) -> None:
+        self.packed = packed
+        self.arrays = arrays
+
+    @property
+    def n_blocks(self) -> int:
+        """How many blocks there are."""
+        return len(self.arrays["n_block_attributes"])
+
+    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
+        return self.stab_blocks(codes, boxes, 0, self.n_blocks)
+
+    def stab_blocks(self, codes: Codes, boxes: Boxes, first: int, last: int) -> Rows:
+        """The matches within some of the blocks."""
+        a = self.arrays
+        m = codes.shape[1]
+        values, cells, chosen = self._choose(codes)
+        state = np.array([first, 0, 0, 0], np.int64)
+        events = np.empty(max(8192, 4 * m), np.int32)
+        rows = np.empty(len(events), np.int32)
+        while not kernels.stab_blocks(
+            last, chosen, cells, values, self.packed.ones, self.packed.inexact, codes, boxes.lows,
+            boxes.highs, a["boxes"], a["bounds"], a["block_attributes"], a["n_block_attributes"],
+            a["block_rows"], a["row_bases"], a["bits"], state, events, rows,
+        ):  # fmt: skip
+            events, rows = (np.concatenate([x, np.empty(len(x), np.int32)]) for x in (events, rows))
+        n = int(state[1])
+        offsets = np.zeros(m + 1, np.int64)
+        out = np.empty(n, np.int32)
+        match_kernels.group_pairs(events, rows, n, offsets, out)
+        packed_kernels.to_slots(out, n, a["boxes"])
+        packed_kernels.to_slots(out, n, boxes.slots)
+        return offsets, out
+
+    def _choose(
+        self, codes: Codes
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+        """Per event its packed values, its coarse cells, and the blocks that may hold it."""
+        a = self.arrays
+        m = codes.shape[1]
+        values = self.packed.pack_events(codes)
+        cells = np.empty((m, len(self.packed.grids)), np.uint8)
+        chosen = np.full((m, a["tops"].shape[1]), 2**64 - 1, np.uint64)
+        kernels.choose_blocks(
+            values, a["tables"], a["table_starts"], a["tops"], a["top_bases"], a["coarse"], cells, chosen
+        )
+        return values, cells, chosen
+
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+        counts: npt.NDArray[np.int64] = np.bitwise_count(self._choose(codes)[2]).sum(axis=1, dtype=np.int64)
+        # without attributes all bits are set, those beyond the last block too
+        return np.minimum(counts, self.n_blocks) * BLOCK
+
+    def export(self) -> tuple[dict[str, Any], Arrays]:
+        meta, arrays = self.packed.export()
+        return {"packed": meta}, {**self.arrays, **arrays}
+
+    @classmethod
+    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> BitmapPart:
+        return cls(Packed.restore(meta["packed"], arrays), {name: arrays[name] for name in _ARRAYS})
+
+    def stats(self) -> dict[str, int]:
+        return {"blocks": self.n_blocks, "bitsets": len(self.arrays["bits"])}
+
+
+class BitmapIndex(StaticIndex):
+    """Bitsets per block, attribute and cell.
+
+    >>> import rangecast as rc
+    >>> schema = rc.Schema(rc.Int("a"), rc.Int("b"), rc.Int("c"))
+    >>> index = rc.open_index("bitmap", schema)
+    >>> index.insert(rc.Subscriptions.parse(schema, {7: "a > 3 and b < 8 and c between 2 and 5"}))
+    >>> index.match(rc.Events.from_rows(schema, [{"a": 4, "b": 0, "c": 5}, {"a": 4, "b": 8, "c": 5}])).counts
+    array([1, 0])
+    """
+
+    name = "bitmap"
+    part_type = BitmapPart
+
+    def _configure(self, cells: int = CELLS, memory_limit: int | None = None, clustered: bool = True) -> None:
+        if not 4 <= cells <= 255:
+            raise OptionError(f"cells must be within 4 and 255, got {cells}")
+        self._cells = cells
+        self._memory_limit = memory_limit
+        self._clustered = clustered
+
+    def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
+        return build_bitmap(boxes, numbers, self._cells, self._memory_limit, self._clustered)
+
+
+def estimate_bytes(n: int, n_attributes: int, cells: int = CELLS) -> int:
+    """About how many bytes a bitmap over n boxes takes when every block bounds all attributes."""
+    return n * (4 + 8 * ((n_attributes + 1) // 2) + n_attributes * cells // 8)
+
+
+def build_bitmap(
+    boxes: Boxes,
+    numbers: npt.NDArray[np.int64],
+    cells: int = CELLS,
+    memory_limit: int | None = None,
+    clustered: bool = True,
+) -> BitmapPart:
+    """Bitsets over the boxes with these numbers."""
+    n = len(numbers)
+    used = bounded_attributes(boxes, numbers)
+    check_fits(
+        estimate_bytes(n, len(used), cells),
+        memory_limit,
+        f"'bitmap' for {n:,} boxes on {len(used)} attributes",
+        f"cells=16 needs {estimate_bytes(n, len(used), 16):,} bytes, the index 'scan' nearly none",
+    )
+    packed = Packed.fit(boxes, numbers, used)
+    grids = [packed.grid(k) for k in range(len(used))]
+    words = packed.pack_boxes(boxes, numbers)
+    fines = [_fine_ends(words, k, grid.n_cells) for k, grid in enumerate(grids)]
+    tables = [_cut(*ends, grid.n_cells, MIDDLE) for ends, grid in zip(fines, grids, strict=True)]
+    n_blocks = -(-n // BLOCK)
+    order = np.arange(n, dtype=np.int64)
+    if clustered:
+        order = cluster([f for f, _ in fines], [f for _, f in fines], [g.n_cells for g in grids], n_blocks)
+    middles = [(table[f], table[g]) for (f, g), table in zip(fines, tables, strict=True)]
+    middle_sizes = [int(table[-1]) + 1 for table in tables]
+    coarse = [_cut(*ends, size, cells) for ends, size in zip(middles, middle_sizes, strict=True)]
+    sizes = [int(table[-1]) + 1 for table in coarse]
+    firsts = [table[f] for (f, _), table in zip(middles, coarse, strict=True)]
+    lasts = [table[g] for (_, g), table in zip(middles, coarse, strict=True)]
+    spans = np.zeros((len(used), n_blocks))
+    for k in range(len(used)):
+        kernels.block_spans(firsts[k], lasts[k], order, sizes[k], spans[k])
+    counts = np.minimum(n - BLOCK * np.arange(n_blocks), BLOCK)
+    shares = spans / np.maximum(counts, 1)
+    bounded = shares < 1.0
+    # rows of a block lie together, so that they stay in cache together
+    rows = np.where(bounded, np.array(sizes, np.int64)[:, None] if used else 0, 0).T
+    row_bases = (np.cumsum(rows.ravel()) - rows.ravel()).reshape(rows.shape).astype(np.int32)
+    row_bases[~bounded.T] = -1
+    bits = np.zeros((int(rows.sum()), kernels.WORDS), np.uint64)
+    top_bases = np.concatenate([[0], np.cumsum(middle_sizes)]).astype(np.int64)
+    tops = np.zeros((int(top_bases[-1]), max(1, -(-n_blocks // 64))), np.uint64)
+    for k, size in enumerate(sizes):
+        kernels.fill_rows(firsts[k], lasts[k], order, row_bases, k, size, bits)
+        kernels.fill_tops(*middles[k], order, middle_sizes[k], tops[top_bases[k] : top_bases[k + 1]])
+    ranked = np.argsort(np.where(bounded, shares, 2.0).T, axis=1, kind="stable")
+    table_starts = np.concatenate([[0], np.cumsum([len(t) for t in tables])]).astype(np.int64)
+    values = (
+        numbers[order].astype(np.int32),
+        np.ascontiguousarray(words[order]),
+        np.concatenate([*tables, np.empty(0, np.uint8)]).astype(np.uint8),
+        table_starts,
+        bits,
+        row_bases,
+        np.ascontiguousarray(ranked).astype(np.uint8),
+        bounded.sum(axis=0).astype(np.int32),
+        np.concatenate([[0], np.cumsum(rows.sum(axis=1))]).astype(np.int64),
+        tops,
+        top_bases[:-1].copy(),
+        np.concatenate([*coarse, np.empty(0)]).astype(np.uint8),
+    )
+    return BitmapPart(packed, dict(zip(_ARRAYS, values, strict=True)))
+
+
+def _fine_ends(
+    words: npt.NDArray[np.uint64], k: int, n_fine: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """The fine cells of both ends of each box on the k-th attribute, out of its packed bounds."""
+    fields = (words[:, k // 2] >> np.uint64(32 * (k % 2))).astype(np.uint32)
+    lows = (fields & np.uint32(0x7FFF)).astype(np.int32) - 1
+    highs = packed_kernels.TOP - 1 - (fields >> np.uint32(16)).astype(np.int32)
+    return np.maximum(lows, 0), np.minimum(highs, n_fine - 1)
+
+
+def _cut(
+    firsts: npt.NDArray[np.int32], lasts: npt.NDArray[np.int32], n_cells: int, most: int
+) -> npt.NDArray[np.int32]:
+    """Group cells into at most `most` that hold about equally many ends: the group of each."""
+    counts = np.zeros(n_cells, np.int64)
+    kernels.count_ends(firsts, lasts, n_cells, counts)
+    if np.count_nonzero(counts) < most:
+        return np.cumsum(counts > 0).astype(np.int32)
+    # a group begins with the cell that crosses the next multiple of the share
+    marks = np.cumsum(counts) * (most - 1) // int(counts.sum())
+    return np.cumsum(np.concatenate([[0], np.diff(marks)]) > 0).astype(np.int32)

@@ -1,0 +1,204 @@
+"""Bounds packed two attributes to a word, so that a candidate is checked without touching its codes.
+
+An attribute gets a Grid of at most CELLS cells. When every end point starts a cell (few different
+ones, or a small domain) the grid is exact and comparing cells is comparing codes. Otherwise only a
+value in the same cell as an end of the box needs its codes looked at, one in thousands.
+
+    array        dtype    shape        meaning
+    attributes   int64    k            the attributes that are packed
+    inexact      int64    <= k         those whose grid is not exact
+    ones         uint64   n_words      1 in every field of an inexact attribute
+    wide         int64    (n_wide, 2)  least and largest end point of the attributes of wide fields
+    guards       uint64   n_words      the guard bits of each word
+
+kernels/packed.py has the layout of a word and the comparison.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.attributes import LAST, MISSING, PRESENT, Codes
+from rangecast.grid import Grid
+from rangecast.indexes.catalog import Boxes
+from rangecast.kernels import packed as kernels
+from rangecast.storage import Arrays
+
+CELLS = 32_000
+_SAMPLE = 65_536
+
+
+class Packed:
+    """How some attributes are packed: those of wide fields first, then the others two by two."""
+
+    def __init__(self, attributes: Any, grids: list[Grid | None], exact: list[bool], wide: Any = ()) -> None:
+        self.attributes = np.asarray(attributes, np.int64)
+        self.grids = grids
+        self.exact = exact
+        self.wide = np.asarray(wide, np.int64).reshape(-1, 2)
+        k, n_wide = len(grids), len(self.wide)
+        self.n_words = n_wide + (k - n_wide + 1) // 2
+        self.inexact = np.array(
+            [j for j, known in zip(self.attributes, exact, strict=True) if not known], np.int64
+        )
+        self.ones = np.zeros(max(1, self.n_words), np.uint64)
+        self.guards = np.full(max(1, self.n_words), kernels.GUARDS, np.uint64)
+        self.guards[:n_wide] = kernels.WIDE_GUARDS
+        lengths = [0 if grid is None else grid.n_cells for grid in grids]
+        self._cut_starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        held = [grid.cuts for grid in grids if grid is not None]
+        # one array for one kernel; a single grid's own is shared
+        self._cuts = held[0] if len(held) == 1 else np.concatenate([np.empty(0, np.int64), *held])
+        self._origins = np.array([0 if g is None else g.origin for g in grids], np.int64)
+        self._shifts = np.array([0 if g is None else g.shift for g in grids], np.int64)
+        at = self._cut_starts
+        for i, grid in enumerate(grids):
+            if grid is not None:
+                grid.cuts = self._cuts[at[i] : at[i + 1]]
+        for i, known in enumerate(exact):
+            if not known:
+                word, half = self._place(i)
+                self.ones[word] |= np.uint64(0x0001_0001 << 32 * half)
+
+    def _place(self, i: int) -> tuple[int, int]:
+        n_wide = len(self.wide)
+        return n_wide + (i - n_wide) // 2, (i - n_wide) % 2
+
+    @classmethod
+    def fit(
+        cls,
+        boxes: Boxes,
+        numbers: npt.NDArray[np.int64],
+        attributes: Any,
+        cells: int = CELLS,
+        widen: bool = False,
+    ) -> Packed:
+        """Grids for the bounds of these boxes; `widen` lets attributes have wide fields."""
+        wide: list[tuple[int, int, int]] = []
+        narrow: list[tuple[int, Grid, bool]] = []
+        for j in attributes:
+            lows, highs = column(boxes.lows, j, numbers), column(boxes.highs, j, numbers)
+            grid, known = fit_grid(lows, highs, cells)
+            span = None if known or not widen else _wide_span(lows, highs)
+            if span is None:
+                narrow.append((j, grid, known))
+            else:
+                wide.append((j, *span))
+        return cls(
+            [j for j, *_ in wide] + [j for j, *_ in narrow],
+            [None] * len(wide) + [grid for _, grid, _ in narrow],
+            [True] * len(wide) + [known for *_, known in narrow],
+            [ends for _, *ends in wide],
+        )
+
+    def pack_boxes(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        """A row of words for each box."""
+        columns = np.zeros((max(1, self.n_words), len(numbers)), np.uint64)
+        for i, (j, grid) in enumerate(zip(self.attributes, self.grids, strict=True)):
+            lows, highs = boxes.lows[j], boxes.highs[j]
+            if grid is None:
+                first, last = self.wide[i]
+                kernels.pack_wide_bounds(lows, highs, numbers, first, last, columns[i])
+            else:
+                word, half = self._place(i)
+                grid_is = (grid.cuts, grid.origin, grid.shift)
+                kernels.pack_bounds(lows, highs, numbers, *grid_is, half, columns[word])
+        return np.ascontiguousarray(columns.T)
+
+    def pack_events(self, codes: Codes) -> npt.NDArray[np.uint64]:
+        """A row of words for each event."""
+        out = np.empty((codes.shape[1], len(self.ones)), np.uint64)
+        kernels.pack_values(
+            codes, self.attributes, len(self.wide), self.wide,
+            self._cuts, self._cut_starts, self._origins, self._shifts, out,
+        )  # fmt: skip
+        return out
+
+    def export(self) -> tuple[dict[str, Any], Arrays]:
+        """Plain data and arrays for `restore`."""
+        arrays: Arrays = {"packed.attributes": self.attributes, "packed.wide": self.wide}
+        for i, grid in enumerate(self.grids):
+            if grid is not None:
+                arrays.update({f"packed.{i}.{name}": array for name, array in grid.to_arrays().items()})
+        return {"exact": [bool(known) for known in self.exact]}, arrays
+
+    @classmethod
+    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> Packed:
+        """The packing of an export."""
+        wide = arrays["packed.wide"]
+        grids = [
+            None
+            if i < len(wide)
+            else Grid.from_arrays({name: arrays[f"packed.{i}.{name}"] for name in ("cuts", "shape")})
+            for i in range(len(meta["exact"]))
+        ]
+        return cls(arrays["packed.attributes"], grids, meta["exact"], wide)
+
+    def grid(self, i: int) -> Grid:
+        """The grid of the i-th attribute, which has no wide field."""
+        grid = self.grids[i]
+        assert grid is not None
+        return grid
+
+
+def _wide_span(lows: Codes, highs: Codes) -> tuple[int, int] | None:
+    """The least and largest end point, where a wide field is worth its word and holds them."""
+    bounded = (lows != MISSING) | (highs != LAST)
+    if np.count_nonzero(lows == highs) * 20 < np.count_nonzero(bounded):
+        return None
+    starts, ends = lows[lows > PRESENT], highs[(highs > MISSING) & (highs < LAST)]
+    low = min(int(a.min()) for a in (starts, ends) if len(a))
+    high = max(int(a.max()) for a in (starts, ends) if len(a))
+    return (low, high) if high - low < kernels.WIDE_TOP - 8 else None
+
+
+def column(rows: Codes, j: int, numbers: npt.NDArray[np.int64]) -> Codes:
+    """The codes of some boxes on one attribute; a view where the numbers follow each other."""
+    n = len(numbers)
+    if n and int(numbers[-1]) - int(numbers[0]) == n - 1:
+        return rows[j, int(numbers[0]) : int(numbers[0]) + n]
+    picked: Codes = rows[j, numbers]
+    return picked
+
+
+def bounded_attributes(boxes: Boxes, numbers: npt.NDArray[np.int64], without: Any = ()) -> list[int]:
+    """The attributes that some of the boxes bound."""
+    out = []
+    for j in range(len(boxes.lows)):
+        if j not in without:
+            lows, highs = column(boxes.lows, j, numbers), column(boxes.highs, j, numbers)
+            if (lows != MISSING).any() or (highs != LAST).any():
+                out.append(j)
+    return out
+
+
+def fit_grid(lows: Codes, highs: Codes, cells: int) -> tuple[Grid, bool]:
+    """A grid of at most `cells` cells for these intervals, and whether every end point starts a cell.
+
+    Cells of equal width are found by a shift, the others by binary search, so they come first: one
+    code a cell when that fits, then wider ones unless the end points crowd in a few of them.
+    """
+    starts, ends = lows[lows > PRESENT], highs[(highs > MISSING) & (highs < LAST)]
+    if not len(starts) and not len(ends):
+        return Grid.cut_at([]), True
+    low = min(int(a.min()) for a in (starts, ends) if len(a))
+    high = max(int(a.max()) for a in (starts, ends) if len(a))
+    if low > PRESENT and high < LAST and high - low + 4 <= cells:
+        return Grid.uniform(low, high, cells), True
+    step = max(1, (len(starts) + len(ends)) // _SAMPLE)
+    sample = np.sort(np.concatenate([starts[::step], ends[::step]]))
+    if len(np.unique(sample)) < cells * 3 // 4 or step == 1:
+        points = np.unique(np.concatenate([starts, ends + 1]))
+        if len(points) + 3 <= cells:
+            return Grid.cut_at(points), True
+    if high - low < 2**40 and not _crowded(sample, low, high):
+        return Grid.uniform(low, high, cells), False
+    return Grid.quantiles(lows, highs, cells), False
+
+
+def _crowded(sample: Codes, low: int, high: int) -> bool:
+    counts, _ = np.histogram(sample.astype(np.float64), 64, (float(low), float(high)))
+    return bool(counts.max() > 8 * counts.mean())

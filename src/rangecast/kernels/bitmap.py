@@ -1,0 +1,243 @@
+"""Bitsets per block, attribute and cell: building them, and running a batch through block by block.
+
+indexes/bitmap.py tells what the arrays are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels import kernel
+from rangecast.kernels.packed import GUARDS, box_holds
+
+WORDS = 64
+_ONE = np.uint64(1)
+_NONE = np.uint64(0)
+
+
+@kernel
+def count_ends(firsts, lasts, n_cells, counts):
+    """counts[c] = how many intervals begin in the cell c or end just before it, the outer ends left out."""
+    for i in range(firsts.size):
+        if firsts[i] > 0:
+            counts[firsts[i]] += 1
+        if lasts[i] + 1 < n_cells:
+            counts[lasts[i] + 1] += 1
+
+
+@kernel
+def block_spans(firsts, lasts, order, n_cells, sums):
+    """sums[b] += the share of cells that the intervals of block b touch; returns nothing."""
+    per_block = WORDS * 64
+    for k in range(order.size):
+        i = order[k]
+        sums[k // per_block] += (lasts[i] - firsts[i] + 1) / n_cells
+
+
+@kernel
+def fill_rows(firsts, lasts, order, row_bases, attribute, n_cells, bits):
+    """Set the bits of one attribute: in the rows of all cells that an interval touches.
+
+    A bit is toggled in the first row and in the row after the last; then each row takes over the bits
+    of the row before it.
+    """
+    per_block = WORDS * 64
+    for k in range(order.size):
+        base = row_bases[k // per_block, attribute]
+        if base < 0:
+            continue
+        i = order[k]
+        w = (k % per_block) >> 6
+        bit = _ONE << np.uint64(k & 63)
+        bits[base + firsts[i], w] ^= bit
+        if lasts[i] + 1 < n_cells:
+            bits[base + lasts[i] + 1, w] ^= bit
+    for b in range(row_bases.shape[0]):
+        base = row_bases[b, attribute]
+        if base >= 0:
+            for c in range(1, n_cells):
+                for w in range(WORDS):
+                    bits[base + c, w] ^= bits[base + c - 1, w]
+
+
+@kernel
+def fill_tops(firsts, lasts, order, n_cells, tops):
+    """tops[c]: the blocks that have somebody in the middle cell c, as a bitset."""
+    per_block = WORDS * 64
+    marks = np.empty(n_cells + 1, np.int32)
+    for b in range((order.size + per_block - 1) // per_block):
+        marks[:] = 0
+        for k in range(b * per_block, min((b + 1) * per_block, order.size)):
+            i = order[k]
+            marks[firsts[i]] += 1
+            marks[lasts[i] + 1] -= 1
+        inside = 0
+        for c in range(n_cells):
+            inside += marks[c]
+            if inside > 0:
+                tops[c, b >> 6] |= _ONE << np.uint64(b & 63)
+
+
+@kernel
+def choose_blocks(values, tables, table_starts, tops, top_bases, coarse, cells, chosen):
+    """cells[e, k] = event e's coarse cell; chosen[e] = the blocks that may hold it, as a bitset."""
+    for e in range(cells.shape[0]):
+        row = chosen[e]
+        for k in range(cells.shape[1]):
+            fine = np.int64((values[e, k >> 1] >> np.uint64(32 * (k & 1))) & np.uint64(0x7FFF)) - 1
+            middle = top_bases[k] + tables[table_starts[k] + fine]
+            cells[e, k] = coarse[middle]
+            top = tops[middle]
+            for w in range(row.size):
+                row[w] &= top[w]
+
+
+@kernel
+def lowest(x):
+    """The position of the lowest bit that is set."""
+    k = 0
+    if x & np.uint64(0xFFFF_FFFF) == _NONE:
+        k += 32
+        x >>= np.uint64(32)
+    if x & np.uint64(0xFFFF) == _NONE:
+        k += 16
+        x >>= np.uint64(16)
+    if x & np.uint64(0xFF) == _NONE:
+        k += 8
+        x >>= np.uint64(8)
+    if x & np.uint64(0xF) == _NONE:
+        k += 4
+        x >>= np.uint64(4)
+    if x & np.uint64(0x3) == _NONE:
+        k += 2
+        x >>= np.uint64(2)
+    if x & _ONE == _NONE:
+        k += 1
+    return k
+
+
+@kernel
+def _touch(array, first, last):
+    """Read a word of every cache line of some rows, in order, which memory delivers fastest."""
+    seen = _NONE
+    flat = array[first:last].reshape(-1)
+    for q in range(0, flat.size, 8):
+        seen |= flat[q]
+    return seen
+
+
+@kernel
+def stab_blocks(
+    last_block, chosen, cells, values, ones, inexact, codes, lows, highs, boxes, bounds,
+    block_attributes, n_block_attributes, block_rows, row_bases, bits, state, out_events, out_rows,
+):  # fmt: skip
+    """Emit (event, row) for each box that holds its event, block by block up to last_block.
+
+    state[0] is the block to go on with, state[1] counts pairs written, state[2] candidates; returns
+    False when the buffers may have no room for another block.
+    """
+    m = cells.shape[0]
+    # not the constant: a loop of known length is unrolled before it could be vectorised (3 times slower)
+    n_words = bits.shape[1]
+    left = np.empty(n_words, np.uint64)
+    found = np.empty(n_words * 64, np.int64)
+    p = state[1]
+    candidates = state[2]
+    seen = _NONE
+    found_before = 0
+    for b in range(state[0], last_block):
+        word = b >> 6
+        up = np.uint64(b & 63)
+        n = n_block_attributes[b]
+        first = b * n_words * 64
+        size = min(boxes.size - first, n_words * 64)
+        before = p
+        candidates_before = candidates
+        if m > 64:
+            seen |= _touch(bits, block_rows[b], block_rows[b + 1])
+        if found_before > size // 16:
+            seen |= _touch(bounds, first, first + size)
+        for e in range(m):
+            if (chosen[e, word] >> up) & _ONE == _NONE:
+                continue
+            if p + size >= out_rows.size:
+                state[0] = b
+                state[1] = before
+                state[2] = candidates_before
+                return False
+            k = 0
+            if n >= 4:
+                j = block_attributes[b, 0]
+                row0 = bits[row_bases[b, j] + cells[e, j]]
+                j = block_attributes[b, 1]
+                row1 = bits[row_bases[b, j] + cells[e, j]]
+                j = block_attributes[b, 2]
+                row2 = bits[row_bases[b, j] + cells[e, j]]
+                j = block_attributes[b, 3]
+                row3 = bits[row_bases[b, j] + cells[e, j]]
+                some = _NONE
+                for w in range(n_words):
+                    left[w] = row0[w] & row1[w] & row2[w] & row3[w]
+                    some |= left[w]
+                k = 4
+            elif n >= 1:
+                j = block_attributes[b, 0]
+                row0 = bits[row_bases[b, j] + cells[e, j]]
+                some = _NONE
+                for w in range(n_words):
+                    left[w] = row0[w]
+                    some |= left[w]
+                k = 1
+            else:
+                some = _ONE
+                for w in range(n_words):
+                    here = min(max(size - 64 * w, 0), 64)
+                    left[w] = _NONE if here == 0 else ~_NONE >> np.uint64(64 - here)
+            while k < n and some != _NONE:
+                j = block_attributes[b, k]
+                row0 = bits[row_bases[b, j] + cells[e, j]]
+                if k + 1 < n:
+                    j = block_attributes[b, k + 1]
+                row1 = bits[row_bases[b, j] + cells[e, j]]
+                some = _NONE
+                for w in range(n_words):
+                    left[w] &= row0[w] & row1[w]
+                    some |= left[w]
+                k += 2
+            if some == _NONE:
+                continue
+            k = 0
+            for w in range(n_words):
+                x = left[w]
+                while x != _NONE:
+                    found[k] = first + 64 * w + lowest(x)
+                    x &= x - _ONE
+                    k += 1
+            candidates += k
+            # all words of a row, without a branch: rows are seldom in cache, and so several are
+            # on their way at a time (2 times faster than leaving at the first word that fails)
+            unsure = 0
+            for q in range(k):
+                row = found[q]
+                held = GUARDS
+                sure = GUARDS
+                for w in range(bounds.shape[1]):
+                    held &= (values[e, w] | GUARDS) - bounds[row, w]
+                    sure &= ((values[e, w] - ones[w]) | GUARDS) - bounds[row, w]
+                out_events[p] = e
+                out_rows[p] = row
+                p += (sure & GUARDS) == GUARDS
+                found[unsure] = row
+                unsure += ((held & GUARDS) == GUARDS) & ((sure & GUARDS) != GUARDS)
+            for q in range(unsure):
+                row = found[q]
+                if box_holds(lows, highs, boxes[row], codes, inexact, e):
+                    out_events[p] = e
+                    out_rows[p] = row
+                    p += 1
+        found_before = candidates - candidates_before
+    state[3] = np.int64(seen & _ONE)  # so that the reads are not optimised away
+    state[0] = last_block
+    state[1] = p
+    state[2] = candidates
+    return True

@@ -1,0 +1,127 @@
+"""Two attributes to a 64-bit word: bounds and values in fields of 15 bits, compared all at once.
+
+    bits      bound              value
+    0-14      cell of the low    cell of the value            first attribute
+    16-30     TOP - cell, high   TOP - cell of the value
+    32-62     the same for the second attribute
+
+or one attribute to a word, in fields of 31 bits (0-30 and 32-62), where 15 cannot tell its values
+apart and boxes ask for single ones.
+
+A box holds an event when no field of its bound exceeds the event's, which one subtraction tells:
+with the guard bits 15, 31, 47 and 63 set in the event's word, a field that is too small borrows its
+guard. Cells count from 1, so a field of 0 is "not bounded", and a field still holds after one is
+taken from the event's: then its cell lies strictly inside and the comparison needs no codes. Words of
+wide fields have their guards in the bits 31 and 63.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels import kernel
+from rangecast.kernels.grid import cell_of
+
+TOP = 32_767
+WIDE_TOP = 2**31 - 1
+_MISSING = np.iinfo(np.int64).min
+_LAST = np.iinfo(np.int64).max
+GUARDS = np.uint64(0x8000_8000_8000_8000)
+WIDE_GUARDS = np.uint64(0x8000_0000_8000_0000)
+
+
+@kernel
+def pack_bounds(lows, highs, numbers, cuts, origin, shift, half, out):
+    """Put one attribute's bounds into the half-words of out (n,), for the boxes with these numbers."""
+    up = np.uint64(32 * half)
+    for i in range(numbers.size):
+        low = lows[numbers[i]]
+        high = highs[numbers[i]]
+        word = 0
+        if low != _MISSING:
+            word = cell_of(low, cuts, origin, shift) + 1
+        if high != _LAST:
+            word |= (TOP - 1 - cell_of(high, cuts, origin, shift)) << 16
+        out[i] |= np.uint64(word) << up
+
+
+@kernel
+def _wide_cell(code, origin, last):
+    """MISSING, below, one cell per code from origin to last, above; counted from 1."""
+    if code == _MISSING:
+        return 1
+    if code < origin:
+        return 2
+    if code > last:
+        return last - origin + 4
+    return code - origin + 3
+
+
+@kernel
+def pack_values(codes, attributes, n_wide, wide, cuts, cut_starts, origins, shifts, out):
+    """out[e] = the words of event e: one per wide attribute, then the others two by two.
+
+    All attributes in one call, which for a single event costs a third of a call for each.
+    """
+    out[:] = np.uint64(0)
+    for i in range(attributes.size):
+        values = codes[attributes[i]]
+        if i < n_wide:
+            for e in range(values.size):
+                c = _wide_cell(values[e], wide[i, 0], wide[i, 1])
+                out[e, i] = np.uint64(c) | (np.uint64(WIDE_TOP - c) << np.uint64(32))
+        else:
+            word = n_wide + ((i - n_wide) >> 1)
+            up = np.uint64(32 * ((i - n_wide) & 1))
+            own = cuts[cut_starts[i] : cut_starts[i + 1]]
+            for e in range(values.size):
+                c = cell_of(values[e], own, origins[i], shifts[i]) + 1
+                out[e, word] |= np.uint64(c | ((TOP - c) << 16)) << up
+
+
+@kernel
+def pack_wide_bounds(lows, highs, numbers, origin, last, out):
+    """As `pack_bounds`, one attribute a word."""
+    for i in range(numbers.size):
+        low = lows[numbers[i]]
+        high = highs[numbers[i]]
+        word = np.uint64(0)
+        if low != _MISSING:
+            word = np.uint64(_wide_cell(low, origin, last))
+        if high != _LAST:
+            word |= np.uint64(WIDE_TOP - _wide_cell(high, origin, last)) << np.uint64(32)
+        out[i] = word
+
+
+@kernel
+def box_holds(lows, highs, box, codes, attributes, e):
+    """The comparison of codes, on some attributes."""
+    for k in range(attributes.size):
+        j = attributes[k]
+        if codes[j, e] < lows[j, box] or codes[j, e] > highs[j, box]:
+            return False
+    return True
+
+
+@kernel
+def check_rest(codes, lows, highs, attributes, offsets, boxes):
+    """Keep the boxes of each row that hold its event on the given attributes, in place."""
+    p = 0
+    a = offsets[0]
+    for e in range(offsets.size - 1):
+        b = offsets[e + 1]
+        offsets[e] = p
+        for q in range(a, b):
+            box = boxes[q]
+            boxes[p] = box
+            p += box_holds(lows, highs, box, codes, attributes, e)
+        a = b
+    offsets[offsets.size - 1] = p
+    return p
+
+
+@kernel
+def to_slots(boxes, n, box_slots):
+    """Turn the first n box numbers into slots, in place."""
+    for p in range(n):
+        boxes[p] = box_slots[boxes[p]]

@@ -1,0 +1,30 @@
+"""The data pipeline on Spark: ingest, publish, match.
+
+    DataFrame --ingest--> store (change log, snapshots) --match, match_files, SQL--> matches
+
+Each step is useful alone. All of it works on a classic session and over Spark Connect: closures
+carry the path of a snapshot that workers map, and nothing uses sparkContext, RDDs or broadcasts.
+
+    session.py                     a session, and a Java to run it
+    ingest.py ingest_tasks.py      a DataFrame of subscriptions into a store
+    match.py worker.py             a DataFrame of events
+    files.py file_tasks.py         files of events, without the JVM in between
+    stripes.py explain.py          an index larger than a machine's memory; the plan in words
+    sql.py                         match_events(TABLE(events), 'store')
+    snapshots.py report.py         what is matched against; what was done
+"""
+
+try:
+    import pyspark as _pyspark  # noqa: F401
+except ImportError:
+    raise ImportError("rangecast.spark needs PySpark and a Java: pip install 'rangecast[spark]'") from None
+
+from rangecast.spark.explain import explain
+from rangecast.spark.files import match_files
+from rangecast.spark.ingest import ingest
+from rangecast.spark.match import match
+from rangecast.spark.report import Report
+from rangecast.spark.session import session
+from rangecast.spark.sql import register_sql
+
+__all__ = ["Report", "explain", "ingest", "match", "match_files", "register_sql", "session"]

@@ -1,0 +1,236 @@
+"""Ingest: a DataFrame of subscriptions becomes a new version of a store.
+
+    rows --parse and check in the workers--> staged arrays --latest per id--> one change --> snapshot
+                        |
+                        +--> rejected: id, reason, the raw row
+
+Rows are conditions in text, or bounds in columns (`price_low`, `price_high`, or `price` for equality).
+A row that cannot be loaded is set aside and stops no other; it never takes effect, so an earlier
+good row of the same id stands. Of several good rows of an id the one with the largest sequence wins,
+or without a sequence the last in the order of the input. The driver handles arrays, never rows.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rangecast.changelog import ids_from
+from rangecast.errors import OptionError, StorageError, SubscriptionError
+from rangecast.files import format_of
+from rangecast.ids import Ids
+from rangecast.schema import Schema
+from rangecast.spark.ingest_tasks import ORDER, Columns, loader, word_finder
+from rangecast.spark.report import Report
+from rangecast.storage import read_arrays, sync_folder
+from rangecast.store import Store
+from rangecast.subscriptions import Subscriptions
+
+_WORDS = T.StructType([T.StructField("position", T.IntegerType()), T.StructField("word", T.StringType())])
+_STAGED = T.StructType(
+    [
+        T.StructField("file", T.StringType()),
+        T.StructField("rejected_file", T.StringType()),
+        T.StructField("rows", T.LongType()),
+        T.StructField("rejected", T.LongType()),
+    ]
+)
+_REJECTED = T.StructType([T.StructField(name, T.StringType()) for name in ("id", "reason", "raw")])
+_IDS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.StringType)
+_SEQUENCES = (*_IDS[:-1], T.TimestampType, T.TimestampNTZType, T.DateType)
+
+
+def ingest(
+    subscriptions: DataFrame,
+    schema: Schema | None,
+    store: Store | str | os.PathLike[str],
+    *,
+    id: str = "id",
+    condition: str | None = None,
+    sequence: str | None = None,
+    op: str | None = None,
+    publish: bool = True,
+) -> Report:
+    """Load subscriptions into a store as one version, and publish its snapshot.
+
+    `store` is a Store or a path, where a store is made if there is none (then `schema` is needed).
+    `condition` names the column of texts ("condition" if there is one), else bounds are taken from
+    columns named after the attributes. `sequence` orders rows of one id, `op` says upsert or delete.
+    The report has version, rows, accepted, deleted, superseded, rejected_rows, and the rejected rows
+    as a DataFrame (id, reason, raw).
+    """
+    report = Report(step="ingest")
+    home = store if isinstance(store, Store) else Store.open(store, schema)
+    if schema is not None:
+        home.schema.check_same(schema, "the schema given")
+    columns = _check(subscriptions.schema, home.schema, id, condition, sequence, op)
+    numbered = subscriptions.withColumn(ORDER, F.monotonically_increasing_id())
+    staging = home.path / "staging" / uuid.uuid4().hex
+    staging.mkdir(parents=True)
+    try:
+        if any(home.schema.categories()):
+            with report.timed("words"):
+                _learn(subscriptions, home, columns)
+        with report.timed("parse"):
+            staged = numbered.mapInArrow(loader(str(home.path), str(staging), columns), _STAGED).collect()
+        report.rows = sum(row["rows"] for row in staged)
+        report.rejected_rows = sum(row["rejected"] for row in staged)
+        with report.timed("store"):
+            _apply(home, staging, [row["file"] for row in staged if row["file"]], report)
+        report.rejected = _keep_rejected(subscriptions, home, staging, staged)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    if publish:
+        with report.timed("publish"):
+            report.index_bytes = home.snapshot(report.version).stat().st_size
+    report.log()
+    return report
+
+
+def read_subscriptions(
+    spark: SparkSession, files: Sequence[str], format: str | None = None, numbers: Sequence[str | None] = ()
+) -> DataFrame:
+    """Files of subscriptions as a DataFrame; CSV columns in `numbers` become long if all values are such."""
+    kinds = {format_of(path, format) for path in files}
+    if len(kinds) > 1:
+        raise OptionError(f"files of one ingest must have one format, got {', '.join(sorted(kinds))}")
+    kind = kinds.pop()
+    if kind == "parquet":
+        return spark.read.parquet(*files)
+    if kind == "jsonl":
+        return spark.read.json(list(files))
+    frame = spark.read.csv(list(files), header=True)
+    for name in numbers:
+        if name in frame.columns:
+            column = F.col(f"`{name}`")
+            # 007 and 7 are different ids, so only what prints as it was written is a number
+            other = frame.where(column.isNotNull() & ~column.rlike(r"^(0|-?[1-9][0-9]{0,17})$"))
+            if other.isEmpty():
+                frame = frame.withColumn(str(name), column.cast("long"))
+    return frame
+
+
+def _check(
+    given: T.StructType,
+    schema: Schema,
+    id: str,
+    condition: str | None,
+    sequence: str | None,
+    op: str | None,
+) -> Columns:
+    types = {field.name: field.dataType for field in given.fields}
+    if condition is None and "condition" in types and "condition" not in schema:
+        condition = "condition"
+    wanted: list[tuple[str, str | None, tuple[Any, ...], str]] = [
+        ("id", id, _IDS, "whole numbers or strings"),
+        ("condition", condition, (T.StringType,), "strings"),
+        ("sequence", sequence, _SEQUENCES, "whole numbers or times"),
+        ("op", op, (T.StringType,), "strings"),
+    ]
+    for what, name, taken, words in wanted:
+        if name is None:
+            continue
+        if name not in types:
+            raise SubscriptionError(f"{what}: there is no column {name!r}; there are {', '.join(types)}")
+        if not isinstance(types[name], taken):
+            got = types[name].simpleString()
+            raise SubscriptionError(f"{what}: the column {name!r} must have {words}, got {got}")
+    bounds = [n for a in schema.names for n in (a, f"{a}_low", f"{a}_high") if n in types and n != id]
+    if condition is None and not bounds:
+        first = schema.names[0]
+        raise SubscriptionError(
+            f"there must be a condition column, or bounds such as {first}_low and {first}_high, got "
+            f"{', '.join(types)}"
+        )
+    return Columns(id, condition, sequence, op)
+
+
+def _learn(subscriptions: DataFrame, home: Store, columns: Columns) -> None:
+    """Find the strings that no subscription has named yet, and give them codes."""
+    found = subscriptions.mapInArrow(word_finder(str(home.path), columns), _WORDS).distinct().toArrow()
+    # sorted, so that the codes do not depend on which worker was first
+    found = found.sort_by([("position", "ascending"), ("word", "ascending")])
+    positions = found["position"].to_numpy()
+    words = found["word"].to_pylist()
+    names = home.schema.names
+    cuts = np.searchsorted(positions, np.arange(len(names) + 1))
+    home.learn({name: words[cuts[j] : cuts[j + 1]] for j, name in enumerate(names)})
+
+
+def _apply(home: Store, staging: Path, files: list[str], report: Report) -> None:
+    """Put the staged arrays together, keep the latest row of each id, write one change."""
+    missing = [name for name in files if not (staging / name).exists()]
+    if missing:
+        raise StorageError(
+            f"{staging / missing[0]}: a worker wrote this file, and the driver does not see it; the store "
+            "must be on storage that all machines share"
+        )
+    report.accepted = report.deleted = report.superseded = 0
+    if not files:
+        report.version = home.version
+        return
+    parts = [read_arrays(staging / name)[1] for name in sorted(files)]
+    ids = Ids.of(pa.concat_arrays([ids_from(part, "ids").arrow() for part in parts]))
+    gone, sequences, orders = (
+        np.concatenate([part[name] for part in parts]) for name in ("gone", "sequences", "orders")
+    )
+    shift = np.cumsum([0, *(len(part["gone"]) for part in parts[:-1])])
+    owners = np.concatenate([part["owners"] + first for part, first in zip(parts, shift, strict=True)])
+    subs = Subscriptions(
+        home.schema,
+        ids,
+        np.concatenate([part["lows"] for part in parts], axis=1),
+        np.concatenate([part["highs"] for part in parts], axis=1),
+        owners.astype(np.int32),
+    )
+    latest = latest_rows(ids, sequences, orders)
+    deletes = latest[gone[latest] == 1]
+    upserts = latest[gone[latest] == 0]
+    report.superseded = len(ids) - len(latest)
+    report.accepted, report.deleted = len(upserts), len(deletes)
+    coming = subs if len(upserts) == len(ids) else subs.select(upserts)
+    report.version = home.apply(coming, ids.select(deletes))
+
+
+def latest_rows(
+    ids: Ids, sequences: npt.NDArray[np.int64], orders: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """For each id its latest row, in the order of the input.
+
+    >>> latest_rows(Ids.of([5, 6, 5]), np.array([2, 0, 1]), np.array([0, 1, 2])).tolist()
+    [0, 1]
+    """
+    keys = ids.values
+    if ids.textual:
+        keys = ids.arrow().dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    by_id = np.lexsort((orders, sequences, keys))
+    last = np.ones(len(by_id), bool)
+    last[:-1] = keys[by_id[1:]] != keys[by_id[:-1]]
+    found = by_id[last]
+    rows: npt.NDArray[np.int64] = found[np.argsort(orders[found], kind="stable")]
+    return rows
+
+
+def _keep_rejected(subscriptions: DataFrame, home: Store, staging: Path, staged: list[Any]) -> DataFrame:
+    """The rejected rows as a DataFrame; their files stay with the store."""
+    spark = subscriptions.sparkSession
+    names = [row["rejected_file"] for row in staged if row["rejected_file"]]
+    if not names:
+        return spark.createDataFrame([], _REJECTED)
+    folder = home.path / "rejected" / staging.name
+    folder.mkdir(parents=True)
+    for name in names:
+        os.replace(staging / name, folder / name)
+    sync_folder(folder)
+    return spark.read.schema(_REJECTED).parquet(str(folder))

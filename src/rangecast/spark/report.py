@@ -1,0 +1,102 @@
+"""What a step did: rows in, rows set aside, rows out, bytes, seconds; one line a step in the log.
+
+A step that runs at once (`ingest`, `match_files`) gives its report back, filled. `match` is lazy, so it
+takes a report and has Spark count as rows pass (`DataFrame.observe`): the numbers are there after
+the first action on its result, and belong to that action.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from rangecast.memory import readable
+
+if TYPE_CHECKING:
+    from rangecast.spark.snapshots import Snapshot
+
+_log = logging.getLogger("rangecast.spark")
+
+
+@dataclass
+class Report:
+    """Counts, sizes and times of a step; what does not apply stays None.
+
+    >>> print(Report(step="ingest", version=3, rows=10, accepted=9, rejected_rows=1))
+    ingest: version 3, 10 rows, 9 accepted, 1 rejected
+    """
+
+    step: str = "match"
+    version: int | None = None
+    rows: int | None = None
+    accepted: int | None = None
+    deleted: int | None = None
+    superseded: int | None = None
+    rejected_rows: int | None = None
+    rejected: DataFrame | None = field(default=None, repr=False)
+    pairs: int | None = None
+    files: int | None = None
+    skipped: int | None = None
+    subscriptions: int | None = None
+    index_bytes: int | None = None
+    out: str | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    _watched: dict[str, Observation] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        said = [f"version {self.version}"] if self.version is not None else []
+        for name, word in _COUNTED:
+            number = getattr(self, name)
+            if number is not None:
+                said.append(f"{number:,} {word}")
+        if self.index_bytes is not None:
+            said.append(f"index {readable(self.index_bytes)}")
+        said += [f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items()]
+        return f"{self.step}: " + ", ".join(said)
+
+    def describe(self, snapshot: Snapshot) -> None:
+        """Take over what is known of the snapshot."""
+        self.version = snapshot.version
+        self.subscriptions = snapshot.n_subscriptions
+        self.index_bytes = snapshot.n_bytes
+
+    def watch(self, frame: DataFrame, what: str, observation: Observation) -> DataFrame:
+        """Have Spark count the rows of a frame as they pass."""
+        self._watched[what] = observation
+        return frame.observe(observation, F.count(F.lit(1)).alias("n"))
+
+    def observed(self) -> dict[str, int]:
+        """After an action: how many `events` went in and how many `rows` came out."""
+        return {what: int(observation.get["n"]) for what, observation in self._watched.items()}
+
+    @contextlib.contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Measure a part of the step."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def log(self) -> Any:
+        """Write the line of this step; gives the report back."""
+        _log.info("%s", self)
+        return self
+
+
+_COUNTED = (
+    ("files", "files"),
+    ("skipped", "files done before"),
+    ("rows", "rows"),
+    ("accepted", "accepted"),
+    ("deleted", "deleted"),
+    ("superseded", "superseded"),
+    ("rejected_rows", "rejected"),
+    ("pairs", "pairs"),
+    ("subscriptions", "subscriptions"),
+)

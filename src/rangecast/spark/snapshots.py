@@ -1,0 +1,90 @@
+"""What events are matched against: every form of it becomes the path of one saved index.
+
+A closure that Spark sends to its workers carries this path and nothing else; each worker maps the
+file, so all processes of a machine share its pages. A store, a store's folder, a saved index, an
+`Index` and `Subscriptions` are all taken; the last two are saved to a folder that lives as long as
+this process, which serves local mode: on a cluster use a store on storage that all machines share.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import shutil
+import tempfile
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rangecast.errors import OptionError, StorageError
+from rangecast.indexes import Index, load_index, open_index
+from rangecast.schema import Schema
+from rangecast.store import Store
+from rangecast.subscriptions import Subscriptions
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A saved index and what the driver needs to know of it."""
+
+    path: str
+    schema: Schema
+    textual: bool
+    n_subscriptions: int
+    n_bytes: int
+    store: str | None = None
+    version: int | None = None
+
+
+def resolve(subscriptions: Any, version: int | None = None) -> Snapshot:
+    """The snapshot behind whatever a user gave; checks every byte of it once."""
+    if isinstance(subscriptions, Snapshot):
+        return subscriptions
+    if isinstance(subscriptions, str | os.PathLike):
+        path = Path(subscriptions).absolute()
+        if path.is_dir():
+            subscriptions = Store.open(path)
+        elif not path.exists():
+            raise StorageError(f"{path}: there is no store and no saved index here")
+    if isinstance(subscriptions, Store):
+        version = subscriptions.version if version is None else version
+        file = subscriptions.snapshot(version)
+        return _described(str(file), str(subscriptions.path), version)
+    if version is not None:
+        raise OptionError("version= goes with a store; what was given has no versions")
+    if isinstance(subscriptions, str | os.PathLike):
+        return _described(str(path), None, None)
+    if isinstance(subscriptions, Subscriptions):
+        index = open_index("auto", subscriptions.schema)
+        index.insert(subscriptions)
+        subscriptions = index
+    if isinstance(subscriptions, Index):
+        target = _scratch_folder() / f"{uuid.uuid4().hex}.index"
+        subscriptions.save(target)
+        return _described(str(target), None, None)
+    raise OptionError(
+        "subscriptions must be a Store, the path of a store or of a saved index, Subscriptions or an "
+        f"Index, got {type(subscriptions).__name__}"
+    )
+
+
+def _described(path: str, store: str | None, version: int | None) -> Snapshot:
+    status = os.stat(path)
+    schema, textual, n = _facts(path, status.st_mtime_ns, status.st_size)
+    return Snapshot(path, schema, textual, n, status.st_size, store, version)
+
+
+@functools.lru_cache(maxsize=64)
+def _facts(path: str, changed: int, size: int) -> tuple[Schema, bool, int]:
+    """Schema, type of ids and number of subscriptions; the file is read once and checked."""
+    index = load_index(path)
+    return index.schema, index.ids_are_text, len(index)
+
+
+@functools.cache
+def _scratch_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="rangecast-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -1,0 +1,260 @@
+"""The durable home of subscriptions: a change log and memory-mapped snapshots, in one folder.
+
+    store.json                        schema, kind of index, the store's own id; written once
+    lock                              held by the one process that writes
+    log/00000000000000000001.log      every change, in order (changelog.py)
+    snapshots/00000000000000000012.index   the index of version 12 (Index.save), mapped by all who match
+
+Each change (an insert, a delete, or both at once by `apply`) is one version: 1, 2, 3, ... A change
+that was acknowledged is on disk and survives a crash; one that was not may be there or not, but never
+in part. A snapshot is what a version looks like, ready to be matched: it is made when it is first
+asked for, by whoever asks, written aside and renamed, and never changes. A version that has no
+snapshot is the nearest older one with the changes since, so a process that holds an index of version
+v comes to version w by `for change in store.changes(v): change.apply_to(index)`.
+
+One process writes at a time: the lock is flock's, so it is gone with the process that held it. Any
+number of processes read, and need no lock. `compact` makes the log and old snapshots go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rangecast.changelog import ChangeLog
+from rangecast.errors import SchemaError, StorageError, SubscriptionError
+from rangecast.ids import Ids, IdTable
+from rangecast.indexes import index_type, load_index
+from rangecast.schema import Schema
+from rangecast.storage import replacing, sync_folder
+from rangecast.subscriptions import Subscriptions
+from rangecast.versions import Versions, n_words
+from rangecast.writer_lock import holding
+
+FORMAT = 1
+_STALE_SECONDS = 3600
+_log = logging.getLogger(__name__)
+
+
+class Store(Versions):
+    """Durable, versioned subscriptions.
+
+    >>> import tempfile
+    >>> from rangecast import Int, Schema
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store = Store.open(folder.name + "/alerts", Schema(Int("price")))
+    >>> store.insert(Subscriptions.parse(store.schema, {7: "price < 10", 8: "price > 5"}))
+    1
+    >>> store.delete([8, 9])
+    [9]
+    >>> store.version, len(store), store.index(1).stats()["subscriptions"]
+    (2, 1, 2)
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, path: Path, settings: dict[str, Any], schema: Schema, wait: float) -> None:
+        super().__init__(path, settings, schema)
+        self.wait = wait
+        self._held = False
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        schema: Schema | None = None,
+        *,
+        index: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        wait: float = 10.0,
+    ) -> Store:
+        """Open a store, or create it when there is none and a schema is given.
+
+        `index` and `options` say what the snapshots are ("auto" unless told otherwise), `wait` how
+        many seconds a write waits for another writer. A schema object that is given is the store's
+        own from then on, so subscriptions made with it need no translation.
+        """
+        folder = Path(path).absolute()
+        if not (folder / "store.json").exists():
+            if schema is None:
+                raise StorageError(f"{folder}: there is no store here; give a schema to create one")
+            _create(folder, schema, index or "auto", dict(options or {}), wait)
+        try:
+            settings = json.loads((folder / "store.json").read_bytes())
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{folder}/store.json: cannot be read: {error}") from None
+        if settings.get("format") != FORMAT:
+            raise StorageError(f"{folder}: a store of format {FORMAT} is read, got {settings.get('format')}")
+        for name, given in (("index", index), ("options", options)):
+            if given is not None and given != settings[name]:
+                raise StorageError(
+                    f"{folder}: the store was made with {name} {settings[name]!r}, got {given!r}"
+                )
+        stored = Schema.from_dict(settings["schema"])
+        if schema is not None:
+            stored.check_same(schema, f"the schema given for the store {folder}")
+        store = cls(folder, settings, stored if schema is None else schema, wait)
+        store.refresh()
+        return store
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).open, (str(self.path),)
+
+    def insert(self, subs: Subscriptions) -> int:
+        """Add subscriptions, replacing those of the same id; returns the version that has them."""
+        return self.apply(inserted=subs)
+
+    def delete(self, ids: Any) -> list[Any]:
+        """Take subscriptions out by id; gives back the ids that were not there."""
+        wanted = Ids.of(ids if not isinstance(ids, int | str) else [ids])
+        with self.writing():
+            state = self._state()
+            self._living = None  # until the change is on disk: a write that fails must not show
+            unknown = state.delete(wanted)
+            known = wanted
+            if unknown:
+                absent = IdTable(Ids.of(unknown)).find(wanted)
+                known = wanted.select(np.flatnonzero(absent < 0))
+            version = self.apply(deleted=known)
+            self._living = version, state
+            return unknown
+
+    def apply(self, inserted: Subscriptions | None = None, deleted: Any = ()) -> int:
+        """Delete and insert as one version; returns it. Nothing to do makes no version."""
+        gone = Ids.of(deleted)
+        subs = inserted if inserted is not None else Subscriptions.empty(self._schema)
+        if not isinstance(subs, Subscriptions):
+            raise SubscriptionError(f"a store takes Subscriptions, got {type(subs).__name__}")
+        with self.writing():
+            if not len(subs) and not len(gone):
+                return self._log.version
+            try:
+                subs = subs.reconciled(self._schema)
+            except SchemaError as error:
+                raise SchemaError(
+                    f"{self.path}: {error}; parse them again with the store's own schema (store.schema)"
+                ) from None
+            self._check_ids(subs.ids, gone)
+            return self._log.append(_now(), gone, subs)
+
+    def learn(self, words: Mapping[str, Sequence[str]]) -> int:
+        """Give category words their codes for good, so that many processes may parse with the same ones.
+
+        Makes a version that changes no subscription, unless all words are known.
+        """
+        with self.writing():
+            for _, category in self._schema.categories():
+                for word in words.get(category.name, ()):
+                    category.vocabulary.add(word)
+            if n_words(self._schema) == n_words(self._log.schema):
+                return self._log.version
+            return self._log.append(_now(), Ids.of([]), Subscriptions.empty(self._schema))
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the lock over several changes; inside, the store and its schema are up to date."""
+        with self._guard:
+            if not self._held:
+                with holding(self.path / "lock", self.wait):
+                    cut = self._log.recover()
+                    if cut:
+                        _log.warning("%s: cut off %d bytes of a change never finished", self.path, cut)
+                    self.refresh()
+                    self._held = True
+                    try:
+                        yield
+                    finally:
+                        self._held = False
+            else:
+                # inside another `writing` of this thread; the guard keeps other threads out
+                yield
+
+    def compact(self, keep: int | None = None) -> dict[str, int]:
+        """Remove what no version from `keep` on needs: older snapshots and changes.
+
+        `keep` is the newest version unless told; give the oldest one that somebody still uses.
+        Returns the number of snapshots and log segments removed and the bytes that this freed.
+        """
+        with self.writing():
+            newest = self._log.version
+            keep = newest if keep is None else keep
+            if not 0 <= keep <= newest:
+                raise StorageError(f"{self.path}: has versions up to {newest}, cannot keep {keep}")
+            self.snapshot(keep)
+            if self._log.segments()[-1][0] <= newest:
+                self._log.start_segment(newest + 1, _now())
+            before = _size(self.path)
+            segments = self._log.drop_before(keep)
+            gone = [self.snapshot_path(version) for version in self.snapshots() if version < keep]
+            strays = [p for p in self.path.rglob("*.tmp") if p.stat().st_mtime < time.time() - _STALE_SECONDS]
+            for path in gone + strays:
+                path.unlink(missing_ok=True)
+            sync_folder(self.path / "snapshots")
+            self.refresh()
+            return {
+                "snapshots": len(gone),
+                "segments": len(segments),
+                "bytes": max(0, before - _size(self.path)),
+            }
+
+    def verify(self) -> list[str]:
+        """Read everything and check it against its sums; a sentence for each thing that is wrong."""
+        with self._guard:
+            self.refresh()
+            problems = self._log.check()
+            for version in self.snapshots():
+                try:
+                    load_index(self.snapshot_path(version))
+                except StorageError as error:
+                    problems.append(str(error))
+            if not problems:
+                self.index()
+            return problems
+
+    def _check_ids(self, *rows: Ids) -> None:
+        """Raise when ids are of the other type than those in the store."""
+        kinds = {ids.textual for ids in rows if len(ids)} | ({self._log.textual} - {None})
+        if len(kinds) > 1:
+            raise SubscriptionError(f"{self.path}: ids must be all whole numbers or all strings, got both")
+
+
+def _create(folder: Path, schema: Schema, index: str, options: dict[str, Any], wait: float) -> None:
+    index_type(index)(schema, **options)
+    if folder.exists() and not folder.is_dir():
+        raise StorageError(f"{folder}: a store is a folder, but here is a file")
+    others = [p.name for p in folder.iterdir()] if folder.exists() else []
+    if set(others) - {"lock", "log", "snapshots"}:
+        raise StorageError(
+            f"{folder}: holds other files ({', '.join(sorted(others)[:3])}); name an empty folder"
+        )
+    (folder / "log").mkdir(parents=True, exist_ok=True)
+    (folder / "snapshots").mkdir(exist_ok=True)
+    with holding(folder / "lock", wait):
+        if (folder / "store.json").exists():
+            return
+        ChangeLog(folder / "log", schema).start_segment(1, _now())
+        settings = {
+            "format": FORMAT,
+            "id": uuid.uuid4().hex,
+            "schema": schema.to_dict(),
+            "index": index,
+            "options": options,
+        }
+        with replacing(folder / "store.json") as file:
+            file.write(json.dumps(settings, indent=1).encode() + b"\n")
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,245 @@
+"""Matching DataFrames on Spark: the same pairs as in process, and clear refusals."""
+
+import datetime as dt
+import decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import rangecast as rc
+from rangecast import workloads
+from strategies import int_schema, random_events, random_subscriptions
+
+pytestmark = pytest.mark.spark
+rs = pytest.importorskip("rangecast.spark")
+
+
+def frame_of(spark, events, ids=None):
+    """Events as a DataFrame; MISSING becomes null."""
+    n = len(events)
+    columns = {"id": pa.array(ids if ids is not None else np.arange(n) + 1000)}
+    for name in events.schema.names:
+        columns[name] = pa.array([events.value(name, e) for e in range(n)])
+    return spark.createDataFrame(pa.table(columns))
+
+
+def pairs_of(frame):
+    return sorted((row[0], row[1]) for row in frame.collect())
+
+
+def expected_pairs(subs, events, first=1000):
+    index = rc.open_index("scan", subs.schema)
+    index.insert(subs)
+    rows, ids = index.match(events).pairs()
+    return sorted(zip((rows + first).tolist(), ids.tolist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def small():
+    schema = int_schema(3)
+    return random_subscriptions(schema, 300, seed=1, boxes=2, bounded=0.97), random_events(
+        schema, 900, seed=2
+    )
+
+
+@pytest.fixture(scope="module")
+def events_frame(spark, small):
+    return frame_of(spark, small[1]).repartition(3)
+
+
+def test_pairs_are_those_of_the_library(small, events_frame, tmp_path):
+    subs, events = small
+    expected = expected_pairs(subs, events)
+    assert len(expected) > 1000
+    assert pairs_of(rs.match(events_frame, subs)) == expected
+    store = rc.Store.open(tmp_path / "store", subs.schema, index="direct")
+    store.insert(subs)
+    assert pairs_of(rs.match(events_frame, store)) == expected
+    assert pairs_of(rs.match(events_frame, str(store.path))) == expected
+    store.delete(subs.ids)
+    assert pairs_of(rs.match(events_frame, store)) == []
+    assert pairs_of(rs.match(events_frame, store, version=1)) == expected
+
+
+def test_forms_and_outer(small, events_frame):
+    subs, events = small
+    expected = expected_pairs(subs, events)
+    by_event = {}
+    for event, subscription in expected:
+        by_event.setdefault(event, []).append(subscription)
+    everyone = range(1000, 1000 + len(events))
+    assert len(by_event) < len(events)
+    lists = {
+        r.event_id: sorted(r.subscription_ids) for r in rs.match(events_frame, subs, form="lists").collect()
+    }
+    assert lists == by_event
+    lists = rs.match(events_frame, subs, form="lists", outer=True).collect()
+    assert {r.event_id: sorted(r.subscription_ids) for r in lists} == {
+        e: by_event.get(e, []) for e in everyone
+    }
+    counts = rs.match(events_frame, subs, form="counts").collect()
+    assert {r.event_id: r.matches for r in counts} == {e: len(ids) for e, ids in by_event.items()}
+    counts = rs.match(events_frame, subs, form="counts", outer=True).collect()
+    assert {r.event_id: r.matches for r in counts} == {e: len(by_event.get(e, [])) for e in everyone}
+    pairs = rs.match(events_frame, subs, outer=True).collect()
+    alone = {r.event_id for r in pairs if r.subscription_id is None}
+    assert alone == set(everyone) - set(by_event)
+    assert sorted((r[0], r[1]) for r in pairs if r[1] is not None) == expected
+
+
+def test_kept_columns_and_string_ids(spark):
+    schema = rc.Schema(rc.Category("symbol"), rc.Float("change"), rc.Timestamp("at"))
+    subs = rc.Subscriptions.parse(
+        schema,
+        {
+            "drop": "change < -0.05",
+            "late": "at >= '2026-01-02T00:00:00Z' and symbol != 'IBM'",
+            "none": "symbol is missing",
+        },
+    )
+    day = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+    table = pa.table(
+        {
+            "key": ["a", "b", "c", "d"],
+            "symbol": ["IBM", "new", None, "HAL"],
+            "change": [-0.1, float("nan"), None, 0.0],
+            "at": pa.array([day, day, day, day - dt.timedelta(microseconds=1)], pa.timestamp("us", "UTC")),
+            "note": ["x", "y", None, "z"],
+        }
+    )
+    events = spark.createDataFrame(table)
+    found = rs.match(events, subs, event_id="key", keep=["note", "symbol"])
+    assert found.columns == ["event_id", "subscription_id", "note", "symbol"]
+    assert sorted(map(tuple, found.collect())) == [
+        ("a", "drop", "x", "IBM"),
+        ("b", "late", "y", "new"),
+        ("c", "none", None, None),
+    ]
+    lists = {r[0]: r[1] for r in rs.match(events, subs, event_id="key", form="lists", outer=True).collect()}
+    assert lists == {"a": ["drop"], "b": ["late"], "c": ["none"], "d": []}
+
+
+def test_an_attribute_without_a_column(spark):
+    schema = rc.Schema(rc.Int("price"), rc.Int("volume"))
+    subs = rc.Subscriptions.parse(schema, {1: "price > 5", 2: "volume > 5", 3: "volume is missing"})
+    events = spark.createDataFrame([(1, 9)], "id long, price int")
+    assert pairs_of(rs.match(events, subs, absent=["volume"])) == [(1, 1), (1, 3)]
+
+
+GOOD = "id long, price int, symbol string"
+
+
+@pytest.mark.parametrize(
+    ("columns", "arguments", "message"),
+    [
+        ("id long, price int", {}, r"no column 'symbol' \(category\); they have id, price"),
+        ("id long, price int", {}, r"say absent=\['symbol'\]"),
+        ("id long, price double, symbol string", {}, "'price' must be byte, short, int or long for an int"),
+        ("id long, price string, symbol string", {}, "'price' must be .* got string; cast it first"),
+        ("id long, price int, symbol int", {}, "'symbol' must be string or boolean for a category, got int"),
+        ("key long, price int, symbol string", {}, "event_id: the events have no column 'id'; they have key"),
+        (GOOD, {"keep": ["x"]}, "keep: the events have no column 'x'"),
+        (GOOD, {"keep": "price"}, "keep must be a list"),
+        (GOOD, {"form": "rows"}, "form must be one of pairs, lists, counts"),
+        (GOOD, {"absent": ["x"]}, "absent: the schema has no attribute 'x'"),
+        (GOOD, {"absent": ["price", "symbol"]}, "must have a column of the schema"),
+        (GOOD, {"mode": "half"}, "mode must be one of auto, whole, stripes"),
+        (GOOD, {"stripes": 1}, "stripes must be at least 2"),
+        (GOOD, {"version": 1}, "version= goes with a store"),
+        (GOOD + ", event_id int", {"keep": ["event_id"]}, "columns of the answer must differ"),
+    ],
+)
+def test_what_is_refused_at_once(spark, columns, arguments, message):
+    schema = rc.Schema(rc.Int("price"), rc.Category("symbol"))
+    subs = rc.Subscriptions.parse(schema, {1: "price > 5"})
+    events = spark.createDataFrame([], columns)
+    with pytest.raises(rc.RangecastError, match=message):
+        rs.match(events, subs, **arguments)
+
+
+def test_a_damaged_snapshot_is_refused_at_once(spark, small, events_frame, tmp_path):
+    index = rc.open_index("scan", small[0].schema)
+    index.insert(small[0])
+    path = tmp_path / "saved.index"
+    index.save(path)
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(rc.StorageError, match="is damaged"):
+        rs.match(events_frame, path)
+    with pytest.raises(rc.StorageError, match="there is no store and no saved index here"):
+        rs.match(events_frame, tmp_path / "nothing")
+    with pytest.raises(rc.OptionError, match="subscriptions must be a Store"):
+        rs.match(events_frame, 17)
+
+
+def test_types_that_hold_an_attribute(spark):
+    schema = rc.Schema(rc.Int("a"), rc.Float("b"), rc.Category("c"), rc.Timestamp("t"))
+    subs = rc.Subscriptions.parse(schema, {1: "a = 3 and b = 2.5 and c = 'true' and t = '2026-01-02'"})
+    row = (1, 3, decimal.Decimal("2.5"), True, dt.date(2026, 1, 2))
+    events = spark.createDataFrame([row], "id long, a byte, b decimal(10,2), c boolean, t date")
+    assert pairs_of(rs.match(events, subs)) == [(1, 1)]
+
+
+def test_the_report_counts_as_rows_pass(small, events_frame):
+    subs, events = small
+    report = rs.Report()
+    found = rs.match(events_frame, subs, report=report)
+    n = len(found.collect())
+    assert report.observed() == {"events": len(events), "rows": n}
+    assert report.subscriptions == len(subs)
+
+
+def test_explain_says_where_the_index_goes(small, events_frame, capsys):
+    text = rs.explain(events_frame, small[0])
+    assert "whole: the index has" in text
+    assert text in capsys.readouterr().out
+    text = rs.explain(events_frame, small[0], memory=20_000)
+    assert "stripes: the index has" in text
+    assert "copies" in text
+
+
+@pytest.mark.parametrize("n", [2, 6])
+def test_stripes_give_the_same_pairs(spark, small, events_frame, tmp_path, n):
+    subs, events = small
+    store = rc.Store.open(tmp_path / "store", subs.schema, index="scan")
+    store.insert(subs)
+    expected = expected_pairs(subs, events)
+    assert pairs_of(rs.match(events_frame, store, mode="stripes", stripes=n)) == expected
+    # the second time the stripes are there
+    built = sorted(p.stat().st_mtime_ns for p in store.path.rglob("*.stripes-*/*.index"))
+    lists = rs.match(events_frame, store, mode="stripes", stripes=n, form="counts").collect()
+    assert sum(r.matches for r in lists) == len(expected)
+    assert built == sorted(p.stat().st_mtime_ns for p in store.path.rglob("*.stripes-*/*.index"))
+
+
+@pytest.mark.parametrize("name", ["stock-alerts", "lonlat", "predicates-16"])
+def test_workloads_match_as_in_process(spark, name):
+    drawn = workloads.workload(name, n_subscriptions=2_000, n_events=1_000)
+    table = {"id": pa.array(np.arange(1000, 1000 + drawn.n_events))}
+    for attribute in drawn.schema:
+        column = drawn.columns[attribute.name]
+        given = pa.array(column, from_pandas=True)
+        if isinstance(attribute, rc.Int) and pa.types.is_floating(given.type):
+            given = given.cast(pa.int64())
+        table[attribute.name] = given
+    frame = spark.createDataFrame(pa.table(table))
+    expected = expected_pairs(drawn.subscriptions(), drawn.events())
+    assert len(expected) > 10
+    assert pairs_of(rs.match(frame, drawn.subscriptions())) == expected
+    assert pairs_of(rs.match(frame, drawn.subscriptions(), mode="stripes", stripes=3)) == expected
+
+
+def test_sql(spark, small, events_frame, tmp_path):
+    subs, events = small
+    store = rc.Store.open(tmp_path / "store", subs.schema, index="scan")
+    store.insert(subs)
+    store.snapshot()
+    rs.register_sql(spark)
+    events_frame.createOrReplaceTempView("events")
+    found = spark.sql(f"SELECT * FROM match_events_long(TABLE(events), '{store.path}')")
+    expected = expected_pairs(subs, events)
+    assert pairs_of(found) == expected
+    found = spark.sql(f"SELECT * FROM match_events(TABLE(events), '{store.path}', 'id')")
+    assert pairs_of(found) == sorted((str(a), str(b)) for a, b in expected)
