@@ -164,9 +164,7 @@ class AutoIndex(StaticIndex):
         return {**super()._structure_stats(), "paths": self.plan()}
 
 
-def build_paths(
-    boxes: Boxes, numbers: npt.NDArray[np.int64], memory_limit: int | None = None
-) -> list[Path]:
+def build_paths(boxes: Boxes, numbers: npt.NDArray[np.int64], memory_limit: int | None = None) -> list[Path]:
     """Access paths for the boxes with these numbers."""
     n = len(numbers)
     if n == 0:

@@ -117,7 +117,7 @@ class Index:
     def _estimate(self, codes: Codes, level: int | None) -> Estimate:
         """How much work each event of a batch will be."""
         raise OptionError(
-            f"index {self.name!r} cannot estimate the work of an event; direct, rtree and scan can"
+            f"index {self.name!r} cannot estimate the work of an event; rtree, direct, vci, bitmap can"
         )
 
     def _stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
@@ -309,8 +309,11 @@ class Index:
     def _check_capacity(self, subs: Subscriptions) -> None:
         """Raise CapacityError when these subscriptions could not be held."""
 
+    def _reading(self) -> contextlib.AbstractContextManager[Reading]:
+        return self._locked_reading()
+
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[Reading]:
+    def _locked_reading(self) -> Iterator[Reading]:
         with self._lock:
             yield _InPlaceReading(self)
 

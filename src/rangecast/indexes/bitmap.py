@@ -76,13 +76,7 @@ class BitmapPart(Part):
         """The matches within some of the blocks."""
         a = self.arrays
         m = codes.shape[1]
-        k = len(self.packed.grids)
-        values = self.packed.pack_events(codes)
-        cells = np.empty((m, k), np.uint8)
-        chosen = np.full((m, a["tops"].shape[1]), 2**64 - 1, np.uint64)
-        kernels.choose_blocks(
-            values, a["tables"], a["table_starts"], a["tops"], a["top_bases"], a["coarse"], cells, chosen
-        )
+        values, cells, chosen = self._choose(codes)
         state = np.array([first, 0, 0, 0], np.int64)
         events = np.empty(max(8192, 4 * m), np.int32)
         rows = np.empty(len(events), np.int32)
@@ -99,6 +93,25 @@ class BitmapPart(Part):
         packed_kernels.to_slots(out, n, a["boxes"])
         packed_kernels.to_slots(out, n, boxes.slots)
         return offsets, out
+
+    def _choose(
+        self, codes: Codes
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+        """Per event its packed values, its coarse cells, and the blocks that may hold it."""
+        a = self.arrays
+        m = codes.shape[1]
+        values = self.packed.pack_events(codes)
+        cells = np.empty((m, len(self.packed.grids)), np.uint8)
+        chosen = np.full((m, a["tops"].shape[1]), 2**64 - 1, np.uint64)
+        kernels.choose_blocks(
+            values, a["tables"], a["table_starts"], a["tops"], a["top_bases"], a["coarse"], cells, chosen
+        )
+        return values, cells, chosen
+
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+        counts: npt.NDArray[np.int64] = np.bitwise_count(self._choose(codes)[2]).sum(axis=1, dtype=np.int64)
+        # without attributes all bits are set, those beyond the last block too
+        return np.minimum(counts, self.n_blocks) * BLOCK
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         meta, arrays = self.packed.export()
@@ -159,13 +172,14 @@ def build_bitmap(
         f"cells=16 needs {estimate_bytes(n, len(used), 16):,} bytes, the index 'scan' nearly none",
     )
     packed = Packed.fit(boxes, numbers, used)
+    grids = [packed.grid(k) for k in range(len(used))]
     words = packed.pack_boxes(boxes, numbers)
-    fines = [_fine_ends(words, k, grid.n_cells) for k, grid in enumerate(packed.grids)]
-    tables = [_cut(*ends, grid.n_cells, MIDDLE) for ends, grid in zip(fines, packed.grids, strict=True)]
+    fines = [_fine_ends(words, k, grid.n_cells) for k, grid in enumerate(grids)]
+    tables = [_cut(*ends, grid.n_cells, MIDDLE) for ends, grid in zip(fines, grids, strict=True)]
     n_blocks = -(-n // BLOCK)
     order = np.arange(n, dtype=np.int64)
     if clustered:
-        order = cluster([f for f, _ in fines], [f for _, f in fines], [g.n_cells for g in packed.grids], n_blocks)
+        order = cluster([f for f, _ in fines], [f for _, f in fines], [g.n_cells for g in grids], n_blocks)
     middles = [(table[f], table[g]) for (f, g), table in zip(fines, tables, strict=True)]
     middle_sizes = [int(table[-1]) + 1 for table in tables]
     coarse = [_cut(*ends, size, cells) for ends, size in zip(middles, middle_sizes, strict=True)]

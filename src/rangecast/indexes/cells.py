@@ -80,20 +80,25 @@ class CellsPart(Part):
         shifts, bases = a["shifts"], a["bases"]
         if len(self.on) == 1:
             on = int(self.on[0])
-            cells = self.packed.grids[0].locate(codes[on])
-            ranks = [a[name] for name in _RANKS]
+            cells = self.packed.grid(0).locate(codes[on])
+            whole_starts, begin_ranks, end_ranks, inner_starts = (a[name] for name in _RANKS)
+            whole, begins, ends, inner = (a[name] for name in _LISTS)
             shifts = shifts[:, 0]
-            out = np.empty(kernels.bound_line(cells, shifts, bases, *ranks), np.int32)
+            out = np.empty(
+                kernels.bound_line(cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts),
+                np.int32,
+            )
             n = kernels.stab_line(
-                codes[on], cells, self.packed.exact[0], shifts, bases, *ranks,
-                *(a[name] for name in _LISTS), a["inner_ends"], boxes.lows[on], boxes.highs[on], offsets, out,
+                codes[on], cells, self.packed.exact[0], shifts, bases, whole_starts, begin_ranks, end_ranks,
+                inner_starts, whole, begins, ends, inner, a["inner_ends"], boxes.lows[on], boxes.highs[on],
+                offsets, out,
             )  # fmt: skip
         else:
-            fine = [grid.locate(codes[j]) for j, grid in zip(self.on, self.packed.grids, strict=True)]
+            x, y = (self.packed.grid(k).locate(codes[j]) for k, j in enumerate(self.on))
             columns, starts = a["columns"], a["starts"]
-            out = np.empty(kernels.bound_plane(*fine, shifts, bases, columns, starts), np.int32)
+            out = np.empty(kernels.bound_plane(x, y, shifts, bases, columns, starts), np.int32)
             n = kernels.stab_plane(
-                codes, self.on, *fine, self.packed.pack_events(codes), self.packed.ones[0],
+                codes, self.on, x, y, self.packed.pack_events(codes), self.packed.ones[0],
                 shifts, bases, columns, starts, a["bound_starts"], a["entries"], a["bounds"],
                 boxes.lows, boxes.highs, offsets, out,
             )  # fmt: skip
@@ -177,10 +182,11 @@ def build_cells(
     highs = np.ascontiguousarray(boxes.highs[list(on)][:, numbers])
     most = CELLS if len(on) == 2 else min(MOST_FINE, max(4096, n // 2))
     fitted = [fit_grid(low, high, most) for low, high in zip(lows, highs, strict=True)]
-    packed = Packed(np.array(on, np.int64), [g for g, _ in fitted], [known for _, known in fitted])
-    firsts = np.stack([g.locate(low) for g, low in zip(packed.grids, lows, strict=True)])
-    lasts = np.stack([g.locate(high) for g, high in zip(packed.grids, highs, strict=True)])
-    levels, shifts, per_box = _assign_levels(firsts, lasts, packed.grids, budget)
+    grids = [g for g, _ in fitted]
+    packed = Packed(np.array(on, np.int64), list(grids), [known for _, known in fitted])
+    firsts = np.stack([g.locate(low) for g, low in zip(grids, lows, strict=True)])
+    lasts = np.stack([g.locate(high) for g, high in zip(grids, highs, strict=True)])
+    levels, shifts, per_box = _assign_levels(firsts, lasts, grids, budget)
     check_fits(
         int(per_box * n),
         memory_limit,
@@ -228,7 +234,7 @@ def _fill_line(
     lows: Codes, highs: Codes, firsts: Any, lasts: Any, levels: Any, shifts: Any, packed: Packed,
     names: npt.NDArray[np.int32], boxes: Boxes, numbers: npt.NDArray[np.int64],
 ) -> Arrays:  # fmt: skip
-    grid = packed.grids[0]
+    grid = packed.grid(0)
     sizes = (grid.n_cells - 1 >> shifts[:, 0]) + 1
     bases = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
     n_lists = int(sizes.sum())
@@ -238,7 +244,8 @@ def _fill_line(
     ranks = [np.zeros(shape, np.int32) for shape in lists]
     line = (lows[0], highs[0], firsts[0], lasts[0], order, levels, np.ascontiguousarray(shifts[:, 0]), bases)
     none = np.empty(0, np.int32), np.empty(0, np.uint64)
-    kernels.fill_line(*line, grid.cuts, True, *ranks, names, none[0], none[0], none[0], *none)
+    fill: Any = kernels.fill_line
+    fill(*line, grid.cuts, True, *ranks, names, none[0], none[0], none[0], *none)
     for array in ranks:
         # a list ends where the next begins, of the next level too
         flat = array.reshape(-1)
@@ -246,7 +253,7 @@ def _fill_line(
     entries = [np.empty(int(array.flat[-1]), np.int32) for array in ranks]
     inner_ends = np.empty(len(entries[3]), np.uint64)
     cursors = [array.copy() for array in ranks]
-    kernels.fill_line(*line, grid.cuts, False, *cursors, names, *entries, inner_ends)
+    fill(*line, grid.cuts, False, *cursors, names, *entries, inner_ends)
     named = {**dict(zip(_RANKS, ranks, strict=True)), **dict(zip(_LISTS, entries, strict=True))}
     return {"bases": bases, "inner_ends": inner_ends, **named}
 
@@ -255,23 +262,24 @@ def _fill_plane(
     lows: Codes, highs: Codes, firsts: Any, lasts: Any, levels: Any, shifts: Any, packed: Packed,
     names: npt.NDArray[np.int32], boxes: Boxes, numbers: npt.NDArray[np.int64],
 ) -> Arrays:  # fmt: skip
-    columns, rows = ((grid.n_cells - 1 >> shifts[:, k]) + 1 for k, grid in enumerate(packed.grids))
+    columns, rows = (
+        (grid.n_cells - 1 >> shifts[:, k]) + 1 for k, grid in enumerate((packed.grid(0), packed.grid(1)))
+    )
     sizes = columns * rows
     bases = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
     n_lists = int(sizes.sum())
     starts = np.zeros(2 * n_lists + 1, np.int32)
     words = np.ascontiguousarray(packed.pack_boxes(boxes, numbers)[:, 0])
     place = (lows, highs, firsts, lasts, levels, shifts, bases, columns)
-    cuts = packed.grids[0].cuts, packed.grids[1].cuts
+    cuts = packed.grid(0).cuts, packed.grid(1).cuts
     none = np.empty(0, np.int32), np.empty(0, np.uint64)
-    kernels.fill_plane(*place, *cuts, True, starts, names, words, *none, none[0])
+    fill: Any = kernels.fill_plane
+    fill(*place, *cuts, True, starts, names, words, *none, none[0])
     bound_starts = np.zeros(n_lists + 1, np.int32)
     np.cumsum(starts[2::2], out=bound_starts[1:])
     np.cumsum(starts, out=starts)
     entries = np.empty(int(starts[-1]), np.int32)
     bounds = np.empty(int(bound_starts[-1]), np.uint64)
-    kernels.fill_plane(
-        *place, *cuts, False, starts.copy(), names, words, entries, bounds, bound_starts.copy()
-    )
+    fill(*place, *cuts, False, starts.copy(), names, words, entries, bounds, bound_starts.copy())
     values = (starts, entries, bound_starts, bounds, columns.astype(np.int64))
     return {"bases": bases, **dict(zip(_PLANE, values, strict=True))}

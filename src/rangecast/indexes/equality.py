@@ -58,7 +58,7 @@ class EqualityPart(Part):
         out = np.empty(total, np.int32)
         n = kernels.stab_lists(
             lists, starts, a["boxes"], a["bounds"], self.packed.pack_events(codes), self.packed.ones,
-            self.packed.inexact, codes, boxes.lows, boxes.highs, offsets, out,
+            self.packed.guards, self.packed.inexact, codes, boxes.lows, boxes.highs, offsets, out,
         )  # fmt: skip
         if not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
@@ -98,7 +98,7 @@ def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> Equ
         hashes = np.empty(len(values), np.uint64)
         hash_integers(values, hashes)
         kernels.enter_values(values, hashes, table)
-    packed = Packed.fit(boxes, numbers, bounded_attributes(boxes, numbers, (on,)))
+    packed = Packed.fit(boxes, numbers, bounded_attributes(boxes, numbers, (on,)), widen=True)
     bounds = packed.pack_boxes(boxes, numbers)
     if not packed.n_words:
         bounds = np.empty((len(numbers), 0), np.uint64)

@@ -57,7 +57,7 @@ def choose_levels(
     # runs of a line are copied whole whatever the cell, so there smaller is better from the start
     price = 16.0 if len(n_cells) == 1 else 0.25
     while True:
-        chosen, total = _greedy(usable, ns, held * counts[:, None], headers, price / n)
+        chosen = _greedy(usable, ns, held * counts[:, None], headers, price / n)
         picked = np.argmin((ns + price / n * held * counts[:, None])[:, chosen], axis=1)
         per_box = float(
             (held[np.arange(len(counts)), np.array(chosen)[picked]] * counts).sum() / n
@@ -83,7 +83,9 @@ def _costs(
     sides = [np.exp2(shifts[:, k])[None, :] for k in range(len(widths))]
     # how many cells an interval of w fine cells touches, and how many of those it fills, on average
     touched = [(w[:, None] - 1) / s + 1 for w, s in zip(widths, sides, strict=True)]
-    filled = [np.maximum(t - 2, 0.0) + (s == 1) * np.minimum(t, 2.0) for t, s in zip(touched, sides, strict=True)]
+    filled = [
+        np.maximum(t - 2, 0.0) + (s == 1) * np.minimum(t, 2.0) for t, s in zip(touched, sides, strict=True)
+    ]
     if len(widths) == 1:
         # an edge list is sorted, so only what lies within one cell is looked at
         inside = np.maximum(sides[0] - widths[0][:, None] + 1, 0.0) / sides[0]
@@ -103,7 +105,7 @@ def _greedy(
     held: npt.NDArray[np.float64],
     headers: npt.NDArray[np.float64],
     price: float,
-) -> tuple[list[int], float]:
+) -> list[int]:
     cost = (ns + price * held)[:, usable]
     fixed = _LEVEL_NS + price * headers[usable]
     best = np.full(len(cost), np.inf)
@@ -118,4 +120,4 @@ def _greedy(
         total = float(totals[k]) + spent
         best = np.minimum(best, cost[:, k])
         chosen.append(int(usable[k]))
-    return chosen, total
+    return chosen
