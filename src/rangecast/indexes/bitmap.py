@@ -86,13 +86,7 @@ class BitmapPart(Part):
         """The matches within some of the blocks."""
         a = self.arrays
         m = codes.shape[1]
-        k = len(self.packed.grids)
-        values = self.packed.pack_events(codes)
-        cells = np.empty((m, k), np.uint8)
-        chosen = np.full((m, a["tops"].shape[1]), 2**64 - 1, np.uint64)
-        kernels.choose_blocks(
-            values, a["tables"], a["table_starts"], a["tops"], a["top_bases"], a["coarse"], cells, chosen
-        )
+        values, cells, chosen = self._choose(codes)
         state = np.array([first, 0, 0, 0], np.int64)
         events = np.empty(max(8192, 4 * m), np.int32)
         rows = np.empty(len(events), np.int32)
@@ -110,6 +104,25 @@ class BitmapPart(Part):
         if not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
         return offsets, out
+
+    def _choose(
+        self, codes: Codes
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+        """Per event its packed values, its coarse cells, and the blocks that may hold it."""
+        a = self.arrays
+        m = codes.shape[1]
+        values = self.packed.pack_events(codes)
+        cells = np.empty((m, len(self.packed.grids)), np.uint8)
+        chosen = np.full((m, a["tops"].shape[1]), 2**64 - 1, np.uint64)
+        kernels.choose_blocks(
+            values, a["tables"], a["table_starts"], a["tops"], a["top_bases"], a["coarse"], cells, chosen
+        )
+        return values, cells, chosen
+
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+        counts: npt.NDArray[np.int64] = np.bitwise_count(self._choose(codes)[2]).sum(axis=1, dtype=np.int64)
+        # without attributes all bits are set, those beyond the last block too
+        return np.minimum(counts, self.n_blocks) * BLOCK
 
     def without(self, dead: npt.NDArray[np.uint8]) -> BitmapPart | None:
         boxes = self.arrays["boxes"]
