@@ -84,6 +84,10 @@ def figure_6(report: Report, sizes: list[int]) -> None:
                  ["W", "rectangles", "L", "us an event", "MB"], rows)  # fmt: skip
     for figure, unit, series in (("time", "us an event", times), ("storage", "MB", bytes_)):
         report.plot(f"6-{figure}", f"Figure 6: {figure} by maximal side L", "L", unit, series, True, True)
+    report.text(
+        "The paper does not say for how many rectangles. The best L grows with their number, so a value from "
+        "that of the smallest set to that of the largest counts as agreement."
+    )
     of = f"n = {', '.join(f'{n:,}' for n in sizes)}"
     for w, said in ((20, {"storage": 8, "time": 16}), (40, {"storage": 16, "time": 16})):
         for what, side in said.items():

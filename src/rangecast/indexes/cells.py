@@ -50,7 +50,7 @@ from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.levels import choose_levels
 from rangecast.indexes.packed import CELLS, Packed, bounded_attributes, fit_grid
-from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.parts import Counted, Part, StaticIndex
 from rangecast.indexes.selectivity import estimate_selectivity, named_attributes
 from rangecast.kernels import cells as kernels
 from rangecast.kernels import packed as packed_kernels
@@ -66,6 +66,8 @@ _PLANE = ("starts", "entries", "bound_starts", "bounds", "columns")
 
 class CellsPart(Part):
     """Lists of boxes per cell; see the module head for the arrays."""
+
+    exact = True
 
     def __init__(self, on: list[int], packed: Packed, boxed: bool, identical: bool, arrays: Arrays) -> None:
         self.on = np.array(on, np.int64)
@@ -91,7 +93,7 @@ class CellsPart(Part):
             n = kernels.stab_line(
                 codes[on], cells, self.packed.exact[0], shifts, bases, whole_starts, begin_ranks, end_ranks,
                 inner_starts, whole, begins, ends, inner, a["inner_ends"], boxes.lows[on], boxes.highs[on],
-                offsets, out,
+                False, offsets, out,
             )  # fmt: skip
         else:
             x, y = (self.packed.grid(k).locate(codes[j]) for k, j in enumerate(self.on))
@@ -107,6 +109,54 @@ class CellsPart(Part):
         if self.boxed and not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
         return offsets, out[:n]
+
+    def count_matches(self, codes: Codes) -> Counted | None:
+        if len(self.on) != 1 or self.boxed:
+            return None
+        a = self.arrays
+        values = codes[int(self.on[0])]
+        cells = self.packed.grid(0).locate(values)
+        shifts, bases = a["shifts"][:, 0], a["bases"]
+        whole_starts, begin_ranks, end_ranks, inner_starts = (a[name] for name in _RANKS)
+        counts = np.empty(len(cells), np.int64)
+        kernels.count_line(
+            cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts, a["inner_ends"], counts
+        )
+
+        def fill(places: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> None:
+            whole, begins, ends, inner = (a[name] for name in _LISTS)
+            kernels.stab_line(
+                values, cells, True, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts,
+                whole, begins, ends, inner, a["inner_ends"], values, values, True, places, out,
+            )  # fmt: skip
+
+        return Counted(counts, fill)
+
+    def without(self, dead: npt.NDArray[np.uint8]) -> CellsPart | None:
+        if self.boxed and not self.identical:
+            return None
+        a = dict(self.arrays)
+        if len(self.on) == 1:
+            none = np.empty(0, np.uint64)
+            for starts_name, name in zip(_RANKS, _LISTS, strict=True):
+                payload = a["inner_ends"] if name == "inner" else none
+                starts, out, more = (np.empty_like(x) for x in (a[starts_name], a[name], payload))
+                n = kernels.sweep(
+                    a[starts_name].reshape(-1), a[name], payload, dead, starts.reshape(-1), out, more
+                )
+                a[starts_name], a[name] = starts, out[:n].copy()
+                if name == "inner":
+                    a["inner_ends"] = more[:n].copy()
+        else:
+            names = ("starts", "entries", "bound_starts", "bounds")
+            starts, entries, bound_starts, bounds = (np.empty_like(a[name]) for name in names)
+            n, n_bounds = kernels.sweep_plane(
+                a["starts"], a["entries"], a["bound_starts"], a["bounds"], dead,
+                starts, entries, bound_starts, bounds,
+            )  # fmt: skip
+            a["starts"], a["bound_starts"] = starts, bound_starts
+            a["entries"], a["bounds"] = entries[:n].copy(), bounds[:n_bounds].copy()
+        return CellsPart(self.on.tolist(), self.packed, self.boxed, self.identical, a)
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         meta, arrays = self.packed.export()

@@ -35,6 +35,8 @@ _ARRAYS = ("values", "table", "starts", "boxes", "bounds")
 class EqualityPart(Part):
     """Lists by value; see the module head."""
 
+    exact = True
+
     def __init__(self, on: int, dense: bool, identical: bool, packed: Packed, arrays: Arrays) -> None:
         self.on = on
         self.dense = dense
@@ -63,6 +65,20 @@ class EqualityPart(Part):
         if not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
         return offsets, out[:n]
+
+    def without(self, dead: npt.NDArray[np.uint8]) -> EqualityPart | None:
+        if not self.identical:
+            return None
+        boxes = self.arrays["boxes"]
+        living = dead[boxes] == 0
+        before = np.concatenate([[0], np.cumsum(living)])
+        swept: Arrays = {
+            **self.arrays,
+            "starts": before[self.arrays["starts"]].astype(np.int32),
+            "boxes": boxes[living],
+            "bounds": self.arrays["bounds"][living],
+        }
+        return EqualityPart(self.on, self.dense, self.identical, self.packed, swept)
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         meta, arrays = self.packed.export()

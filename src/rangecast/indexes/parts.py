@@ -38,7 +38,7 @@ from rangecast.storage import Arrays
 RATIO = 8
 TAIL_LIMIT = 512
 REBUILD_SHARE = 4
-SWEEP_SHARE = 64
+SWEEP_SHARE = 128
 
 _NO_ROWS = np.empty(0, np.int32)
 
