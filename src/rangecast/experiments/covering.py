@@ -217,7 +217,7 @@ def _weigh(
 
     for n_dims, coverage, wanted in ((4, 0.7, 500), (4, 0.9, 20), (8, 0.75, 3)):
         values, text = shown(n_dims, coverage)
-        near = wanted / 3 <= values[0] <= wanted * 3
+        near = all(wanted / 3 <= value <= wanted * 3 for value in values)
         report.claim(
             f"{n_dims} dimensions, {coverage:.0%} coverage, aspect ratio to 2: a speed-up of about {wanted}",
             None if report.quick else near,
@@ -233,7 +233,8 @@ def _weigh(
     fixed_long = [v[0.75] for v in falling.values()]
     report.claim(
         "the speed-up falls as the aspect ratio grows",
-        all(a > b for a, b in itertools.pairwise(fixed_long)),
+        # it depends on which side is held, and the paper draws one way and argues the other
+        None if all(a > b for a, b in itertools.pairwise(fixed_long)) else False,
         "4 dimensions at 75 %, longest side fixed: "
         + ", ".join(f"{v:,.1f}" for v in fixed_long)
         + "; with the shortest side fixed, as the paper draws them, it grows: "
@@ -241,12 +242,14 @@ def _weigh(
     )
 
 
-def clustered(schema: Schema, n: int, centres: int, widest: int, rng: np.random.Generator) -> Subscriptions:
-    """Boxes around few centres, their widths of every size: many lie in others."""
+def clustered(
+    schema: Schema, n: int, centres: int, narrowest: int, widest: int, rng: np.random.Generator
+) -> Subscriptions:
+    """Boxes around some centres, half as wide as between narrowest and widest, evenly in logarithms."""
     span = (1 << BITS) - 4
     d = len(schema)
     middle = rng.integers(0, span + 1, (d, centres))[:, rng.integers(0, centres, n)]
-    half = (2 ** rng.uniform(0, np.log2(widest), (d, n))).astype(np.int64)
+    half = (2 ** rng.uniform(np.log2(narrowest), np.log2(widest), (d, n))).astype(np.int64)
     return Subscriptions(schema, np.arange(n), np.maximum(middle - half, 0), np.minimum(middle + half, span))
 
 
@@ -259,11 +262,15 @@ def _found(report: Report) -> None:
     n, n_asked = (5_000, 100) if report.quick else (100_000, 300)
     rows: list[list[Any]] = []
     series: dict[str, tuple[list[float], list[float]]] = {}
-    for name, centres, widest in (("clustered", 50, 200), ("scattered", n, 200)):
+    for name, centres, narrowest, widest in (
+        ("clustered", 50, 1, 200),
+        ("scattered", n, 1, 200),
+        ("alike in size", n, 8, 20),
+    ):
         report.say(f"covers found: {name}")
         rng = np.random.default_rng(SEED)
         schema = _schema(2)
-        subs = clustered(schema, n + n_asked, centres, widest, rng)
+        subs = clustered(schema, n + n_asked, centres, narrowest, widest, rng)
         index = CoverIndex(schema, bits=5, max_cubes=1 << 40)
         index.insert(subs.select(np.arange(n)))
         asked = subs.select(np.arange(n, n + n_asked))
@@ -293,10 +300,11 @@ def _found(report: Report) -> None:
     report.table("found", f"Covers found, 2 attributes, {n:,} subscriptions", columns, rows)
     report.plot("found", "Covered subscriptions that are found", "space coverage", "share found", series)
     report.text(
-        "Not in the paper: how much of the volume is searched says little about how many covers are found. "
-        "The largest cubes are those far from the query, where only boxes much larger than it would be; "
-        "covers of real sets are mostly a little larger than what they cover, near the query's corner, "
-        "which is cut into the smallest cubes and searched last."
+        "Not in the paper: how much of the volume is searched is not how many covers are found. The largest "
+        "cubes lie far from the query's point, where boxes much larger than the query are: where sizes vary "
+        "widely (clustered, scattered) covers are found sooner than an even spread would have it. Where "
+        "subscriptions are alike in size, a cover is only a little larger than what it covers, near the "
+        "query's corner, which is cut into the smallest cubes and searched last."
     )
 
 
@@ -333,7 +341,7 @@ def _routing(report: Report) -> None:
     report.text(
         "Every row of one workload has the same notifications: covering saves table entries and messages "
         "and changes nothing else. `none` is no covering; epsilon 0 is the exact search by blocks, the "
-        "others the search by the curve with 5 bits a coordinate."
+        "others the search by the curve with 5 bits a coordinate. Times here are wall time."
     )
 
 
@@ -349,7 +357,7 @@ def _route(
     """One workload in each mode: table entries a router; a row of the table each."""
     schema = _schema(2)
     centres = 20 if name == "clustered" else n
-    subs = clustered(schema, n, centres, 200, np.random.default_rng(SEED))
+    subs = clustered(schema, n, centres, 1, 200, np.random.default_rng(SEED))
     homes = np.random.default_rng(SEED + 1).integers(0, n_routers, n // batch).tolist()
     events = _events(schema, subs, np.random.default_rng(SEED + 2))
     entries = []
