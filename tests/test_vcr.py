@@ -329,6 +329,14 @@ def test_runs_grow_the_answer_when_the_guess_was_low(size):
     assert m.counts.tolist() == [0 if e % 3 == 0 else n for e in range(130)]
 
 
+def test_runs_of_sorted_events_keep_their_rows(size, monkeypatch):
+    """A large batch is matched along the Z curve; the rows come back in the order of the events."""
+    monkeypatch.setattr("rangecast.indexes.vcr_runs.SORTED_EVENTS", 10)
+    w = workloads.workload("rectangles-wide-domain", size(1000), 60, rx=200, ry=150)
+    subs, batch = w.subscriptions(), w.events()
+    assert rows_of(opened(w.schema, subs).match(batch)) == expected(subs, batch)
+
+
 def test_runs_sort_is_stable():
     rng = np.random.default_rng(1)
     keys = rng.integers(0, 5000, 400)
@@ -391,10 +399,41 @@ def test_wrong_options(options, message):
     [
         ({}, "while they are sorted, needs about"),
         ({"storage": "array", "Lx": 1, "Ly": 1}, "header for each of"),
-        ({"storage": "hash", "table": 2}, "list entries of"),
+        ({"storage": "hash", "table": 2}, "list entries, 100 rectangles being added"),
     ],
 )
 def test_builds_that_do_not_fit(options, message):
     schema = int_schema(2)
+    index = rc.open_index("vcr", schema, memory_limit=50, **options)
     with pytest.raises(CapacityError, match=message):
-        opened(schema, random_subscriptions(schema, 100, seed=1), memory_limit=50, **options)
+        index.insert(random_subscriptions(schema, 100, seed=1))
+    assert len(index) == 0
+    assert index.match(random_events(schema, 5, seed=2)).n_pairs == 0
+
+
+def test_lists_that_cannot_be_fitted_again_stay_as_they_are(size, monkeypatch):
+    schema = rc.Schema(rc.Int("x"), rc.Int("y"))
+    subs = random_subscriptions(schema, size(1000) + 1100, seed=6, span=200, bounded=1.0)
+    index = rc.open_index("vcr", schema, storage="array")
+    index.insert(subs.select([0, 1, 2]))
+    cells = index._plane.shape
+    original = ListsIndex._check_room
+
+    def refuse(self, held, constructs, listed):
+        if constructs is not self._constructs:
+            raise CapacityError("no room")
+        original(self, held, constructs, listed)
+
+    monkeypatch.setattr(ListsIndex, "_check_room", refuse)
+    index.insert(subs.select(np.arange(3, len(subs))))
+    assert index._plane.shape == cells
+    batch = random_events(schema, 20, seed=7, span=200)
+    assert rows_of(index.match(batch)) == expected(subs, batch)
+
+
+@pytest.mark.parametrize("options", [{}, {"storage": "hash"}], ids=named)
+def test_entries_that_cannot_be_numbered(options, monkeypatch):
+    monkeypatch.setattr("rangecast.indexes.plane.MOST_ENTRIES", 99)
+    schema = int_schema(2)
+    with pytest.raises(CapacityError, match="lists at most 99 entries, but would need"):
+        opened(schema, random_subscriptions(schema, 100, seed=1), **options)

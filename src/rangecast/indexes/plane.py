@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.attributes import LAST, MISSING, Codes
-from rangecast.errors import OptionError
+from rangecast.errors import CapacityError, OptionError
 from rangecast.grid import Grid
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.selectivity import choose_attributes, named_attributes
@@ -30,6 +30,7 @@ Cells = npt.NDArray[np.int32]
 LEAST_CELLS, MOST_CELLS = 5, 2**15
 LEAST_AUTOMATIC = 64
 EXACT_SHARE = 0.9
+MOST_ENTRIES = 2**31 - 1
 
 
 class Rectangles(NamedTuple):
@@ -161,6 +162,15 @@ def check_cells(cells: int | None) -> None:
     """Raise unless `cells` is a number of cells along an axis, or None."""
     if cells is not None and not LEAST_CELLS <= cells <= MOST_CELLS:
         raise OptionError(f"cells must be within {LEAST_CELLS} and {MOST_CELLS}, got {cells}")
+
+
+def check_entries(n: int) -> None:
+    """Raise when lists would have more entries than int32 can number."""
+    if n > MOST_ENTRIES:
+        raise CapacityError(
+            f"'vcr' lists at most {MOST_ENTRIES:,} entries, but would need {n:,}; "
+            "larger Lx= and Ly= or fewer cells= need fewer"
+        )
 
 
 def log_of_side(name: str, side: int | None) -> int | None:

@@ -33,15 +33,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.attributes import Codes
+from rangecast.attributes import LAST, MISSING, Codes
 from rangecast.errors import CapacityError, OptionError
 from rangecast.indexes.base import Rows
-from rangecast.indexes.catalog import grown
+from rangecast.indexes.catalog import Boxes, grown
 from rangecast.indexes.plane import (
     LEAST_AUTOMATIC,
     Plane,
     Rectangles,
     check_cells,
+    check_entries,
     default_cells,
     log_of_side,
     plane_attributes,
@@ -51,6 +52,7 @@ from rangecast.indexes.vcr_constructs import Constructs
 from rangecast.kernels import vcr_lists as kernels
 from rangecast.memory import check_fits
 from rangecast.storage import Arrays
+from rangecast.subscriptions import Subscriptions
 
 DEFAULT_CELLS = 4096
 MOST_SIDE = 5
@@ -110,32 +112,43 @@ class ListsIndex(VcrIndex):
         self._distances = np.empty(0, np.int64)
         self._state = np.array([-1, 0, 0, 0, 0], np.int64)
 
+    def _check_capacity(self, subs: Subscriptions) -> None:
+        boxes, numbers = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes), np.arange(subs.n_boxes)
+        plane, constructs = self._plane, self._constructs
+        if plane is None:
+            plane, constructs = self._choose(boxes, numbers)
+        self._check_room(plane.rectangles(boxes, numbers), constructs, int(self._state[2]))
+
     def _add(self, first: int, last: int) -> None:
         numbers = np.arange(first, last)
+        catalog = self._catalog
+        boxes = catalog.boxes
         if self._plane is None or last > REFIT * self._fitted + 1024:
-            catalog = self._catalog
-            numbers = np.flatnonzero(catalog.alive[catalog.box_slots[:last]])
-            self._reset()
-            self._fit(numbers)
-            self._needs = np.zeros(last, np.uint8)
+            living = np.flatnonzero(catalog.alive[catalog.box_slots[:last]])
+            plane, constructs = self._choose(boxes, living)
+            try:
+                self._check_room(plane.rectangles(boxes, living), constructs, 0)
+            except CapacityError:
+                # what is there works, only less well; better than to fail after all was checked
+                self._fitted = len(living)
+            else:
+                self._start(plane, constructs, len(living))
+                self._needs = np.zeros(last, np.uint8)
+                numbers = living
         assert self._plane is not None
         self._needs = grown(self._needs, first, last)
-        boxes = self._catalog.boxes
         held = self._plane.rectangles(boxes, numbers)
         needs = ~held.exact | (held.x0 == held.x1)
         if len(self._plane.on) == 2:
             needs |= held.y0 == held.y1
         for j in self._plane.others(boxes, numbers):
-            needs |= (boxes.lows[j, numbers] != np.iinfo(np.int64).min) | (
-                boxes.highs[j, numbers] != np.iinfo(np.int64).max
-            )
+            needs |= (boxes.lows[j, numbers] != MISSING) | (boxes.highs[j, numbers] != LAST)
         self._needs[numbers] = needs
         self._n_needs += int(np.count_nonzero(needs))
         self._insert(held, numbers)
 
-    def _fit(self, numbers: Numbers) -> None:
-        """Choose the plane and the sides for these boxes, and make empty headers."""
-        boxes = self._catalog.boxes
+    def _choose(self, boxes: Boxes, numbers: Numbers) -> tuple[Plane, Constructs]:
+        """The plane and the sides for these boxes."""
         cells = self._cells or DEFAULT_CELLS
         room = max(2**24, 1024 * len(numbers))
         while True:
@@ -151,40 +164,50 @@ class ListsIndex(VcrIndex):
             elif fine and not self._hashed and 4 * constructs.n_constructs > room:
                 cells >>= 1
             else:
-                break
-        self._plane, self._constructs, self._fitted = plane, constructs, len(numbers)
+                return plane, constructs
+
+    def _check_room(self, held: Rectangles, constructs: Constructs, listed: int) -> None:
+        """Raise CapacityError unless headers and nodes of these rectangles fit, beside those listed."""
+        if not self._hashed:
+            n = constructs.n_constructs
+            check_fits(
+                4 * n,
+                self._memory_limit,
+                f"'vcr' with a header for each of {n:,} constructs",
+                "fewer cells=, storage='hash' or storage='runs' need less",
+            )
+        wanted = listed + self._count(held, constructs)
+        check_entries(wanted)
+        check_fits(
+            8 * wanted,
+            self._memory_limit,
+            f"'vcr' with {wanted:,} list entries, {len(held.x0):,} rectangles being added,",
+            "larger Lx= and Ly=, fewer cells= or storage='runs' need less",
+        )
+
+    def _count(self, held: Rectangles, constructs: Constructs) -> int:
+        counts = np.empty(len(held.x0), np.int64)
+        kernels.count_pieces(*held[:4], constructs.kx, constructs.ky, self._overlapped, counts)
+        return int(counts.sum())
+
+    def _start(self, plane: Plane, constructs: Constructs, n_boxes: int) -> None:
+        """Make empty lists."""
+        self._reset()
+        self._plane, self._constructs, self._fitted = plane, constructs, n_boxes
         if self._by_distance:
             self._distances = constructs.distances()
         n = constructs.n_constructs
         if self._hashed:
             n = next_prime(self._table_size or 1024)
             self._keys = np.full(n, -1, np.int64)
-        check_fits(
-            4 * n,
-            self._memory_limit,
-            f"'vcr' with a header for each of {n:,} constructs",
-            "fewer cells=, storage='hash' or storage='runs' need less",
-        )
         self._heads = np.full(n, -1, np.int32)
 
     def _insert(self, held: Rectangles, numbers: Numbers) -> None:
         constructs = self._constructs
-        sides = (held.x0, held.x1, held.y0, held.y1)
+        sides = held[:4]
         how = (constructs.rx, constructs.kx, constructs.ky, self._overlapped)
-        counts = np.empty(len(numbers), np.int64)
-        kernels.count_pieces(*sides, *how[1:], counts)
         listed, used = int(self._state[2]), int(self._state[1])
-        wanted = max(listed + int(counts.sum()), used)
-        if wanted >= 2**31:
-            raise CapacityError(
-                f"'vcr' holds at most {2**31 - 1:,} entries, got {wanted:,}: larger Lx= and Ly= need fewer"
-            )
-        check_fits(
-            8 * wanted,
-            self._memory_limit,
-            f"'vcr' with {wanted:,} list entries of {len(numbers):,} rectangles",
-            "larger Lx= and Ly=, fewer cells= or storage='runs' need less",
-        )
+        wanted = max(listed + self._count(held, constructs), used)
         self._nodes = _with_room(self._nodes, used, wanted)
         at = 0
         while at < len(numbers):
@@ -275,8 +298,8 @@ class ListsIndex(VcrIndex):
             offsets,
             out,
         ):
-            done, used = int(progress[0]), int(progress[1])
-            more = np.empty(max(2 * len(out), used * n // max(done, 1)), np.int32)
+            used = int(progress[1])
+            more = np.empty(2 * len(out), np.int32)
             more[:used] = out[:used]
             out = more
         return offsets, out[: progress[1]]

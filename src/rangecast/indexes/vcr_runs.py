@@ -44,6 +44,7 @@ from rangecast.indexes.plane import (
     Plane,
     Rectangles,
     check_cells,
+    check_entries,
     default_cells,
     log_of_side,
     plane_attributes,
@@ -59,8 +60,10 @@ SAMPLE = 4096
 SPARE_ENTRIES = 1.25
 FREE_ENTRIES = 8
 DENSE = 256.0
-MOST_ENTRIES = 64
+ENTRIES_EACH = 64
 ARRANGED = 4096
+SORTED_EVENTS = 512
+SORTED_ENTRIES = 512
 
 
 class _Pieces(NamedTuple):
@@ -72,6 +75,17 @@ class _Pieces(NamedTuple):
     y1: Cells
     kinds: npt.NDArray[np.int64]
     values: npt.NDArray[np.int32]
+
+
+class _Plan(NamedTuple):
+    """How boxes shall be laid out, and about how many entries they will have."""
+
+    plane: Plane
+    pieces: _Pieces
+    kx: int
+    ky: int
+    checked: list[int]
+    entries: float
 
 
 class RunsPart(Part):
@@ -89,38 +103,47 @@ class RunsPart(Part):
         self.n_whole = int((self.planes[:, 0] == 0).sum())
 
     def stab(self, codes: Codes, boxes: Boxes) -> Rows:
-        n = codes.shape[1]
-        offsets = np.zeros(n + 1, np.int64)
         xs, ys = self.plane.locate(codes)
-        where = (self.planes, self.stride, self.shift, self.words, self.ranks, self.heads, self.starts)
-        runs = np.empty(2 * len(self.planes), np.int64)
+        n = len(xs)
         step = 1 + n // 64
-        seen = kernels.estimate(xs, ys, step, *where, runs)
+        seen = self._estimate(xs[::step], ys[::step])
         # one try is usually enough, and room that is not used is never touched
-        out = np.empty(64 + seen * step * 5 // 4, np.int32)
+        room = 64 + seen * step * 5 // 4
+        if n < SORTED_EVENTS or seen * step > SORTED_ENTRIES * n:
+            return self._stab_in_turn(codes, xs, ys, boxes, room)
+        # events of one place read the same runs: going along the Z curve they find them in the cache,
+        # which halves the time where runs are short; where they are long, putting the rows back costs more
+        places = np.zeros(n, np.int64)
+        kernels.interleave(xs, ys, places)
+        order = np.argsort(places)
+        turned = np.ascontiguousarray(codes[:, order])
+        offsets, slots = self._stab_in_turn(turned, xs[order], ys[order], boxes, room)
+        own_offsets, own = np.zeros_like(offsets), np.empty_like(slots)
+        kernels.restore_order(order, offsets, slots, own_offsets, own)
+        return own_offsets, own
+
+    @property
+    def _where(self) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
+        return self.planes, self.stride, self.shift, self.words, self.ranks, self.heads, self.starts
+
+    def _estimate(self, xs: Cells, ys: Cells) -> int:
+        """How many entries these events will look at."""
+        runs = np.empty(2 * len(self.planes), np.int64)
+        xs, ys = np.ascontiguousarray(xs), np.ascontiguousarray(ys)
+        return int(kernels.estimate(xs, ys, *self._where, runs))
+
+    def _stab_in_turn(self, codes: Codes, xs: Cells, ys: Cells, boxes: Boxes, room: int) -> Rows:
+        offsets = np.zeros(len(xs) + 1, np.int64)
+        runs = np.empty(2 * len(self.planes), np.int64)
+        out = np.empty(room, np.int32)
         state = np.zeros(2, np.int64)
         while not kernels.stab(
-            codes,
-            xs,
-            ys,
-            self.planes,
-            self.n_whole,
-            *where[1:],
-            self.entries,
-            len(self.checked) == 0,
-            self.tested,
-            self.checked,
-            boxes.lows,
-            boxes.highs,
-            boxes.slots,
-            runs,
-            state,
-            offsets,
-            out,
-        ):
+            codes, xs, ys, self.planes, self.n_whole, *self._where[1:], self.entries, len(self.checked) == 0,
+            self.tested, self.checked, boxes.lows, boxes.highs, boxes.slots, runs, state, offsets, out,
+        ):  # fmt: skip
             done, used = int(state[0]), int(state[1])
-            at_once = kernels.estimate(xs[done : done + 1], ys[done : done + 1], 1, *where, runs)
-            grown = np.empty(max(used * n // max(done, 1), 2 * len(out), used + at_once), np.int32)
+            at_once = self._estimate(xs[done : done + 1], ys[done : done + 1])
+            grown = np.empty(max(2 * len(out), used + at_once), np.int32)
             grown[:used] = out[:used]
             out = grown
         return offsets, out[: state[1]]
@@ -166,7 +189,7 @@ class RunsIndex(VcrIndex, StaticIndex):
         self._memory_limit = memory_limit
 
     def _arranged(self, subs: Subscriptions) -> Subscriptions:
-        if len(subs) < ARRANGED:
+        if len(subs) < ARRANGED or not subs.n_boxes:
             return subs
         boxes = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
         firsts = np.minimum(np.searchsorted(subs.owners, np.arange(len(subs))), subs.n_boxes - 1)
@@ -177,12 +200,32 @@ class RunsIndex(VcrIndex, StaticIndex):
         kernels.interleave(held.x0 + held.x1 >> 1, held.y0 + held.y1 >> 1, places)
         return subs.select(np.argsort(places, kind="stable"))
 
+    def _check_capacity(self, subs: Subscriptions) -> None:
+        # a sample tells well enough, and before anything has changed
+        step = 1 + subs.n_boxes // SAMPLE
+        boxes = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
+        plan = self._plan(boxes, np.arange(0, subs.n_boxes, step), subs.n_boxes)
+        self._check_room(int(plan.entries * step), subs.n_boxes)
+
+    def _check_room(self, n: int, n_boxes: int) -> None:
+        check_entries(n)
+        check_fits(
+            28 * n,
+            self._memory_limit,
+            f"'vcr' with {n:,} entries of {n_boxes:,} boxes, while they are sorted,",
+            "fewer cells=, larger Lx= and Ly=, or the index 'bitmap', need less",
+        )
+
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
-        cells = self._cells or default_cells(len(numbers))
+        return self._lay_out(self._plan(boxes, numbers, len(numbers)), len(numbers))
+
+    def _plan(self, boxes: Boxes, numbers: npt.NDArray[np.int64], n: int) -> _Plan:
+        """Cells and sizes for n boxes, of which these are all or a sample."""
+        cells = self._cells or default_cells(n)
         plane = Plane.fit(self.schema, self._on, boxes, numbers, cells)
         held = plane.rectangles(boxes, numbers)
         checked = plane.others(boxes, numbers)
-        dense = _lie_on_each_other(plane, held)
+        dense = _mean_depth(plane, held) * n >= DENSE
         split = dense and not checked if self._split is None else self._split
         if self._cells is None and not held.mostly_exact:
             # edges cross cells however fine these are, so fewer cells, and entries, cost little:
@@ -197,23 +240,20 @@ class RunsIndex(VcrIndex, StaticIndex):
                 held = plane.rectangles(boxes, numbers)
             pieces = cut_pieces(held, split, numbers, boxes.slots, not checked)
             kx, ky, share = choose_sides(pieces, plane.shape, *self._sides)
-            few = share * len(pieces.values) <= MOST_ENTRIES * len(numbers)
+            entries = share * len(pieces.values)
+            few = entries <= ENTRIES_EACH * len(numbers)
             if few or self._cells is not None or cells <= LEAST_AUTOMATIC:
-                return self._lay_out(plane, pieces, kx, ky, checked)
+                return _Plan(plane, pieces, kx, ky, checked, entries)
             cells >>= 1
             plane = Plane.fit(self.schema, plane.on, boxes, numbers, cells)
             held = plane.rectangles(boxes, numbers)
 
-    def _lay_out(self, plane: Plane, pieces: _Pieces, kx: int, ky: int, checked: list[int]) -> RunsPart:
+    def _lay_out(self, plan: _Plan, n_boxes: int) -> RunsPart:
+        plane, pieces, kx, ky, checked, _ = plan
         counts = np.zeros((2, kx + 1, ky + 1), np.int64)
         kernels.count_planes(*pieces[:5], kx, ky, counts)
         n = int(counts.sum())
-        check_fits(
-            28 * n,
-            self._memory_limit,
-            f"'vcr' with {n:,} entries of {len(pieces.values):,} rectangles, while they are sorted,",
-            "fewer cells=, larger Lx= and Ly=, or the index 'bitmap', need less",
-        )
+        self._check_room(n, n_boxes)
         nx, ny = plane.shape
         stride = -(-nx // 2**MOST_SHIFT) << MOST_SHIFT
         bases = np.full(counts.shape, -1, np.int64)
@@ -341,8 +381,8 @@ def _mean_side(held: Rectangles, axis: str) -> float:
     return float((last - first).mean()) if len(first) else 0.0
 
 
-def _lie_on_each_other(plane: Plane, held: Rectangles) -> bool:
-    """Whether a cell lies in so many boxes that checking each would be the cost."""
+def _mean_depth(plane: Plane, held: Rectangles) -> float:
+    """The share of the cells that a box touches, on average: times n, in how many boxes a cell lies."""
     areas = (held.x1 - held.x0 + 1.0) * (held.y1 - held.y0 + 1.0)
     nx, ny = plane.shape
-    return bool(areas.sum() >= DENSE * nx * ny)
+    return float(areas.mean()) / (nx * ny) if len(areas) else 0.0
