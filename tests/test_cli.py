@@ -118,6 +118,7 @@ def test_version():
         ["schema", "show"],
         ["spark", "ingest"],
         ["spark", "match"],
+        ["spark", "reduce"],
         ["store", "add"],
         ["store", "compact"],
         ["store", "list"],
