@@ -6,7 +6,9 @@
 What is timed is a number of events until all ids are there: `m.ids` for us, the packages' own answer for
 them; in small batches, whose answers of some megabytes fit the memory of the batch before, and in one
 large batch, whose answer of hundreds of megabytes is fresh memory that the system must clear first.
-Contenders take turns, the best round counts, and all must find as many pairs with the same sum of ids.
+Contenders take turns on one thread, the best round counts, and all must find as many pairs with the same
+sum of ids. Seconds are those of the processor (the process's own and the system's for it), so that what
+others run on the same machine is not counted, though they still take cache and memory from all of us.
 Then writes: a tenth of the subscriptions is deleted and as many come anew, in bulk, and the batches are
 matched again. Every ratio that we claim is printed with the bound it has to reach and a verdict; the exit
 code is 1 only when answers differ, since on a busy machine a ratio may fail for other reasons.
@@ -39,13 +41,13 @@ SIZES = (("intervals", 1_000, (10, 1), 20.0), ("intervals-wide-domain", 20_000, 
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds of a call and its answer, with the garbage collector out of the way."""
+    """Seconds of the processor for a call and its answer, with the garbage collector out of the way."""
     gc.collect()
     gc.disable()
     try:
-        start = time.perf_counter()
+        start = time.process_time()
         answer = call()
-        return time.perf_counter() - start, answer
+        return time.process_time() - start, answer
     finally:
         gc.enable()
 

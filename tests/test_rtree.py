@@ -345,6 +345,10 @@ def test_lists_are_estimates_too(monkeypatch):
     assert by_scan.estimate(batch).workloads.tolist() == [3, 3, 3, 3]
     with pytest.raises(rc.OptionError, match="index 'direct' has no levels to estimate at, got level=2"):
         direct.estimate(batch, 2)
+    blocks = rc.open_index("bitmap", schema)
+    blocks.insert(subs)
+    # one block, which a coarse bitset rules out where no box overlaps the value's cell
+    assert blocks.estimate(batch).workloads.tolist() == [4096, 4096, 0, 0]
     monkeypatch.setattr(scan.ScanPart, "count_candidates", lambda self, codes: None)
     with pytest.raises(rc.OptionError, match="index 'scan' cannot estimate the work of an event"):
         by_scan.estimate(batch)

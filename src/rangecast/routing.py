@@ -333,7 +333,7 @@ class Network:
         """Publish at a router; gives, per event, the ids of all subscriptions that were notified."""
         rows: list[npt.NDArray[np.int64]] = []
         found: list[IdArray] = []
-        queue = deque([(router, None, np.arange(len(events)))])
+        queue: deque[tuple[int, Any, npt.NDArray[Any]]] = deque([(router, None, np.arange(len(events)))])
         while queue:
             at, source, which = queue.popleft()
             local, onward = self._at(at).publish(events.select(which), source)

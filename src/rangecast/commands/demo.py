@@ -31,8 +31,8 @@ from rangecast.workloads import workload
 WORKLOAD = "stock-alerts"
 # With the workload's own skew a ninth of the trades and of the alerts are on one symbol.
 PARAMETERS: dict[str, Any] = {"skew": 0.5}
-# Every alert but one in a thousand names a symbol, so a list per symbol leaves few to check.
-INDEX, OPTIONS = "direct", {"on": "symbol"}
+INDEX: str = "auto"
+OPTIONS: dict[str, Any] = {}
 # What people type; each becomes a row with its reason in the side file.
 BROKEN = ("price above 10", "price < ", "prize > 5", "symbol = IBM", "change between 0.2 and 0.1")
 

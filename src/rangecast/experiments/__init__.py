@@ -14,6 +14,7 @@ from rangecast.experiments.report import Report
 
 EXPERIMENTS: dict[str, str] = {
     "ubtree": "rangecast.experiments.ubtree",
+    "covering": "rangecast.experiments.covering",
     "vci": "rangecast.experiments.vci",
     "vcr": "rangecast.experiments.vcr",
     "batch": "rangecast.experiments.batch",

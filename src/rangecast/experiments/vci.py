@@ -27,7 +27,8 @@ SOURCE = (
     "Paper: Kun-Lung Wu, Shyh-Kwei Chen, Philip S. Yu, Mark Mei, *Efficient interval indexing for "
     "content-based subscription e-commerce and services*, IBM Research Report, 2004, section 5. SCI and LCI "
     "are bitmaps over simple and logarithmic constructs, BC is bitmap clipping, BV bitmap virtualization, DT "
-    "the distance table, Dlist the index `direct`, IS-lists the index `islist`, runs the default of `vci`."
+    "the distance table, Dlist the index `direct`, IS-lists the index `islist`, runs the default of `vci`. "
+    "Times are of the processor, the best of several runs, on one thread."
 )
 LENGTH = 128
 SEARCHES = 10_000
@@ -152,13 +153,14 @@ def own_bytes(index: Index) -> int:
 
 
 def best(call: Callable[[], Any], repeat: int = 4) -> tuple[float, Any]:
-    """The shortest of a few runs, and the answer; the first run also compiles."""
+    """The shortest of a few runs, and the answer; the first run also compiles. Seconds are those of the
+    processor: every scheme runs on one thread, and what others do on the machine should not count."""
     shortest = np.inf
     answer = None
     for _ in range(repeat):
-        start = time.perf_counter()
+        start = time.process_time()
         answer = call()
-        shortest = min(shortest, time.perf_counter() - start)
+        shortest = min(shortest, time.process_time() - start)
     return float(shortest), answer
 
 

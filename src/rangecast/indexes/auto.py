@@ -33,7 +33,7 @@ from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.cells import BUDGET, CellsPart, build_cells
 from rangecast.indexes.equality import EqualityPart, build_equality
 from rangecast.indexes.packed import bounded_attributes, column
-from rangecast.indexes.parts import Part, StaticIndex, join_rows
+from rangecast.indexes.parts import Counted, Part, StaticIndex, join_rows
 from rangecast.indexes.scan import ScanPart
 from rangecast.indexes.selectivity import estimate_selectivity
 from rangecast.memory import check_fits
@@ -65,6 +65,8 @@ class Path(NamedTuple):
 class AutoPart(Part):
     """A part per access path."""
 
+    exact = True
+
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
         self.seconds = np.zeros(len(paths))
@@ -78,6 +80,15 @@ class AutoPart(Part):
             self.seconds[k] += time.perf_counter() - start
         self.events += codes.shape[1]
         return join_rows(rows, codes.shape[1])
+
+    def count_matches(self, codes: Codes) -> Counted | None:
+        return self.paths[0].part.count_matches(codes) if len(self.paths) == 1 else None
+
+    def without(self, dead: npt.NDArray[np.uint8]) -> AutoPart | None:
+        swept = [(path, path.part.without(dead)) for path in self.paths]
+        if any(part is None for _, part in swept):
+            return None
+        return AutoPart([path._replace(part=part) for path, part in swept if part is not None])
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         metas, arrays = [], {}
@@ -164,14 +175,13 @@ class AutoIndex(StaticIndex):
         return {**super()._structure_stats(), "paths": self.plan()}
 
 
-def build_paths(
-    boxes: Boxes, numbers: npt.NDArray[np.int64], memory_limit: int | None = None
-) -> list[Path]:
+def build_paths(boxes: Boxes, numbers: npt.NDArray[np.int64], memory_limit: int | None = None) -> list[Path]:
     """Access paths for the boxes with these numbers."""
     n = len(numbers)
     if n == 0:
         return []
-    if n <= TINY:
+    # a scan looks at a range of boxes, so only when no dead one lies between them
+    if n <= TINY and int(numbers[-1]) - int(numbers[0]) == n - 1:
         return [Path("scan", (), n, ScanPart(int(numbers[0]), int(numbers[-1]) + 1))]
     used = bounded_attributes(boxes, numbers)
     check_fits(

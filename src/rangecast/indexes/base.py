@@ -117,7 +117,7 @@ class Index:
     def _estimate(self, codes: Codes, level: int | None) -> Estimate:
         """How much work each event of a batch will be."""
         raise OptionError(
-            f"index {self.name!r} cannot estimate the work of an event; direct, rtree and scan can"
+            f"index {self.name!r} cannot estimate the work of an event; rtree, direct, vci, bitmap can"
         )
 
     def _stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
@@ -309,15 +309,20 @@ class Index:
     def _check_capacity(self, subs: Subscriptions) -> None:
         """Raise CapacityError when these subscriptions could not be held."""
 
+    def _reading(self) -> contextlib.AbstractContextManager[Reading]:
+        return self._locked_reading()
+
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[Reading]:
+    def _locked_reading(self) -> Iterator[Reading]:
         with self._lock:
             yield _InPlaceReading(self)
 
     def _stab_threaded(self, reading: Reading, codes: Codes, threads: int) -> Rows:
         n = codes.shape[1]
-        # twice as many pieces as threads evens out events that match more than others
-        cuts = np.linspace(0, n, min(n, 2 * threads) + 1).astype(np.int64)
+        # Twice as many pieces as threads evens out events that match more than others; but an index
+        # that reads all of itself for a batch reads it once per piece, so small batches are cut less.
+        pieces_wanted = threads if n < 4096 else 2 * threads
+        cuts = np.linspace(0, n, min(n, pieces_wanted) + 1).astype(np.int64)
         pieces = [np.ascontiguousarray(codes[:, a:b]) for a, b in itertools.pairwise(cuts)]
         with ThreadPoolExecutor(threads) as pool:
             rows = list(pool.map(lambda piece: _stab_once(reading, piece), pieces))

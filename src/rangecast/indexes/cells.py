@@ -50,7 +50,7 @@ from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.levels import choose_levels
 from rangecast.indexes.packed import CELLS, Packed, bounded_attributes, fit_grid
-from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.parts import Counted, Part, StaticIndex
 from rangecast.indexes.selectivity import estimate_selectivity, named_attributes
 from rangecast.kernels import cells as kernels
 from rangecast.kernels import packed as packed_kernels
@@ -67,6 +67,8 @@ _PLANE = ("starts", "entries", "bound_starts", "bounds", "columns")
 class CellsPart(Part):
     """Lists of boxes per cell; see the module head for the arrays."""
 
+    exact = True
+
     def __init__(self, on: list[int], packed: Packed, boxed: bool, identical: bool, arrays: Arrays) -> None:
         self.on = np.array(on, np.int64)
         self.packed = packed
@@ -80,20 +82,25 @@ class CellsPart(Part):
         shifts, bases = a["shifts"], a["bases"]
         if len(self.on) == 1:
             on = int(self.on[0])
-            cells = self.packed.grids[0].locate(codes[on])
-            ranks = [a[name] for name in _RANKS]
+            cells = self.packed.grid(0).locate(codes[on])
+            whole_starts, begin_ranks, end_ranks, inner_starts = (a[name] for name in _RANKS)
+            whole, begins, ends, inner = (a[name] for name in _LISTS)
             shifts = shifts[:, 0]
-            out = np.empty(kernels.bound_line(cells, shifts, bases, *ranks), np.int32)
+            out = np.empty(
+                kernels.bound_line(cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts),
+                np.int32,
+            )
             n = kernels.stab_line(
-                codes[on], cells, self.packed.exact[0], shifts, bases, *ranks,
-                *(a[name] for name in _LISTS), a["inner_ends"], boxes.lows[on], boxes.highs[on], offsets, out,
+                codes[on], cells, self.packed.exact[0], shifts, bases, whole_starts, begin_ranks, end_ranks,
+                inner_starts, whole, begins, ends, inner, a["inner_ends"], boxes.lows[on], boxes.highs[on],
+                False, offsets, out,
             )  # fmt: skip
         else:
-            fine = [grid.locate(codes[j]) for j, grid in zip(self.on, self.packed.grids, strict=True)]
+            x, y = (self.packed.grid(k).locate(codes[j]) for k, j in enumerate(self.on))
             columns, starts = a["columns"], a["starts"]
-            out = np.empty(kernels.bound_plane(*fine, shifts, bases, columns, starts), np.int32)
+            out = np.empty(kernels.bound_plane(x, y, shifts, bases, columns, starts), np.int32)
             n = kernels.stab_plane(
-                codes, self.on, *fine, self.packed.pack_events(codes), self.packed.ones[0],
+                codes, self.on, x, y, self.packed.pack_events(codes), self.packed.ones[0],
                 shifts, bases, columns, starts, a["bound_starts"], a["entries"], a["bounds"],
                 boxes.lows, boxes.highs, offsets, out,
             )  # fmt: skip
@@ -102,6 +109,54 @@ class CellsPart(Part):
         if self.boxed and not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
         return offsets, out[:n]
+
+    def count_matches(self, codes: Codes) -> Counted | None:
+        if len(self.on) != 1 or self.boxed:
+            return None
+        a = self.arrays
+        values = codes[int(self.on[0])]
+        cells = self.packed.grid(0).locate(values)
+        shifts, bases = a["shifts"][:, 0], a["bases"]
+        whole_starts, begin_ranks, end_ranks, inner_starts = (a[name] for name in _RANKS)
+        counts = np.empty(len(cells), np.int64)
+        kernels.count_line(
+            cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts, a["inner_ends"], counts
+        )
+
+        def fill(places: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> None:
+            whole, begins, ends, inner = (a[name] for name in _LISTS)
+            kernels.stab_line(
+                values, cells, True, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts,
+                whole, begins, ends, inner, a["inner_ends"], values, values, True, places, out,
+            )  # fmt: skip
+
+        return Counted(counts, fill)
+
+    def without(self, dead: npt.NDArray[np.uint8]) -> CellsPart | None:
+        if self.boxed and not self.identical:
+            return None
+        a = dict(self.arrays)
+        if len(self.on) == 1:
+            none = np.empty(0, np.uint64)
+            for starts_name, name in zip(_RANKS, _LISTS, strict=True):
+                payload = a["inner_ends"] if name == "inner" else none
+                starts, out, more = (np.empty_like(x) for x in (a[starts_name], a[name], payload))
+                n = kernels.sweep(
+                    a[starts_name].reshape(-1), a[name], payload, dead, starts.reshape(-1), out, more
+                )
+                a[starts_name], a[name] = starts, out[:n].copy()
+                if name == "inner":
+                    a["inner_ends"] = more[:n].copy()
+        else:
+            names = ("starts", "entries", "bound_starts", "bounds")
+            starts, entries, bound_starts, bounds = (np.empty_like(a[name]) for name in names)
+            n, n_bounds = kernels.sweep_plane(
+                a["starts"], a["entries"], a["bound_starts"], a["bounds"], dead,
+                starts, entries, bound_starts, bounds,
+            )  # fmt: skip
+            a["starts"], a["bound_starts"] = starts, bound_starts
+            a["entries"], a["bounds"] = entries[:n].copy(), bounds[:n_bounds].copy()
+        return CellsPart(self.on.tolist(), self.packed, self.boxed, self.identical, a)
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         meta, arrays = self.packed.export()
@@ -177,10 +232,11 @@ def build_cells(
     highs = np.ascontiguousarray(boxes.highs[list(on)][:, numbers])
     most = CELLS if len(on) == 2 else min(MOST_FINE, max(4096, n // 2))
     fitted = [fit_grid(low, high, most) for low, high in zip(lows, highs, strict=True)]
-    packed = Packed(np.array(on, np.int64), [g for g, _ in fitted], [known for _, known in fitted])
-    firsts = np.stack([g.locate(low) for g, low in zip(packed.grids, lows, strict=True)])
-    lasts = np.stack([g.locate(high) for g, high in zip(packed.grids, highs, strict=True)])
-    levels, shifts, per_box = _assign_levels(firsts, lasts, packed.grids, budget)
+    grids = [g for g, _ in fitted]
+    packed = Packed(np.array(on, np.int64), list(grids), [known for _, known in fitted])
+    firsts = np.stack([g.locate(low) for g, low in zip(grids, lows, strict=True)])
+    lasts = np.stack([g.locate(high) for g, high in zip(grids, highs, strict=True)])
+    levels, shifts, per_box = _assign_levels(firsts, lasts, grids, budget)
     check_fits(
         int(per_box * n),
         memory_limit,
@@ -228,7 +284,7 @@ def _fill_line(
     lows: Codes, highs: Codes, firsts: Any, lasts: Any, levels: Any, shifts: Any, packed: Packed,
     names: npt.NDArray[np.int32], boxes: Boxes, numbers: npt.NDArray[np.int64],
 ) -> Arrays:  # fmt: skip
-    grid = packed.grids[0]
+    grid = packed.grid(0)
     sizes = (grid.n_cells - 1 >> shifts[:, 0]) + 1
     bases = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
     n_lists = int(sizes.sum())
@@ -238,7 +294,8 @@ def _fill_line(
     ranks = [np.zeros(shape, np.int32) for shape in lists]
     line = (lows[0], highs[0], firsts[0], lasts[0], order, levels, np.ascontiguousarray(shifts[:, 0]), bases)
     none = np.empty(0, np.int32), np.empty(0, np.uint64)
-    kernels.fill_line(*line, grid.cuts, True, *ranks, names, none[0], none[0], none[0], *none)
+    fill: Any = kernels.fill_line
+    fill(*line, grid.cuts, True, *ranks, names, none[0], none[0], none[0], *none)
     for array in ranks:
         # a list ends where the next begins, of the next level too
         flat = array.reshape(-1)
@@ -246,7 +303,7 @@ def _fill_line(
     entries = [np.empty(int(array.flat[-1]), np.int32) for array in ranks]
     inner_ends = np.empty(len(entries[3]), np.uint64)
     cursors = [array.copy() for array in ranks]
-    kernels.fill_line(*line, grid.cuts, False, *cursors, names, *entries, inner_ends)
+    fill(*line, grid.cuts, False, *cursors, names, *entries, inner_ends)
     named = {**dict(zip(_RANKS, ranks, strict=True)), **dict(zip(_LISTS, entries, strict=True))}
     return {"bases": bases, "inner_ends": inner_ends, **named}
 
@@ -255,23 +312,24 @@ def _fill_plane(
     lows: Codes, highs: Codes, firsts: Any, lasts: Any, levels: Any, shifts: Any, packed: Packed,
     names: npt.NDArray[np.int32], boxes: Boxes, numbers: npt.NDArray[np.int64],
 ) -> Arrays:  # fmt: skip
-    columns, rows = ((grid.n_cells - 1 >> shifts[:, k]) + 1 for k, grid in enumerate(packed.grids))
+    columns, rows = (
+        (grid.n_cells - 1 >> shifts[:, k]) + 1 for k, grid in enumerate((packed.grid(0), packed.grid(1)))
+    )
     sizes = columns * rows
     bases = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
     n_lists = int(sizes.sum())
     starts = np.zeros(2 * n_lists + 1, np.int32)
     words = np.ascontiguousarray(packed.pack_boxes(boxes, numbers)[:, 0])
     place = (lows, highs, firsts, lasts, levels, shifts, bases, columns)
-    cuts = packed.grids[0].cuts, packed.grids[1].cuts
+    cuts = packed.grid(0).cuts, packed.grid(1).cuts
     none = np.empty(0, np.int32), np.empty(0, np.uint64)
-    kernels.fill_plane(*place, *cuts, True, starts, names, words, *none, none[0])
+    fill: Any = kernels.fill_plane
+    fill(*place, *cuts, True, starts, names, words, *none, none[0])
     bound_starts = np.zeros(n_lists + 1, np.int32)
     np.cumsum(starts[2::2], out=bound_starts[1:])
     np.cumsum(starts, out=starts)
     entries = np.empty(int(starts[-1]), np.int32)
     bounds = np.empty(int(bound_starts[-1]), np.uint64)
-    kernels.fill_plane(
-        *place, *cuts, False, starts.copy(), names, words, entries, bounds, bound_starts.copy()
-    )
+    fill(*place, *cuts, False, starts.copy(), names, words, entries, bounds, bound_starts.copy())
     values = (starts, entries, bound_starts, bounds, columns.astype(np.int64))
     return {"bases": bases, **dict(zip(_PLANE, values, strict=True))}

@@ -34,7 +34,9 @@ def cluster(firsts: Cells, lasts: Cells, n_cells: list[int], n_blocks: int) -> n
     return _sorted_by(nodes, int(nodes.max()) + 1, order)
 
 
-def _sorted_by(keys: npt.NDArray[np.integer], n_keys: int, order: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _sorted_by(
+    keys: npt.NDArray[np.integer], n_keys: int, order: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
     out = np.empty_like(order)
     kernels.sort_by_cell(keys[order], np.zeros(n_keys + 1, np.int64), out)
     return order[out]

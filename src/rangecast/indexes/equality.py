@@ -35,6 +35,8 @@ _ARRAYS = ("values", "table", "starts", "boxes", "bounds")
 class EqualityPart(Part):
     """Lists by value; see the module head."""
 
+    exact = True
+
     def __init__(self, on: int, dense: bool, identical: bool, packed: Packed, arrays: Arrays) -> None:
         self.on = on
         self.dense = dense
@@ -58,11 +60,25 @@ class EqualityPart(Part):
         out = np.empty(total, np.int32)
         n = kernels.stab_lists(
             lists, starts, a["boxes"], a["bounds"], self.packed.pack_events(codes), self.packed.ones,
-            self.packed.inexact, codes, boxes.lows, boxes.highs, offsets, out,
+            self.packed.guards, self.packed.inexact, codes, boxes.lows, boxes.highs, offsets, out,
         )  # fmt: skip
         if not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
         return offsets, out[:n]
+
+    def without(self, dead: npt.NDArray[np.uint8]) -> EqualityPart | None:
+        if not self.identical:
+            return None
+        boxes = self.arrays["boxes"]
+        living = dead[boxes] == 0
+        before = np.concatenate([[0], np.cumsum(living)])
+        swept: Arrays = {
+            **self.arrays,
+            "starts": before[self.arrays["starts"]].astype(np.int32),
+            "boxes": boxes[living],
+            "bounds": self.arrays["bounds"][living],
+        }
+        return EqualityPart(self.on, self.dense, self.identical, self.packed, swept)
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         meta, arrays = self.packed.export()
@@ -98,7 +114,7 @@ def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> Equ
         hashes = np.empty(len(values), np.uint64)
         hash_integers(values, hashes)
         kernels.enter_values(values, hashes, table)
-    packed = Packed.fit(boxes, numbers, bounded_attributes(boxes, numbers, (on,)))
+    packed = Packed.fit(boxes, numbers, bounded_attributes(boxes, numbers, (on,)), widen=True)
     bounds = packed.pack_boxes(boxes, numbers)
     if not packed.n_words:
         bounds = np.empty((len(numbers), 0), np.uint64)

@@ -8,7 +8,9 @@ each the one that lowers the cost most, where
     cost = nanoseconds an event (a constant per level, and what is looked at in vain)
            + price * bytes a box
 
-and the price of memory is raised until the budget of bytes a box is kept.
+and the price of memory is raised until the budget of bytes a box is kept. A level where a box would be
+listed more often than MOST_ENTRIES is as good as ruled out, so that a giant among many has a level of
+its own however little it would cost the others.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 MOST_LEVELS = 6
+MOST_ENTRIES = (16, 64)  # of one box, on one and on two attributes
 _LEVEL_NS = 60.0
 _LOOK_NS = 1.2
 _COPY_NS = 0.4
@@ -48,16 +51,17 @@ def choose_levels(
     n = counts.sum()
     tops = [max(1, int(size - 1).bit_length()) for size in n_cells]
     shifts = np.array(list(itertools.product(*(range(top + 1) for top in tops))), np.int64)
-    looks, copies, held = _costs(widths, n_cells, shifts, crowding)
+    looks, copies, held, touches = _costs(widths, n_cells, shifts, crowding)
     cells = np.prod([(size >> shifts[:, k]) + 1 for k, size in enumerate(n_cells)], axis=0)
     headers = cells * 8.0 + 8.0 * n_cells[0] if len(n_cells) == 1 else cells * 12.0
     # a table of more than two cells a box is not worth building
     usable = np.flatnonzero(headers <= 32.0 * max(n, 256.0))
     ns = (looks * (_LOOK_NS if len(n_cells) > 1 else 4 * _LOOK_NS) + copies * _COPY_NS) * counts[:, None]
     # runs of a line are copied whole whatever the cell, so there smaller is better from the start
+    ns += np.where(touches > MOST_ENTRIES[len(n_cells) - 1], 1e3, 0.0) * counts[:, None]
     price = 16.0 if len(n_cells) == 1 else 0.25
     while True:
-        chosen, total = _greedy(usable, ns, held * counts[:, None], headers, price / n)
+        chosen = _greedy(usable, ns, held * counts[:, None], headers, price / n)
         picked = np.argmin((ns + price / n * held * counts[:, None])[:, chosen], axis=1)
         per_box = float(
             (held[np.arange(len(counts)), np.array(chosen)[picked]] * counts).sum() / n
@@ -79,22 +83,25 @@ def _costs(
     shifts: npt.NDArray[np.int64],
     crowding: float,
 ) -> tuple[npt.NDArray[np.float64], ...]:
-    """Per class and level: entries looked at and copied by an event, and bytes, of one box."""
+    """Per class and level, of one box: entries looked at and copied by an event, bytes, and cells touched."""
     sides = [np.exp2(shifts[:, k])[None, :] for k in range(len(widths))]
     # how many cells an interval of w fine cells touches, and how many of those it fills, on average
     touched = [(w[:, None] - 1) / s + 1 for w, s in zip(widths, sides, strict=True)]
-    filled = [np.maximum(t - 2, 0.0) + (s == 1) * np.minimum(t, 2.0) for t, s in zip(touched, sides, strict=True)]
+    filled = [
+        np.maximum(t - 2, 0.0) + (s == 1) * np.minimum(t, 2.0) for t, s in zip(touched, sides, strict=True)
+    ]
     if len(widths) == 1:
         # an edge list is sorted, so only what lies within one cell is looked at
         inside = np.maximum(sides[0] - widths[0][:, None] + 1, 0.0) / sides[0]
         inside = np.where(sides[0] == 1, 0.0, inside)
         looks = inside * np.minimum(sides[0] / n_cells[0] * crowding, 1.0)
         edges = np.where(sides[0] == 1, 0.0, 2.0 * (1 - inside))
-        return looks, np.zeros_like(looks), inside * 12 + edges * 4 + filled[0] * 4
+        return looks, np.zeros_like(looks), inside * 12 + edges * 4 + filled[0] * 4, touched[0]
     whole = filled[0] * filled[1]
     crossing = touched[0] * touched[1] - whole
     area = sides[0] * sides[1] / (n_cells[0] * n_cells[1]) * crowding
-    return np.minimum(crossing * area, 1.0), np.minimum(whole * area, 1.0), crossing * 12 + whole * 4
+    looks, copies = np.minimum(crossing * area, 1.0), np.minimum(whole * area, 1.0)
+    return looks, copies, crossing * 12 + whole * 4, crossing + whole
 
 
 def _greedy(
@@ -103,7 +110,7 @@ def _greedy(
     held: npt.NDArray[np.float64],
     headers: npt.NDArray[np.float64],
     price: float,
-) -> tuple[list[int], float]:
+) -> list[int]:
     cost = (ns + price * held)[:, usable]
     fixed = _LEVEL_NS + price * headers[usable]
     best = np.full(len(cost), np.inf)
@@ -118,4 +125,4 @@ def _greedy(
         total = float(totals[k]) + spent
         best = np.minimum(best, cost[:, k])
         chosen.append(int(usable[k]))
-    return chosen, total
+    return chosen

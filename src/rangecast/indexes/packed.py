@@ -8,6 +8,8 @@ value in the same cell as an end of the box needs its codes looked at, one in th
     attributes   int64    k            the attributes that are packed
     inexact      int64    <= k         those whose grid is not exact
     ones         uint64   n_words      1 in every field of an inexact attribute
+    wide         int64    (n_wide, 2)  least and largest end point of the attributes of wide fields
+    guards       uint64   n_words      the guard bits of each word
 
 kernels/packed.py has the layout of a word and the comparison.
 """
@@ -30,63 +32,127 @@ _SAMPLE = 65_536
 
 
 class Packed:
-    """How some attributes are packed."""
+    """How some attributes are packed: those of wide fields first, then the others two by two."""
 
-    def __init__(self, attributes: npt.NDArray[np.int64], grids: list[Grid], exact: list[bool]) -> None:
+    def __init__(self, attributes: Any, grids: list[Grid | None], exact: list[bool], wide: Any = ()) -> None:
         self.attributes = np.asarray(attributes, np.int64)
         self.grids = grids
         self.exact = exact
-        self.n_words = (len(grids) + 1) // 2
+        self.wide = np.asarray(wide, np.int64).reshape(-1, 2)
+        k, n_wide = len(grids), len(self.wide)
+        self.n_words = n_wide + (k - n_wide + 1) // 2
         self.inexact = np.array(
             [j for j, known in zip(self.attributes, exact, strict=True) if not known], np.int64
         )
         self.ones = np.zeros(max(1, self.n_words), np.uint64)
-        for k, known in enumerate(exact):
+        self.guards = np.full(max(1, self.n_words), kernels.GUARDS, np.uint64)
+        self.guards[:n_wide] = kernels.WIDE_GUARDS
+        lengths = [0 if grid is None else grid.n_cells for grid in grids]
+        self._cut_starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        held = [grid.cuts for grid in grids if grid is not None]
+        # one array for one kernel; a single grid's own is shared
+        self._cuts = held[0] if len(held) == 1 else np.concatenate([np.empty(0, np.int64), *held])
+        self._origins = np.array([0 if g is None else g.origin for g in grids], np.int64)
+        self._shifts = np.array([0 if g is None else g.shift for g in grids], np.int64)
+        at = self._cut_starts
+        for i, grid in enumerate(grids):
+            if grid is not None:
+                grid.cuts = self._cuts[at[i] : at[i + 1]]
+        for i, known in enumerate(exact):
             if not known:
-                self.ones[k // 2] |= np.uint64(0x0001_0001 << 32 * (k % 2))
+                word, half = self._place(i)
+                self.ones[word] |= np.uint64(0x0001_0001 << 32 * half)
+
+    def _place(self, i: int) -> tuple[int, int]:
+        n_wide = len(self.wide)
+        return n_wide + (i - n_wide) // 2, (i - n_wide) % 2
 
     @classmethod
-    def fit(cls, boxes: Boxes, numbers: npt.NDArray[np.int64], attributes: Any, cells: int = CELLS) -> Packed:
-        """Grids for the bounds of these boxes."""
-        fitted = [fit_grid(column(boxes.lows, j, numbers), column(boxes.highs, j, numbers), cells) for j in attributes]
-        return cls(np.array(list(attributes), np.int64), [g for g, _ in fitted], [known for _, known in fitted])
+    def fit(
+        cls,
+        boxes: Boxes,
+        numbers: npt.NDArray[np.int64],
+        attributes: Any,
+        cells: int = CELLS,
+        widen: bool = False,
+    ) -> Packed:
+        """Grids for the bounds of these boxes; `widen` lets attributes have wide fields."""
+        wide: list[tuple[int, int, int]] = []
+        narrow: list[tuple[int, Grid, bool]] = []
+        for j in attributes:
+            lows, highs = column(boxes.lows, j, numbers), column(boxes.highs, j, numbers)
+            grid, known = fit_grid(lows, highs, cells)
+            span = None if known or not widen else _wide_span(lows, highs)
+            if span is None:
+                narrow.append((j, grid, known))
+            else:
+                wide.append((j, *span))
+        return cls(
+            [j for j, *_ in wide] + [j for j, *_ in narrow],
+            [None] * len(wide) + [grid for _, grid, _ in narrow],
+            [True] * len(wide) + [known for *_, known in narrow],
+            [ends for _, *ends in wide],
+        )
 
     def pack_boxes(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         """A row of words for each box."""
         columns = np.zeros((max(1, self.n_words), len(numbers)), np.uint64)
-        for k, (j, grid) in enumerate(zip(self.attributes, self.grids, strict=True)):
-            kernels.pack_bounds(
-                boxes.lows[j], boxes.highs[j], numbers, grid.cuts, grid.origin, grid.shift, k % 2, columns[k // 2]
-            )
+        for i, (j, grid) in enumerate(zip(self.attributes, self.grids, strict=True)):
+            lows, highs = boxes.lows[j], boxes.highs[j]
+            if grid is None:
+                first, last = self.wide[i]
+                kernels.pack_wide_bounds(lows, highs, numbers, first, last, columns[i])
+            else:
+                word, half = self._place(i)
+                grid_is = (grid.cuts, grid.origin, grid.shift)
+                kernels.pack_bounds(lows, highs, numbers, *grid_is, half, columns[word])
         return np.ascontiguousarray(columns.T)
 
     def pack_events(self, codes: Codes) -> npt.NDArray[np.uint64]:
         """A row of words for each event."""
-        columns = np.zeros((max(1, self.n_words), codes.shape[1]), np.uint64)
-        for k, (j, grid) in enumerate(zip(self.attributes, self.grids, strict=True)):
-            kernels.pack_values(codes[j], grid.cuts, grid.origin, grid.shift, k % 2, columns[k // 2])
-        return np.ascontiguousarray(columns.T)
+        out = np.empty((codes.shape[1], len(self.ones)), np.uint64)
+        kernels.pack_values(
+            codes, self.attributes, len(self.wide), self.wide,
+            self._cuts, self._cut_starts, self._origins, self._shifts, out,
+        )  # fmt: skip
+        return out
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         """Plain data and arrays for `restore`."""
-        arrays: Arrays = {"packed.attributes": self.attributes}
-        for k, grid in enumerate(self.grids):
-            arrays.update({f"packed.{k}.{name}": array for name, array in grid.to_arrays().items()})
+        arrays: Arrays = {"packed.attributes": self.attributes, "packed.wide": self.wide}
+        for i, grid in enumerate(self.grids):
+            if grid is not None:
+                arrays.update({f"packed.{i}.{name}": array for name, array in grid.to_arrays().items()})
         return {"exact": [bool(known) for known in self.exact]}, arrays
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: Arrays) -> Packed:
         """The packing of an export."""
+        wide = arrays["packed.wide"]
         grids = [
-            Grid.from_arrays({name: arrays[f"packed.{k}.{name}"] for name in ("cuts", "shape")})
-            for k in range(len(meta["exact"]))
+            None
+            if i < len(wide)
+            else Grid.from_arrays({name: arrays[f"packed.{i}.{name}"] for name in ("cuts", "shape")})
+            for i in range(len(meta["exact"]))
         ]
-        return cls(arrays["packed.attributes"], grids, meta["exact"])
+        return cls(arrays["packed.attributes"], grids, meta["exact"], wide)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the grids."""
-        return sum(grid.cuts.nbytes for grid in self.grids)
+    def grid(self, i: int) -> Grid:
+        """The grid of the i-th attribute, which has no wide field."""
+        grid = self.grids[i]
+        assert grid is not None
+        return grid
+
+
+def _wide_span(lows: Codes, highs: Codes) -> tuple[int, int] | None:
+    """The least and largest end point, where a wide field is worth its word and holds them."""
+    bounded = (lows != MISSING) | (highs != LAST)
+    if np.count_nonzero(lows == highs) * 20 < np.count_nonzero(bounded):
+        return None
+    starts, ends = lows[lows > PRESENT], highs[(highs > MISSING) & (highs < LAST)]
+    low = min(int(a.min()) for a in (starts, ends) if len(a))
+    high = max(int(a.max()) for a in (starts, ends) if len(a))
+    return (low, high) if high - low < kernels.WIDE_TOP - 8 else None
 
 
 def column(rows: Codes, j: int, numbers: npt.NDArray[np.int64]) -> Codes:
@@ -94,7 +160,8 @@ def column(rows: Codes, j: int, numbers: npt.NDArray[np.int64]) -> Codes:
     n = len(numbers)
     if n and int(numbers[-1]) - int(numbers[0]) == n - 1:
         return rows[j, int(numbers[0]) : int(numbers[0]) + n]
-    return rows[j, numbers]
+    picked: Codes = rows[j, numbers]
+    return picked
 
 
 def bounded_attributes(boxes: Boxes, numbers: npt.NDArray[np.int64], without: Any = ()) -> list[int]:

@@ -35,9 +35,10 @@ import numpy.typing as npt
 from rangecast.attributes import LAST, PRESENT, Codes
 from rangecast.errors import OptionError, SubscriptionError
 from rangecast.indexes.base import Index, Rows, joined
-from rangecast.indexes.catalog import grown
+from rangecast.indexes.catalog import Boxes, grown
 from rangecast.indexes.estimate import Estimate
 from rangecast.indexes.rtree_batch import Descent, descend
+from rangecast.indexes.selectivity import estimate_selectivity
 from rangecast.kernels import matches as match_kernels
 from rangecast.kernels import rtree as kernels
 from rangecast.kernels import rtree_load, rtree_update
@@ -159,9 +160,7 @@ class RTreeIndex(Index):
         if self._n_held == 0:
             self._measure_span(np.arange(first, last))
         self._reserve(self._n_held + k, last)
-        rtree_update.insert_boxes(
-            self._tree, self._catalog.lows, self._catalog.highs, first, last, self._pending()
-        )
+        self._change(np.empty(0, np.int64), first, last)
         self._n_held += k
 
     def _remove(self, slots: npt.NDArray[np.int32]) -> None:
@@ -174,7 +173,7 @@ class RTreeIndex(Index):
             self._pack(np.flatnonzero(self._tree.leaves >= 0))
             return
         # dissolved nodes are freed before their entries split others, so no room is needed
-        rtree_update.delete_boxes(self._tree, boxes, self._pending())
+        self._change(boxes, 0, 0)
         self._n_held -= len(boxes)
 
     def _pack(self, numbers: npt.NDArray[np.int64]) -> None:
@@ -192,12 +191,13 @@ class RTreeIndex(Index):
         while True:
             capacity, least = self._capacities[level == 0], self._leasts[level == 0]
             n_pages = -(-len(numbers) // max(int(capacity * _PACKED_SHARE), 2 * least - 1))
-            centres = np.empty((len(lows), len(numbers)))
             columns = numbers if level == 0 else np.arange(len(numbers))
+            centres = np.empty((len(lows), len(numbers)))
             rtree_load.box_centres(tree, lows, highs, columns, centres)
-            varied = centres.min(axis=1) < centres.max(axis=1)
+            widths = estimate_selectivity(Boxes(lows, highs, catalog.box_slots, lows.shape[1]), columns)
+            narrowest = np.argsort(widths, kind="stable")
             order = np.empty(len(numbers), np.int64)
-            rtree_load.tile(centres[varied] if varied.any() else centres[:1], n_pages, order)
+            rtree_load.tile(centres[narrowest], widths[narrowest], n_pages, order)
             first = int(tree.header[USED])
             rtree_load.fill_pages(tree, level, lows, highs, numbers, order, n_pages)
             if n_pages == 1:
@@ -238,15 +238,17 @@ class RTreeIndex(Index):
             tree = fresh
         self._tree = tree
 
-    def _pending(self) -> rtree_update.Pending:
+    def _change(self, gone: npt.NDArray[np.int64], first: int, last: int) -> None:
         # a third of a node, or all but one of its least, may wait at each level
         n, d = 32 * self._width, len(self.schema)
-        return rtree_update.Pending(
+        pending = rtree_update.Pending(
             np.empty(n, np.int32),
             np.empty(n, np.int32),
             np.empty((n, d), np.int64),
             np.empty((n, d), np.int64),
         )
+        catalog = self._catalog
+        rtree_update.change_boxes(self._tree, gone, catalog.lows, catalog.highs, first, last, pending)
 
     # searches
 

@@ -64,7 +64,7 @@ class ZTree:
     >>> curve = ZCurve([4, 4])
     >>> tree = ZTree(curve.n_words)
     >>> tree.insert(curve.encode(np.array([[3, 9], [4, 9]])), np.array([70, 71]))
-    >>> firsts, lasts = curve.encode(np.array([[0, 10], [0, 0]])), curve.encode(np.array([[7, 15], [7, 15]]))
+    >>> firsts, lasts = curve.encode(np.array([[0, 12], [0, 12]])), curve.encode(np.array([[7, 15], [7, 15]]))
     >>> tree.find(firsts, lasts).tolist()
     [70, -1]
     """

@@ -129,13 +129,20 @@ def bound_line(cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner
 @kernel
 def stab_line(
     values, cells, exact, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts,
-    whole, begins, ends, inner, inner_ends, lows, highs, offsets, out,
+    whole, begins, ends, inner, inner_ends, lows, highs, placed, offsets, out,
 ):  # fmt: skip
-    """One attribute: copy runs of lists, look only at what shares the event's fine cell."""
+    """One attribute: copy runs of lists, look only at what shares the event's fine cell.
+
+    With `placed` the row of event e goes to out[offsets[e]] on, else rows follow each other and
+    offsets are written.
+    """
     p = 0
     n_fine = begin_ranks.shape[1] - 1
     for e in range(cells.size):
-        offsets[e] = p
+        if placed:
+            p = offsets[e]
+        else:
+            offsets[e] = p
         f = cells[e]
         v = values[e]
         for level in range(shifts.size):
@@ -173,8 +180,72 @@ def stab_line(
                             into[k] = own[q]
                             k += (lows[own[q]] <= v) & (v <= highs[own[q]])
                 p += k
-    offsets[cells.size] = p
+    if not placed:
+        offsets[cells.size] = p
     return p
+
+
+@kernel
+def count_line(
+    cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts, inner_ends, counts
+):  # fmt: skip
+    """counts[e] = the matches of event e, where fine cells are exact."""
+    n_fine = begin_ranks.shape[1] - 1
+    for e in range(cells.size):
+        f = cells[e]
+        total = np.int64(0)
+        for level in range(shifts.size):
+            s = shifts[level]
+            c = bases[level] + (f >> s)
+            first = (f >> s) << s
+            total += whole_starts[c + 1] - whole_starts[c]
+            total += begin_ranks[level, f + 1] - begin_ranks[level, first]
+            total += end_ranks[level, min(first + (1 << s), n_fine)] - end_ranks[level, f]
+            spans = inner_ends[inner_starts[c] : inner_starts[c + 1]]
+            for q in range(spans.size):
+                total += ((spans[q] & _LOWER) <= f) & ((spans[q] >> _HALF) >= f)
+        counts[e] = total
+
+
+@kernel
+def sweep(starts, entries, payload, dead, out_starts, out, out_payload):
+    """Lists without their dead entries; a payload goes along where there is one. Returns the new size."""
+    p = 0
+    for k in range(starts.size - 1):
+        out_starts[k] = p
+        for q in range(starts[k], starts[k + 1]):
+            out[p] = entries[q]
+            if payload.size:
+                out_payload[p] = payload[q]
+            if not dead[entries[q]]:
+                p += 1
+    out_starts[starts.size - 1] = p
+    return p
+
+
+@kernel
+def sweep_plane(starts, entries, bound_starts, bounds, dead, out_starts, out, out_bound_starts, out_bounds):
+    """As `sweep`, for whole and crossing lists in turn; returns the new numbers of entries and bounds."""
+    p = 0
+    b = 0
+    for c in range(bound_starts.size - 1):
+        out_starts[2 * c] = p
+        out_bound_starts[c] = b
+        for q in range(starts[2 * c], starts[2 * c + 1]):
+            out[p] = entries[q]
+            if not dead[entries[q]]:
+                p += 1
+        out_starts[2 * c + 1] = p
+        first = starts[2 * c + 1]
+        for q in range(first, starts[2 * c + 2]):
+            out[p] = entries[q]
+            out_bounds[b] = bounds[bound_starts[c] + q - first]
+            if not dead[entries[q]]:
+                p += 1
+                b += 1
+    out_starts[starts.size - 1] = p
+    out_bound_starts[bound_starts.size - 1] = b
+    return p, b
 
 
 @kernel

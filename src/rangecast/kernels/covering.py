@@ -241,7 +241,8 @@ def search_cubes(
         if forced | optional == 0:
             continue
         cube = 2.0 ** (level * sides.size)
-        chosen = optional
+        # fewest fixed dimensions first: the larger rectangles, whose cubes join into the longest runs
+        chosen = 0
         while True:
             fixed = forced | chosen
             more = fixed != 0 and choose_rectangle(sides, level, fixed, places, True)
@@ -260,9 +261,9 @@ def search_cubes(
                         return -1, done / total
                     inside = step_run(first, free)
                 more = choose_rectangle(sides, level, fixed, places, False)
-            if chosen == 0:
+            if chosen == optional:
                 break
-            chosen = (chosen - 1) & optional
+            chosen = (chosen - optional) & optional
     return -1, 1.0
 
 
@@ -309,7 +310,7 @@ def list_rectangles(sides, level, out):
     n = 0
     if forced | optional == 0:
         return n
-    chosen = optional
+    chosen = 0
     while True:
         fixed = forced | chosen
         more = fixed != 0 and choose_rectangle(sides, level, fixed, places, True)
@@ -319,9 +320,9 @@ def list_rectangles(sides, level, out):
                     out[n, k] = places[k]
             n += 1
             more = choose_rectangle(sides, level, fixed, places, False)
-        if chosen == 0:
+        if chosen == optional:
             break
-        chosen = (chosen - 1) & optional
+        chosen = (chosen - optional) & optional
     return n
 
 

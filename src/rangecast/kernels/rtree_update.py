@@ -242,41 +242,49 @@ def _insert_pending(tree, pending, n_pending):
 
 
 @kernel
-def insert_boxes(tree, lows, highs, first, last, pending):
-    """Insert boxes first..last of the catalog, one by one."""
-    for box in range(first, last):
-        pending.children[0] = box
-        pending.levels[0] = 0
-        for j in range(lows.shape[0]):
-            pending.lows[0, j] = lows[j, box]
-            pending.highs[0, j] = highs[j, box]
-        _insert_pending(tree, pending, 1)
+def _remove_box(tree, box, pending, low, high):
+    """Take a box out; nodes that fall below their least are dissolved into the stack. Returns its height.
+
+    Orphans of the highest level end up on top, so that those below find them in place again.
+    """
+    node = tree.leaves[box]
+    _take_out(tree, node, _place_in(tree, node, box))
+    tree.leaves[box] = -1
+    n_pending = 0
+    while node != tree.header[ROOT]:
+        parent = tree.parents[node]
+        if tree.counts[node] < tree.sizes[LEAST if tree.levels[node] > 0 else LEAF_LEAST]:
+            for i in range(tree.counts[node]):
+                n_pending = _push(tree, node, i, pending, n_pending)
+            _take_out(tree, parent, _place_in(tree, parent, node))
+            _free_node(tree, node)
+        else:
+            _tighten(tree, node, low, high)
+        node = parent
+    return n_pending
 
 
 @kernel
-def delete_boxes(tree, boxes, pending):
-    """Delete boxes; a node that falls below its least is dissolved and its entries are inserted again."""
-    d = tree.lows.shape[1]
-    low = np.empty(d, np.int64)
-    high = np.empty(d, np.int64)
-    for b in range(boxes.size):
-        box = boxes[b]
-        node = tree.leaves[box]
-        _take_out(tree, node, _place_in(tree, node, box))
-        tree.leaves[box] = -1
-        n_pending = 0
-        while node != tree.header[ROOT]:
-            parent = tree.parents[node]
-            if tree.counts[node] < tree.sizes[LEAST if tree.levels[node] > 0 else LEAF_LEAST]:
-                for i in range(tree.counts[node]):
-                    n_pending = _push(tree, node, i, pending, n_pending)
-                _take_out(tree, parent, _place_in(tree, parent, node))
-                _free_node(tree, node)
-            else:
-                _tighten(tree, node, low, high)
-            node = parent
-        # orphans of the highest level are on top of the stack, so that those below find them in place
+def change_boxes(tree, gone, lows, highs, first, last, pending):
+    """Delete the boxes in `gone`, then insert boxes first..last of the catalog, each by itself.
+
+    One kernel for both, with one call of the insertion, which is half of all that has to compile.
+    """
+    low = np.empty(lows.shape[0], np.int64)
+    high = np.empty(lows.shape[0], np.int64)
+    for step in range(gone.size + last - first):
+        if step < gone.size:
+            n_pending = _remove_box(tree, gone[step], pending, low, high)
+        else:
+            box = first + step - gone.size
+            pending.children[0] = box
+            pending.levels[0] = 0
+            for j in range(low.size):
+                pending.lows[0, j] = lows[j, box]
+                pending.highs[0, j] = highs[j, box]
+            n_pending = 1
         _insert_pending(tree, pending, n_pending)
+        # a root with one child, as a delete may leave it, gives way to the child
         root = tree.header[ROOT]
         while tree.levels[root] > 0 and tree.counts[root] == 1:
             only = tree.children[root, 0]

@@ -118,13 +118,6 @@ def find_in_ranges(tree, firsts, lasts, out):
 
 
 @kernel
-def seek_each(tree, addresses, out_leaves, out_rows):
-    """`seek` for many addresses, from their first entry on."""
-    for i in range(addresses.shape[0]):
-        out_leaves[i], out_rows[i] = seek(tree, addresses[i], -1)
-
-
-@kernel
 def read_all(tree, out_addresses, out_entries, out_columns):
     """Copy all entries in the order of their keys."""
     state = tree[STATE]

@@ -1,0 +1,110 @@
+"""What `auto` must show beside the scan and the packages, one workload after the other, in one run.
+
+    python benchmarks/floors.py                        writes docs/performance.md
+    python benchmarks/floors.py --scale 0.1 --out x.md  a tenth of the subscriptions
+
+Each line draws a workload, builds `auto` and its peer, and lets them answer the same batch in turns.
+The pair counts must agree. The time is CPU time of the process, best of the rounds, ids delivered: on
+a machine that others use too, it is what can be repeated. A peer of two threads is charged for both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import rangecast as rc
+from peers import PEERS, Plain
+from rangecast import workloads
+
+LINES = (
+    ("boxes-12d", {}, 1_000_000, 200, "scan", 100),
+    ("rein", {}, 1_000_000, 200, "scan", 30),
+    ("predicates-16", {}, 1_200_000, 1_000, "scan", 500),
+    ("equality-led", {}, 1_000_000, 100_000, "duckdb", 10),
+    ("intervals", {}, 1_000_000, 1_000, "ncls", 30),
+    ("intervals-wide-domain", {}, 1_000_000, 20_000, "ncls", 20),
+    ("rectangles", {}, 256_000, 2_000, "strtree", 8),
+    ("rectangles-wide-domain", {}, 256_000, 20_000, "strtree", 5),
+    ("lonlat", {}, 256_000, 20_000, "strtree", 5),
+)
+COLUMNS = (
+    "workload", "subscriptions", "events", "pairs/event", "us/event", "M pairs/s", "bytes/subscription",
+    "build s", "beside", "ratio", "aim",
+)  # fmt: skip
+HEAD = """# Performance
+
+`auto` beside the compiled scan or the fastest package that does the same job, in one run on one core. Made by
+`python benchmarks/floors.py{arguments}`; times are CPU time, best of {rounds} rounds, with all ids
+delivered and pair counts compared. `aim` is the ratio that the project wants at the full sizes.
+`python benchmarks/run.py` measures every index on every workload ([benchmarks.md](benchmarks.md)).
+
+"""
+
+
+def best(calls: list[Callable[[], Any]], rounds: int) -> tuple[list[float], list[int]]:
+    """CPU seconds of each call, and how many pairs it found, the calls taking turns."""
+    seconds, pairs = [float("inf")] * len(calls), [0] * len(calls)
+    for _ in range(rounds):
+        for k, call in enumerate(calls):
+            start = time.process_time()
+            found = call()
+            seconds[k] = min(seconds[k], time.process_time() - start)
+            pairs[k] = len(found)
+    return seconds, pairs
+
+
+def line(name: str, options: dict[str, Any], n: int, m: int, beside: str, aim: float, rounds: int) -> str:
+    """One workload as a row of the table."""
+    w = workloads.workload(name, n, m, **options)
+    subs, events = w.subscriptions(), w.events()
+    index = rc.open_index("auto", w.schema)
+    start = time.process_time()
+    index.insert(subs)
+    build = time.process_time() - start
+    if beside == "scan":
+        scan = rc.open_index("scan", w.schema)
+        scan.insert(subs)
+
+        def other() -> Any:
+            return scan.match(events).ids
+    else:
+        peer, plain = PEERS[beside], Plain(w, 2)
+        built, loaded = peer.build(plain), peer.load(plain, w.n_events)
+
+        def other() -> Any:
+            return peer.ids(peer.match(built, loaded))
+
+    seconds, pairs = best([lambda: index.match(events).ids, other], rounds)
+    if pairs[0] != pairs[1]:
+        raise SystemExit(f"{name}: auto found {pairs[0]:,} pairs, {beside} {pairs[1]:,}")
+    size = index.stats()["bytes_per_subscription"]
+    return (
+        f"| `{name}` | {n:,} | {m:,} | {pairs[0] / m:,.1f} | {seconds[0] / m * 1e6:,.2f} | "
+        f"{pairs[0] / seconds[0] / 1e6:,.1f} | {size:,.0f} | {build:.1f} | {beside} | "
+        f"{seconds[1] / seconds[0]:,.1f} | {aim:,} |"
+    )
+
+
+def run(
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path(__file__).parent.parent
+    / "docs/performance.md",
+    scale: Annotated[float, typer.Option(help="Share of the subscriptions.")] = 1.0,
+    rounds: Annotated[int, typer.Option(help="Rounds; the best counts.")] = 5,
+) -> None:
+    """Measure `auto` beside its peers and write the page."""
+    table = f"| {' | '.join(COLUMNS)} |\n|---{'|--:' * 7}|---|--:|--:|\n"
+    rows = []
+    for name, options, n, m, beside, aim in LINES:
+        rows.append(line(name, options, max(int(n * scale), 1_000), m, beside, aim, rounds))
+        print(rows[-1], flush=True)
+        arguments = "" if scale == 1 else f" --scale {scale}"
+        out.write_text(HEAD.format(arguments=arguments, rounds=rounds) + table + "\n".join(rows) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(run)
