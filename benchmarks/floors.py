@@ -32,15 +32,17 @@ LINES = (
     ("rectangles-wide-domain", {}, 256_000, 20_000, "strtree", 5),
     ("lonlat", {}, 256_000, 20_000, "strtree", 5),
 )
+COLUMNS = (
+    "workload", "subscriptions", "events", "pairs/event", "us/event", "M pairs/s", "bytes/subscription",
+    "build s", "beside", "ratio", "aim",
+)  # fmt: skip
 HEAD = """# Performance
 
 `auto` beside the compiled scan or the fastest package that does the same job, in one run on one core. Made by
-`python benchmarks/floors.py{arguments}`; times are CPU time, best of {rounds} rounds, with all ids delivered and pair
-counts compared. `aim` is the ratio that the project wants at the full sizes. `python benchmarks/run.py` measures every
-index and every package on every workload ([benchmarks.md](benchmarks.md)).
+`python benchmarks/floors.py{arguments}`; times are CPU time, best of {rounds} rounds, with all ids
+delivered and pair counts compared. `aim` is the ratio that the project wants at the full sizes.
+`python benchmarks/run.py` measures every index on every workload ([benchmarks.md](benchmarks.md)).
 
-| workload | subscriptions | events | pairs/event | us/event | M pairs/s | bytes/subscription | build s | beside | ratio | aim |
-|---|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|
 """
 
 
@@ -95,12 +97,13 @@ def run(
     rounds: Annotated[int, typer.Option(help="Rounds; the best counts.")] = 5,
 ) -> None:
     """Measure `auto` beside its peers and write the page."""
+    table = f"| {' | '.join(COLUMNS)} |\n|---{'|--:' * 7}|---|--:|--:|\n"
     rows = []
     for name, options, n, m, beside, aim in LINES:
         rows.append(line(name, options, max(int(n * scale), 1_000), m, beside, aim, rounds))
         print(rows[-1], flush=True)
         arguments = "" if scale == 1 else f" --scale {scale}"
-        out.write_text(HEAD.format(arguments=arguments, rounds=rounds) + "\n".join(rows) + "\n")
+        out.write_text(HEAD.format(arguments=arguments, rounds=rounds) + table + "\n".join(rows) + "\n")
 
 
 if __name__ == "__main__":

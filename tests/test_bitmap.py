@@ -29,9 +29,7 @@ def drawn(n, d, seed, span=1_000, used=0.6):
 @pytest.mark.parametrize("d", [1, 3, 7])
 def test_equals_scan_over_several_blocks(size, d, options):
     subs, events = drawn(size(9_000), d, seed=d)
-    index, scan = (
-        rc.open_index(*a, **o) for a, o in ((("bitmap", subs.schema), options), (("scan", subs.schema), {}))
-    )
+    index, scan = rc.open_index("bitmap", subs.schema, **options), rc.open_index("scan", subs.schema)
     index.insert(subs)
     scan.insert(subs)
     assert index.match(events) == scan.match(events)

@@ -162,8 +162,11 @@ def test_string_ids(tmp_path):
 def test_compact_keeps_what_is_asked_for(store):
     for number in range(6):
         store.insert(parse(store, {number: f"price > {number} and symbol = 'S{number}'"}))
-    store.snapshot(2)
+    stripes = store.snapshot(2).with_suffix(".stripes-3")
+    stripes.mkdir()
+    (stripes / "plan.json").write_text("{}")
     report = store.compact(keep=4)
+    assert not stripes.exists()
     assert report["snapshots"] == 1
     assert store.snapshots() == [4]
     assert ids_of(store, 4) == [0, 1, 2, 3]

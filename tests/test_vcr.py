@@ -329,6 +329,14 @@ def test_runs_grow_the_answer_when_the_guess_was_low(size):
     assert m.counts.tolist() == [0 if e % 3 == 0 else n for e in range(130)]
 
 
+def test_runs_of_sorted_events_keep_their_rows(size, monkeypatch):
+    """A large batch is matched along the Z curve; the rows come back in the order of the events."""
+    monkeypatch.setattr("rangecast.indexes.vcr_runs.SORTED_EVENTS", 10)
+    w = workloads.workload("rectangles-wide-domain", size(1000), 60, rx=200, ry=150)
+    subs, batch = w.subscriptions(), w.events()
+    assert rows_of(opened(w.schema, subs).match(batch)) == expected(subs, batch)
+
+
 def test_runs_sort_is_stable():
     rng = np.random.default_rng(1)
     keys = rng.integers(0, 5000, 400)

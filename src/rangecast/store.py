@@ -22,6 +22,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -197,6 +198,10 @@ class Store(Versions):
             strays = [p for p in self.path.rglob("*.tmp") if p.stat().st_mtime < time.time() - _STALE_SECONDS]
             for path in gone + strays:
                 path.unlink(missing_ok=True)
+            for folder in (self.path / "snapshots").glob("*.stripes-*"):
+                # what Spark has cut a snapshot into goes with it
+                if int(folder.stem) < keep:
+                    shutil.rmtree(folder, ignore_errors=True)
             sync_folder(self.path / "snapshots")
             self.refresh()
             return {

@@ -109,7 +109,7 @@ def run(report: Report) -> None:
             _figure_b(report, plan, index, source)
             _figure_c(report, plan, index, source)
             middle = n
-        if late:
+        if late or time.perf_counter() - began > _BUDGET:
             break
     _figure_a(report, best_levels)
     _figure_d(report, growth)

@@ -42,7 +42,7 @@ from rangecast.storage import Arrays
 TINY = 192
 _HOT = 0.01
 _LIST_NS = 1.5
-_PROBE_NS = 600.0
+_PROBE_NS = 40.0
 _REST_NS = 0.03
 _SELECTIVE = 0.0005
 _KINDS: dict[str, type[Part]] = {

@@ -298,8 +298,8 @@ class ListsIndex(VcrIndex):
             offsets,
             out,
         ):
-            done, used = int(progress[0]), int(progress[1])
-            more = np.empty(max(2 * len(out), used * n // max(done, 1)), np.int32)
+            used = int(progress[1])
+            more = np.empty(2 * len(out), np.int32)
             more[:used] = out[:used]
             out = more
         return offsets, out[: progress[1]]

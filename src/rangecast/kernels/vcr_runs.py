@@ -228,10 +228,10 @@ def find_runs(x, y, planes, stride, shift, words, ranks, heads, starts, runs):
 
 
 @kernel
-def estimate(xs, ys, step, planes, stride, shift, words, ranks, heads, starts, runs):
-    """How many entries every step-th event of a batch will look at."""
+def estimate(xs, ys, planes, stride, shift, words, ranks, heads, starts, runs):
+    """How many entries a batch will look at."""
     total = 0
-    for e in range(0, xs.size, step):
+    for e in range(xs.size):
         total += find_runs(xs[e], ys[e], planes, stride, shift, words, ranks, heads, starts, runs)
     return total
 
@@ -281,3 +281,17 @@ def stab(
     state[0] = xs.size
     state[1] = p
     return True
+
+
+@kernel
+def restore_order(order, offsets, slots, out_offsets, out):
+    """Rows that were found in some order, put back: row r of the input is row order[r] of the output."""
+    for r in range(order.size):
+        out_offsets[order[r] + 1] = offsets[r + 1] - offsets[r]
+    for e in range(order.size):
+        out_offsets[e + 1] += out_offsets[e]
+    for r in range(order.size):
+        p = out_offsets[order[r]]
+        a = offsets[r]
+        for q in range(offsets[r + 1] - a):
+            out[p + q] = slots[a + q]
