@@ -49,8 +49,10 @@ test-compiled: $(STAMP) ## tests and doctests with compiled kernels
 test-nojit: $(STAMP) ## tests with the kernels as plain Python, and coverage
 	NUMBA_DISABLE_JIT=1 $(PYTEST) -m 'not slow and not spark' --cov --cov-report=term:skip-covered
 
+# Only what calls kernels, and little optimised: this leg looks for a wrong index, and compiling is most of it.
+NO_KERNELS := benchmarks cli files language layout public readme schema store store_cli workloads
 test-bounds: $(STAMP) ## tests with kernels that check every array index
-	NUMBA_BOUNDSCHECK=1 $(PYTEST) -m 'not slow and not spark'
+	NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(PYTEST) tests -m 'not slow and not spark' $(NO_KERNELS:%=--ignore=tests/test_%.py)
 
 bench: $(STAMP) ## the benchmark tables
 	$(BIN)/python benchmarks/run.py

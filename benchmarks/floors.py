@@ -38,9 +38,10 @@ COLUMNS = (
 )  # fmt: skip
 HEAD = """# Performance
 
-`auto` beside the compiled scan or the fastest package that does the same job, in one run on one core. Made by
+`auto` beside the compiled scan or a package that does the same job, in one run, on a machine in use. Made by
 `python benchmarks/floors.py{arguments}`; times are CPU time, best of {rounds} rounds, with all ids
-delivered and pair counts compared. `aim` is the ratio that the project wants at the full sizes.
+delivered and pair counts compared; DuckDB has two threads and is
+charged for both. `aim` is the ratio that the project wants at the full sizes.
 `python benchmarks/run.py` measures every index on every workload ([benchmarks.md](benchmarks.md)).
 
 """

@@ -65,11 +65,34 @@ def size(leg: str):
     return lambda n: max(1, n // divisor)
 
 
+# Tests that call the same kernels go to the same worker process: otherwise each worker compiles them, at the
+# same time, and the run takes half as long again.
+FAMILIES = {
+    "engine": ("auto", "bitmap", "cells", "equality", "levels", "packed", "clustering"),
+    "vci": ("islist", "vci"),
+    "vcr": ("vcr", "plane"),
+    "ztree": ("counting", "covering", "routing", "ubtree", "zcurve", "zorder", "ztree"),
+    "rtree": ("rtree", "scheduling"),
+}
+
+
+def family(item: pytest.Item) -> str | None:
+    """The family of kernels that a test is about, if it is about one."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    subject = parameters["make"][0] if item.path.stem == "test_contract" else item.path.stem
+    stem = subject.removeprefix("test_").split("_")[0]
+    found = (
+        name for name, members in FAMILIES.items() if stem in members or item.path.parent.name in members
+    )
+    return next(found, None)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # One Spark session costs seconds and a gigabyte: keep its tests in one worker process.
     for item in items:
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        # One Spark session costs seconds and a gigabyte: its tests are a family too.
+        group = "spark" if item.get_closest_marker("spark") else family(item)
+        if group:
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

@@ -118,6 +118,7 @@ def test_version():
         ["schema", "show"],
         ["spark", "ingest"],
         ["spark", "match"],
+        ["spark", "reduce"],
         ["store", "add"],
         ["store", "compact"],
         ["store", "list"],
@@ -612,7 +613,7 @@ class TestDemo:
             assert row in result.stdout
         assert f"matches: {Path('demo-output/matches.parquet')}" in result.stderr
         assert f"set aside: {len(demo_module.BROKEN)} of the subscriptions" in result.stderr
-        drawn = workloads.workload(demo_module.WORKLOAD, 400, 300, **demo_module.PARAMETERS)
+        drawn = workloads.workload(demo_module.WORKLOAD, 400, 300)
         index = rc.open_index("scan", drawn.schema)
         index.insert(drawn.subscriptions())
         assert index.match(drawn.events()).n_pairs == table.num_rows

@@ -8,7 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rangecast as rc
@@ -203,6 +203,7 @@ def test_a_cover_matches_whatever_is_covered(data):
             assert found is None or held.ids[t] not in row or found in row
 
 
+@settings(max_examples=40 if JIT else 15)
 @given(data=st.data())
 def test_history_equals_oracle(data):
     schema = int_schema(2)

@@ -29,8 +29,6 @@ from rangecast.subscriptions import Subscriptions
 from rangecast.workloads import workload
 
 WORKLOAD = "stock-alerts"
-# With the workload's own skew a ninth of the trades and of the alerts are on one symbol.
-PARAMETERS: dict[str, Any] = {"skew": 0.5}
 INDEX: str = "auto"
 OPTIONS: dict[str, Any] = {}
 # What people type; each becomes a row with its reason in the side file.
@@ -103,7 +101,7 @@ def demo(
 
 def generate(files: Files, n_subscriptions: int, n_events: int) -> None:
     """Draw the workload and write it, with a few broken texts among the others."""
-    drawn = workload(WORKLOAD, n_subscriptions, n_events, **PARAMETERS)
+    drawn = workload(WORKLOAD, n_subscriptions, n_events)
     half = n_subscriptions // 2
     broken = pa.table({"id": range(-len(BROKEN), 0), "condition": BROKEN})
     files.schema.write_text(drawn.schema.to_toml(), encoding="utf-8")

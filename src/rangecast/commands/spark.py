@@ -13,7 +13,8 @@ from rangecast.schema import Schema
 from rangecast.store import Store
 
 app = typer.Typer(
-    no_args_is_help=True, help="The same on Spark: ingest subscriptions, match files of events."
+    no_args_is_help=True,
+    help="The same on Spark: ingest subscriptions, match files of events, reduce by covering.",
 )
 
 StoreOption = Annotated[Path, typer.Option("--store", help="Folder of the store.")]
@@ -137,6 +138,64 @@ def match(
     ]
     print_table(["", ""], rows)
     raise typer.Exit(_show_rejected(report))
+
+
+@app.command()
+def reduce(
+    subscriptions: Annotated[
+        list[str], typer.Argument(help="Files, folders or patterns: .csv, .jsonl or .parquet.")
+    ],
+    schema: Annotated[Path, typer.Option(help="Schema file (TOML).")],
+    out: Annotated[Path, typer.Option(help="Folder for pairs/, kept/ and rejected/.")],
+    id: Annotated[str, typer.Option(help="Column of ids.")] = "id",
+    condition: Annotated[
+        str | None, typer.Option(help="Column of conditions.", show_default="condition, or else bounds")
+    ] = None,
+    epsilon: Annotated[
+        float, typer.Option(help="Share of the places where a cover may be that need not be searched.")
+    ] = 0.0,
+    partitions: Annotated[
+        int | None, typer.Option(help="Parts that are reduced on their own first.", show_default="by size")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(help="csv, jsonl or parquet.", show_default="by suffix")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in the folder.")] = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Find the subscriptions that others cover and write Parquet.
+
+    `pairs` says which subscription covers which, `kept` has the ids of those that no other covers.
+
+    \b
+    Example:
+      rangecast spark reduce 'alerts/*.parquet' --schema schema.toml --out reduced/
+    """
+    from rangecast.spark.files import list_files
+
+    files = list_files(subscriptions)
+    model = Schema.from_toml(schema)
+    if out.exists() and not overwrite:
+        raise OptionError(f"--out must be a folder that is not there yet, got {out}; or say --overwrite")
+    spark = _session(master, conf)
+    from rangecast.spark import reduce as run
+    from rangecast.spark.ingest import read_subscriptions
+
+    frame = read_subscriptions(spark, files, format, numbers=(id,))
+    say(f"reducing the subscriptions of {len(files):,} files")
+    found = run(frame, model, id=id, condition=condition, epsilon=epsilon, partitions=partitions)
+    for name in ("pairs", "kept", "rejected"):
+        getattr(found, name).write.mode("overwrite").parquet(str((out / name).absolute()))
+    rows: list[list[Any]] = [
+        ["subscriptions", f"{found.accepted:,}"],
+        ["covered", f"{found.n_covered:,}"],
+        ["kept", f"{found.n_kept:,}"],
+        ["seconds", f"{sum(found.seconds.values()):.1f}"],
+        ["written to", out],
+    ]
+    print_table(["", ""], rows)
+    raise typer.Exit(_show_rejected(found))
 
 
 def _session(master: str | None, conf: list[str] | None) -> Any:

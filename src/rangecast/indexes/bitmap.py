@@ -24,15 +24,15 @@ few (clustering.py).
     tops                 uint64   (n_tops, n_block_words)   the bitsets of blocks, by middle cell
     top_bases            int64    k                      row of the middle cell 0 in `tops`
 
-Measured on a million boxes of 12 attributes and of REIN's workload (20 attributes, 10 of them half
-the domain wide), batches of 200 events, CPU time beside the compiled scan of the same run:
+Tried on a million boxes of 12 attributes and on REIN's workload (20 attributes, 10 of them half the
+domain wide), batches of 200 events, on a busy machine:
 
-    blocks in order of arrival         2.0 and 1.1 times the time of clustered ones
-    rows of 16 or 32 words, not 64     1.8 and 1.3 times on 12 attributes; 1.2 times with 32 on REIN's
-    8 cells an attribute, not 20       1.4 times: more candidates than bytes saved
-    32 or 64 cells, not 20             1.2 and 1.4 times on 12 attributes: memory must deliver all rows
-                                       that a batch touches; REIN's is the same within noise
-    no read-ahead of a block's rows    1.1 and 1.3 times
+    blocks in order of arrival       2.0 and 1.1 times the time of clustered ones
+    rows of 32 words, not 64         1.3 and 1.1 times
+    8 cells an attribute, not 16     1.4 times on 12 attributes: more candidates
+    32 cells, not 16                 1.2 times on 12 attributes: memory must deliver every row that a batch
+                                     touches; 0.9 times on REIN's, where candidates weigh more
+    no read-ahead of a block's rows  1.1 times on 12 attributes
 """
 
 from __future__ import annotations

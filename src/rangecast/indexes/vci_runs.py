@@ -272,7 +272,7 @@ def choose_level(lengths: npt.NDArray[Any], n_cells: int) -> int:
     """The k for which constructs of up to 2**k cells need the fewest bytes.
 
     >>> choose_level(np.full(1000, 100), 5_000), choose_level(np.ones(1000, int), 5_000)
-    (5, 0)
+    (4, 0)
     """
     longest = int(lengths.max(initial=1))
     step = max(1, len(lengths) // SAMPLE)

@@ -61,7 +61,7 @@ def _wide_cell(code, origin, last):
 def pack_values(codes, attributes, n_wide, wide, cuts, cut_starts, origins, shifts, out):
     """out[e] = the words of event e: one per wide attribute, then the others two by two.
 
-    All attributes in one call, which for a single event costs a third of a call for each.
+    All attributes in one call: for a single event a call for each would cost more than the packing.
     """
     out[:] = np.uint64(0)
     for i in range(attributes.size):

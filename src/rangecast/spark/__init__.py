@@ -1,4 +1,4 @@
-"""The data pipeline on Spark: ingest, publish, match.
+"""The data pipeline on Spark: ingest, publish, match; and reduce by covering.
 
     DataFrame --ingest--> store (change log, snapshots) --match, match_files, SQL--> matches
 
@@ -9,6 +9,7 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     ingest.py ingest_tasks.py      a DataFrame of subscriptions into a store
     match.py worker.py             a DataFrame of events
     files.py file_tasks.py         files of events, without the JVM in between
+    reduce.py reduce_tasks.py      which subscriptions of a DataFrame others cover
     stripes.py explain.py          an index larger than a machine's memory; the plan in words
     sql.py                         match_events(TABLE(events), 'store')
     snapshots.py report.py         what is matched against; what was done
@@ -23,8 +24,19 @@ from rangecast.spark.explain import explain
 from rangecast.spark.files import match_files
 from rangecast.spark.ingest import ingest
 from rangecast.spark.match import match
+from rangecast.spark.reduce import Reduction, reduce
 from rangecast.spark.report import Report
 from rangecast.spark.session import session
 from rangecast.spark.sql import register_sql
 
-__all__ = ["Report", "explain", "ingest", "match", "match_files", "register_sql", "session"]
+__all__ = [
+    "Reduction",
+    "Report",
+    "explain",
+    "ingest",
+    "match",
+    "match_files",
+    "reduce",
+    "register_sql",
+    "session",
+]

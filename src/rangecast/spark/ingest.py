@@ -31,9 +31,9 @@ from rangecast.errors import OptionError, StorageError, SubscriptionError
 from rangecast.files import format_of
 from rangecast.ids import Ids
 from rangecast.schema import Schema
-from rangecast.spark.ingest_tasks import ORDER, Columns, loader, word_finder
+from rangecast.spark.ingest_tasks import ORDER, Columns, Source, loader, word_finder
 from rangecast.spark.report import Report
-from rangecast.storage import read_arrays, sync_folder
+from rangecast.storage import Arrays, read_arrays, sync_folder
 from rangecast.store import Store
 from rangecast.subscriptions import Subscriptions
 
@@ -46,7 +46,7 @@ _STAGED = T.StructType(
         T.StructField("rejected", T.LongType()),
     ]
 )
-_REJECTED = T.StructType([T.StructField(name, T.StringType()) for name in ("id", "reason", "raw")])
+REJECTED_FIELDS = T.StructType([T.StructField(name, T.StringType()) for name in ("id", "reason", "raw")])
 _IDS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.StringType)
 _SEQUENCES = (*_IDS[:-1], T.TimestampType, T.TimestampNTZType, T.DateType)
 
@@ -74,14 +74,14 @@ def ingest(
     home = store if isinstance(store, Store) else Store.open(store, schema)
     if schema is not None:
         home.schema.check_same(schema, "the schema given")
-    columns = _check(subscriptions.schema, home.schema, id, condition, sequence, op)
+    columns = check_columns(subscriptions.schema, home.schema, id, condition, sequence, op)
     numbered = subscriptions.withColumn(ORDER, F.monotonically_increasing_id())
     staging = home.path / "staging" / uuid.uuid4().hex
     staging.mkdir(parents=True)
     try:
         if any(home.schema.categories()):
             with report.timed("words"):
-                _learn(subscriptions, home, columns)
+                home.learn(find_words(subscriptions, home.schema, str(home.path), columns))
         with report.timed("parse"):
             staged = numbered.mapInArrow(loader(str(home.path), str(staging), columns), _STAGED).collect()
         report.rows = sum(row["rows"] for row in staged)
@@ -121,7 +121,7 @@ def read_subscriptions(
     return frame
 
 
-def _check(
+def check_columns(
     given: T.StructType,
     schema: Schema,
     id: str,
@@ -129,6 +129,7 @@ def _check(
     sequence: str | None,
     op: str | None,
 ) -> Columns:
+    """Which columns mean what, after they were found to be there and of the right types."""
     types = {field.name: field.dataType for field in given.fields}
     if condition is None and "condition" in types and "condition" not in schema:
         condition = "condition"
@@ -156,16 +157,17 @@ def _check(
     return Columns(id, condition, sequence, op)
 
 
-def _learn(subscriptions: DataFrame, home: Store, columns: Columns) -> None:
-    """Find the strings that no subscription has named yet, and give them codes."""
-    found = subscriptions.mapInArrow(word_finder(str(home.path), columns), _WORDS).distinct().toArrow()
+def find_words(
+    subscriptions: DataFrame, schema: Schema, source: Source, columns: Columns
+) -> dict[str, list[str]]:
+    """For each attribute, the strings that have no code yet."""
+    found = subscriptions.mapInArrow(word_finder(source, columns), _WORDS).distinct().toArrow()
     # sorted, so that the codes do not depend on which worker was first
     found = found.sort_by([("position", "ascending"), ("word", "ascending")])
     positions = found["position"].to_numpy()
     words = found["word"].to_pylist()
-    names = home.schema.names
-    cuts = np.searchsorted(positions, np.arange(len(names) + 1))
-    home.learn({name: words[cuts[j] : cuts[j + 1]] for j, name in enumerate(names)})
+    cuts = np.searchsorted(positions, np.arange(len(schema) + 1))
+    return {name: words[cuts[j] : cuts[j + 1]] for j, name in enumerate(schema.names)}
 
 
 def _apply(home: Store, staging: Path, files: list[str], report: Report) -> None:
@@ -181,6 +183,13 @@ def _apply(home: Store, staging: Path, files: list[str], report: Report) -> None
         report.version = home.version
         return
     parts = [read_arrays(staging / name)[1] for name in sorted(files)]
+    coming, gone, report.superseded = latest(home.schema, parts)
+    report.accepted, report.deleted = len(coming), len(gone)
+    report.version = home.apply(coming, gone)
+
+
+def latest(schema: Schema, parts: Sequence[Arrays]) -> tuple[Subscriptions, Ids, int]:
+    """The subscriptions and the deleted ids of the latest row of each id, and how many rows were older."""
     ids = Ids.of(pa.concat_arrays([ids_from(part, "ids").arrow() for part in parts]))
     gone, sequences, orders = (
         np.concatenate([part[name] for part in parts]) for name in ("gone", "sequences", "orders")
@@ -188,19 +197,17 @@ def _apply(home: Store, staging: Path, files: list[str], report: Report) -> None
     shift = np.cumsum([0, *(len(part["gone"]) for part in parts[:-1])])
     owners = np.concatenate([part["owners"] + first for part, first in zip(parts, shift, strict=True)])
     subs = Subscriptions(
-        home.schema,
+        schema,
         ids,
         np.concatenate([part["lows"] for part in parts], axis=1),
         np.concatenate([part["highs"] for part in parts], axis=1),
         owners.astype(np.int32),
     )
-    latest = latest_rows(ids, sequences, orders)
-    deletes = latest[gone[latest] == 1]
-    upserts = latest[gone[latest] == 0]
-    report.superseded = len(ids) - len(latest)
-    report.accepted, report.deleted = len(upserts), len(deletes)
+    newest = latest_rows(ids, sequences, orders)
+    deletes = newest[gone[newest] == 1]
+    upserts = newest[gone[newest] == 0]
     coming = subs if len(upserts) == len(ids) else subs.select(upserts)
-    report.version = home.apply(coming, ids.select(deletes))
+    return coming, ids.select(deletes), len(ids) - len(newest)
 
 
 def latest_rows(
@@ -227,10 +234,10 @@ def _keep_rejected(subscriptions: DataFrame, home: Store, staging: Path, staged:
     spark = subscriptions.sparkSession
     names = [row["rejected_file"] for row in staged if row["rejected_file"]]
     if not names:
-        return spark.createDataFrame([], _REJECTED)
+        return spark.createDataFrame([], REJECTED_FIELDS)
     folder = home.path / "rejected" / staging.name
     folder.mkdir(parents=True)
     for name in names:
         os.replace(staging / name, folder / name)
     sync_folder(folder)
-    return spark.read.schema(_REJECTED).parquet(str(folder))
+    return spark.read.schema(REJECTED_FIELDS).parquet(str(folder))

@@ -44,6 +44,8 @@ REJECTED = pa.schema([("id", pa.string()), ("reason", pa.string()), ("raw", pa.s
 _UPSERTS, _DELETES = ("upsert", "insert", "update"), ("delete", "remove")
 _BOXES_AT_ONCE = 500_000
 _Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+# where a worker takes the schema and its codes from: the path of a store, or Schema.to_dict(words=True)
+Source = str | dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,16 @@ class Columns:
     op: str | None
 
 
-def word_finder(store: str, columns: Columns) -> _Task:
+def schema_of(source: Source) -> Schema:
+    """The schema with the codes that are known so far."""
+    return Store.open(source).schema if isinstance(source, str) else Schema.from_dict(source)
+
+
+def word_finder(source: Source, columns: Columns) -> _Task:
     """The first pass: the strings that conditions name, as (attribute's position, word)."""
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known = Store.open(store).schema
+        known = schema_of(source)
         schema = Schema.from_dict(known.to_dict(words=True))
         for batch in batches:
             table = pa.Table.from_batches([batch])
@@ -82,25 +89,17 @@ def loader(store: str, staging: str, columns: Columns) -> _Task:
     """The second pass: parse, and stage what is good and what is not; gives back the files."""
 
     def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = Store.open(store).schema
-        n_words = [len(category.vocabulary) for _, category in schema.categories()]
-        parts: list[_Part] = []
+        parts: list[Part] = []
         rows = 0
         aside: list[dict[str, Any]] = []
         staged: list[tuple[str, str, int, int]] = []
-        for batch in batches:
-            rows += batch.num_rows
-            part, rejected = _part(schema, pa.Table.from_batches([batch]), columns)
+        for part, rejected in parsed(schema_of(store), batches, columns):
+            rows += len(part.ids) + len(rejected)
             aside += rejected
             parts.append(part)
             if sum(p.subs.n_boxes for p in parts) >= _BOXES_AT_ONCE:
                 staged.append((_stage(staging, parts), "", 0, 0))
                 parts = []
-        if n_words != [len(category.vocabulary) for _, category in schema.categories()]:
-            raise StorageError(
-                "the subscriptions changed while they were read: the second pass met strings that the "
-                "first did not; persist the DataFrame before it is ingested"
-            )
         staged.append(
             (_stage(staging, parts) if parts else "", _stage_rejected(staging, aside), rows, len(aside))
         )
@@ -114,7 +113,7 @@ def loader(store: str, staging: str, columns: Columns) -> _Task:
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """The good rows of a batch."""
 
     ids: pa.Array[Any]
@@ -124,7 +123,21 @@ class _Part:
     subs: Subscriptions
 
 
-def _part(schema: Schema, table: pa.Table, columns: Columns) -> tuple[_Part, list[dict[str, Any]]]:
+def parsed(
+    schema: Schema, batches: Iterator[pa.RecordBatch], columns: Columns
+) -> Iterator[tuple[Part, list[dict[str, Any]]]]:
+    """The good rows of each batch, and those set aside, by a schema that has all codes."""
+    n_words = [len(category.vocabulary) for _, category in schema.categories()]
+    for batch in batches:
+        yield _part(schema, pa.Table.from_batches([batch]), columns)
+    if n_words != [len(category.vocabulary) for _, category in schema.categories()]:
+        raise StorageError(
+            "the subscriptions changed while they were read: the second pass met strings that the "
+            "first did not; persist the DataFrame first"
+        )
+
+
+def _part(schema: Schema, table: pa.Table, columns: Columns) -> tuple[Part, list[dict[str, Any]]]:
     n = table.num_rows
     reasons: dict[int, str] = {}
     deleting, bad_ops = _deletes(table, columns)
@@ -164,7 +177,7 @@ def _part(schema: Schema, table: pa.Table, columns: Columns) -> tuple[_Part, lis
     ids = table[columns.id].combine_chunks().filter(kept)
     whole = Subscriptions(schema, np.arange(int(good.sum())), subs.lows, subs.highs, owners)
     orders = table[ORDER].combine_chunks().to_numpy(zero_copy_only=False)
-    return _Part(ids, deleting[good].astype(np.uint8), sequences[good], orders[good], whole), aside
+    return Part(ids, deleting[good].astype(np.uint8), sequences[good], orders[good], whole), aside
 
 
 def _load(schema: Schema, table: pa.Table, columns: Columns) -> Subscriptions:
@@ -191,10 +204,11 @@ def _deletes(table: pa.Table, columns: Columns) -> tuple[npt.NDArray[np.bool_], 
     return deleting, {row: f"op must be upsert or delete, got {said[row].as_py()!r}" for row in bad}
 
 
-def _stage(staging: str, parts: list[_Part]) -> str:
+def joined(parts: list[Part]) -> Arrays:
+    """The rows of some batches as the arrays of the table above."""
     ids = Ids.of(pa.concat_arrays([part.ids for part in parts]))
     shift = np.cumsum([0, *(len(part.ids) for part in parts)])
-    arrays: Arrays = {
+    return {
         **ids_arrays(ids, "ids"),
         "gone": np.concatenate([part.gone for part in parts]),
         "sequences": np.concatenate([part.sequences for part in parts]),
@@ -205,8 +219,11 @@ def _stage(staging: str, parts: list[_Part]) -> str:
             [part.subs.owners + first for part, first in zip(parts, shift, strict=False)]
         ),
     }
+
+
+def _stage(staging: str, parts: list[Part]) -> str:
     name = f"{uuid.uuid4().hex}.arrays"
-    write_arrays(Path(staging) / name, {}, arrays)
+    write_arrays(Path(staging) / name, {}, joined(parts))
     return name
 
 

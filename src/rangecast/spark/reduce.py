@@ -1,0 +1,148 @@
+"""Reduce: which subscriptions of a DataFrame does another one cover?
+
+    rows --shuffle by id--> parse, reduce in each partition --> what stays there --reduce once more--> pairs
+
+A partition drops whatever a neighbour in it covers, so the driver sees the boxes of few. Covering is
+transitive: if the cover found in a partition is covered itself by one of another partition, that one
+covers both, and a pair always ends at a subscription that stays. Of subscriptions that match the same,
+the smallest id stays in its partition, and then the smallest of those.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rangecast.covering import reduce as reduce_locally
+from rangecast.errors import OptionError
+from rangecast.ids import Ids, IdTable
+from rangecast.schema import Schema
+from rangecast.spark.ingest import REJECTED_FIELDS, check_columns, find_words
+from rangecast.spark.ingest_tasks import ORDER
+from rangecast.spark.reduce_tasks import gather_kept, ids_of, reducer
+from rangecast.spark.report import Report
+from rangecast.subscriptions import Subscriptions
+
+_log = logging.getLogger("rangecast.spark")
+
+
+@dataclass
+class Reduction:
+    """What stays of a DataFrame of subscriptions, who covers the others, and what was counted.
+
+    `pairs` has covered and covering, `kept` has id, `rejected` has id, reason and raw.
+    """
+
+    pairs: DataFrame = field(repr=False)
+    kept: DataFrame = field(repr=False)
+    rejected: DataFrame = field(repr=False)
+    rows: int
+    accepted: int
+    superseded: int
+    rejected_rows: int
+    n_covered: int
+    n_kept: int
+    seconds: dict[str, float]
+
+    def __str__(self) -> str:
+        seconds = "".join(f", {name} {taken:.1f} s" for name, taken in self.seconds.items())
+        return (
+            f"reduce: {self.rows:,} rows, {self.accepted:,} accepted, {self.superseded:,} superseded, "
+            f"{self.rejected_rows:,} rejected, {self.n_covered:,} covered, {self.n_kept:,} kept{seconds}"
+        )
+
+
+def reduce(
+    subscriptions: DataFrame,
+    schema: Schema,
+    *,
+    id: str = "id",
+    condition: str | None = None,
+    epsilon: float = 0.0,
+    partitions: int | None = None,
+) -> Reduction:
+    """The subscriptions that no other covers, and for each of the rest one that stays and covers it.
+
+    Columns are those of `ingest`, and so are bad rows and several rows of one id. With epsilon > 0 some
+    covered ones may stay; none goes that is not covered. `partitions` says in how many parts the rows
+    are reduced first, else Spark decides. Strings of categories enter the dictionaries of `schema`, as
+    when subscriptions are parsed with it.
+    """
+    # no rows, but the options are checked here and not in a worker
+    reduce_locally(Subscriptions.empty(schema), epsilon)
+    if partitions is not None and partitions < 1:
+        raise OptionError(f"partitions must be at least 1, got {partitions}")
+    columns = check_columns(subscriptions.schema, schema, id, condition, None, None)
+    textual = isinstance(subscriptions.schema[id].dataType, T.StringType)
+    times = Report(step="reduce")
+    if any(schema.categories()):
+        with times.timed("words"):
+            found = find_words(subscriptions, schema, schema.to_dict(words=True), columns)
+            for _, category in schema.categories():
+                for word in found[category.name]:
+                    category.vocabulary.add(word)
+    # numbered before the shuffle: the order of the input says which row of an id is the latest
+    numbered = subscriptions.withColumn(ORDER, F.monotonically_increasing_id())
+    key = F.col("`" + id.replace("`", "``") + "`")
+    spread = numbered.repartition(key) if partitions is None else numbered.repartition(partitions, key)
+    with times.timed("partitions"):
+        task = reducer(schema.to_dict(words=True), columns, epsilon, textual)
+        rows = spread.mapInArrow(task, _row_fields(textual)).toArrow()
+    with times.timed("driver"):
+        covered, covering, kept = _reduce_across(schema, rows, epsilon, textual)
+    bad = rows.filter(pc.field("reason").is_valid()).select(["bad", "reason", "raw"])
+    spark = subscriptions.sparkSession
+    reduction = Reduction(
+        pairs=_frame(spark, {"covered": covered, "covering": covering}, textual),
+        kept=_frame(spark, {"id": kept}, textual),
+        rejected=spark.createDataFrame(bad.rename_columns(["id", "reason", "raw"]), REJECTED_FIELDS),
+        rows=_total(rows["rows"]),
+        accepted=len(covered) + len(kept),
+        superseded=_total(rows["superseded"]),
+        rejected_rows=bad.num_rows,
+        n_covered=len(covered),
+        n_kept=len(kept),
+        seconds=times.seconds,
+    )
+    _log.info("%s", reduction)
+    return reduction
+
+
+def _reduce_across(schema: Schema, rows: pa.Table, epsilon: float, textual: bool) -> tuple[Ids, Ids, Ids]:
+    """The ids of those covered, of those that cover them, and of those that stay."""
+    left = gather_kept(schema, rows, textual)
+    last = reduce_locally(left, epsilon)
+    roots = np.arange(len(left))
+    roots[last.covered] = last.covering
+    pairs = rows.filter(pc.field("covering").is_valid())
+    above = IdTable(left.ids).find(ids_of(pairs["covering"], textual))
+    late = left.ids.select(last.covered).arrow()
+    covered = Ids.of(pa.concat_arrays([ids_of(pairs["id"], textual).arrow(), late]))
+    covering = left.ids.select(np.concatenate([roots[above], last.covering]))
+    return covered, covering, last.kept.ids
+
+
+def _row_fields(textual: bool) -> T.StructType:
+    id_type: T.DataType = T.StringType() if textual else T.LongType()
+    types: dict[str, T.DataType] = {"id": id_type, "covering": id_type, "bounds": T.ArrayType(T.LongType())}
+    types |= dict.fromkeys(("bad", "reason", "raw"), T.StringType())
+    types |= dict.fromkeys(("rows", "superseded"), T.LongType())
+    return T.StructType([T.StructField(name, kind) for name, kind in types.items()])
+
+
+def _frame(spark: SparkSession, columns: dict[str, Ids], textual: bool) -> DataFrame:
+    id_type: T.DataType = T.StringType() if textual else T.LongType()
+    table = pa.table({name: ids.arrow() for name, ids in columns.items()})
+    return spark.createDataFrame(table, T.StructType([T.StructField(name, id_type) for name in columns]))
+
+
+def _total(column: pa.ChunkedArray[Any]) -> int:
+    return int(pc.sum(column).as_py() or 0)
