@@ -20,8 +20,9 @@ class Ticks:
 
 
 @pytest.fixture(scope="module")
-def tree(size):
-    w = workload("boxes-12d", size(6_000), 40)
+def tree(size, leg):
+    # whole with bounds checks too: a tree of fewer levels leaves less to gain
+    w = workload("boxes-12d", size(6_000) if leg == "nojit" else 6_000, 40)
     index = rc.open_index("rtree", w.schema, load="insert")
     index.insert(w.subscriptions())
     return index, w.events()
@@ -66,8 +67,8 @@ def test_shortest_first_lowers_the_mean_and_keeps_the_total(tree, leg):
         if level == 0:
             assert seconds == arrived
     if leg != "nojit":
-        # a tree of three levels is too low to leave something to gain, and one of four leaves less
-        assert min(means) < (0.8 if leg == "compiled" else 1.0) * means[0]
+        # a tree of three levels is too low to leave something to gain
+        assert min(means) < 0.8 * means[0]
 
 
 def test_at_the_leaves_the_order_is_the_best_there_is(tree):
