@@ -11,6 +11,7 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     files.py file_tasks.py         files of events, without the JVM in between
     stream.py micro_batch.py       a stream of events, while subscriptions change
     stream_tasks.py following.py   what its workers do, and the index that they keep
+    event_files.py                 files of events as they arrive
     ledger.py                      what it writes down so that a replay agrees
     reduce.py reduce_tasks.py      which subscriptions of a DataFrame others cover
     stripes.py explain.py          an index larger than a machine's memory; the plan in words
@@ -23,6 +24,7 @@ try:
 except ImportError:
     raise ImportError("rangecast.spark needs PySpark and a Java: pip install 'rangecast[spark]'") from None
 
+from rangecast.spark.event_files import read_events
 from rangecast.spark.explain import explain
 from rangecast.spark.files import match_files
 from rangecast.spark.ingest import ingest
@@ -31,7 +33,7 @@ from rangecast.spark.reduce import Reduction, reduce
 from rangecast.spark.report import Report
 from rangecast.spark.session import session
 from rangecast.spark.sql import register_sql
-from rangecast.spark.stream import committed, match_stream, read_matches
+from rangecast.spark.stream import committed, match_stream, read_matches, read_rejects
 
 __all__ = [
     "Reduction",
@@ -42,7 +44,9 @@ __all__ = [
     "match",
     "match_files",
     "match_stream",
+    "read_events",
     "read_matches",
+    "read_rejects",
     "reduce",
     "register_sql",
     "session",

@@ -290,7 +290,7 @@ def _columns(fields: dict[str, Any]) -> str:
 
 
 # what may not differ when a stream is taken up again, and how a message says it
-_FIXED: dict[str, Callable[[Any], str]] = {"fields": _columns, "sink": str}
+_FIXED: dict[str, Callable[[Any], str]] = {"fields": _columns, "sink": str, "version": str}
 
 
 def _whole_lines(raw: bytes) -> Iterator[Commit]:
