@@ -119,6 +119,7 @@ def test_version():
         ["spark", "ingest"],
         ["spark", "match"],
         ["spark", "reduce"],
+        ["spark", "stream"],
         ["store", "add"],
         ["store", "compact"],
         ["store", "list"],

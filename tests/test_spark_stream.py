@@ -184,6 +184,33 @@ def test_forms_kept_columns_and_empty_batches(world, capfd):
     assert [r.a1 for r in sorted(rows)] == [world.files[0].value("a1", e) for e in range(40)]
 
 
+def test_a_listener_hears_of_every_batch(world):
+    for _ in range(3):
+        world.add_file()
+    heard = []
+    query = rs.match_stream(
+        world.frame(), world.store, out=world.out, checkpoint=world.checkpoint, trigger=NOW
+    )
+    metrics = rs.watch_stream(world.spark, query, world.out, heard.append)
+    query.awaitTermination()
+    assert metrics.wait(30)
+    assert metrics.error is None
+    commits = world.check()
+    # the first may have been over before it listened
+    assert [status.batch for status in heard] in ([0, 1, 2], [1, 2])
+    assert heard[-1].events == 120
+    assert heard[-1].pairs == sum(c.pairs for c in commits)
+    assert heard[-1].events_per_second > 0
+    assert 0 < heard[-1].busy <= 1
+    assert heard[-1].trigger["triggerExecution"] > 0
+    assert set(heard[-1].disk) == {"output", "checkpoint", "store"}
+    world.store.delete(world.subs.ids.values[:3])
+    now = rs.stream_status(world.out)
+    assert (now.batch, now.version, now.lag, now.running) == (2, 1, 1, None)
+    with pytest.raises(rc.OptionError, match="no stream has written here"):
+        rs.stream_status(world.events)
+
+
 def texts_world(world, name, lines):
     (world.events / name).write_text("".join(f"{line}\n" for line in lines))
     return rs.read_events(world.spark, world.events, world.store)

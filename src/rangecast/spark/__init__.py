@@ -13,6 +13,7 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     stream_tasks.py following.py   what its workers do, and the index that they keep
     event_files.py                 files of events as they arrive
     ledger.py                      what it writes down so that a replay agrees
+    metrics.py                     how it does: rates, lag, times, disk
     reduce.py reduce_tasks.py      which subscriptions of a DataFrame others cover
     stripes.py explain.py          an index larger than a machine's memory; the plan in words
     sql.py                         match_events(TABLE(events), 'store')
@@ -29,6 +30,7 @@ from rangecast.spark.explain import explain
 from rangecast.spark.files import match_files
 from rangecast.spark.ingest import ingest
 from rangecast.spark.match import match
+from rangecast.spark.metrics import StreamMetrics, StreamStatus, stream_status, watch_stream
 from rangecast.spark.reduce import Reduction, reduce
 from rangecast.spark.report import Report
 from rangecast.spark.session import session
@@ -38,6 +40,8 @@ from rangecast.spark.stream import committed, match_stream, read_matches, read_r
 __all__ = [
     "Reduction",
     "Report",
+    "StreamMetrics",
+    "StreamStatus",
     "committed",
     "explain",
     "ingest",
@@ -50,4 +54,6 @@ __all__ = [
     "reduce",
     "register_sql",
     "session",
+    "stream_status",
+    "watch_stream",
 ]
