@@ -3,9 +3,11 @@
 A stream on Spark starts three Python processes; most tests therefore call the readers as Spark would.
 """
 
+import itertools
 import json
 import os
 import pickle
+import time
 from pathlib import Path
 
 import numpy as np
@@ -81,8 +83,8 @@ def folder(tmp_path):
 class Stream:
     """What Spark does with a stream reader, in this process: plan a micro-batch, read it, go on."""
 
-    def __init__(self, store, folder, fields=None, start=None, **options):
-        given = {"store": str(store.path), "events": str(folder), "tasks": "2"}
+    def __init__(self, home, folder, fields=None, start=None, **options):
+        given = {"store": str(home.path), "events": str(folder), "tasks": "2"}
         self.source = RangecastSource(given | {name: str(value) for name, value in options.items()})
         self.fields = fields or self.source.schema()
         self.reader = pickle.loads(pickle.dumps(self.source.streamReader(self.fields)))
@@ -137,7 +139,6 @@ def test_on_spark_in_batch_and_as_a_stream(spark, store, folder, tmp_path):
         query = frame.writeStream.format("parquet").option("path", str(out))
         query = query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         query.awaitTermination()
-        return [p["sources"][0]["endOffset"] for p in query.recentProgress]
 
     expected = [pairs_of(event_table(first), store.index(1)) for first in (0, 1000)]
     frame = load(spark.read, keep="note")
@@ -145,27 +146,27 @@ def test_on_spark_in_batch_and_as_a_stream(spark, store, folder, tmp_path):
     # the version is that of load, whenever the DataFrame is evaluated
     store.delete(np.arange(5, 60))
     found = frame.collect()
-    assert sorted((row[0], row[1]) for row in found) == sorted(sum(expected, []))
+    assert sorted((row[0], row[1]) for row in found) == sorted(itertools.chain(*expected))
     assert all(row.note == f"n{row.event_id}" for row in found)
 
-    stream = load(spark.readStream, maxFilesPerBatch=1)
-    run(stream)
-    expected = [pairs_of(event_table(first), store.index(2)) for first in (0, 1000)]
-    assert pairs(spark.read.parquet(str(out))) == sorted(sum(expected, []))
-    # the third micro-batch was planned, and a crash came before its commit; then subscriptions change
-    put(folder, "0-sorts-first.parquet", event_table(2000))
     with open(folder / "bad.csv", "w") as file:
         file.write("id,a0,a1,a2,note\n7000,x,1,1,bad\n")
+    put(folder, "0-sorts-first.parquet", event_table(2000))
+    stream = load(spark.readStream, maxFilesPerBatch=1)
     run(stream)
+    expected = [pairs_of(event_table(first), store.index(2)) for first in (0, 1000, 2000)]
+    assert pairs(spark.read.parquet(str(out))) == sorted(itertools.chain(*expected))
+    # as a crash before the commit of the last micro-batch leaves it; then subscriptions change
     for path in [checkpoint / "commits/3", checkpoint / "commits/.3.crc", out / "_spark_metadata/3"]:
         path.unlink()
     (out / "_spark_metadata/.3.crc").unlink()
     store.delete(np.arange(60, 120))
+    put(folder, "1.parquet", event_table(3000))
     run(stream)
-    expected.append(pairs_of(event_table(2000), store.index(2)))
-    assert pairs(spark.read.parquet(str(out))) == sorted(sum(expected, []))
+    expected.append(pairs_of(event_table(3000), store.index(3)))
+    assert pairs(spark.read.parquet(str(out))) == sorted(itertools.chain(*expected))
     aside = spark.read.parquet(str(state_of(store) / "rejects")).collect()
-    assert [(row.event_id, row.batch_id) for row in aside] == [("7000", 3)]
+    assert [(row.event_id, row.batch_id) for row in aside] == [("7000", 2)]
 
 
 def test_each_micro_batch_has_the_newest_version_and_files_in_order_of_arrival(store, folder):
@@ -253,7 +254,7 @@ def test_text_files_and_what_cannot_be_read(store, folder):
         assert words in row[3]
     # a batch read has no stream that must go on: what is wrong with a whole file stops it
     batch = RangecastSource({"store": str(store.path), "events": str(folder / "*.parquet")})
-    with pytest.raises(rc.StorageError, match="not a Parquet file that can be read"):
+    with pytest.raises(rc.EventError, match=r"lacking.parquet: there is no column 'a1'"):
         batch.reader(batch.schema()).partitions()
 
 
@@ -298,23 +299,86 @@ def test_a_checkpoint_of_another_store_is_refused(store, folder, tmp_path):
         Stream(store, folder, store=tmp_path / "nowhere")
 
 
-def test_a_version_that_is_gone_is_refused(store, folder):
-    stream = Stream(store, folder).plan()
+def test_a_version_is_held_until_its_micro_batch_is_done(store, folder):
+    stream = Stream(store, folder, maxFilesPerBatch=1).plan()
     store.delete([5])
+    expected = pairs_of(event_table(0), store.index(1))
+    store.compact()
+    assert store.oldest <= 1
+    assert stream.read(0) == expected
+    put(folder, "c.parquet", event_table(2000))
+    stream.plan().reader.commit(stream.offsets[2])
+    assert [hold.version for hold in store.holds()] == [1]
+    stream.reader.commit(stream.offsets[3])
+    assert [hold.version for hold in store.holds()] == [2]
+    store.compact()
+    with pytest.raises(rc.StorageError, match=r"version 1 is gone, .*the oldest is 2\. Restore the store"):
+        stream.all()
+
+
+def test_a_subscription_ends_when_a_micro_batch_is_planned(store, folder):
+    schema = store.schema
+    everything = rc.Subscriptions.parse(schema, {9000: "a0 is present or a0 is missing"})
+    store.insert(everything, expires=time.time_ns() // 1000 + 300_000)
+    stream = Stream(store, folder, maxFilesPerBatch=1)
+    first = stream.reader.latestOffset(stream.offsets[0], stream.reader.getDefaultReadLimit())
+    time.sleep(0.35)
+    stream.offsets.append(first)
+    before, after = stream.plan().all()
+    assert [offset["version"] for offset in stream.offsets[1:]] == [2, 3]
+    assert sum(sub == 9000 for _, sub in before) == N_EVENTS
+    assert sum(sub == 9000 for _, sub in after) == 0
+
+
+def test_each_event_against_the_version_of_its_time(tmp_path):
+    schema = rc.Schema(rc.Int("price"), rc.Timestamp("at"))
+    store = rc.Store.open(tmp_path / "store", schema, index="scan")
+    moments = []
+    for number in range(4):
+        store.insert(rc.Subscriptions.parse(schema, {number: "price > 5", -1 - number: "price > 500"}))
+        moments.append(int(store.time_of(number + 1).timestamp() * 1_000_000))
+        time.sleep(0.002)
+    times = [0, moments[0], moments[2] + 1, moments[1], moments[3] + 10**9, None]
+    table = pa.table({"id": np.arange(6), "price": [9] * 6, "at": pa.array(times, pa.timestamp("us", "UTC"))})
+    folder = tmp_path / "events"
+    put(folder, "a.parquet", table)
+    put(folder, "b.csv", table.set_column(0, "id", pa.array(np.arange(10, 16))), pacsv.write_csv)
+    expected = [(1, 0), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (4, 0), (4, 1), (4, 2), (4, 3)]
+    expected += [(10 + event, subscription) for event, subscription in expected]
+    stream = Stream(store, folder, version="event-time").plan()
+    assert stream.all() == [expected]
+    aside = rejects(state_of(store) / "rejects")
+    assert [row[1:] for row in aside] == [
+        (6, event, "an event must have a time in 'at'") for event in ("5", "15")
+    ]
+    # a backfill years later gives what the live stream gave, for the versions are kept
+    store.insert(rc.Subscriptions.parse(schema, {7: "price > 5"}))
+    store.compact()
+    assert stream.all() == [expected]
+    late = Stream(store, folder, version="event-time", time="at").plan()
+    # only an event ahead of the clock is matched against what was the newest when it was planned
+    assert late.all() == [sorted([*expected, (4, 7), (14, 7)])]
+    # where they are not, events of that time are set aside
     for hold in store.holds():
         store.release(hold.name)
     store.compact()
-    with pytest.raises(rc.StorageError, match=r"version 1 is gone, .* the oldest is 2\. Restore the store"):
+    with pytest.raises(rc.StorageError, match="version 0 is gone"):
         stream.all()
+    short = Stream(store, folder, version="event-time", rejects=tmp_path / "gone").plan()
+    assert short.all() == [[(event, sub) for event in (4, 14) for sub in (0, 1, 2, 3, 7)]]
+    assert "the oldest version is 5" in rejects(tmp_path / "gone")[0][3]
+    plain = rc.Store.open(tmp_path / "plain", int_schema(1), index="scan")
+    with pytest.raises(rc.OptionError, match="event-time needs the option time"):
+        Stream(plain, folder, version="event-time")
 
 
 def test_files_that_are_lost_or_changed(store, folder, tmp_path):
     stream = Stream(store, folder, maxFilesPerBatch=1).plan()
     os.utime(folder / "a.parquet", ns=(1, 1))
     (folder / "b.parquet").unlink()
-    with pytest.raises(rc.StorageError, match=r"a\.parquet: was changed since it arrived.* lostFiles"):
+    with pytest.raises(rc.StorageError, match=r"a\.parquet: was changed since it arrived.*lostFiles"):
         stream.read(0)
-    with pytest.raises(rc.StorageError, match=r"b\.parquet: is gone since it arrived.* rename them"):
+    with pytest.raises(rc.StorageError, match=r"b\.parquet: is gone since it arrived.*rename them"):
         stream.read(1)
     tolerant = Stream(store, folder, lostFiles="reject", rejects=tmp_path / "aside")
     tolerant.offsets = stream.offsets

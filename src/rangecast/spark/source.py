@@ -16,7 +16,8 @@ event is matched exactly once.
     store, log, stream    ids: a checkpoint goes with one store and one log, and has one name
 
 Where there is no new file the offset stays as it was, so a change of subscriptions alone makes no
-micro-batch. Version `version` is held in the store (`Store.hold`) until the batch after it is planned.
+micro-batch. A version is held in the store (`Store.hold`) from when it is planned with until its
+micro-batch is done, also while the stream is stopped; Spark says so when it plans the next one.
 """
 
 from __future__ import annotations
@@ -161,10 +162,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             last = arrivals.admit(first, last, self.settings.max_files, self.settings.max_bytes)
         if last <= first:
             return start
-        end = start | {"files": last, "version": self._version(store, start)}
-        if self.settings.version == EVENT_TIME:
-            end["oldest"] = store.oldest
-        return end
+        return start | {"files": last} | self._pin(store, start)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         store, arrivals = self._open()
@@ -174,9 +172,10 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         store, arrivals = self._open()
         self._check(end)
         version, oldest = end["version"], end.get("oldest", 0)
-        if max(version if self.time is None else oldest, 0) < store.oldest:
+        needed = version if self.time is None else oldest
+        if needed < store.oldest:
             raise StorageError(
-                f"{store.path}: version {version} is gone, and a micro-batch that was planned with it is not "
+                f"{store.path}: version {needed} is gone, and a micro-batch that was planned with it is not "
                 f"finished; the oldest is {store.oldest}. Restore the store from a copy that has it, or "
                 "begin again with a new checkpoint and a new output"
             )
@@ -189,19 +188,26 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition, self.settings, self.fields, self.time)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._hold(self._open()[0], end["stream"], end["version"])
+        # by time, all that there was at the beginning is needed for good
+        if self.settings.version != EVENT_TIME:
+            self._hold(self._open()[0], end, end["version"])
 
-    def _version(self, store: Store, start: dict[str, Any]) -> int:
-        """The version of the next micro-batch, held before anybody gets to know it."""
+    def _pin(self, store: Store, start: dict[str, Any]) -> dict[str, int]:
+        """What the next micro-batch is matched against, held before anybody gets to know it."""
         if isinstance(self.settings.version, int):
-            return self.settings.version
-        version = store.version
-        if start["files"] == 0:
-            self._hold(store, start["stream"], version)
-        return version
+            return {"version": self._hold(store, start, self.settings.version)}
+        store.expire()
+        held = [hold.version for hold in store.holds() if hold.name == _hold_name(start)]
+        if self.settings.version == EVENT_TIME:
+            oldest = start.get("oldest", held[0] if held else self._hold(store, start, store.oldest))
+            # the lock: a change that is being written has a time before now and must be seen
+            with store.writing():
+                return {"version": store.version, "oldest": oldest}
+        # versions only grow, so what the micro-batch before holds keeps this one as well
+        return {"version": store.version if held else self._hold(store, start, None)}
 
-    def _hold(self, store: Store, stream: str, version: int) -> None:
-        pass
+    def _hold(self, store: Store, offset: dict[str, Any], version: int | None) -> int:
+        return store.hold(_hold_name(offset), version, f"the source over {self.settings.events}")
 
     def _kind(self, path: str) -> str:
         try:
@@ -227,6 +233,10 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{store.path}: has versions up to {store.version}, but the checkpoint has seen "
                 f"{offset['version']}: the store is an old copy. Name a new checkpoint and a new output"
             )
+
+
+def _hold_name(offset: dict[str, Any]) -> str:
+    return f"source-{offset['stream'][:12]}"
 
 
 def _tasks(

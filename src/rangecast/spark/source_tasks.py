@@ -28,15 +28,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from rangecast.attributes import MISSING, Timestamp
 from rangecast.errors import EventError, StorageError
-from rangecast.indexes import Index
 from rangecast.schema import Schema
 from rangecast.spark.arrivals import Arrival
 from rangecast.spark.file_tasks import REJECTED, Batch, Unit, read_unit, reject, shown
 from rangecast.spark.files import check_files
+from rangecast.spark.following import followed
+from rangecast.spark.micro_batch import open_store
 from rangecast.spark.source_options import REJECT, Settings
-from rangecast.spark.worker import Answer, Pace, answer_events
+from rangecast.spark.worker import COUNTS, Answer, Pace, answer_events
 from rangecast.storage import replacing
-from rangecast.store import Store
 
 UNKNOWN_FORMAT = "unknown"
 _BATCH = "streaming.sql.batchId"
@@ -65,15 +65,18 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task; what was set aside is on disk when the last one is out."""
     target = to_arrow_schema(fields, timezone="UTC")
-    index = index_at(settings.store, task.version)
-    schema = index.schema
+    # by time there are many indexes, and all have the words of the newest or fewer
+    index = followed(settings.store).at(task.version) if time is None else None
+    schema = open_store(settings.store).schema if index is None else index.schema
     answer = settings.answer(schema, fields)
-    if index.ids_are_text and not answer.textual and len(index):
+    if open_store(settings.store).ids_are_text and not answer.textual and settings.form != COUNTS:
         raise StorageError(
             f"{settings.store}: subscription ids are strings by now, and the DataFrame was made when there "
             "were none; load it again"
         )
-    reading = answer if time is None else dataclasses.replace(answer, keep=(*answer.keep, time))
+    reading = answer
+    if time is not None and time not in answer.keep:
+        reading = dataclasses.replace(answer, keep=(*answer.keep, time))
     aside: list[dict[str, Any]] = []
     pace = Pace()
     for unit, arrival in task.units:
@@ -81,9 +84,10 @@ def read_task(
             _check_file(unit, arrival, schema, settings)
             for batch in _read(unit, schema, reading, target.field(0).type):
                 aside += batch.rejected
-                if time is None:
+                if index is not None:
                     found = answer_events(index, batch.events, batch.table, answer, pace)
                 else:
+                    assert time is not None
                     found = _by_time(unit, batch, task, settings, answer, pace, time, aside)
                 for piece in found:
                     yield _cast(piece, target)
@@ -104,24 +108,26 @@ def _by_time(
     aside: list[dict[str, Any]],
 ) -> Iterator[pa.RecordBatch]:
     """Each event against the version of its own time, in the order of versions."""
-    times = Timestamp(time).encode(batch.table.column(time)).codes
-    versions = np.minimum(store_at(settings.store).versions_at(times), task.version)  # type: ignore[attr-defined]
-    untimed = times == MISSING
-    for row in np.flatnonzero(untimed | (versions < task.oldest)).tolist():
-        reason = (
-            f"an event must have a time in {time!r}"
-            if untimed[row]
-            else f"the subscriptions of its time are gone; the oldest version is {task.oldest}"
+    encoded = Timestamp(time).encode(batch.table.column(time))
+    times = encoded.codes
+    reasons = dict(zip(encoded.bad.tolist(), encoded.reasons, strict=True))
+    for row in np.flatnonzero(times == MISSING).tolist():
+        reasons.setdefault(row, f"an event must have a time in {time!r}")
+    versions = np.minimum(open_store(settings.store).versions_at(times), task.version)
+    for row in np.flatnonzero(versions < task.oldest).tolist():
+        reasons.setdefault(
+            row, f"the subscriptions of its time are gone; the oldest version is {task.oldest}"
         )
-        event = batch.table.column(answer.event_id)[row].as_py()
-        aside.append(reject(unit, int(batch.rows[row]), event, reason, shown(batch.table, row)))
-        versions[row] = -1
-    for version in np.unique(versions[versions >= 0]).tolist():
-        rows = np.flatnonzero(versions == version)
-        index = index_at(settings.store, version)
-        yield from answer_events(
-            index, batch.events.select(rows), batch.table.take(pa.array(rows)), answer, pace
-        )
+    ids = batch.table.column(answer.event_id)
+    for row, reason in sorted(reasons.items()):
+        aside.append(reject(unit, int(batch.rows[row]), ids[row].as_py(), reason, shown(batch.table, row)))
+    good = np.ones(len(versions), bool)
+    good[list(reasons)] = False
+    for version in np.unique(versions[good]).tolist():
+        rows = np.flatnonzero(good & (versions == version))
+        index = followed(settings.store).at(version)
+        events, table = batch.events.select(rows), batch.table.take(pa.array(rows))
+        yield from answer_events(index, events, table, answer, pace)
 
 
 def _check_file(unit: Unit, arrival: Arrival, schema: Schema, settings: Settings) -> None:
@@ -187,22 +193,3 @@ def _keep(aside: list[dict[str, Any]], task: Task, settings: Settings) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / f"{task.number:05}.parquet") as file:
         pq.write_table(pa.Table.from_pylist(aside, REJECTED), file)
-
-
-_stores: dict[str, Store] = {}
-_indexes: dict[tuple[str, int], Index] = {}
-
-
-def store_at(path: str) -> Store:
-    """The store of a folder, opened once per process."""
-    if path not in _stores:
-        _stores[path] = Store.open(path)
-    return _stores[path]
-
-
-def index_at(path: str, version: int) -> Index:
-    """The index of a version."""
-    if (path, version) not in _indexes:
-        _indexes.clear()
-        _indexes[path, version] = store_at(path).index(version)
-    return _indexes[path, version]
