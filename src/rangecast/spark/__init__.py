@@ -9,6 +9,8 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     ingest.py ingest_tasks.py      a DataFrame of subscriptions into a store
     match.py worker.py             a DataFrame of events
     files.py file_tasks.py         files of events, without the JVM in between
+    source.py source_options.py source_tasks.py arrivals.py
+                                   format("rangecast"): matches as a source, in batch and as a stream
     stream.py micro_batch.py       a stream of events, while subscriptions change
     stream_tasks.py following.py   what its workers do, and the index that they keep
     event_files.py                 files of events as they arrive
@@ -34,6 +36,7 @@ from rangecast.spark.metrics import StreamMetrics, StreamStatus, stream_status, 
 from rangecast.spark.reduce import Reduction, reduce
 from rangecast.spark.report import Report
 from rangecast.spark.session import session
+from rangecast.spark.source import register_source
 from rangecast.spark.sql import register_sql
 from rangecast.spark.stream import committed, match_stream, read_matches, read_rejects
 
@@ -52,6 +55,7 @@ __all__ = [
     "read_matches",
     "read_rejects",
     "reduce",
+    "register_source",
     "register_sql",
     "session",
     "stream_status",
