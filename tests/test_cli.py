@@ -114,6 +114,7 @@ def test_version():
         ["indexes"],
         ["experiment"],
         ["demo"],
+        ["stream-demo"],
         ["schema", "infer"],
         ["schema", "show"],
         ["spark", "ingest"],

@@ -1,21 +1,27 @@
 """`rangecast spark stream`: a stream in its own process, changed and looked at from others, then ended."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 import rangecast as rc
 from rangecast.cli import app
+from rangecast.commands import stream_demo
+from rangecast.commands.stream_demo import change_alerts, compare
 
 pytestmark = pytest.mark.spark
 rs = pytest.importorskip("rangecast.spark")
+Commit = pytest.importorskip("rangecast.spark.ledger").Commit
 FAST_START = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -88,3 +94,54 @@ def test_what_is_refused(place):
     refused = run("spark", "stream", "--out", "out", "--events", "ticks")
     assert refused.exit_code == 2
     assert "stream needs --store, --checkpoint; with --status, --out alone will do" in refused.stderr
+
+
+def test_the_demo_finds_what_is_lost_doubled_and_invented(tmp_path):
+    """What the demo says at the end is no foregone conclusion."""
+    schema = rc.Schema(rc.Int("price"))
+    store = rc.Store.open(tmp_path / "store", schema, index="scan")
+    store.insert(rc.Subscriptions.parse(store.schema, {1: "price < 10", 2: "price > 5"}))
+    ticks = pa.table({"id": [1, 2, 3], "price": [3, 7, 20]})
+    pairs = [(1, 1), (2, 1), (2, 2), (3, 2)]
+    commits = [Commit(0, 1, events=2), Commit(1, 1, events=1)]
+
+    def compared(pairs):
+        for batch, rows in enumerate(([p for p in pairs if p[0] < 3], [p for p in pairs if p[0] == 3])):
+            folder = tmp_path / "out" / f"batch_id={batch}"
+            folder.mkdir(parents=True, exist_ok=True)
+            columns = {"event_id": [e for e, _ in rows], "subscription_id": [s for _, s in rows]}
+            pq.write_table(
+                pa.table(columns, pa.schema([(n, pa.int64()) for n in columns])), folder / "a.parquet"
+            )
+        return compare(tmp_path / "out", store, commits, ticks)
+
+    assert compared(pairs) == (0, 0, 0)
+    assert compared(pairs[1:]) == (1, 0, 0)
+    assert compared([*pairs, (2, 2)]) == (0, 1, 0)
+    assert compared([*pairs, (1, 2)]) == (0, 0, 1)
+    assert compare(tmp_path / "out", store, commits[:1], ticks)[0] == 1
+
+
+def test_the_demo_changes_alerts(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(stream_demo, "_CHANGE_PAUSE", 0.0)
+    monkeypatch.setattr(stream_demo, "_LIVES", 2)
+    store = rc.Store.open(
+        tmp_path / "store", rc.Schema(rc.Category("symbol"), rc.Int("volume")), index="scan"
+    )
+    change_alerts(str(store.path), ["A", "B"], 4, str(tmp_path))
+    first = stream_demo.FIRST_ID
+    assert json.loads((tmp_path / "added.json").read_text()) == [
+        [first + n, v] for n, v in enumerate([1, 2, 3, 5])
+    ]
+    assert sorted(store.subscriptions().ids.values.tolist()) == [first + 1, first + 2, first + 3]
+    assert store.expires_at([first, first + 1])[1] > 0
+    assert f"alert {first} removed" in capsys.readouterr().err
+    pq.write_table(pa.table({"id": range(5)}), tmp_path / "all.parquet")
+    (tmp_path / "ticks").mkdir()
+    assert stream_demo.put_ticks(tmp_path / "all.parquet", tmp_path / "ticks", 0, 3)
+    monkeypatch.setattr(stream_demo, "_PAUSE", 0.0)
+    stream_demo.flow_ticks(str(tmp_path / "all.parquet"), str(tmp_path / "ticks"), 3)
+    assert [pq.read_table(p)["id"].to_pylist() for p in sorted((tmp_path / "ticks").iterdir())] == [
+        [0, 1, 2],
+        [3, 4],
+    ]

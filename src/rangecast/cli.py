@@ -18,6 +18,7 @@ from rangecast.commands import (
     spark,
     store,
     stream,
+    stream_demo,
 )
 from rangecast.commands.console import CommandGroup
 
@@ -58,6 +59,7 @@ app.command()(generate.generate)
 app.command()(indexes.indexes)
 app.command()(experiment.experiment)
 app.command()(demo.demo)
+app.command()(stream_demo.stream_demo)
 
 
 def main() -> None:
