@@ -23,7 +23,7 @@ from pyspark.sql import types as T
 
 from rangecast.errors import OptionError, StorageError
 from rangecast.spark.following import open_store
-from rangecast.spark.ledger import Commit, Ledger, Pin, now, put_folder
+from rangecast.spark.ledger import Commit, Ledger, Pin, gather, now, put_folder
 from rangecast.spark.stream_tasks import COUNTED, StreamTask, stream_task
 from rangecast.spark.worker import Answer
 from rangecast.store import Store
@@ -84,13 +84,14 @@ def run_batch(plan: StreamPlan, frame: DataFrame, batch: int) -> None:
     chosen = frame.select(*[F.col(f"`{name.replace('`', '``')}`") for name in task.columns])
     counted = chosen.mapInArrow(stream_task(task), COUNTED).collect()
     matched = time.perf_counter()
-    _drop_others(matches, {row.name for row in counted})
-    _drop_others(rejects, {row.name for row in counted})
-    put_folder(rejects, ledger.rejected(batch))
+    found = gather(matches, [row.name for row in counted if row.rows])
+    aside = [row.name for row in counted if row.rejected]
+    if aside or ledger.rejected(batch).exists():
+        put_folder(gather(rejects, aside), ledger.rejected(batch))
     if plan.deliver is None:
-        put_folder(matches, ledger.output(batch))
+        put_folder(found, ledger.output(batch))
     else:
-        plan.deliver(read_part(frame, matches, plan.fields), batch)
+        plan.deliver(read_part(frame, found, plan.fields), batch)
     delivered = time.perf_counter()
     totals = {key: sum(row[key] for row in counted) for key in COUNTED.names if key != "name"}
     seconds = {"plan": planned - began, "match": matched - planned, "deliver": delivered - matched}
@@ -199,11 +200,3 @@ def _check_order(ledger: Ledger, batch: int, last: int) -> None:
             f"{ledger.place.parent}: has batches up to {last}, but Spark goes on with {batch}: output is "
             "missing; bring it back, or begin anew with an empty checkpoint and output"
         )
-
-
-def _drop_others(folder: Path, names: set[str]) -> None:
-    """Remove files of tasks that were run twice."""
-    if folder.is_dir():
-        for path in folder.iterdir():
-            if path.name not in names:
-                path.unlink()

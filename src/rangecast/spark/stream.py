@@ -63,22 +63,23 @@ def match_stream(
     """Start matching a streaming DataFrame against a store; gives the StreamingQuery.
 
     Each micro-batch is matched against the version that is the newest when it is planned; by `version`
-    "event-time", each event against the version that was the newest at the time in its column `time`, so
-    that a backfill gives what the live stream gave. `out` gets a folder batch_id=N for each batch
-    (`read_matches` reads those that are whole), `checkpoint` is Spark's; both must be folders that driver
-    and workers see. `event_id`, `keep`, `form`, `outer` and `absent` are those of `match`; text columns
-    are taken for every attribute. `trigger` is Spark's, as in {"processingTime": "1 second"} or
-    {"availableNow": True}. `order` "shortest-first" puts the matches of cheap events before those of dear
-    ones, if the store's index can estimate. `sink` "console" prints instead; a function gets the matches
-    of a batch as a DataFrame, and the batch's id, which is the same when a batch is run again after a
-    crash. Events that cannot be matched go to `rejects` (out/_rejects unless told) with their reason.
-    `text_ids` says whether ids are strings while the store has no subscription yet.
+    "event-time", each event against the version that was the newest at the time in its column `time` (the
+    schema's only timestamp unless told), so that a backfill gives what the live stream gave. `out` gets a
+    folder batch_id=N for each batch (`read_matches` reads those that are whole), `checkpoint` is Spark's;
+    both must be folders that driver and workers see. `event_id`, `keep`, `form`, `outer` and `absent` are
+    those of `match`; text columns are taken for every attribute. `trigger` is Spark's, as in
+    {"processingTime": "1 second"} or {"availableNow": True}. `order` "shortest-first" puts the matches of
+    cheap events before those of dear ones, if the store's index can estimate. `sink` "console" prints
+    instead; a function gets the matches of a batch as a DataFrame, and the batch's id, which is the same
+    when a batch is run again after a crash. Events that cannot be matched go to `rejects` (out/_rejects
+    unless told) with their reason. `text_ids` says whether ids are strings while the store has no
+    subscription yet.
     """
     home = store if isinstance(store, Store) else Store.open(store)
     if not events.isStreaming:
         raise EventError("match_stream takes a streaming DataFrame (spark.readStream); rs.match takes others")
     deliver = _deliver(sink, out)
-    _check_choices(home, version, time, order)
+    time = _check_choices(home, version, time, order)
     ledger = Ledger(_path(checkpoint, "checkpoint"), _folder(out, "out"), _folder(rejects, "rejects"))
     events, file = _with_file(events)
     textual = home.ids_are_text if home.ids_are_text is not None else text_ids
@@ -160,9 +161,13 @@ def committed(out: str | os.PathLike[str]) -> list[Commit]:
     return list(Ledger("", _path(out, "out")).commits())
 
 
-def _check_choices(store: Store, version: str, time: str | None, order: str | None) -> None:
+def _check_choices(store: Store, version: str, time: str | None, order: str | None) -> str | None:
+    """Check what may be chosen; gives the column of the events' time, if it matters."""
     if version not in (NEWEST, EVENT_TIME):
         raise OptionError(f"version must be {NEWEST!r} or {EVENT_TIME!r}, got {version!r}")
+    instants = [attribute.name for attribute in store.schema if attribute.kind == "timestamp"]
+    if version == EVENT_TIME and time is None and len(instants) == 1:
+        time = instants[0]
     if (version == EVENT_TIME) != (time is not None):
         raise OptionError(f"time= names the column of the events' time and goes with version={EVENT_TIME!r}")
     if order not in (None, SHORTEST_FIRST):
@@ -171,6 +176,7 @@ def _check_choices(store: Store, version: str, time: str | None, order: str | No
         index = store.index(verify=False)
         # raises when this kind of index cannot
         index.estimate(Events(index.schema, np.empty((len(index.schema), 0), np.int64)))
+    return time
 
 
 def _runner(plan: StreamPlan) -> Deliver:
