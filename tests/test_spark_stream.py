@@ -213,7 +213,7 @@ def test_a_listener_hears_of_every_batch(world):
 
 def texts_world(world, name, lines):
     (world.events / name).write_text("".join(f"{line}\n" for line in lines))
-    return rs.read_events(world.spark, world.events, world.store)
+    return rs.read_events(world.spark, world.events, world.store.path)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
