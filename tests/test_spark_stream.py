@@ -45,6 +45,8 @@ class World:
         }
         scratch = self.events / f".{number}"
         pq.write_table(pa.table(columns), scratch)
+        # Spark takes files by their time, and those of one moment in any order
+        os.utime(scratch, (1_700_000_000 + number,) * 2)
         os.rename(scratch, self.events / f"{number:04}.parquet")
         self.files.append(events)
 
@@ -213,6 +215,7 @@ def test_a_listener_hears_of_every_batch(world):
 
 def texts_world(world, name, lines):
     (world.events / name).write_text("".join(f"{line}\n" for line in lines))
+    os.utime(world.events / name, (1_000_000_000,) * 2)
     return rs.read_events(world.spark, world.events, world.store.path)
 
 
