@@ -94,11 +94,26 @@ class Subscriptions:
         """Bytes of the arrays."""
         return self.ids.nbytes + self.lows.nbytes + self.highs.nbytes + self.owners.nbytes
 
+    @property
+    def single(self) -> bool:
+        """Whether each subscription has one box, so that rows and boxes have the same numbers."""
+        return self.n_boxes == len(self) and not bool((self.owners[1:] == self.owners[:-1]).any())
+
+    def box_starts(self) -> npt.NDArray[np.int64]:
+        """Where the boxes of each subscription begin, and where the last one's end."""
+        if self.single:
+            return np.arange(len(self) + 1)
+        out = np.zeros(len(self) + 1, np.int64)
+        np.cumsum(np.bincount(self.owners, minlength=len(self)), out=out[1:])
+        return out
+
     def select(self, rows: Any) -> Subscriptions:
         """Some of the subscriptions, by row."""
         rows = np.asarray(rows)
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
-        first = np.searchsorted(self.owners, np.arange(len(self) + 1))
+        if self.single:
+            return Subscriptions(self.schema, self.ids.select(rows), self.lows[:, rows], self.highs[:, rows])
+        first = self.box_starts()
         counts = np.diff(first)[rows]
         owners = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
         starts = np.repeat(first[rows] - (np.cumsum(counts) - counts), counts)

@@ -69,6 +69,7 @@ class AutoPart(Part):
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
+        self.ratio = min((path.part.ratio for path in paths), default=Part.ratio)
         self.seconds = np.zeros(len(paths))
         self.events = 0
 

@@ -6,11 +6,12 @@ Boxes are numbered in the order of arrival (catalog.py). A static layout covers 
                   [ part 0, large      ][ part 1 ][ p. 2 ][ tail: scanned ]
 
 Each part is built once from the living boxes of its range and never changes. New boxes lengthen the
-tail, which is scanned; past `tail_limit` it becomes a part, taking along the parts before it that are
-not at least RATIO times larger, so there are few parts and a box is rebuilt a logarithmic number of
-times. A deleted or replaced slot is marked in `dead` and dropped from the answers. A part in which more
-than one in SWEEP_SHARE is dead is swept, if it knows how to leave them out by one pass over its entries,
-and one in which a quarter is dead is built anew; when more slots are dead than alive, the catalog is too.
+tail, which is scanned; past TAIL_LIMIT it becomes a part, taking along the parts before it that are
+not at least `ratio` times larger, so there are few parts and a box is rebuilt a logarithmic number of
+times. When that takes all parts, slots are given anew too. A deleted or replaced slot is marked in
+`dead` and dropped from the answers. A part in which more than one in SWEEP_SHARE is dead is swept, if it
+knows how to leave them out by one pass over its entries, and one in which a quarter is dead is built
+anew; when more slots are dead than alive, the catalog is too.
 
 A match takes one `_State`, which is never changed: a writer makes another and swaps it in. So
 matching needs no lock and sees all of an insert or delete, or nothing of it.
@@ -25,6 +26,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rangecast import recycling
 from rangecast.attributes import Codes
 from rangecast.errors import OptionError
 from rangecast.ids import Ids
@@ -33,9 +35,10 @@ from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.estimate import Estimate
 from rangecast.kernels import matches as match_kernels
 from rangecast.kernels import scan as scan_kernels
+from rangecast.matches import Matches
 from rangecast.storage import Arrays
+from rangecast.subscriptions import Subscriptions
 
-RATIO = 8
 TAIL_LIMIT = 512
 REBUILD_SHARE = 4
 SWEEP_SHARE = 128
@@ -44,10 +47,56 @@ _NO_ROWS = np.empty(0, np.int32)
 
 
 class Counted(NamedTuple):
-    """Matches that were counted, and what writes them: one row an event, from the places given on."""
+    """Matches that were counted, and what writes them: one row an event, from the places given on.
+
+    `fill(places, out, add)` writes slot + add: into 32 bits with 0 the slots, into 64 bits with what turns
+    them into ids, where the ids of a part count up with its slots (`_Covered.base`).
+    """
 
     counts: npt.NDArray[np.int64]
-    fill: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int32]], None]
+    fill: Callable[[npt.NDArray[np.int64], npt.NDArray[Any], int], None]
+
+
+class _Source(NamedTuple):
+    """The matches within one part or the tail, and what makes ids of its slots when added, if known."""
+
+    found: Rows | Counted
+    base: int | None = None
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        return self.found.counts if isinstance(self.found, Counted) else np.diff(self.found[0])
+
+
+class _Pending:
+    """Matches that are counted but not written: whoever wants ids gets them without slots in between."""
+
+    def __init__(self, offsets: npt.NDArray[np.int64], sources: list[_Source], names: Ids) -> None:
+        self._offsets = offsets
+        self._sources = sources
+        self._names = names
+
+    def slots(self) -> npt.NDArray[np.int32]:
+        return join_rows([source.found for source in self._sources], len(self._offsets) - 1)[1]
+
+    def ids(self) -> npt.NDArray[Any]:
+        if all(source.base is None for source in self._sources):
+            return self._names.take(self.slots())
+        out = recycling.empty(int(self._offsets[-1]), np.int64)
+        places = self._offsets[:-1].copy()
+        for source in self._sources:
+            found, base = source
+            if base is None:
+                rows = found if not isinstance(found, Counted) else join_rows([found], len(places))
+                match_kernels.place_ids(*rows, self._names.values, places, out)
+            elif isinstance(found, Counted):
+                found.fill(places, out, base)
+            elif len(self._sources) == 1:
+                np.add(found[1], base, out=out)
+            else:
+                match_kernels.place_rows(*found, places, np.int64(base), out)
+            places += source.counts
+        return out
 
 
 class Part:
@@ -55,6 +104,10 @@ class Part:
 
     exact: ClassVar[bool] = False
     """Whether it holds the boxes it was made of and no others, so that none was dead at that time."""
+
+    ratio: int = 8
+    """A newer part that is not this many times smaller is merged with this one: more where building costs
+    little beside what a second part costs every event."""
 
     def stab(self, codes: Codes, boxes: Boxes) -> Rows:
         """The matches of a batch within this part, dead slots included."""
@@ -93,12 +146,16 @@ class Part:
 
 
 class _Covered(NamedTuple):
-    """A part and the box numbers that it covers, with how many were alive when it was built."""
+    """A part and the box numbers that it covers, with how many were alive when it was built.
+
+    The base is there when ids count up with slots within the part: id = slot + base.
+    """
 
     first: int
     last: int
     built: int
     part: Part
+    base: int | None
 
 
 class _State(NamedTuple):
@@ -125,16 +182,38 @@ class _StaticReading(Reading):
         return None
 
     def stab(self, codes: Codes) -> Rows:
+        sources = self._sources(codes, len(self._state.parts) > 1)
+        return self._without_dead(*join_rows([source.found for source in sources], codes.shape[1]))
+
+    def match(self, codes: Codes) -> Matches:
+        state = self._state
+        if state.dead is not None or state.flagged is not None:
+            return super().match(codes)
+        sources = self._sources(codes, True)
+        if len(sources) == 1 and not isinstance(sources[0].found, Counted):
+            offsets = sources[0].found[0]
+        else:
+            offsets = np.zeros(codes.shape[1] + 1, np.int64)
+            for source in sources:
+                offsets[1:] += source.counts
+            np.cumsum(offsets, out=offsets)
+        return Matches(offsets, _Pending(offsets, sources, state.names), state.names)
+
+    def _sources(self, codes: Codes, counting: bool) -> list[_Source]:
+        """What each part and the tail found; with `counting`, only counted where a part can do that."""
         state = self._state
         tail = state.parts[-1].last if state.parts else 0
-        alone = len(state.parts) + (tail < state.boxes.n) == 1
-        sources: list[Rows | Counted] = []
+        sources = []
         for covered in state.parts:
-            counted = None if alone else covered.part.count_matches(codes)
-            sources.append(covered.part.stab(codes, state.boxes) if counted is None else counted)
+            counted = covered.part.count_matches(codes) if counting else None
+            found = covered.part.stab(codes, state.boxes) if counted is None else counted
+            sources.append(_Source(found, covered.base))
         if tail < state.boxes.n:
-            sources.append(scan_rows(codes, state.boxes, tail, state.boxes.n))
-        offsets, slots = join_rows(sources, codes.shape[1])
+            sources.append(_Source(scan_rows(codes, state.boxes, tail, state.boxes.n)))
+        return sources
+
+    def _without_dead(self, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
+        state = self._state
         if state.dead is not None and len(slots):
             kept = np.empty_like(offsets)
             n = match_kernels.drop_dead(offsets, slots, state.dead, kept)
@@ -195,6 +274,11 @@ class StaticIndex(Index):
             workloads += counts
         return Estimate(workloads)
 
+    def _arranged(self, subs: Subscriptions) -> Subscriptions:
+        # where ids can count up with slots they do, and reading ids is adding a number
+        order = subs.ids.dense_order()
+        return subs if order is None else subs.select(order)
+
     def _add(self, first: int, last: int) -> None:
         tail = self._parts[-1].last if self._parts else 0
         if last - tail > TAIL_LIMIT:
@@ -227,7 +311,7 @@ class StaticIndex(Index):
         return np.flatnonzero(catalog.alive[catalog.box_slots[first:last]]) + first
 
     def _replace(self, covered: _Covered, built: int, part: Part) -> None:
-        fresh = _Covered(covered.first, covered.last, built, part)
+        fresh = covered._replace(built=built, part=part)
         self._parts = tuple(fresh if c is covered else c for c in self._parts)
 
     def _cover(self, first: int) -> None:
@@ -235,13 +319,17 @@ class StaticIndex(Index):
         last = self._catalog.n_boxes
         parts = list(self._parts)
         size = last - first
-        while parts and parts[-1].built < RATIO * size:
+        while parts and parts[-1].built < parts[-1].part.ratio * size:
             taken = parts.pop()
             first = taken.first
             size += taken.built
+        if not parts and self._catalog.n_living < self._catalog.n_slots:
+            # all is built anew, so slots may be given anew too
+            self.compact()
+            return
         living = self._living(first, last)
         part = self._build(self._catalog.boxes, living)
-        self._parts = (*parts, _Covered(first, last, len(living), part))
+        self._parts = (*parts, _Covered(first, last, len(living), part, self._catalog.id_base(first, last)))
 
     def _structure_stats(self) -> dict[str, Any]:
         totals: dict[str, int] = {}
@@ -262,7 +350,7 @@ class StaticIndex(Index):
         arrays: Arrays = {}
         for number, covered in enumerate(self._parts):
             meta, part_arrays = covered.part.export()
-            metas.append({"first": covered.first, "last": covered.last, "built": covered.built, "meta": meta})
+            metas.append({**covered._asdict(), "part": meta})
             arrays.update({f"part{number}.{name}": array for name, array in part_arrays.items()})
         return {"parts": metas}, arrays
 
@@ -271,8 +359,7 @@ class StaticIndex(Index):
         for number, entry in enumerate(meta["parts"]):
             prefix = f"part{number}."
             own = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
-            part = self.part_type.restore(entry["meta"], own)
-            parts.append(_Covered(entry["first"], entry["last"], entry["built"], part))
+            parts.append(_Covered(**{**entry, "part": self.part_type.restore(entry["part"], own)}))
         self._parts = tuple(parts)
         self._publish()
 
@@ -288,12 +375,12 @@ def join_rows(sources: Sequence[Rows | Counted], n_events: int) -> Rows:
     offsets = np.zeros(n_events + 1, np.int64)
     np.cumsum(sum(counts[1:], start=counts[0]), out=offsets[1:])
     places = offsets[:-1].copy()
-    out = np.empty(int(offsets[-1]), np.int32)
+    out = recycling.empty(int(offsets[-1]), np.int32)
     for source, count in zip(sources, counts, strict=True):
         if isinstance(source, Counted):
-            source.fill(places, out)
+            source.fill(places, out, 0)
         else:
-            match_kernels.place_rows(*source, places, out)
+            match_kernels.place_rows(*source, places, np.int32(0), out)
         places += count
     return offsets, out
 
@@ -324,6 +411,6 @@ def grow_and_group(n_events: int, run: Any) -> Rows:
         events, slots = (np.concatenate([a, np.empty(len(a), np.int32)]) for a in (events, slots))
     n = int(state[1])
     offsets = np.zeros(n_events + 1, np.int64)
-    out = np.empty(n, np.int32)
+    out = recycling.empty(n, np.int32)
     match_kernels.group_pairs(events, slots, n, offsets, out)
     return offsets, out
