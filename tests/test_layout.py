@@ -19,7 +19,7 @@ SRC = ROOT / "src"
 MODEL = "model"
 LAYERS = (
     ("__main__", "cli", "commands", "service", "spark", "experiments"),
-    ("covering", "routing", "scheduling", "store", "versions", "workloads"),
+    ("covering", "expiry", "following", "routing", "scheduling", "store", "versions", "workloads"),
     ("indexes",),
     (MODEL,),
     ("kernels",),

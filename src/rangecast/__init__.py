@@ -17,6 +17,7 @@ from rangecast.errors import (
 )
 from rangecast.events import Events
 from rangecast.explanation import Explanation
+from rangecast.following import Follower
 from rangecast.indexes import Index, load_index, open_index
 from rangecast.matches import Matches
 from rangecast.routing import Network, Router
@@ -37,6 +38,7 @@ __all__ = [
     "Events",
     "Explanation",
     "Float",
+    "Follower",
     "Index",
     "Int",
     "LanguageError",

@@ -8,25 +8,10 @@ A log is a folder of segments, each named for its first version. A segment:
     16-23    the mark: every byte before this offset was synced to disk
     24-      records
 
-and a record, in little-endian numbers:
+(records.py says what a record is.)
 
-    0-3      b"RCRD"
-    4-7      CRC-32 of bytes 8-39
-    8-15     version; versions follow one another without a gap
-    16-23    time, microseconds since 1970 UTC; never less than that of the version before
-    24-31    length of the payload
-    32-35    CRC-32 of the payload
-    36-39    zero
-    40-      payload: arrays (storage.py)
-
-    payload                        meaning
-    meta words                     category -> [how many words were known before, the new ones]
-    meta textual                   whether ids are strings; null while there are none
-    deleted.*                      the ids that go (ids.py)
-    inserted.*, lows, highs, owners   the subscriptions that come, each replacing one of the same id
-
-The first record of a segment, of the version before its first, changes nothing: it repeats all words,
-so that older segments can be removed.
+The first record of a segment, of the version before its first, opens it and changes nothing: it repeats
+all words and all times of expiry, so that older segments can be removed.
 
 A writer appends, syncs, and only then moves the mark; readers stop at the mark, so they see what is
 durable and nothing else. A crash leaves bytes beyond the mark: those that make whole records are
@@ -41,48 +26,32 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from rangecast.errors import StorageError
 from rangecast.ids import Ids
+from rangecast.records import (
+    HEAD,
+    Change,
+    Entry,
+    Times,
+    Words,
+    checked_head,
+    ids_arrays,
+    ids_from,
+    n_named,
+    pack_record,
+    read_description,
+)
 from rangecast.schema import Schema
-from rangecast.storage import Arrays, pack_arrays, replacing, sync_folder, unpack_arrays, unpack_meta
+from rangecast.storage import Arrays, pack_arrays, replacing, sync_folder, unpack_arrays
 from rangecast.subscriptions import Subscriptions
 
 _SEGMENT = struct.Struct("<8sQQ")
-_RECORD = struct.Struct("<4sIQQQII")
-_MAGIC, _RECORD_MAGIC = b"RNGLOG01", b"RCRD"
-Words = dict[str, tuple[int, list[str]]]
-
-
-@dataclass(frozen=True)
-class Change:
-    """One version's change: what went, then what came."""
-
-    version: int
-    time: int
-    deleted: Ids
-    inserted: Subscriptions
-
-    def apply_to(self, index: Any) -> None:
-        """Bring an index of the version before to this version."""
-        if len(self.deleted):
-            index.delete(self.deleted)
-        index.insert(self.inserted)
-
-
-class Entry(NamedTuple):
-    """Where a change stands."""
-
-    version: int
-    time: int
-    path: Path
-    offset: int
-    length: int
+_MAGIC = b"RNGLOG01"
 
 
 class ChangeLog:
@@ -95,6 +64,7 @@ class ChangeLog:
         self.folder = Path(folder)
         self.schema = schema
         self._entries: list[Entry] = []
+        self._openings: list[Entry] = []
         self.textual: bool | None = None
         self._base = -1
         self._last: Path | None = None
@@ -112,12 +82,33 @@ class ChangeLog:
 
     def time_of(self, version: int) -> int:
         """When a version was made."""
+        if version == self._base > 0:
+            return self._openings[0].time
         return self._entry(version).time
 
-    def version_at(self, time: int) -> int:
-        """The version that was the newest at a time."""
-        times = np.fromiter((entry.time for entry in self._entries), np.int64, len(self._entries))
-        return self._base + int(np.searchsorted(times, time, "right"))
+    def versions_at(self, times: Times) -> Times:
+        """The version that was the newest at each time; -1 where the log no longer says."""
+        made = np.fromiter((entry.time for entry in self._entries), np.int64, len(self._entries))
+        found = self._base + np.searchsorted(made, times, "right").astype(np.int64)
+        if self._base > 0:
+            found[times < self._openings[0].time] = -1
+        return found
+
+    def changed(self, since: int, until: int) -> int:
+        """How many subscriptions the changes after `since` up to `until` name."""
+        return sum(entry.changed for entry in self._entries[since - self._base : until - self._base])
+
+    def opening(self, version: int) -> tuple[int, Ids, Times]:
+        """The last opening up to a version: its version, and what expired some time then, and when."""
+        entry = [opening for opening in self._openings if opening.version <= version][-1]
+        if not entry.expiring:
+            return entry.version, Ids.of([]), np.empty(0, np.int64)
+        arrays = self._arrays(entry)
+        return entry.version, ids_from(arrays, "expiring"), arrays["expires"]
+
+    def may_expire(self, since: int, until: int) -> bool:
+        """Whether a change after `since` up to `until` brings subscriptions that expire."""
+        return any(entry.expiring for entry in self._entries[since - self._base : until - self._base])
 
     # reading
 
@@ -128,7 +119,7 @@ class ChangeLog:
             raise StorageError(f"{self.folder}: the change log has no segment; the store is damaged")
         paths = [path for _, path in segments]
         if self._last is None or self._last not in paths:
-            self._entries, self._base = [], segments[0][0] - 1
+            self._entries, self._openings, self._base = [], [], segments[0][0] - 1
             self._last, self._end = paths[0], 0
         position = paths.index(self._last)
         for first, path in segments[position:]:
@@ -143,6 +134,7 @@ class ChangeLog:
         gone = max(0, segments[0][0] - 1 - self._base)
         del self._entries[:gone]
         self._base += gone
+        self._openings = [opening for opening in self._openings if opening.version >= self._base]
 
     def segments(self) -> list[tuple[int, Path]]:
         """First version and path of each segment, in order."""
@@ -161,19 +153,7 @@ class ChangeLog:
 
     def read(self, entry: Entry) -> Change:
         """One change, checked against its sum."""
-        try:
-            with open(entry.path, "rb") as file:
-                file.seek(entry.offset)
-                head, payload = file.read(_RECORD.size), file.read(entry.length)
-        except FileNotFoundError:
-            raise StorageError(
-                f"{entry.path}: version {entry.version} was compacted away while it was read; read again"
-            ) from None
-        if len(payload) != entry.length or zlib.crc32(payload) != _RECORD.unpack(head)[5]:
-            raise StorageError(
-                f"{entry.path}: the change of version {entry.version} at byte {entry.offset} is damaged"
-            )
-        _, arrays = unpack_arrays(payload)
+        arrays = self._arrays(entry)
         deleted = ids_from(arrays, "deleted")
         inserted = Subscriptions(
             self.schema,
@@ -182,7 +162,22 @@ class ChangeLog:
             arrays["highs"],
             arrays["owners"],
         )
-        return Change(entry.version, entry.time, deleted, inserted)
+        return Change(entry.version, entry.time, deleted, inserted, arrays.get("expires"))
+
+    def _arrays(self, entry: Entry) -> Arrays:
+        try:
+            with open(entry.path, "rb") as file:
+                file.seek(entry.offset)
+                head, payload = file.read(HEAD.size), file.read(entry.length)
+        except FileNotFoundError:
+            raise StorageError(
+                f"{entry.path}: version {entry.version} was compacted away while it was read; read again"
+            ) from None
+        if len(payload) != entry.length or zlib.crc32(payload) != HEAD.unpack(head)[5]:
+            raise StorageError(
+                f"{entry.path}: the change of version {entry.version} at byte {entry.offset} is damaged"
+            )
+        return unpack_arrays(payload)[1]
 
     def _entry(self, version: int) -> Entry:
         if not self._base < version <= self.version:
@@ -202,16 +197,20 @@ class ChangeLog:
                     self._end = _SEGMENT.size
                 while self._end < mark:
                     file.seek(self._end)
-                    head = _checked_head(file.read(_RECORD.size))
-                    meta = _read_meta(file) if head else None
-                    if head is None or meta is None or head[0] not in (self.version + 1, first - 1):
+                    head = checked_head(file.read(HEAD.size))
+                    described = read_description(file) if head else None
+                    if head is None or described is None or head[0] not in (self.version + 1, first - 1):
                         raise StorageError(f"{path}: damaged at byte {self._end}; restore it from a copy")
+                    meta, shapes = described
                     self._learn(meta["words"])
                     self.textual = meta["textual"]
                     version, time, length = head
+                    place = path, self._end, length, n_named(shapes), "expires" in shapes
                     if version == self.version + 1:
-                        self._entries.append(Entry(version, time, path, self._end, length))
-                    self._end += _RECORD.size + length
+                        self._entries.append(Entry(version, time, *place))
+                    else:
+                        self._openings.append(Entry(version, meta.get("since", time), *place))
+                    self._end += HEAD.size + length
         except FileNotFoundError:
             raise StorageError(f"{path}: was compacted away while it was read; read again") from None
 
@@ -228,23 +227,29 @@ class ChangeLog:
 
     # writing
 
-    def start_segment(self, first: int, time: int) -> None:
-        """Begin a segment whose first change will be version `first`."""
+    def start_segment(self, first: int, time: int, expiring: Ids | None = None, expires: Any = None) -> None:
+        """Begin a segment whose first change will be version `first`; `expiring` ones end some time."""
         words: Words = {c.name: (0, c.vocabulary.words()) for _, c in self.schema.categories()}
-        record = _record(first - 1, time, pack_arrays({"words": words, "textual": self.textual}, {}))
+        meta: dict[str, Any] = {"words": words, "textual": self.textual}
+        if first > 1:
+            meta["since"] = self.time_of(first - 1)
+        arrays: Arrays = {}
+        if expiring is not None and len(expiring):
+            arrays = {**ids_arrays(expiring, "expiring"), "expires": expires}
+        record = pack_record(first - 1, time, pack_arrays(meta, arrays))
         with replacing(self.folder / f"{first:020}.log") as file:
             file.write(_SEGMENT.pack(_MAGIC, first, _SEGMENT.size + len(record)) + record)
 
-    def append(self, time: int, deleted: Ids, inserted: Subscriptions) -> int:
+    def append(self, time: int, deleted: Ids, inserted: Subscriptions, expires: Times | None = None) -> int:
         """Write one change, sync it, show it to readers; returns its version.
 
         The dictionaries of `inserted.schema` begin with the log's; what they have beyond is written too.
         """
         assert self._last is not None
-        time = max(time, self._entries[-1].time if self._entries else 0)
+        time = max(time, (self._entries or self._openings)[-1].time)
         words: Words = {}
-        named = inserted.schema.categories()
-        for (_, ours), (_, theirs) in zip(self.schema.categories(), named, strict=True):
+        pairs = zip(self.schema.categories(), inserted.schema.categories(), strict=True)
+        for (_, ours), (_, theirs) in pairs:
             start = len(ours.vocabulary)
             if len(theirs.vocabulary) > start:
                 words[ours.name] = (start, theirs.vocabulary.words()[start:])
@@ -255,17 +260,20 @@ class ChangeLog:
             "highs": inserted.highs,
             "owners": inserted.owners,
         }
+        if expires is not None:
+            arrays["expires"] = expires
         for ids in (deleted, inserted.ids):
             self.textual = ids.textual if len(ids) else self.textual
         version = self.version + 1
-        record = _record(version, time, pack_arrays({"words": words, "textual": self.textual}, arrays))
+        record = pack_record(version, time, pack_arrays({"words": words, "textual": self.textual}, arrays))
         with open(self._last, "r+b", buffering=0) as file:
             file.seek(self._end)
             _write_all(file, record)
             os.fsync(file.fileno())
             _move_mark(file, self._end + len(record))
-        entry = Entry(version, time, self._last, self._end, len(record) - _RECORD.size)
-        self._entries.append(entry)
+        named = len(deleted) + len(inserted)
+        length = len(record) - HEAD.size
+        self._entries.append(Entry(version, time, self._last, self._end, length, named, expires is not None))
         self._end += len(record)
         self._learn(words)
         return version
@@ -281,14 +289,14 @@ class ChangeLog:
             end = mark
             while end < size:
                 file.seek(end)
-                head = _checked_head(file.read(_RECORD.size))
-                if head is None or end + _RECORD.size + head[2] > size:
+                head = checked_head(file.read(HEAD.size))
+                if head is None or end + HEAD.size + head[2] > size:
                     break
                 payload = file.read(head[2])
                 file.seek(end)
-                if zlib.crc32(payload) != _RECORD.unpack(file.read(_RECORD.size))[5]:
+                if zlib.crc32(payload) != HEAD.unpack(file.read(HEAD.size))[5]:
                     break
-                end += _RECORD.size + head[2]
+                end += HEAD.size + head[2]
             cut = int(size - end)
             if cut:
                 file.seek(end)
@@ -321,47 +329,6 @@ class ChangeLog:
             except (StorageError, ValueError, KeyError) as error:
                 problems.append(str(error))
         return problems
-
-
-def _record(version: int, time: int, payload: bytes | bytearray) -> bytes:
-    fields = struct.pack("<QQQII", version, time, len(payload), zlib.crc32(payload), 0)
-    return _RECORD_MAGIC + struct.pack("<I", zlib.crc32(fields)) + fields + bytes(payload)
-
-
-def _checked_head(raw: bytes) -> tuple[int, int, int] | None:
-    """Version, time and length of a record, None when the head does not check."""
-    if len(raw) < _RECORD.size:
-        return None
-    magic, crc, version, time, length, _, _ = _RECORD.unpack(raw)
-    if magic != _RECORD_MAGIC or zlib.crc32(raw[8:]) != crc:
-        return None
-    return version, time, length
-
-
-def _read_meta(file: Any) -> dict[str, Any] | None:
-    """The meta data of the record whose payload begins here."""
-    start = file.read(20)
-    if len(start) < 20:
-        return None
-    (length, _) = struct.unpack("<QI", start[8:])
-    try:
-        return unpack_meta(start + file.read(length))
-    except ValueError:
-        return None
-
-
-def ids_arrays(ids: Ids, prefix: str) -> Arrays:
-    """A row of ids as named arrays."""
-    if ids.textual:
-        return {f"{prefix}.starts": ids.starts, f"{prefix}.letters": ids.letters[: ids.starts[-1]]}
-    return {f"{prefix}.values": ids.values}
-
-
-def ids_from(arrays: Arrays, prefix: str) -> Ids:
-    """The row of ids that `ids_arrays` gave."""
-    if f"{prefix}.starts" in arrays:
-        return Ids(None, arrays[f"{prefix}.starts"], arrays[f"{prefix}.letters"])
-    return Ids(arrays[f"{prefix}.values"])
 
 
 def _write_all(file: Any, raw: bytes) -> None:

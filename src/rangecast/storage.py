@@ -146,10 +146,10 @@ def read_arrays(
     return document["meta"], arrays
 
 
-def unpack_meta(raw: bytes | memoryview) -> dict[str, Any]:
-    """The meta data at the head of what `pack_arrays` gave."""
-    meta: dict[str, Any] = _header(raw)[0]["meta"]
-    return meta
+def unpack_head(raw: bytes | memoryview) -> tuple[dict[str, Any], dict[str, list[int]]]:
+    """The meta data at the head of what `pack_arrays` gave, and the shape of each array."""
+    document = _header(raw)[0]
+    return document["meta"], {entry["name"]: entry["shape"] for entry in document["arrays"]}
 
 
 def unpack_arrays(raw: bytes | memoryview) -> tuple[dict[str, Any], Arrays]:

@@ -4,6 +4,7 @@
     lock                              held by the one process that writes
     log/00000000000000000001.log      every change, in order (changelog.py)
     snapshots/00000000000000000012.index   the index of version 12 (Index.save), mapped by all who match
+    holds/<name>.json                 who still needs which version (holds.py)
 
 Each change (an insert, a delete, or both at once by `apply`) is one version: 1, 2, 3, ... A change
 that was acknowledged is on disk and survives a crash; one that was not may be there or not, but never
@@ -13,7 +14,11 @@ snapshot is the nearest older one with the changes since, so a process that hold
 v comes to version w by `for change in store.changes(v): change.apply_to(index)`.
 
 One process writes at a time: the lock is flock's, so it is gone with the process that held it. Any
-number of processes read, and need no lock. `compact` makes the log and old snapshots go.
+number of processes read, and need no lock. `compact` makes the log and old snapshots go, but nothing
+that is held.
+
+A subscription may end by itself (`expires`); `expire` deletes those whose time has come, as a change
+like any other, so every version has the same subscriptions whenever it is asked for (expiry.py).
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ import json
 import logging
 import os
 import shutil
+import stat
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +39,8 @@ import numpy as np
 
 from rangecast.changelog import ChangeLog
 from rangecast.errors import SchemaError, StorageError, SubscriptionError
+from rangecast.expiry import expiry_times, instant
+from rangecast.holds import Hold, remove_hold, write_hold
 from rangecast.ids import Ids, IdTable
 from rangecast.indexes import index_type, load_index
 from rangecast.schema import Schema
@@ -109,9 +117,13 @@ class Store(Versions):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).open, (str(self.path),)
 
-    def insert(self, subs: Subscriptions) -> int:
-        """Add subscriptions, replacing those of the same id; returns the version that has them."""
-        return self.apply(inserted=subs)
+    def insert(self, subs: Subscriptions, expires: Any = None) -> int:
+        """Add subscriptions, replacing those of the same id; returns the version that has them.
+
+        `expires` says when they end: one time, or one for each (a datetime, which is UTC without a zone,
+        or microseconds since 1970 UTC; null or 0 for never). Replacing one replaces its end as well.
+        """
+        return self.apply(inserted=subs, expires=expires)
 
     def delete(self, ids: Any) -> list[Any]:
         """Take subscriptions out by id; gives back the ids that were not there."""
@@ -128,12 +140,13 @@ class Store(Versions):
             self._living = version, state
             return unknown
 
-    def apply(self, inserted: Subscriptions | None = None, deleted: Any = ()) -> int:
+    def apply(self, inserted: Subscriptions | None = None, deleted: Any = (), expires: Any = None) -> int:
         """Delete and insert as one version; returns it. Nothing to do makes no version."""
         gone = Ids.of(deleted)
         subs = inserted if inserted is not None else Subscriptions.empty(self._schema)
         if not isinstance(subs, Subscriptions):
             raise SubscriptionError(f"a store takes Subscriptions, got {type(subs).__name__}")
+        times = expiry_times(expires, len(subs))
         with self.writing():
             if not len(subs) and not len(gone):
                 return self._log.version
@@ -144,7 +157,36 @@ class Store(Versions):
                     f"{self.path}: {error}; parse them again with the store's own schema (store.schema)"
                 ) from None
             self._check_ids(subs.ids, gone)
-            return self._log.append(_now(), gone, subs)
+            return self._log.append(instant(), gone, subs, times)
+
+    def expire(self, now: Any = None) -> int:
+        """Delete all subscriptions whose time has come, as one version; returns the newest version.
+
+        Takes the lock only when there is something to do. `now` is the present unless told.
+        """
+        moment = instant(now)
+        with self._guard:
+            if not len(self._expiries().due(moment)):
+                return self._log.version
+        with self.writing():
+            return self.apply(deleted=self._expiries().due(moment))
+
+    def hold(self, name: str, version: int | None = None, note: str = "") -> int:
+        """Say that a version (the newest unless told) and all after it are needed; returns it.
+
+        `compact` keeps them until `release(name)`. A second hold of the same name takes the place of the
+        first. Refused when the version is gone; needs no writer's lock.
+        """
+        folder = self.path / "holds"
+        folder.mkdir(exist_ok=True)
+        with holding(folder / "lock", self.wait):
+            version = self._resolve(version)
+            write_hold(folder, Hold(name, version, note, instant()))
+        return version
+
+    def release(self, name: str) -> bool:
+        """Take back a hold; says whether there was one."""
+        return remove_hold(self.path / "holds", name)
 
     def learn(self, words: Mapping[str, Sequence[str]]) -> int:
         """Give category words their codes for good, so that many processes may parse with the same ones.
@@ -157,7 +199,7 @@ class Store(Versions):
                     category.vocabulary.add(word)
             if n_words(self._schema) == n_words(self._log.schema):
                 return self._log.version
-            return self._log.append(_now(), Ids.of([]), Subscriptions.empty(self._schema))
+            return self._log.append(instant(), Ids.of([]), Subscriptions.empty(self._schema))
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -181,34 +223,55 @@ class Store(Versions):
     def compact(self, keep: int | None = None) -> dict[str, int]:
         """Remove what no version from `keep` on needs: older snapshots and changes.
 
-        `keep` is the newest version unless told; give the oldest one that somebody still uses.
+        `keep` is the oldest version that is held, or the newest one; a `keep` above a hold is refused.
         Returns the number of snapshots and log segments removed and the bytes that this freed.
         """
         with self.writing():
-            newest = self._log.version
-            keep = newest if keep is None else keep
-            if not 0 <= keep <= newest:
-                raise StorageError(f"{self.path}: has versions up to {newest}, cannot keep {keep}")
-            self.snapshot(keep)
-            if self._log.segments()[-1][0] <= newest:
-                self._log.start_segment(newest + 1, _now())
-            before = _size(self.path)
-            segments = self._log.drop_before(keep)
-            gone = [self.snapshot_path(version) for version in self.snapshots() if version < keep]
-            strays = [p for p in self.path.rglob("*.tmp") if p.stat().st_mtime < time.time() - _STALE_SECONDS]
-            for path in gone + strays:
-                path.unlink(missing_ok=True)
-            for folder in (self.path / "snapshots").glob("*.stripes-*"):
-                # what Spark has cut a snapshot into goes with it
-                if int(folder.stem) < keep:
-                    shutil.rmtree(folder, ignore_errors=True)
-            sync_folder(self.path / "snapshots")
-            self.refresh()
-            return {
-                "snapshots": len(gone),
-                "segments": len(segments),
-                "bytes": max(0, before - _size(self.path)),
-            }
+            while True:
+                oldest = self._oldest_needed(keep)
+                self.snapshot(oldest)
+                if self._log.segments()[-1][0] <= self._log.version:
+                    self._log.start_segment(self._log.version + 1, instant(), *self._expiries().all())
+                (self.path / "holds").mkdir(exist_ok=True)
+                with holding(self.path / "holds" / "lock", self.wait):
+                    # somebody may have held an older version while the snapshot was made
+                    if self._oldest_needed(keep) >= oldest:
+                        return self._drop_before(oldest)
+
+    def _oldest_needed(self, keep: int | None) -> int:
+        """The version from which on `compact` keeps everything."""
+        newest = self._log.version
+        if keep is not None and not 0 <= keep <= newest:
+            raise StorageError(f"{self.path}: has versions up to {newest}, cannot keep {keep}")
+        held = self.holds()[:1]
+        if keep is None:
+            return min([newest, *(hold.version for hold in held)])
+        for hold in held:
+            if keep > hold.version:
+                note = f" ({hold.note})" if hold.note else ""
+                raise StorageError(
+                    f"{self.path}: version {hold.version} is held by {hold.name!r}{note}, so what is before "
+                    f"{keep} cannot go; keep {hold.version}, or release {hold.name!r} if nobody uses it"
+                )
+        return keep
+
+    def _drop_before(self, keep: int) -> dict[str, int]:
+        before = _size(self.path)
+        segments = self._log.drop_before(keep)
+        gone = [self.snapshot_path(version) for version in self.snapshots() if version < keep]
+        for path in gone + _strays(self.path):
+            path.unlink(missing_ok=True)
+        for folder in (self.path / "snapshots").glob("*.stripes-*"):
+            # what Spark has cut a snapshot into goes with it
+            if int(folder.stem) < keep:
+                shutil.rmtree(folder, ignore_errors=True)
+        sync_folder(self.path / "snapshots")
+        self.refresh()
+        return {
+            "snapshots": len(gone),
+            "segments": len(segments),
+            "bytes": max(0, before - _size(self.path)),
+        }
 
     def verify(self) -> list[str]:
         """Read everything and check it against its sums; a sentence for each thing that is wrong."""
@@ -245,7 +308,7 @@ def _create(folder: Path, schema: Schema, index: str, options: dict[str, Any], w
     with holding(folder / "lock", wait):
         if (folder / "store.json").exists():
             return
-        ChangeLog(folder / "log", schema).start_segment(1, _now())
+        ChangeLog(folder / "log", schema).start_segment(1, instant())
         settings = {
             "format": FORMAT,
             "id": uuid.uuid4().hex,
@@ -257,9 +320,23 @@ def _create(folder: Path, schema: Schema, index: str, options: dict[str, Any], w
             file.write(json.dumps(settings, indent=1).encode() + b"\n")
 
 
-def _now() -> int:
-    return time.time_ns() // 1000
+def _strays(folder: Path) -> list[Path]:
+    """Files that a crash has left half written."""
+    return [path for path, status in _files(folder) if path.suffix == ".tmp" and _is_stale(status)]
+
+
+def _is_stale(status: os.stat_result) -> bool:
+    return status.st_mtime < time.time() - _STALE_SECONDS
 
 
 def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return sum(status.st_size for _, status in _files(folder))
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in folder.rglob("*"):
+        # others rename and remove theirs meanwhile
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode):
+                yield path, status

@@ -2,22 +2,35 @@
 
 A snapshot is a saved index. The index of a version is its snapshot, or the nearest older snapshot with
 the changes since. Reading needs no lock: the log shows only what is durable, snapshots appear by a
-rename, and neither ever changes.
+rename, and neither ever changes. What a compaction takes away while it is read is read again from what
+is left.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from rangecast.changelog import Change, ChangeLog
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.changelog import ChangeLog
 from rangecast.errors import StorageError
+from rangecast.expiry import Expiries, instant
+from rangecast.holds import Hold, read_holds
+from rangecast.ids import Ids
 from rangecast.indexes import Index, load_index, open_index
+from rangecast.records import Change, Times
 from rangecast.schema import Schema
 from rangecast.subscriptions import Subscriptions
+from rangecast.writer_lock import LockedError, holding
+
+_TRIES = 3
+_MANY = 1000
+T = TypeVar("T")
 
 
 class Versions:
@@ -30,6 +43,7 @@ class Versions:
         self._log = ChangeLog(path / "log", Schema.from_dict(settings["schema"]))
         self._guard = threading.RLock()
         self._living: tuple[int, Index] | None = None
+        self._ending: tuple[int, Expiries] | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {str(self.path)!r}: version {self.version}>"
@@ -74,13 +88,14 @@ class Versions:
         """The oldest version that can still be had."""
         with self._guard:
             self.refresh()
-            return 0 if self._log.base == 0 else self.snapshots()[0]
+            base = self._log.base
+            return 0 if base == 0 else next((v for v in self.snapshots() if v >= base), base)
 
     def refresh(self) -> int:
         """Take in what other processes have written; returns the newest version."""
         with self._guard:
             before = n_words(self._log.schema)
-            self._log.refresh()
+            _again(self._log.refresh)
             if n_words(self._log.schema) != before:
                 self._take_words()
             return self._log.version
@@ -100,16 +115,49 @@ class Versions:
 
     def version_at(self, when: dt.datetime) -> int:
         """The version that was the newest at a time; a time without a zone is UTC."""
-        aware = when if when.tzinfo else when.replace(tzinfo=dt.UTC)
+        found = int(self.versions_at(np.array([instant(when)]))[0])
+        if found < 0:
+            raise StorageError(f"{self.path}: the version of {when} is gone; the oldest is {self.oldest}")
+        return found
+
+    def versions_at(self, times: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """The version that was the newest at each time (microseconds since 1970 UTC); -1 where it is gone."""
         with self._guard:
             self.refresh()
-            return self._log.version_at(int(aware.timestamp() * 1_000_000))
+            found = self._log.versions_at(np.asarray(times, np.int64))
+            found[found < self.oldest] = -1
+            return found
 
     def time_of(self, version: int) -> dt.datetime:
         """When a version was made."""
         with self._guard:
             self.refresh()
             return dt.datetime.fromtimestamp(self._log.time_of(version) / 1_000_000, dt.UTC)
+
+    def changed(self, since: int, until: int | None = None) -> int:
+        """How many subscriptions the changes after `since` up to `until` name, without reading them."""
+        with self._guard:
+            newest = self.refresh()
+            last = newest if until is None else until
+            if not self._log.base <= since <= newest or last > newest:
+                raise StorageError(
+                    f"{self.path}: has changes from {self._log.base} up to {newest}, got {since} to {last}"
+                )
+            return self._log.changed(since, last)
+
+    def expires_at(self, ids: Any) -> Times:
+        """When each of these subscriptions ends, in microseconds since 1970 UTC; 0 for never."""
+        with self._guard:
+            return self._expiries().of(Ids.of(ids))
+
+    def next_expiry(self) -> int | None:
+        """When the next subscription ends, in microseconds since 1970 UTC; None when none does."""
+        with self._guard:
+            return self._expiries().next()
+
+    def holds(self) -> list[Hold]:
+        """Who needs which version, the oldest first: what `compact` keeps."""
+        return read_holds(self.path / "holds")
 
     def snapshots(self) -> list[int]:
         """The versions that have a snapshot on disk."""
@@ -131,25 +179,57 @@ class Versions:
                 self.index(version).save(path)
             return path
 
-    def index(self, version: int | None = None) -> Index:
-        """The index of a version, for this process alone: its snapshot, or an older one and the changes."""
+    def publish_if_due(self, share: float = 0.2) -> Path | None:
+        """Make a snapshot of the newest version when enough has changed since the last one.
+
+        Enough is a share of the subscriptions (a thousand at least), or a thousand versions. Gives the
+        new snapshot's path; None when none is due, or another process is making it. Nobody waits for
+        it: neither readers nor writers, nor other threads that use this object.
+        """
+        reader = Versions(self.path, self._settings, Schema.from_dict(self._settings["schema"]))
+        if not _again(lambda: reader._due(share)):
+            return None
+        try:
+            with holding(self.path / "snapshots" / "lock", 0.0):
+                return reader.snapshot()
+        except LockedError:
+            return None
+
+    def _due(self, share: float) -> bool:
+        newest = self.version
+        last = self._nearest(newest)
+        if newest - last >= _MANY:
+            return True
+        n = len(load_index(self.snapshot_path(last), verify=False)) if last else 0
+        return self.changed(last, newest) >= max(_MANY, share * n)
+
+    def nearest(self, version: int | None = None) -> int:
+        """The version from which the index of a version is made: that of a snapshot, or 0."""
         with self._guard:
-            version = self._resolve(version)
-            older = [v for v in self.snapshots() if v <= version]
-            if older:
-                start, index = older[-1], load_index(self.snapshot_path(older[-1]))
-            elif self._log.base == 0:
-                start = 0
-                index = open_index(
-                    self.kind, Schema.from_dict(self._settings["schema"]), **self._settings["options"]
-                )
-            else:
-                raise StorageError(f"{self.path}: version {version} is gone; the oldest is {self.oldest}")
+            return self._nearest(self._resolve(version))
+
+    def index(self, version: int | None = None, verify: bool = True) -> Index:
+        """The index of a version, for this process alone: its snapshot, or an older one and the changes.
+
+        `verify` checks the snapshot's sums, for which all of it is read.
+        """
+        with self._guard:
+            return _again(lambda: self._made(self._resolve(version), verify))
+
+    def _made(self, version: int, verify: bool) -> Index:
+        start = self._nearest(version)
+        # version 0 needs no file; any other must be there, or was just compacted away
+        if start > 0 or self.snapshot_path(start).exists():
+            index = load_index(self.snapshot_path(start), verify=verify)
+        else:
+            schema = Schema.from_dict(self._settings["schema"])
+            index = open_index(self.kind, schema, **self._settings["options"])
+        if start < version:
             for change in self._log.changes(start):
                 if change.version > version:
                     break
                 change.apply_to(index)
-            return index
+        return index
 
     def subscriptions(self, version: int | None = None) -> Subscriptions:
         """All subscriptions of a version."""
@@ -162,9 +242,34 @@ class Versions:
             return newest
         if not 0 <= version <= newest:
             raise StorageError(f"{self.path}: has versions up to {newest}, got {version}")
-        if version < self._log.base and version not in self.snapshots():
-            raise StorageError(f"{self.path}: version {version} is gone; the oldest is {self.oldest}")
+        self._nearest(version)
         return version
+
+    def _nearest(self, version: int) -> int:
+        base = self._log.base
+        # a snapshot older than the log is good for its own version alone
+        starts = [v for v in self.snapshots() if v == version or base <= v <= version]
+        if starts:
+            return starts[-1]
+        if base > 0:
+            raise StorageError(f"{self.path}: version {version} is gone; the oldest is {self.oldest}")
+        return 0
+
+    def _expiries(self) -> Expiries:
+        """What ends some time in the newest version, kept and brought forward by the changes."""
+        newest = self.refresh()
+        if self._ending is None or self._ending[0] < self._log.base:
+            version, ids, times = self._log.opening(newest)
+            self._ending = version, Expiries(ids, times)
+        version, expiries = self._ending
+        if version < newest:
+            # nothing to read while nothing ends, which is so in most stores
+            if len(expiries) or self._log.may_expire(version, newest):
+                self._ending = None
+                for change in self._log.changes(version):
+                    expiries.apply(change)
+            self._ending = newest, expiries
+        return expiries
 
     def _take_words(self) -> None:
         """Bring the log's words into the schema that users parse with."""
@@ -184,6 +289,7 @@ class Versions:
             self._living = newest, self.index(newest)
         version, index = self._living
         if version < newest:
+            self._living = None
             for change in self._log.changes(version):
                 change.apply_to(index)
             self._living = newest, index
@@ -193,3 +299,13 @@ class Versions:
 def n_words(schema: Schema) -> int:
     """How many words the dictionaries of a schema have together."""
     return sum(len(category.vocabulary) for _, category in schema.categories())
+
+
+def _again(read: Callable[[], T]) -> T:
+    """What `read` gives, tried anew when a compaction may have taken away what it was reading."""
+    for _ in range(_TRIES - 1):
+        try:
+            return read()
+        except StorageError:
+            continue
+    return read()

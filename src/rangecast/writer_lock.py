@@ -19,9 +19,13 @@ from rangecast.errors import StorageError
 _PAUSE = 0.005
 
 
+class LockedError(StorageError):
+    """Another has the lock."""
+
+
 @contextlib.contextmanager
 def holding(path: Path, wait: float) -> Iterator[None]:
-    """Hold the lock; StorageError when another has it for longer than `wait` seconds."""
+    """Hold the lock; LockedError when another has it for longer than `wait` seconds."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         _acquire(handle, path, wait)
@@ -44,7 +48,7 @@ def _acquire(handle: int, path: Path, wait: float) -> None:
                 time.sleep(_PAUSE)
                 continue
             holder = os.pread(handle, 100, 0).decode(errors="replace").strip() or "unknown"
-            raise StorageError(
+            raise LockedError(
                 f"{path.parent}: another process is writing (process {holder}); waited {wait:g} seconds"
             ) from None
         os.ftruncate(handle, 0)

@@ -148,6 +148,11 @@ class Index:
     def __contains__(self, id: Any) -> bool:
         return bool(self._catalog.find(Ids.of([id]))[0] >= 0)
 
+    def known(self, ids: Any) -> npt.NDArray[np.bool_]:
+        """Which of these ids are in the index."""
+        with self._lock:
+            return self._catalog.find(Ids.of(ids)) >= 0
+
     @property
     def ids_are_text(self) -> bool:
         """Whether the ids are strings; an empty index takes either."""

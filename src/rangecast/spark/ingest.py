@@ -26,10 +26,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rangecast.changelog import ids_from
 from rangecast.errors import OptionError, StorageError, SubscriptionError
 from rangecast.files import format_of
 from rangecast.ids import Ids
+from rangecast.records import ids_from
 from rangecast.schema import Schema
 from rangecast.spark.ingest_tasks import ORDER, Columns, Source, loader, word_finder
 from rangecast.spark.report import Report

@@ -31,9 +31,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rangecast.changelog import ids_arrays
 from rangecast.errors import StorageError
 from rangecast.ids import Ids
+from rangecast.records import ids_arrays
 from rangecast.schema import Schema
 from rangecast.storage import Arrays, replacing, write_arrays
 from rangecast.store import Store
