@@ -33,7 +33,8 @@ from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.cells import BUDGET, CellsPart, build_cells
 from rangecast.indexes.equality import EqualityPart, build_equality
 from rangecast.indexes.packed import bounded_attributes, column
-from rangecast.indexes.parts import Counted, Part, StaticIndex, join_rows
+from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.rows import Counted, join_rows
 from rangecast.indexes.scan import ScanPart
 from rangecast.indexes.selectivity import estimate_selectivity
 from rangecast.memory import check_fits

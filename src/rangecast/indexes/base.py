@@ -114,6 +114,9 @@ class Index:
         """Take out slots that are about to be marked as gone."""
         raise NotImplementedError
 
+    def _prepare(self, n_events: int) -> None:
+        """Do what pays before a batch of so many events is matched."""
+
     def _stab(self, codes: Codes) -> Rows:
         """Match a batch of codes (d, n_events): offsets and slots."""
         raise NotImplementedError
@@ -202,6 +205,7 @@ class Index:
     def match(self, events: Events, threads: int = 1) -> Matches:
         """The subscriptions that each event matches; `threads` cuts the batch, the answer is the same."""
         codes = events.codes_for(self.schema)
+        self._prepare(codes.shape[1])
         with self._reading() as reading:
             if threads > 1 and codes.shape[1] > 1:
                 matches = Matches(*self._stab_threaded(reading, codes, threads), reading.names)

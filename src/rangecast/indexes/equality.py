@@ -41,6 +41,7 @@ from rangecast.kernels.matches import restore_order
 from rangecast.storage import Arrays
 
 SORTED = 4096
+FEW = 64
 RARE = 16
 _ARRAYS = ("values", "table", "starts", "boxes", "bounds", "rare_starts", "rare_attributes", "rare_bounds")
 
@@ -70,6 +71,21 @@ class EqualityPart(Part):
             hashes = np.empty(m, np.uint64)
             hash_integers(own, hashes)
             total = kernels.find_hashed(own, hashes, values, a["table"], starts, lists)
+        hits = np.flatnonzero(lists >= 0) if m >= FEW else None
+        if hits is not None and len(hits) < m // 2:
+            # few events have a list: nothing else is looked at for the others
+            found, out = self._stab_lists(np.ascontiguousarray(codes[:, hits]), lists[hits], total, boxes)
+            counts = np.zeros(m, np.int64)
+            counts[hits] = np.diff(found)
+            offsets = np.zeros(m + 1, np.int64)
+            np.cumsum(counts, out=offsets[1:])
+            return offsets, out
+        return self._stab_lists(codes, lists, total, boxes)
+
+    def _stab_lists(self, codes: Codes, lists: npt.NDArray[np.int32], total: int, boxes: Boxes) -> Rows:
+        """The matches of events whose lists are known and have so many entries together."""
+        a, m = self.arrays, codes.shape[1]
+        starts = a["starts"]
         order = np.arange(m)
         in_turn = m >= SORTED and len(starts) > SORTED
         if in_turn:

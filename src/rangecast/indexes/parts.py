@@ -11,7 +11,8 @@ not at least `ratio` times larger, so there are few parts and a box is rebuilt a
 times. When that takes all parts, slots are given anew too. A deleted or replaced slot is marked in
 `dead` and dropped from the answers. A part in which more than one in SWEEP_SHARE is dead is swept, if it
 knows how to leave them out by one pass over its entries, and one in which a quarter is dead is built
-anew; when more slots are dead than alive, the catalog is too.
+anew; when more slots are dead than alive, the catalog is too. A match that would spend more on the tail
+or on dead slots than it takes to be rid of them does that first, unless a writer is at work.
 
 A match takes one `_State`, which is never changed: a writer makes another and swaps it in. So
 matching needs no lock and sees all of an insert or delete, or nothing of it.
@@ -20,83 +21,27 @@ matching needs no lock and sees all of an insert or delete, or nothing of it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast import recycling
 from rangecast.attributes import Codes
 from rangecast.errors import OptionError
 from rangecast.ids import Ids
 from rangecast.indexes.base import Index, Reading, Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.estimate import Estimate
+from rangecast.indexes.rows import Counted, PendingRows, Source, join_rows, scan_rows
 from rangecast.kernels import matches as match_kernels
-from rangecast.kernels import scan as scan_kernels
 from rangecast.matches import Matches
 from rangecast.storage import Arrays
 from rangecast.subscriptions import Subscriptions
 
 TAIL_LIMIT = 512
+TAIL_WORK = 1 << 18  # boxes looked at, over all events of a batch
 REBUILD_SHARE = 4
 SWEEP_SHARE = 128
-
-_NO_ROWS = np.empty(0, np.int32)
-
-
-class Counted(NamedTuple):
-    """Matches that were counted, and what writes them: one row an event, from the places given on.
-
-    `fill(places, out, add)` writes slot + add: into 32 bits with 0 the slots, into 64 bits with what turns
-    them into ids, where the ids of a part count up with its slots (`_Covered.base`).
-    """
-
-    counts: npt.NDArray[np.int64]
-    fill: Callable[[npt.NDArray[np.int64], npt.NDArray[Any], int], None]
-
-
-class _Source(NamedTuple):
-    """The matches within one part or the tail, and what makes ids of its slots when added, if known."""
-
-    found: Rows | Counted
-    base: int | None = None
-
-    @property
-    def counts(self) -> npt.NDArray[np.int64]:
-        return self.found.counts if isinstance(self.found, Counted) else np.diff(self.found[0])
-
-
-class _Pending:
-    """Matches that are counted but not written: whoever wants ids gets them without slots in between."""
-
-    def __init__(self, offsets: npt.NDArray[np.int64], sources: list[_Source], names: Ids) -> None:
-        self._offsets = offsets
-        self._sources = sources
-        self._names = names
-
-    def slots(self) -> npt.NDArray[np.int32]:
-        return join_rows([source.found for source in self._sources], len(self._offsets) - 1)[1]
-
-    def ids(self) -> npt.NDArray[Any]:
-        if all(source.base is None for source in self._sources):
-            return self._names.take(self.slots())
-        out = recycling.empty(int(self._offsets[-1]), np.int64)
-        places = self._offsets[:-1].copy()
-        for source in self._sources:
-            found, base = source
-            if base is None:
-                rows = found if not isinstance(found, Counted) else join_rows([found], len(places))
-                match_kernels.place_ids(*rows, self._names.values, places, out)
-            elif isinstance(found, Counted):
-                found.fill(places, out, base)
-            elif len(self._sources) == 1:
-                np.add(found[1], base, out=out)
-            else:
-                match_kernels.place_rows(*found, places, np.int64(base), out)
-            places += source.counts
-        return out
 
 
 class Part:
@@ -169,8 +114,9 @@ class _State(NamedTuple):
 
 
 class _StaticReading(Reading):
-    def __init__(self, state: _State) -> None:
-        self._state = state
+    def __init__(self, index: StaticIndex) -> None:
+        self._index = index
+        self._state = state = index._state
         self.names = state.names
         self.flagged = state.flagged
 
@@ -197,9 +143,9 @@ class _StaticReading(Reading):
             for source in sources:
                 offsets[1:] += source.counts
             np.cumsum(offsets, out=offsets)
-        return Matches(offsets, _Pending(offsets, sources, state.names), state.names)
+        return Matches(offsets, PendingRows(offsets, sources, state.names), state.names)
 
-    def _sources(self, codes: Codes, counting: bool) -> list[_Source]:
+    def _sources(self, codes: Codes, counting: bool) -> list[Source]:
         """What each part and the tail found; with `counting`, only counted where a part can do that."""
         state = self._state
         tail = state.parts[-1].last if state.parts else 0
@@ -207,9 +153,9 @@ class _StaticReading(Reading):
         for covered in state.parts:
             counted = covered.part.count_matches(codes) if counting else None
             found = covered.part.stab(codes, state.boxes) if counted is None else counted
-            sources.append(_Source(found, covered.base))
+            sources.append(Source(found, covered.base))
         if tail < state.boxes.n:
-            sources.append(_Source(scan_rows(codes, state.boxes, tail, state.boxes.n)))
+            sources.append(Source(scan_rows(codes, state.boxes, tail, state.boxes.n)))
         return sources
 
     def _without_dead(self, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
@@ -217,6 +163,7 @@ class _StaticReading(Reading):
         if state.dead is not None and len(slots):
             kept = np.empty_like(offsets)
             n = match_kernels.drop_dead(offsets, slots, state.dead, kept)
+            self._index._filtered += len(slots)
             offsets, slots = kept, slots[:n]
         return offsets, slots
 
@@ -236,6 +183,8 @@ class StaticIndex(Index):
         # not published when there is a state already: a match must not see the index empty while
         # it is built anew
         self._parts = ()
+        self._gone: dict[int, int] = {}
+        self._filtered = 0
         if not hasattr(self, "_state"):
             self._publish()
 
@@ -259,7 +208,7 @@ class StaticIndex(Index):
         return not self.part_type.exact or held > catalog.n_living_boxes
 
     def _reading(self) -> contextlib.AbstractContextManager[Reading]:
-        return _StaticReading(self._state)
+        return _StaticReading(self)
 
     def _estimate(self, codes: Codes, level: int | None) -> Estimate:
         state = self._state
@@ -285,21 +234,53 @@ class StaticIndex(Index):
             self._cover(tail)
 
     def _remove(self, slots: npt.NDArray[np.int32]) -> None:
-        """Nothing to do: `_settle` publishes who is dead."""
+        """Count the boxes that each part loses; `_settle` publishes who is dead."""
+        if not self._parts:
+            return
+        boxes = self._catalog.first_boxes[slots]
+        lost = self._catalog.first_boxes[slots + 1] - boxes
+        # those of the tail fall behind the last part
+        ends = np.array([covered.last for covered in self._parts])
+        counts = np.bincount(np.searchsorted(ends, boxes, "right"), lost, len(ends))
+        for covered, count in zip(self._parts, counts.tolist(), strict=False):
+            self._gone[covered.first] = self._gone.get(covered.first, 0) + int(count)
 
     def _settle(self) -> None:
         super()._settle()
-        if self._holds_dead():
-            for covered in self._parts:
+        for covered in self._parts:
+            gone = self._gone.get(covered.first, 0)
+            if gone > covered.built // REBUILD_SHARE:
                 living = self._living(covered.first, covered.last)
-                gone = covered.built - len(living)
-                if gone > covered.built // REBUILD_SHARE:
-                    self._replace(covered, len(living), self._build(self._catalog.boxes, living))
-                elif gone > covered.built // SWEEP_SHARE:
-                    swept = covered.part.without(self._dead())
-                    if swept is not None:
-                        self._replace(covered, len(living), swept)
+                self._replace(covered, len(living), self._build(self._catalog.boxes, living))
+            elif gone > covered.built // SWEEP_SHARE:
+                self._sweep(covered)
         self._publish()
+
+    def _sweep(self, covered: _Covered) -> None:
+        swept = covered.part.without(self._dead())
+        if swept is not None:
+            self._replace(covered, covered.built - self._gone[covered.first], swept)
+
+    def _prepare(self, n_events: int) -> None:
+        state = self._state
+        tail = state.boxes.n - (state.parts[-1].last if state.parts else 0)
+        much_tail = tail >= 16 and tail * n_events > TAIL_WORK
+        much_dead = self._filtered > self._catalog.n_living_boxes
+        if not (much_tail or much_dead) or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if much_tail and self._parts:
+                self._cover(self._parts[-1].last)
+            elif much_tail:
+                self._cover(0)
+            if much_dead:
+                self._filtered = 0
+                for covered in self._parts:
+                    if self._gone.get(covered.first, 0):
+                        self._sweep(covered)
+            self._publish()
+        finally:
+            self._lock.release()
 
     def compact(self) -> None:
         with self._lock:
@@ -312,6 +293,7 @@ class StaticIndex(Index):
 
     def _replace(self, covered: _Covered, built: int, part: Part) -> None:
         fresh = covered._replace(built=built, part=part)
+        self._gone.pop(covered.first, None)
         self._parts = tuple(fresh if c is covered else c for c in self._parts)
 
     def _cover(self, first: int) -> None:
@@ -321,6 +303,7 @@ class StaticIndex(Index):
         size = last - first
         while parts and parts[-1].built < parts[-1].part.ratio * size:
             taken = parts.pop()
+            self._gone.pop(taken.first, None)
             first = taken.first
             size += taken.built
         if not parts and self._catalog.n_living < self._catalog.n_slots:
@@ -361,56 +344,7 @@ class StaticIndex(Index):
             own = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
             parts.append(_Covered(**{**entry, "part": self.part_type.restore(entry["part"], own)}))
         self._parts = tuple(parts)
+        if self._catalog.n_living < self._catalog.n_slots:
+            for covered in parts:
+                self._gone[covered.first] = covered.built - len(self._living(covered.first, covered.last))
         self._publish()
-
-
-def join_rows(sources: Sequence[Rows | Counted], n_events: int) -> Rows:
-    """The matches of several sources, one after the other within each event."""
-    sources = [s for s in sources if isinstance(s, Counted) or len(s[1])]
-    if not sources:
-        return np.zeros(n_events + 1, np.int64), _NO_ROWS
-    if len(sources) == 1 and not isinstance(sources[0], Counted):
-        return sources[0]
-    counts = [s.counts if isinstance(s, Counted) else np.diff(s[0]) for s in sources]
-    offsets = np.zeros(n_events + 1, np.int64)
-    np.cumsum(sum(counts[1:], start=counts[0]), out=offsets[1:])
-    places = offsets[:-1].copy()
-    out = recycling.empty(int(offsets[-1]), np.int32)
-    for source, count in zip(sources, counts, strict=True):
-        if isinstance(source, Counted):
-            source.fill(places, out, 0)
-        else:
-            match_kernels.place_rows(*source, places, np.int32(0), out)
-        places += count
-    return offsets, out
-
-
-def scan_rows(codes: Codes, boxes: Boxes, first: int, last: int) -> Rows:
-    """Match a batch against a range of boxes by looking at each."""
-    lows, highs = boxes.lows, boxes.highs
-    order = np.empty(len(lows), np.int64)
-    used = scan_kernels.order_attributes(lows, highs, first, last, order)
-    return grow_and_group(
-        codes.shape[1],
-        lambda state, events, slots: scan_kernels.scan(
-            codes, lows, highs, boxes.slots, first, last, order[:used], state, events, slots
-        ),
-    )
-
-
-def grow_and_group(n_events: int, run: Any) -> Rows:
-    """Call a kernel that emits (event, slot) pairs until it is done, then put them into rows.
-
-    The kernel gets `state` (int64[2]: where to go on, pairs written) and two int32 buffers; it returns
-    True when done and False when the buffers are full.
-    """
-    state = np.zeros(2, np.int64)
-    events = np.empty(max(1024, 4 * n_events), np.int32)
-    slots = np.empty(len(events), np.int32)
-    while not run(state, events, slots):
-        events, slots = (np.concatenate([a, np.empty(len(a), np.int32)]) for a in (events, slots))
-    n = int(state[1])
-    offsets = np.zeros(n_events + 1, np.int64)
-    out = recycling.empty(n, np.int32)
-    match_kernels.group_pairs(events, slots, n, offsets, out)
-    return offsets, out

@@ -43,7 +43,8 @@ from rangecast.grid import Grid
 from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.in_place import bounded_attributes
-from rangecast.indexes.parts import Counted, Part, StaticIndex
+from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.rows import Counted
 from rangecast.indexes.selectivity import choose_attributes, named_attributes
 from rangecast.indexes.vci_constructs import check_length
 from rangecast.kernels import vci_runs as kernels
