@@ -86,6 +86,15 @@ class AutoPart(Part):
     def count_matches(self, codes: Codes) -> Counted | None:
         return self.paths[0].part.count_matches(codes) if len(self.paths) == 1 else None
 
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
+        total = np.zeros(codes.shape[1], np.int64)
+        for path in self.paths:
+            counts = path.part.count_candidates(codes)
+            if counts is None:
+                return None
+            total += counts
+        return total
+
     def without(self, dead: npt.NDArray[np.uint8]) -> AutoPart | None:
         swept = [(path, path.part.without(dead)) for path in self.paths]
         if any(part is None for _, part in swept):

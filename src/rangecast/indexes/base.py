@@ -124,7 +124,8 @@ class Index:
     def _estimate(self, codes: Codes, level: int | None) -> Estimate:
         """How much work each event of a batch will be."""
         raise OptionError(
-            f"index {self.name!r} cannot estimate the work of an event; rtree, direct, vci, bitmap can"
+            f"index {self.name!r} cannot estimate the work of an event; "
+            "auto, rtree, direct, vci, cells and bitmap can"
         )
 
     def _stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:

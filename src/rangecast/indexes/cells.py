@@ -133,6 +133,24 @@ class CellsPart(Part):
 
         return Counted(counts, fill)
 
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+        a = self.arrays
+        fine = [self.packed.grid(k).locate(codes[j]).astype(np.int64) for k, j in enumerate(self.on)]
+        counts = np.zeros(codes.shape[1], np.int64)
+        for level, (shifts, base) in enumerate(zip(a["shifts"], a["bases"], strict=True)):
+            c = base + (fine[0] >> shifts[0])
+            if len(self.on) == 2:
+                c += (fine[1] >> shifts[1]) * a["columns"][level]
+                counts += a["starts"][2 * c + 2] - a["starts"][2 * c]
+                continue
+            first = (fine[0] >> shifts[0]) << shifts[0]
+            last = np.minimum(first + (1 << shifts[0]), a["begin_ranks"].shape[1] - 1)
+            for name in ("whole_starts", "inner_starts"):
+                counts += a[name][c + 1] - a[name][c]
+            counts += a["begin_ranks"][level, fine[0] + 1] - a["begin_ranks"][level, first]
+            counts += a["end_ranks"][level, last] - a["end_ranks"][level, fine[0]]
+        return counts
+
     def without(self, dead: npt.NDArray[np.uint8]) -> CellsPart | None:
         if self.boxed and not self.identical:
             return None

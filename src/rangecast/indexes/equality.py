@@ -59,18 +59,26 @@ class EqualityPart(Part):
         self.packed = packed
         self.arrays = arrays
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
+    def _find(self, codes: Codes) -> tuple[npt.NDArray[np.int32], int]:
+        """The list of each event, -1 where it has none, and how many entries they have together."""
         a = self.arrays
-        m = codes.shape[1]
-        lists = np.empty(m, np.int32)
+        lists = np.empty(codes.shape[1], np.int32)
         own = codes[self.on]
         values, starts = a["values"], a["starts"]
         if self.dense:
-            total = kernels.find_dense(own, values[0] if len(values) else 0, a["table"], starts, lists)
-        else:
-            hashes = np.empty(m, np.uint64)
-            hash_integers(own, hashes)
-            total = kernels.find_hashed(own, hashes, values, a["table"], starts, lists)
+            return lists, kernels.find_dense(own, values[0] if len(values) else 0, a["table"], starts, lists)
+        hashes = np.empty(len(lists), np.uint64)
+        hash_integers(own, hashes)
+        return lists, kernels.find_hashed(own, hashes, values, a["table"], starts, lists)
+
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+        lists, _ = self._find(codes)
+        starts = self.arrays["starts"].astype(np.int64)
+        return np.where(lists >= 0, starts[lists + 1] - starts[lists], 0)
+
+    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
+        lists, total = self._find(codes)
+        m = len(lists)
         hits = np.flatnonzero(lists >= 0) if m >= FEW else None
         if hits is not None and len(hits) < m // 2:
             # few events have a list: nothing else is looked at for the others
