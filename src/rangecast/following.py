@@ -102,7 +102,9 @@ class Follower:
         return {"moves": self._moves, "loads": self._loads, "applied": self._applied}
 
     def _move(self, version: int) -> None:
-        store = self._store = self._store or Store.open(self.path)
+        if self._store is None:
+            self._store = Store.open(self.path)
+        store = self._store
         if self._index is not None and version > self._version:
             with contextlib.suppress(StorageError):
                 changed = store.changed(self._version, version)
