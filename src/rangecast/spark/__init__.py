@@ -9,6 +9,11 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     ingest.py ingest_tasks.py      a DataFrame of subscriptions into a store
     match.py worker.py             a DataFrame of events
     files.py file_tasks.py         files of events, without the JVM in between
+    source.py source_options.py source_tasks.py arrivals.py
+                                   format("rangecast"): matches as a source, in batch and as a stream
+    stream.py micro_batch.py       a stream of events, while subscriptions change
+    stream_tasks.py following.py   what its workers do, and the index that they keep
+    ledger.py                      what it writes down so that a replay agrees
     reduce.py reduce_tasks.py      which subscriptions of a DataFrame others cover
     stripes.py explain.py          an index larger than a machine's memory; the plan in words
     sql.py                         match_events(TABLE(events), 'store')
@@ -27,16 +32,22 @@ from rangecast.spark.match import match
 from rangecast.spark.reduce import Reduction, reduce
 from rangecast.spark.report import Report
 from rangecast.spark.session import session
+from rangecast.spark.source import register_source
 from rangecast.spark.sql import register_sql
+from rangecast.spark.stream import committed, match_stream, read_matches
 
 __all__ = [
     "Reduction",
     "Report",
+    "committed",
     "explain",
     "ingest",
     "match",
     "match_files",
+    "match_stream",
+    "read_matches",
     "reduce",
+    "register_source",
     "register_sql",
     "session",
 ]

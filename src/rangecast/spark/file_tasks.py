@@ -12,11 +12,13 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -32,6 +34,8 @@ from rangecast.storage import replacing
 STATE = "_rangecast"
 _EXPECTED = {"int": pa.int64(), "float": pa.float64(), "category": pa.string(), "timestamp": pa.string()}
 _ROWS_IN = 65_536
+_NO_ID = "an event must have an id"
+_OTHER_ID = "the event's id must be a whole number, as the first event's is"
 REJECTED = pa.schema(
     [("file", pa.string()), ("row", pa.int64()), ("event_id", pa.string()), ("reason", pa.string()),
      ("raw", pa.string())]
@@ -39,7 +43,7 @@ REJECTED = pa.schema(
 
 
 class Unit(NamedTuple):
-    """A piece of work: a file, its format, and the row groups [first, last) if it is Parquet."""
+    """A piece of work: a file, its format, and the row groups [first, last) of Parquet; last -1: all."""
 
     path: str
     format: str
@@ -48,11 +52,15 @@ class Unit(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Events ready to be matched, with the columns that go out, and the rows that were set aside."""
+    """Events ready to be matched, with the columns that go out, and the rows that were set aside.
+
+    `rows` has the number of each event in its file, from 1.
+    """
 
     events: Events
     table: pa.Table
     rejected: list[dict[str, Any]]
+    rows: npt.NDArray[np.int64]
 
 
 class Plan(NamedTuple):
@@ -133,26 +141,33 @@ def run_unit(plan: Plan, number: int) -> dict[str, Any]:
     return counted
 
 
-def read_unit(unit: Unit, schema: Schema, answer: Answer, id_type: pa.DataType) -> Iterator[Batch]:
-    """The events of a unit, batch by batch."""
-    return (
-        _parquet(unit, schema, answer) if unit.format == "parquet" else _text(unit, schema, answer, id_type)
-    )
+def read_unit(
+    unit: Unit, schema: Schema, answer: Answer, id_type: pa.DataType, *, need_id: bool = False
+) -> Iterator[Batch]:
+    """The events of a unit, batch by batch; with `need_id`, an event without an id is set aside."""
+    if unit.format == "parquet":
+        return _parquet(unit, schema, answer, need_id)
+    return _text(unit, schema, answer, id_type, need_id)
 
 
-def _parquet(unit: Unit, schema: Schema, answer: Answer) -> Iterator[Batch]:
+def _parquet(unit: Unit, schema: Schema, answer: Answer, need_id: bool) -> Iterator[Batch]:
     try:
         with pq.ParquetFile(unit.path, memory_map=True) as file:
-            groups = list(range(unit.first, unit.last))
+            groups = list(range(unit.first, unit.last if unit.last >= 0 else file.num_row_groups))
+            seen = sum(file.metadata.row_group(group).num_rows for group in range(unit.first))
             for piece in file.iter_batches(_ROWS_IN, groups, answer.columns, use_threads=False):
                 columns = {name: piece.column(name) for name in answer.attributes}
                 events = Events.from_arrays(schema, columns, on_error="collect")
-                yield _cleaned(unit, events, pa.Table.from_batches([piece]), answer, [], None)
+                table = pa.Table.from_batches([piece])
+                numbers = np.arange(seen + 1, seen + len(table) + 1)
+                seen += len(table)
+                bad = _without_id(table, answer) if need_id else {}
+                yield _cleaned(unit, events, table, answer, [], numbers, partial(shown, table), bad)
     except (pa.ArrowInvalid, OSError) as error:
         raise StorageError(f"{unit.path}: cannot be read: {error}") from error
 
 
-def _text(unit: Unit, schema: Schema, answer: Answer, id_type: pa.DataType) -> Iterator[Batch]:
+def _text(unit: Unit, schema: Schema, answer: Answer, id_type: pa.DataType, need_id: bool) -> Iterator[Batch]:
     wanted: dict[str, pa.DataType | None] = dict.fromkeys(answer.keep, pa.string())
     wanted |= {name: _EXPECTED[schema[name].kind] for name in answer.attributes}
     wanted[answer.event_id] = id_type
@@ -166,49 +181,69 @@ def _text(unit: Unit, schema: Schema, answer: Answer, id_type: pa.DataType) -> I
             events = Events.from_arrays(schema, columns, on_error="collect")
             ids, bad = _typed_ids(batch.column(answer.event_id), id_type)
             others = {name: _strings(batch.column(name)) for name in answer.keep}
-            aside = [_reject(unit, row.row, None, row.reason, row.raw) for row in batch.unread]
-            yield _cleaned(
-                unit, events, pa.table({**others, answer.event_id: ids}), answer, aside, batch, bad
-            )
+            table = pa.table({**others, answer.event_id: ids})
+            aside = [reject(unit, row.row, None, row.reason, row.raw) for row in batch.unread]
+            if need_id:
+                bad = _without_id(table, answer) | bad
+            yield _cleaned(unit, events, table, answer, aside, batch.rows, batch.raw, bad)
+
+
+def _without_id(table: pa.Table, answer: Answer) -> dict[int, str]:
+    """The rows whose event has no id, with the reason to set it aside."""
+    ids = table.column(answer.event_id)
+    if not ids.null_count:
+        return {}
+    return dict.fromkeys(np.flatnonzero(ids.is_null().to_numpy()).tolist(), _NO_ID)
+
+
+def shown(table: pa.Table, row: int) -> str:
+    """A row of a table as text."""
+    return json.dumps(table.slice(row, 1).to_pylist()[0], default=str)
 
 
 def _cleaned(
-    unit: Unit, events: Events, table: pa.Table, answer: Answer, aside: list[Any], rows: Any, bad: Any = ()
+    unit: Unit,
+    events: Events,
+    table: pa.Table,
+    answer: Answer,
+    aside: list[dict[str, Any]],
+    numbers: npt.NDArray[np.int64],
+    raw: Callable[[int], str],
+    bad: Mapping[int, str],
 ) -> Batch:
-    """Leave out the rows of a table whose event was rejected, and say why they were."""
+    """Leave out the rows of a table whose event was rejected or is in `bad`, and say why they were."""
     reasons = {r.row: r.reason for r in events.rejected}
-    for row in bad:
-        reasons.setdefault(int(row), "the event's id must be a whole number, as the first event's is")
+    for row, reason in bad.items():
+        reasons.setdefault(int(row), reason)
     if not reasons:
-        return Batch(events, table, aside)
+        return Batch(events, table, aside, numbers)
     good = np.ones(table.num_rows, bool)
     good[list(reasons)] = False
     # rows that the events' own encoding rejected are gone from `events` already
     own = np.ones(table.num_rows, bool)
     own[[r.row for r in events.rejected]] = False
+    ids = table.column(answer.event_id)
     for row in sorted(reasons):
-        raw = (
-            rows.raw(row) if rows is not None else json.dumps(table.slice(row, 1).to_pylist()[0], default=str)
-        )
-        number = int(rows.rows[row]) if rows is not None else row + 1
-        aside.append(_reject(unit, number, table.column(answer.event_id)[row].as_py(), reasons[row], raw))
-    return Batch(events.select(good[own]), table.filter(pa.array(good)), aside)
+        aside.append(reject(unit, int(numbers[row]), ids[row].as_py(), reasons[row], raw(row)))
+    return Batch(events.select(good[own]), table.filter(pa.array(good)), aside, numbers[good])
 
 
-def _reject(unit: Unit, row: int, event: Any, reason: str, raw: str) -> dict[str, Any]:
+def reject(unit: Unit, row: int | None, event: Any, reason: str, raw: str) -> dict[str, Any]:
+    """A row of REJECTED; without a number it is about the whole file."""
     event = None if event is None else str(event)
     return {"file": unit.path, "row": row, "event_id": event, "reason": reason, "raw": raw}
 
 
-def _typed_ids(column: Any, id_type: pa.DataType) -> tuple[pa.Array[Any], Any]:
-    """Event ids of a text file in the type of the run, null and listed where they are of another."""
+def _typed_ids(column: Any, id_type: pa.DataType) -> tuple[pa.Array[Any], dict[int, str]]:
+    """Event ids of a text file in the type of the run, null where they are of another; these with reasons."""
     texts = _strings(column)
     if pa.types.is_string(id_type):
-        return texts, ()
+        return texts, {}
     whole = pc.match_substring_regex(texts, r"^\s*[+-]?[0-9]{1,18}\s*$").fill_null(False)
-    bad = np.flatnonzero(~whole.to_numpy(zero_copy_only=False))
+    bad = np.flatnonzero(~whole.to_numpy(zero_copy_only=False)).tolist()
     kept = pc.if_else(whole, pc.utf8_ltrim(pc.utf8_trim_whitespace(texts), characters="+"), None)
-    return kept.cast(pa.int64()), bad
+    reasons = {row: _OTHER_ID if texts[row].is_valid else _NO_ID for row in bad}
+    return kept.cast(pa.int64()), reasons
 
 
 def _strings(column: Any) -> pa.Array[Any]:

@@ -46,6 +46,7 @@ from rangecast.writer_lock import holding
 
 _ROWS_AT_LEAST = 100_000
 _FORMAT = 1
+_UNFINISHED = (".tmp", "._COPYING_", ".part", ".crdownload")
 _LOOK_SECONDS = 0.3
 _HOLDS: dict[str, tuple[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
     "int": ("a whole number", (pa.types.is_integer,)),
@@ -93,7 +94,7 @@ def match_files(
             _clear(target)
             old = None
         snapshot = _snapshot(subscriptions, version, old, target)
-        id_type = _check_files(files, kinds, snapshot.schema, event_id, keep, absent)
+        id_type = check_files(files, kinds, snapshot.schema, event_id, keep, absent)
         attributes = tuple(name for name in snapshot.schema.names if name not in absent)
         answer = Answer(event_id, attributes, tuple(keep), form, outer, snapshot.textual)
         if len(set(answer_names(answer))) < len(answer_names(answer)):
@@ -125,24 +126,36 @@ def match_files(
 
 
 def list_files(events: str | os.PathLike[str] | Sequence[str]) -> list[str]:
-    """The files behind names, folders and patterns, sorted; names with a leading _ or . are not data."""
+    """The files behind names, folders and patterns, sorted; what is hidden or unfinished is not data."""
     given = [events] if isinstance(events, str | os.PathLike) else list(events)
-    found: list[str] = []
+    found: set[str] = set()
     for item in [str(Path(name)) for name in given]:
-        paths = [item] if os.path.exists(item) else sorted(glob.glob(item, recursive=True))
-        if not paths:
+        if not os.path.exists(item) and not glob.glob(item, recursive=True):
             raise OptionError(f"{item}: there is no such file, and nothing that looks like it")
-        for path in paths:
-            inside = Path(path).rglob("*") if os.path.isdir(path) else [Path(path)]
-            found += [
-                str(p.absolute())
-                for p in inside
-                if p.is_file()
-                and not any(part.startswith(("_", ".")) for part in p.relative_to(Path(path).parent).parts)
-            ]
+        found.update(files_at(item))
     if not found:
         raise OptionError(f"{', '.join(map(str, given))}: no files to read")
-    return sorted(set(found))
+    return sorted(found)
+
+
+def files_at(place: str) -> Iterator[str]:
+    """The files behind one name, folder or pattern as they are now, in no order; there may be none.
+
+    Names with a leading _ or . are not data, nor are those that common tools give to half-written files.
+    """
+    for top in [place] if os.path.exists(place) else glob.glob(place, recursive=True):
+        if _hidden(os.path.basename(os.path.abspath(top))):
+            continue
+        if not os.path.isdir(top):
+            yield os.path.abspath(top)
+            continue
+        for folder, inside, names in os.walk(os.path.abspath(top), followlinks=True):
+            inside[:] = [name for name in inside if not _hidden(name)]
+            yield from (os.path.join(folder, name) for name in names if not _hidden(name))
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(("_", ".")) or name.endswith(_UNFINISHED)
 
 
 def _run(
@@ -196,7 +209,7 @@ def _snapshot(subscriptions: Any, version: int | None, old: Any, target: Path) -
     return resolve(subscriptions, old["version"])
 
 
-def _check_files(
+def check_files(
     files: list[str],
     kinds: dict[str, str],
     schema: Schema,
@@ -271,19 +284,7 @@ def _make_plan(
     id_type: str,
     compression: str,
 ) -> dict[str, Any]:
-    units: list[Unit] = []
-    for path in files:
-        if kinds[path] != "parquet":
-            units.append(Unit(path, kinds[path], 0, 0))
-            continue
-        metadata = pq.read_metadata(path)
-        first = rows = 0
-        for group in range(metadata.num_row_groups):
-            rows += metadata.row_group(group).num_rows
-            # tiny row groups go together: a task costs 20 ms
-            if rows >= _ROWS_AT_LEAST or group == metadata.num_row_groups - 1:
-                units.append(Unit(path, "parquet", first, group + 1))
-                first, rows = group + 1, 0
+    units = [unit for path in files for unit in units_of(path, kinds[path])]
     return {
         "format": _FORMAT,
         "snapshot": snapshot.path,
@@ -296,6 +297,21 @@ def _make_plan(
         "files": [[path, os.path.getsize(path)] for path in files],
         "units": [list(unit) for unit in units],
     }
+
+
+def units_of(path: str, kind: str) -> Iterator[Unit]:
+    """The pieces that a file is worked on in: row groups of a Parquet file, a whole text file."""
+    if kind != "parquet":
+        yield Unit(path, kind, 0, 0)
+        return
+    metadata = pq.read_metadata(path)
+    first = rows = 0
+    for group in range(metadata.num_row_groups):
+        rows += metadata.row_group(group).num_rows
+        # tiny row groups go together: a task costs 20 ms
+        if rows >= _ROWS_AT_LEAST or group == metadata.num_row_groups - 1:
+            yield Unit(path, "parquet", first, group + 1)
+            first, rows = group + 1, 0
 
 
 def _read_plan(target: Path) -> Any:

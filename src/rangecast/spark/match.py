@@ -84,8 +84,9 @@ def plan_answer(
     form: str,
     outer: bool,
     absent: Sequence[str],
+    texts: bool = False,
 ) -> Answer:
-    """Check columns and options, and say what goes in and out."""
+    """Check columns and options, and say what goes in and out; `texts` are taken where bad ones can go."""
     if form not in FORMS:
         raise OptionError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
     if isinstance(keep, str):
@@ -94,7 +95,7 @@ def plan_answer(
     for name, what in [(event_id, "event_id"), *((k, "keep") for k in keep)]:
         if name not in names:
             raise EventError(f"{what}: the events have no column {name!r}; they have {', '.join(names)}")
-    attributes = check_attributes(given, snapshot.schema, absent)
+    attributes = check_attributes(given, snapshot.schema, absent, texts)
     answer = Answer(event_id, attributes, tuple(keep), form, outer, snapshot.textual)
     out = answer_names(answer)
     if len(set(out)) < len(out):
@@ -102,8 +103,10 @@ def plan_answer(
     return answer
 
 
-def check_attributes(given: T.StructType, schema: Schema, absent: Sequence[str]) -> tuple[str, ...]:
-    """The attributes that have a column, each of a type that holds its values exactly."""
+def check_attributes(
+    given: T.StructType, schema: Schema, absent: Sequence[str], texts: bool = False
+) -> tuple[str, ...]:
+    """The attributes that have a column, each of a type that holds its values exactly, or as `texts`."""
     types = {field.name: field.dataType for field in given.fields}
     for name in absent:
         if name not in schema:
@@ -121,7 +124,7 @@ def check_attributes(given: T.StructType, schema: Schema, absent: Sequence[str])
                 f"If {name!r} is missing in all of them, say absent=[{name!r}]"
             )
         words, taken = _TAKEN[attribute.kind]
-        if not isinstance(types[name], taken):
+        if not isinstance(types[name], taken) and not (texts and isinstance(types[name], T.StringType)):
             raise EventError(
                 f"column {name!r} must be {words} for {attribute.article} {attribute.kind}, got "
                 f"{types[name].simpleString()}; cast it first, and see what the cast makes of bad values"

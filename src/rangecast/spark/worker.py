@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rangecast.errors import StorageError
 from rangecast.events import Events
@@ -155,6 +156,14 @@ def answer_names(answer: Answer) -> list[str]:
     """The names of the columns that come out."""
     second = {PAIRS: "subscription_id", LISTS: "subscription_ids", COUNTS: "matches"}[answer.form]
     return ["event_id", second, *answer.keep]
+
+
+def pairs_in(piece: pa.RecordBatch, form: str) -> int:
+    """How many pairs an answer's batch stands for."""
+    column = piece.column(1)
+    if form == COUNTS:
+        return int(pc.sum(column).as_py() or 0)
+    return len(column.flatten()) if form == LISTS else len(column) - column.null_count
 
 
 def subscription_ids(matches: Matches, textual: bool) -> pa.Array[Any]:
