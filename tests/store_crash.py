@@ -70,7 +70,7 @@ def write_forever(folder: str, seed: int, first: int, living, pipe: int) -> None
     def say(*words):
         os.write(pipe, (" ".join(map(str, words)) + "\n").encode())
 
-    for number in range(first, first + 10_000):
+    for number in range(first, first + 1000):
         bounds, gone, now = step(rng, number, living)
         say("try", number)
         if now is not None:
@@ -107,10 +107,12 @@ def die_at(call: int, rng: random.Random) -> None:
         left[0] -= 1
         if left[0] == 0 and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        result = real(*args, **keywords)
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
+        try:
+            return real(*args, **keywords)
+        finally:
+            # also when it raised: there may have been nothing to remove
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     for name in CALLS:
         real = getattr(os, name)
@@ -176,7 +178,7 @@ def main(folder: str, rounds: int, seed: int) -> dict[str, int]:
     for seen["rounds"] in range(1, rounds + 1):
         reader, writer = os.pipe()
         by_itself = rng.random() < 0.5
-        calls, pause = rng.randrange(1, 80), rng.uniform(0.0, 0.04)
+        calls, pause = rng.randrange(1, 80), rng.uniform(0.0, 0.03)
         child = os.fork()
         if child == 0:
             os.close(reader)
@@ -215,7 +217,8 @@ def main(folder: str, rounds: int, seed: int) -> dict[str, int]:
         assert extra in (0, 1), where
         living = by_version[store.version]
         assert contents(store) == living, f"{where}: the contents differ"
-        assert not store.verify(), where
+        if seen["rounds"] % 4 == 0 or seen["rounds"] == rounds:
+            assert not store.verify(), where
         held = check_holds(store, lines, held, by_version)
         version, number = store.version, number + tried + 1
         seen["acknowledged"] += done
