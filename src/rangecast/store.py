@@ -186,7 +186,8 @@ class Store(Versions):
         folder = self.path / "holds"
         folder.mkdir(exist_ok=True)
         with holding(folder / "lock", self.wait):
-            version = self._resolve(version)
+            with self._guard:
+                version = self._resolve(version)
             write_hold(folder, Hold(name, version, note, instant()))
         return version
 
@@ -292,6 +293,11 @@ class Store(Versions):
                     load_index(self.snapshot_path(version))
                 except StorageError as error:
                     problems.append(str(error))
+            try:
+                for hold in self.holds():
+                    self._resolve(hold.version)
+            except StorageError as error:
+                problems.append(str(error))
             if not problems:
                 self.index()
             return problems

@@ -28,7 +28,7 @@ from rangecast.schema import Schema
 from rangecast.subscriptions import Subscriptions
 from rangecast.writer_lock import LockedError, holding
 
-_TRIES = 3
+_TRIES = 5
 _MANY = 1000
 T = TypeVar("T")
 
