@@ -101,11 +101,7 @@ class Subscriptions:
 
     def box_starts(self) -> npt.NDArray[np.int64]:
         """Where the boxes of each subscription begin, and where the last one's end."""
-        if self.single:
-            return np.arange(len(self) + 1)
-        out = np.zeros(len(self) + 1, np.int64)
-        np.cumsum(np.bincount(self.owners, minlength=len(self)), out=out[1:])
-        return out
+        return np.concatenate([[0], np.cumsum(np.bincount(self.owners, minlength=len(self)))])
 
     def select(self, rows: Any) -> Subscriptions:
         """Some of the subscriptions, by row."""
@@ -118,9 +114,7 @@ class Subscriptions:
         owners = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
         starts = np.repeat(first[rows] - (np.cumsum(counts) - counts), counts)
         boxes = starts + np.arange(len(owners))
-        return Subscriptions(
-            self.schema, self.ids.select(rows), self.lows[:, boxes], self.highs[:, boxes], owners
-        )
+        return Subscriptions(self.schema, ids, self.lows[:, boxes], self.highs[:, boxes], owners)
 
     def overlapping(self) -> npt.NDArray[np.uint8]:
         """Per subscription, 1 when two of its boxes share a point, so that it could match twice."""
