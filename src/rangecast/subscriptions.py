@@ -107,8 +107,9 @@ class Subscriptions:
         """Some of the subscriptions, by row."""
         rows = np.asarray(rows)
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
+        ids = self.ids.select(rows)
         if self.single:
-            return Subscriptions(self.schema, self.ids.select(rows), self.lows[:, rows], self.highs[:, rows])
+            return Subscriptions(self.schema, ids, self.lows[:, rows], self.highs[:, rows])
         first = self.box_starts()
         counts = np.diff(first)[rows]
         owners = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
