@@ -339,10 +339,10 @@ def test_shortest_first(spark, tmp_path):
     assert (np.diff(rank[events]) >= 0).all()
     assert len(np.unique(events)) > 50
     world.check()
-    other = rc.Store.open(tmp_path / "cells", world.schema, index="cells")
+    other = rc.Store.open(tmp_path / "other", world.schema, index="islist")
     other.insert(random_subscriptions(world.schema, 600, seed=3))
     world.store = other
-    refused(world, "'cells' cannot estimate", order="shortest-first")
+    refused(world, "'islist' cannot estimate the work of an event", order="shortest-first")
     refused(world, "order must be None or 'shortest-first', got 'longest'", order="longest")
 
 
