@@ -88,9 +88,10 @@ class Report:
             axes.set_yscale("log")
         axes.grid(True, which="major", alpha=0.3)
         # beside the plot: inside, it would hide lines where there are many; long labels go below it
-        beside = max((len(label) for label in series), default=0) <= 32
-        place = "outside right upper" if beside else "outside lower center"
-        drawing.legend(loc=place, fontsize=8, ncols=1 if beside else 2)
+        if max((len(label) for label in series), default=0) <= 32:
+            drawing.legend(loc="outside right upper", fontsize=8)
+        else:
+            drawing.legend(loc="outside lower center", fontsize=8, ncols=2)
         drawing.savefig(path, dpi=130)
         plt.close(drawing)
         self._sections.append(f"![{title}]({path.name})")
