@@ -23,7 +23,6 @@ from rangecast import recycling
 from rangecast.ids import Ids
 from rangecast.kernels import matches as kernels
 
-
 MANY = 1024  # below this, starting numpy's conversion costs more than reading a table
 
 
