@@ -167,3 +167,9 @@ def test_what_cannot_be_run_is_refused(script, arguments, code, message):
         [sys.executable, str(FOLDER / script), *arguments], capture_output=True, text=True, check=False
     )
     assert (ran.returncode, message in ran.stderr) == (code, True)
+
+
+def test_following_agrees_with_loading(tmp_path):
+    seconds = load("following").measure(tmp_path, 3000, 0.1, 6)
+    assert len(seconds["follow"]) + len(seconds["change over"]) == len(seconds["load"]) == 6
+    assert len(seconds["publish"]) > 1

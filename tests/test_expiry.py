@@ -48,6 +48,8 @@ def test_expire_needs_no_lock_while_nothing_is_due(store):
         assert other.expire() == 1
         with pytest.raises(rc.StorageError, match="another process is writing"):
             other.expire(2**62)
+        assert rc.Store.open(store.path).expire(2**62, patient=False) == 1, "left for the next time"
+    assert other.expire(2**62, patient=False) == 2
 
 
 def test_replacing_replaces_the_end(store):

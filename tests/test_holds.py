@@ -72,12 +72,23 @@ def test_what_is_refused(store):
         with pytest.raises(rc.OptionError, match="the name of a hold must be"):
             store.hold(name, 8)
     (store.path / "holds" / "odd.json").write_text("{")
+    assert "a hold that cannot be read" in store.verify()[0]
     with pytest.raises(
         rc.StorageError, match=r"odd.json: a hold that cannot be read .* release it by its name"
     ):
         store.compact()
     assert store.release("odd")
     store.compact()
+
+
+def test_verify_names_a_hold_of_a_version_that_is_gone(store):
+    store.hold("job", 3)
+    held = (store.path / "holds" / "job.json").read_bytes()
+    store.release("job")
+    store.compact()
+    assert store.verify() == []
+    (store.path / "holds" / "job.json").write_bytes(held)
+    assert store.verify() == [f"{store.path}: version 3 is gone; the oldest is 8"]
 
 
 def test_a_version_that_was_held_is_never_compacted_away(store):

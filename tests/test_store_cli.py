@@ -55,6 +55,48 @@ def test_a_store_from_the_shell(place):
     assert sorted(rc.Store.open("s").subscriptions().ids.values.tolist()) == [2, 7]
 
 
+def test_subscriptions_that_end(place):
+    run("store", "add", "s", "--schema", "schema.toml", "--subscriptions", "alerts.csv", "--index", "scan")
+    made = run("store", "add", "s", "--id", 7, "--condition", "price = 1", "--ttl", "2h")
+    assert re.search(r"version 2, 1 subscriptions added or replaced, until 20\d\d-", made.stderr)
+    made = run(
+        "store", "add", "s", "--id", 8, "--condition", "price = 2", "--expires", "2020-02-03T01:00+01:00"
+    )
+    assert "until 2020-02-03 00:00:00+00:00" in made.stderr
+    listed = run("store", "list", "s").stdout.splitlines()
+    assert listed[0].split() == ["id", "condition", "ends"]
+    assert listed[1].rstrip() == "1   price <= 4"
+    assert listed[4].rstrip() == "8   price = 2     2020-02-03 00:00:00+00:00"
+    assert run("store", "show", "s", 8).stdout.splitlines()[1].endswith("2020-02-03 00:00:00+00:00")
+    assert re.search(r"^next to end +2020-02-03 00:00:00", run("store", "show", "s").stdout, re.M)
+    assert "version 3, 0 subscriptions" in run("store", "expire", "s", "--now", "2020-01-01").stderr
+    assert "version 4, 1 subscriptions had come to their end" in run("store", "expire", "s").stderr
+    assert "version 5, 1 subscriptions" in run("store", "expire", "s", "--now", "2999-01-01").stderr
+    assert [line.split()[0] for line in run("store", "list", "s").stdout.splitlines()] == ["id", "1", "2"]
+
+
+def test_holds_from_the_shell(place):
+    run("store", "add", "s", "--schema", "schema.toml", "--subscriptions", "alerts.csv", "--index", "scan")
+    assert "no version is held" in run("store", "holds", "s").stderr
+    rc.Store.open("s").hold("nightly", 1, "batch 3")
+    run("store", "remove", "s", 1)
+    listed = run("store", "holds", "s").stdout.splitlines()
+    assert listed[0].split() == ["name", "version", "since", "note"]
+    assert re.fullmatch(r"nightly +1 +20\d\d-.* +batch 3", listed[1].rstrip())
+    assert re.search(r"^held +version 1 by nightly$", run("store", "show", "s").stdout, re.M)
+    refused = run("store", "compact", "s", "--keep", 2)
+    assert refused.exit_code == 2
+    assert "version 1 is held by 'nightly' (batch 3)" in refused.stderr
+    assert run("store", "compact", "s").exit_code == 0
+    assert rc.Store.open("s").snapshots() == [1]
+    released = run("store", "holds", "s", "--release", "nightly", "--release", "nobody")
+    assert released.exit_code == 1
+    assert "not there: nobody" in released.stderr
+    run("store", "compact", "s")
+    assert rc.Store.open("s").oldest == 2
+    assert re.search(r"^changed +20", run("store", "show", "s").stdout, re.M)
+
+
 def test_a_damaged_store_fails_verify(place):
     run("store", "add", "s", "--schema", "schema.toml", "--subscriptions", "alerts.csv")
     path = rc.Store.open("s").snapshot()
@@ -74,6 +116,14 @@ def test_a_damaged_store_fails_verify(place):
         (["store", "remove", "s", "x"], "ids are whole numbers, got 'x'"),
         (["store", "show", "s", "12"], "no subscription has the id 12"),
         (["store", "compact", "s", "--keep", "9"], "cannot keep 9"),
+        (["store", "add", "s", "--id", "1", "--condition", "price < 1", "--ttl", "2 hours"], "as in '90s'"),
+        (["store", "add", "s", "--id", "1", "--condition", "price < 1", "--ttl", "h"], "got 'h'"),
+        (["store", "add", "s", "--id", "1", "--condition", "x", "--ttl", "1h", "--expires", "2"], "not both"),
+        (
+            ["store", "add", "s", "--id", "1", "--condition", "price < 1", "--expires", "soon"],
+            "must be a time",
+        ),
+        (["store", "expire", "s", "--now", "later"], "--now must be a time"),
     ],
 )
 def test_what_is_refused(place, words, message):

@@ -141,14 +141,14 @@ class ChangeLog:
         paths = sorted(self.folder.glob("*.log"))
         return [(int(path.stem), path) for path in paths]
 
-    def changes(self, since: int) -> Iterator[Change]:
-        """The changes after a version, in order."""
+    def changes(self, since: int, until: int) -> Iterator[Change]:
+        """The changes after a version up to another, in order."""
         if since < self._base:
             raise StorageError(
                 f"{self.folder}: changes since version {since} were compacted away; "
                 f"the log begins after version {self._base}, load a snapshot instead"
             )
-        for entry in self._entries[since - self._base :]:
+        for entry in self._entries[since - self._base : until - self._base]:
             yield self.read(entry)
 
     def read(self, entry: Entry) -> Change:

@@ -47,7 +47,7 @@ from rangecast.schema import Schema
 from rangecast.storage import replacing, sync_folder
 from rangecast.subscriptions import Subscriptions
 from rangecast.versions import Versions, n_words
-from rangecast.writer_lock import holding
+from rangecast.writer_lock import LockedError, holding
 
 FORMAT = 1
 _STALE_SECONDS = 3600
@@ -159,17 +159,23 @@ class Store(Versions):
             self._check_ids(subs.ids, gone)
             return self._log.append(instant(), gone, subs, times)
 
-    def expire(self, now: Any = None) -> int:
+    def expire(self, now: Any = None, *, patient: bool = True) -> int:
         """Delete all subscriptions whose time has come, as one version; returns the newest version.
 
-        Takes the lock only when there is something to do. `now` is the present unless told.
+        Takes the lock only when there is something to do; unless `patient`, it is left for the next time
+        when another process is writing. `now` is the present unless told.
         """
         moment = instant(now)
         with self._guard:
             if not len(self._expiries().due(moment)):
                 return self._log.version
-        with self.writing():
-            return self.apply(deleted=self._expiries().due(moment))
+        try:
+            with self.writing(None if patient else 0.0):
+                return self.apply(deleted=self._expiries().due(moment))
+        except LockedError:
+            if patient:
+                raise
+            return self.version
 
     def hold(self, name: str, version: int | None = None, note: str = "") -> int:
         """Say that a version (the newest unless told) and all after it are needed; returns it.
@@ -180,7 +186,8 @@ class Store(Versions):
         folder = self.path / "holds"
         folder.mkdir(exist_ok=True)
         with holding(folder / "lock", self.wait):
-            version = self._resolve(version)
+            with self._guard:
+                version = self._resolve(version)
             write_hold(folder, Hold(name, version, note, instant()))
         return version
 
@@ -202,11 +209,14 @@ class Store(Versions):
             return self._log.append(instant(), Ids.of([]), Subscriptions.empty(self._schema))
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        """Hold the lock over several changes; inside, the store and its schema are up to date."""
+    def writing(self, wait: float | None = None) -> Iterator[None]:
+        """Hold the lock over several changes; inside, the store and its schema are up to date.
+
+        `wait` is how many seconds to wait for another writer, the store's own `wait` unless told.
+        """
         with self._guard:
             if not self._held:
-                with holding(self.path / "lock", self.wait):
+                with holding(self.path / "lock", self.wait if wait is None else wait):
                     cut = self._log.recover()
                     if cut:
                         _log.warning("%s: cut off %d bytes of a change never finished", self.path, cut)
@@ -283,6 +293,11 @@ class Store(Versions):
                     load_index(self.snapshot_path(version))
                 except StorageError as error:
                     problems.append(str(error))
+            try:
+                for hold in self.holds():
+                    self._resolve(hold.version)
+            except StorageError as error:
+                problems.append(str(error))
             if not problems:
                 self.index()
             return problems

@@ -23,12 +23,12 @@ from rangecast.expiry import Expiries, instant
 from rangecast.holds import Hold, read_holds
 from rangecast.ids import Ids
 from rangecast.indexes import Index, load_index, open_index
-from rangecast.records import Change, Times
+from rangecast.records import Change, Times, gathered
 from rangecast.schema import Schema
 from rangecast.subscriptions import Subscriptions
 from rangecast.writer_lock import LockedError, holding
 
-_TRIES = 3
+_TRIES = 5
 _MANY = 1000
 T = TypeVar("T")
 
@@ -107,11 +107,8 @@ class Versions:
             last = newest if until is None else until
             if not 0 <= since <= newest or last > newest:
                 raise StorageError(f"{self.path}: has versions up to {newest}, got {since} to {last}")
-            found = self._log.changes(since)
-        for change in found:
-            if change.version > last:
-                return
-            yield change
+            found = self._log.changes(since, last)
+        yield from found
 
     def version_at(self, when: dt.datetime) -> int:
         """The version that was the newest at a time; a time without a zone is UTC."""
@@ -225,10 +222,8 @@ class Versions:
             schema = Schema.from_dict(self._settings["schema"])
             index = open_index(self.kind, schema, **self._settings["options"])
         if start < version:
-            for change in self._log.changes(start):
-                if change.version > version:
-                    break
-                change.apply_to(index)
+            for step in gathered(self._log.changes(start, version)):
+                step.apply_to(index)
         return index
 
     def subscriptions(self, version: int | None = None) -> Subscriptions:
@@ -266,7 +261,7 @@ class Versions:
             # nothing to read while nothing ends, which is so in most stores
             if len(expiries) or self._log.may_expire(version, newest):
                 self._ending = None
-                for change in self._log.changes(version):
+                for change in self._log.changes(version, newest):
                     expiries.apply(change)
             self._ending = newest, expiries
         return expiries
@@ -290,8 +285,8 @@ class Versions:
         version, index = self._living
         if version < newest:
             self._living = None
-            for change in self._log.changes(version):
-                change.apply_to(index)
+            for step in gathered(self._log.changes(version, newest)):
+                step.apply_to(index)
             self._living = newest, index
         return index
 

@@ -146,6 +146,9 @@ class StaticIndex(Index):
     """An index whose layout is built from boxes at once; a kind of it provides `_build`."""
 
     part_type: ClassVar[type[Part]]
+    sweep_share: int | None = None
+    """One in how many must be dead for a sweep; SWEEP_SHARE unless told. A sweep goes over all entries of
+    a part, and saves a look-up a match: who changes much and matches little sets it lower."""
     _parts: tuple[_Covered, ...]
     _state: _State
 
@@ -211,7 +214,7 @@ class StaticIndex(Index):
                 gone = covered.built - len(living)
                 if gone > covered.built // REBUILD_SHARE:
                     self._replace(covered, len(living), self._build(self._catalog.boxes, living))
-                elif gone > covered.built // SWEEP_SHARE:
+                elif gone > covered.built // (self.sweep_share or SWEEP_SHARE):
                     swept = covered.part.without(self._dead())
                     if swept is not None:
                         self._replace(covered, len(living), swept)
