@@ -14,7 +14,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo test lint typecheck test-compiled test-nojit test-bounds bench soak format clean
+.PHONY: help .venv demo stream-demo test lint typecheck test-compiled test-nojit test-bounds bench soak format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP) ## generate subscriptions and events, match them, write Parquet
 	$(BIN)/rangecast demo
+
+stream-demo: $(STAMP) ## ticks flow while alerts come and go; about a minute
+	$(BIN)/rangecast stream-demo
 
 test: lint typecheck test-compiled test-nojit test-bounds ## everything that must pass
 

@@ -129,7 +129,8 @@ class Stream:
         if self.way == "A":
             files = sorted((self.out / f"batch_id={batch}").glob("*.parquet"))
         else:
-            files = sorted(self._entered(batch) - (self._entered(batch - 1) if batch % 10 == 9 else set()))
+            before = range(max(0, batch - 10), batch) if batch % 10 == 9 else ()
+            files = sorted(self._entered(batch).difference(*(self._entered(b) for b in before)))
         tables = [pq.ParquetFile(path).read(["event_id", "subscription_id"]) for path in files]
         return pa.concat_tables(tables) if tables else None
 

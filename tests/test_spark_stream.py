@@ -1,5 +1,6 @@
 """Streams on Spark: each batch against one version, once, through crashes; clear refusals."""
 
+import datetime as dt
 import json
 import os
 import shutil
@@ -181,6 +182,197 @@ def test_forms_kept_columns_and_empty_batches(world, capfd):
     counts = {e: sum(1 for pair in expected if pair[0] == e) for e in range(40)}
     assert {r.event_id: r.matches for r in rows} == counts
     assert [r.a1 for r in sorted(rows)] == [world.files[0].value("a1", e) for e in range(40)]
+
+
+def test_a_listener_hears_of_every_batch(world):
+    for _ in range(3):
+        world.add_file()
+    heard = []
+    query = rs.match_stream(
+        world.frame(), world.store, out=world.out, checkpoint=world.checkpoint, trigger=NOW
+    )
+    metrics = rs.watch_stream(world.spark, query, world.out, heard.append)
+    query.awaitTermination()
+    assert metrics.wait(30)
+    assert metrics.error is None
+    commits = world.check()
+    # the first may have been over before it listened
+    assert [status.batch for status in heard] in ([0, 1, 2], [1, 2])
+    assert heard[-1].events == 120
+    assert heard[-1].pairs == sum(c.pairs for c in commits)
+    assert heard[-1].events_per_second > 0
+    assert 0 < heard[-1].busy <= 1
+    assert heard[-1].trigger["triggerExecution"] > 0
+    assert set(heard[-1].disk) == {"output", "checkpoint", "store"}
+    world.store.delete(world.subs.ids.values[:3])
+    now = rs.stream_status(world.out)
+    assert (now.batch, now.version, now.lag, now.running) == (2, 1, 1, None)
+    with pytest.raises(rc.OptionError, match="no stream has written here"):
+        rs.stream_status(world.events)
+
+
+def texts_world(world, name, lines):
+    (world.events / name).write_text("".join(f"{line}\n" for line in lines))
+    return rs.read_events(world.spark, world.events, world.store)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_bad_events_are_set_aside_and_stop_nothing(world, kind):
+    lines = {
+        "jsonl": [
+            '{"id": 1, "a0": 5, "a1": 7}',
+            '{"id": 2, "a0": 5.5}',
+            '{"id": "x", "a0": 5}',
+            '{"a0": 5}',
+            '{"id": 6, "a0": ',
+            '{"id": 7, "a0": null, "a1": "8"}',
+        ],
+        "csv": ["id,a0,a1", "1,5,7", "2,5.5,", "x,5,", ",5,", "6,5,6,7", "7,,8"],
+    }[kind]
+    world.files = [rc.Events.from_rows(world.schema, [{"a0": 5, "a1": 7}, {"a1": 8}])]
+    events = texts_world(world, f"a.{kind}", lines)
+    rs.match_stream(
+        events, world.store, out=world.out, checkpoint=world.checkpoint, trigger=NOW
+    ).awaitTermination()
+    matches = rs.read_matches(world.spark, world.out)
+    assert matches.schema["event_id"].dataType.simpleString() == "bigint"
+    ids = {0: 1, 1: 7}
+    assert {(r[0], r[1]) for r in matches.collect()} == {(ids[e], s) for e, s in world.expected(0, 1)}
+    rows = rs.read_rejects(world.spark, world.out).collect()
+    assert all(r.file.endswith(f"a.{kind}") and r.batch_id == 0 for r in rows)
+    reasons = {r.event_id: r.reason for r in rows}
+    assert len(rows) == 4
+    assert reasons["2"] == "'a0' is an int, got the string '5.5'"
+    found = sorted(r.reason.split(",")[0] for r in rows)
+    assert "an event must have an id in 'id'" in found
+    assert "the event's id must be a whole number" in found
+    (unread,) = [r for r in rows if r.reason == "the line cannot be read"]
+    assert unread.raw == lines[4 if kind == "jsonl" else 5]
+    (commit,) = rs.committed(world.out)
+    assert (commit.events, commit.rejected) == (6, 4)
+
+
+def test_files_of_events_that_cannot_be_told(world, tmp_path):
+    def read(**options):
+        return rs.read_events(world.spark, world.events, world.store, **options)
+
+    with pytest.raises(rc.OptionError, match="no file yet to tell the format by; say format="):
+        read()
+    with pytest.raises(rc.OptionError, match="first file must be there to tell the columns of csv"):
+        read(format="csv")
+    with pytest.raises(rc.OptionError, match="events must be a folder that files arrive in"):
+        rs.read_events(world.spark, tmp_path / "none", world.store)
+    assert read(format="jsonl", keep=["note"]).columns == ["id", "note", "a0", "a1", "_corrupt_record"]
+    (world.events / "a.csv").write_text("id,a0\n1,2\n")
+    with pytest.raises(rc.EventError, match="no column 'a1', only id, a0"):
+        read()
+
+
+def test_by_event_time_a_backfill_gives_what_was_live(world, tmp_path):
+    """Each event sees the subscriptions of its own time, in whatever batch it comes."""
+    store, ids = world.store, world.subs.ids.values
+    moments = [store.time_of(1)]
+    for first in (0, 20, 40):
+        store.delete(ids[first : first + 20])
+        moments.append(store.time_of(store.version))
+    rows, answer = [], {}
+    step = dt.timedelta(microseconds=1)
+    for number, moment in enumerate(moments):
+        # just before a version, and at it; one before all of them has none to match
+        for at, version in ((moment - step, number), (moment, number + 1)):
+            for value in (3, 7, 11):
+                event = rc.Events.from_rows(world.schema, [{"a0": value, "a1": value}])
+                answer[len(rows)] = {
+                    s for _, s in zip(*store.index(version).match(event).pairs(), strict=True)
+                }
+                rows.append({"id": len(rows), "a0": value, "a1": value, "at": at})
+    assert len({len(found) for found in answer.values()}) > 3
+    rows.append({"id": len(rows), "a0": 3, "a1": 3, "at": None})
+    order = np.random.default_rng(3).permutation(len(rows))
+    kinds = pa.schema(
+        [("id", pa.int64()), ("a0", pa.int64()), ("a1", pa.int64()), ("at", pa.timestamp("us", "UTC"))]
+    )
+    for part in range(2):
+        table = pa.Table.from_pylist([rows[i] for i in order[part::2]], kinds)
+        pq.write_table(table, world.events / f"{part}.parquet")
+    events = rs.read_events(world.spark, world.events, store, files_per_batch=1)
+    query = rs.match_stream(
+        events,
+        store,
+        out=world.out,
+        checkpoint=world.checkpoint,
+        trigger=NOW,
+        version="event-time",
+        time="at",
+    )
+    query.awaitTermination()
+    found = {}
+    for row in rs.read_matches(world.spark, world.out).collect():
+        found.setdefault(row.event_id, set()).add(row.subscription_id)
+    assert found == {event: ids for event, ids in answer.items() if ids}
+    (aside,) = rs.read_rejects(world.spark, world.out).collect()
+    assert aside.reason == "an event must have a time in 'at'"
+    # history is held for events that come late
+    (hold,) = store.holds()
+    assert hold.version == 0
+    refused(world, "was begun with version event-time, got newest")
+    refused(world, "time= names the column", version="event-time")
+    refused(world, "time: the events have no column 'when'", version="event-time", time="when")
+    refused(world, "version must be 'newest' or 'event-time', got 3", version=3)
+
+
+def test_shortest_first(spark, tmp_path):
+    world = World(spark, tmp_path, index="direct")
+    world.store.insert(
+        rc.Subscriptions.parse(world.schema, {1000 + i: f"a0 between 0 and {i % 9}" for i in range(900)})
+    )
+    world.add_file(200)
+    world.run(order="shortest-first")
+    (part,) = world.out.glob("batch_id=0/*.parquet")
+    events = pq.read_table(part)["event_id"].to_numpy()
+    index = world.store.index()
+    rank = np.empty(200, np.int64)
+    rank[index.estimate(world.files[0]).order] = np.arange(200)
+    assert (np.diff(rank[events]) >= 0).all()
+    assert len(np.unique(events)) > 50
+    world.check()
+    other = rc.Store.open(tmp_path / "cells", world.schema, index="cells")
+    other.insert(random_subscriptions(world.schema, 600, seed=3))
+    world.store = other
+    refused(world, "'cells' cannot estimate", order="shortest-first")
+    refused(world, "order must be None or 'shortest-first', got 'longest'", order="longest")
+
+
+def test_versions_are_held_while_a_batch_needs_them(world, tmp_path):
+    """The sink looks at the store in the middle of a batch, and compacts it."""
+    world.add_file()
+    world.add_file()
+    path, seen = str(world.store.path), tmp_path / "seen.jsonl"
+
+    def deliver(matches, batch):
+        store = rc.Store.open(path)
+        store.delete([int(store.subscriptions().ids[0])])
+        with open(seen, "a") as file:
+            file.write(json.dumps([batch, [h.version for h in store.holds()], store.compact()]) + "\n")
+        matches.count()
+
+    world.run(out=None, sink=deliver)
+    lines = [json.loads(line) for line in seen.read_text().splitlines()]
+    assert [line[:2] for line in lines] == [[0, [1]], [1, [2]]]
+    assert world.store.holds() == []
+    assert world.store.oldest == 2
+
+
+def test_subscriptions_that_end(world):
+    ends = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=1)
+    world.store.insert(
+        rc.Subscriptions.parse(world.schema, {1: "a0 is present or a0 is missing"}), expires=ends
+    )
+    world.add_file()
+    world.run()
+    (commit,) = world.check()
+    assert commit.version == 3
+    assert all(pair[1] != 1 for pair in world.found()[0])
 
 
 def refused(world, message, **options):

@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from rangecast import __version__
-from rangecast.commands import demo, experiment, explain, generate, indexes, match, schema, spark, store
+from rangecast.commands import (
+    demo,
+    experiment,
+    explain,
+    generate,
+    indexes,
+    match,
+    schema,
+    spark,
+    store,
+    stream,
+    stream_demo,
+)
 from rangecast.commands.console import CommandGroup
 
 app = typer.Typer(
@@ -41,11 +53,13 @@ app.command()(match.match)
 app.command()(explain.explain)
 app.add_typer(schema.app, name="schema")
 app.add_typer(store.app, name="store")
+spark.app.command()(stream.stream)
 app.add_typer(spark.app, name="spark")
 app.command()(generate.generate)
 app.command()(indexes.indexes)
 app.command()(experiment.experiment)
 app.command()(demo.demo)
+app.command()(stream_demo.stream_demo)
 
 
 def main() -> None:

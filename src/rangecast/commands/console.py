@@ -14,12 +14,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import typer
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
 from typer.core import TyperGroup
 
 from rangecast.errors import OptionError, RangecastError
@@ -75,6 +77,31 @@ def bar(what: str, size: int | None) -> Iterator[Bar]:
     shown = _stderr.is_terminal
     with Progress(*columns, note, console=_stderr, transient=True, disable=not shown) as progress:
         yield Bar(progress, progress.add_task(what, total=size or None, note=""))
+
+
+class LiveTable:
+    """A table of two columns on a terminal that is drawn anew; `shown` is False elsewhere."""
+
+    def __init__(self, live: Live, title: str, shown: bool) -> None:
+        self.shown = shown
+        self._live = live
+        self._title = title
+
+    def show(self, rows: Sequence[Sequence[str]]) -> None:
+        """Draw the table with these rows."""
+        table = Table("", "", title=self._title, show_header=False)
+        for row in rows:
+            table.add_row(*row)
+        self._live.update(table, refresh=True)
+
+
+@contextmanager
+def live_table(title: str) -> Iterator[LiveTable]:
+    """A table on stderr that is kept up to date while the block runs; nothing where stderr is no terminal."""
+    shown = _stderr.is_terminal
+    live = Live(console=_stderr, auto_refresh=False)
+    with live if shown else nullcontext():
+        yield LiveTable(live, title, shown)
 
 
 def table_lines(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from rangecast.store import Store
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The same on Spark: ingest subscriptions, match files of events, reduce by covering.",
+    help="The same on Spark: ingest subscriptions, match files of events, streams, reduce by covering.",
 )
 
 StoreOption = Annotated[Path, typer.Option("--store", help="Folder of the store.")]
@@ -61,7 +62,7 @@ def ingest(
     files = list_files(subscriptions)
     model = Schema.from_toml(schema) if schema is not None else None
     home = Store.open(store, model)
-    spark = _session(master, conf)
+    spark = start_session(master, conf)
     from rangecast.spark import ingest as run
     from rangecast.spark.ingest import read_subscriptions
 
@@ -108,7 +109,7 @@ def match(
       rangecast spark match 'trades/*.parquet' --store store/ --out matches/
     """
     home = Store.open(store)
-    spark = _session(master, conf)
+    spark = start_session(master, conf)
     from rangecast.spark import match_files
 
     with bar("matching", None) as progress:
@@ -178,7 +179,7 @@ def reduce(
     model = Schema.from_toml(schema)
     if out.exists() and not overwrite:
         raise OptionError(f"--out must be a folder that is not there yet, got {out}; or say --overwrite")
-    spark = _session(master, conf)
+    spark = start_session(master, conf)
     from rangecast.spark import reduce as run
     from rangecast.spark.ingest import read_subscriptions
 
@@ -198,7 +199,8 @@ def reduce(
     raise typer.Exit(_show_rejected(found))
 
 
-def _session(master: str | None, conf: list[str] | None) -> Any:
+def start_session(master: str | None, conf: Sequence[str] | None) -> Any:
+    """The session that --master and --conf ask for."""
     try:
         from rangecast.spark import session
     except ImportError as error:

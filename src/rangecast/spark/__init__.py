@@ -13,7 +13,9 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
                                    format("rangecast"): matches as a source, in batch and as a stream
     stream.py micro_batch.py       a stream of events, while subscriptions change
     stream_tasks.py following.py   what its workers do, and the index that they keep
+    event_files.py                 files of events as they arrive
     ledger.py                      what it writes down so that a replay agrees
+    metrics.py                     how it does: rates, lag, times, disk
     reduce.py reduce_tasks.py      which subscriptions of a DataFrame others cover
     stripes.py explain.py          an index larger than a machine's memory; the plan in words
     sql.py                         match_events(TABLE(events), 'store')
@@ -25,29 +27,37 @@ try:
 except ImportError:
     raise ImportError("rangecast.spark needs PySpark and a Java: pip install 'rangecast[spark]'") from None
 
+from rangecast.spark.event_files import read_events
 from rangecast.spark.explain import explain
 from rangecast.spark.files import match_files
 from rangecast.spark.ingest import ingest
 from rangecast.spark.match import match
+from rangecast.spark.metrics import StreamMetrics, StreamStatus, stream_status, watch_stream
 from rangecast.spark.reduce import Reduction, reduce
 from rangecast.spark.report import Report
 from rangecast.spark.session import session
 from rangecast.spark.source import register_source
 from rangecast.spark.sql import register_sql
-from rangecast.spark.stream import committed, match_stream, read_matches
+from rangecast.spark.stream import committed, match_stream, read_matches, read_rejects
 
 __all__ = [
     "Reduction",
     "Report",
+    "StreamMetrics",
+    "StreamStatus",
     "committed",
     "explain",
     "ingest",
     "match",
     "match_files",
     "match_stream",
+    "read_events",
     "read_matches",
+    "read_rejects",
     "reduce",
     "register_source",
     "register_sql",
     "session",
+    "stream_status",
+    "watch_stream",
 ]

@@ -28,7 +28,7 @@ from rangecast.events import Events
 from rangecast.files import open_rows
 from rangecast.indexes import Index
 from rangecast.schema import Schema
-from rangecast.spark.worker import COUNTS, LISTS, Answer, Pace, answer_events, answer_names, mapped
+from rangecast.spark.worker import COUNTS, LISTS, Answer, Pace, answer_events, answer_names, mapped, pairs_in
 from rangecast.storage import replacing
 
 STATE = "_rangecast"
@@ -122,7 +122,7 @@ def run_unit(plan: Plan, number: int) -> dict[str, Any]:
                     writer = writer or stack.enter_context(_writer(scratch, piece.schema, plan.compression))
                     writer.write_batch(piece)
                     counted["rows"] += piece.num_rows
-                    counted["pairs"] += _pairs(piece, plan.answer.form)
+                    counted["pairs"] += pairs_in(piece, plan.answer.form)
             if writer is None:
                 schema = _empty_schema(index, plan.answer, unit, id_type)
                 stack.enter_context(_writer(scratch, schema, plan.compression))
@@ -255,13 +255,6 @@ def _strings(column: Any) -> pa.Array[Any]:
 def _writer(path: Path, schema: pa.Schema, compression: str) -> pq.ParquetWriter:
     # a dictionary pays for event ids, which repeat in runs, and not for subscription ids
     return pq.ParquetWriter(path, schema, compression=compression, use_dictionary=["event_id"])
-
-
-def _pairs(piece: pa.RecordBatch, form: str) -> int:
-    column = piece.column(1)
-    if form == COUNTS:
-        return int(pc.sum(column).as_py() or 0)
-    return len(column.flatten()) if form == LISTS else len(column) - column.null_count
 
 
 def _empty_schema(index: Index, answer: Answer, unit: Unit, id_type: pa.DataType) -> pa.Schema:

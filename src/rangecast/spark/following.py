@@ -1,46 +1,42 @@
-"""An index that follows a store, one per worker process: from version to version by the changes between.
+"""The index that a worker process keeps of a store, and moves from version to version.
 
 Loading a version anew would cost as much as the store is large; the changes of a second cost as much as
-they are many. A version before the one that is held is loaded from the nearest snapshot.
+they are many (rangecast.following). Spark's daemon of workers collects garbage after each task, which
+would walk all of the index: it is frozen after each load.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
-import os
 
+from rangecast.following import Follower
 from rangecast.indexes import Index
 from rangecast.store import Store
 
-_followed: dict[tuple[int, str], Followed] = {}
 
-
-class Followed:
-    """The index of one version of a store, moved to another when it is asked for."""
-
-    def __init__(self, path: str) -> None:
-        self.store = Store.open(path)
-        self._version = -1
-        self._index: Index | None = None
+class WorkerFollower(Follower):
+    """A follower that keeps what it has loaded out of the garbage collector's way."""
 
     def at(self, version: int) -> Index:
-        """The index of a version; the one that was given before is changed by this."""
-        if self._index is None or version < self._version or self._version < self.store.oldest:
-            self._index = self.store.index(version)
-            # the daemon of the workers collects garbage after each task, which would walk all of it
+        """The index of a version. It is this version's until another one is asked for."""
+        loads = self.stats()["loads"]
+        index = super().at(version)
+        if self.stats()["loads"] > loads:
+            # what an earlier load left behind goes first, or it would be frozen as well
+            gc.unfreeze()
             gc.collect()
             gc.freeze()
-        elif version > self._version:
-            for change in self.store.changes(self._version, version):
-                change.apply_to(self._index)
-        self._version = version
-        return self._index
+        return index
 
 
-def followed(path: str) -> Followed:
-    """What this process holds of a store."""
-    # a forked process has an index of its own
-    key = os.getpid(), path
-    if key not in _followed:
-        _followed[key] = Followed(path)
-    return _followed[key]
+@functools.cache
+def followed(path: str) -> WorkerFollower:
+    """What this process keeps of a store."""
+    return WorkerFollower(path)
+
+
+@functools.cache
+def open_store(path: str) -> Store:
+    """A store that is opened once per process; it takes in what others write by itself."""
+    return Store.open(path)

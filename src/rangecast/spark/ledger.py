@@ -26,7 +26,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -249,17 +249,31 @@ class Ledger:
             shutil.rmtree(home, ignore_errors=True)
 
 
-def put_folder(staged: Path, target: Path) -> None:
-    """Give a written folder its name, in the place of what an abandoned attempt left there."""
+def gather(staged: Path, names: Iterable[str]) -> Path:
+    """The files of these names in a folder of their own: a task that is run twice may still be writing."""
+    whole = staged.with_name(f"{staged.name}.whole")
+    whole.mkdir(parents=True)
+    for name in names:
+        try:
+            os.rename(staged / name, whole / name)
+        except FileNotFoundError:
+            raise StorageError(
+                f"{staged / name}: a worker has written this file, but the driver does not see it; out and "
+                "checkpoint must be folders that all machines share"
+            ) from None
+    return whole
+
+
+def put_folder(whole: Path, target: Path) -> None:
+    """Give a folder its name, in the place of what an abandoned attempt left there; none if it is empty."""
     if target.exists():
-        aside = staged.with_name(f"{staged.name}.old")
-        staged.parent.mkdir(parents=True, exist_ok=True)
+        aside = whole.with_name(f"{whole.name}.old")
         os.rename(target, aside)
         shutil.rmtree(aside, ignore_errors=True)
-    if staged.is_dir() and any(staged.iterdir()):
+    if any(whole.iterdir()):
         target.parent.mkdir(parents=True, exist_ok=True)
-        sync_folder(staged)
-        os.rename(staged, target)
+        sync_folder(whole)
+        os.rename(whole, target)
         sync_folder(target.parent)
 
 
@@ -290,7 +304,7 @@ def _columns(fields: dict[str, Any]) -> str:
 
 
 # what may not differ when a stream is taken up again, and how a message says it
-_FIXED: dict[str, Callable[[Any], str]] = {"fields": _columns, "sink": str}
+_FIXED: dict[str, Callable[[Any], str]] = {"fields": _columns, "sink": str, "version": str}
 
 
 def _whole_lines(raw: bytes) -> Iterator[Commit]:

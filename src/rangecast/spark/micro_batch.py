@@ -9,7 +9,8 @@ commit    a line in commits.jsonl; from here on, running the batch again does no
 
 from __future__ import annotations
 
-import functools
+import logging
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,12 +22,15 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rangecast.errors import OptionError, StorageError
-from rangecast.spark.ledger import Commit, Ledger, Pin, now, put_folder
+from rangecast.spark.following import open_store
+from rangecast.spark.ledger import Commit, Ledger, Pin, gather, now, put_folder
 from rangecast.spark.stream_tasks import COUNTED, StreamTask, stream_task
 from rangecast.spark.worker import Answer
 from rangecast.store import Store
 
 Deliver = Callable[[DataFrame, int], None]
+_PUBLISH_SECONDS = 5.0
+_log = logging.getLogger("rangecast.spark")
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class StreamPlan:
     file: str | None = None
     corrupt: str | None = None
     whole_ids: bool = False
+    time: str | None = None
+    shortest_first: bool = False
 
     @property
     def hold(self) -> str:
@@ -71,33 +77,82 @@ def run_batch(plan: StreamPlan, frame: DataFrame, batch: int) -> None:
         file=plan.file,
         corrupt=plan.corrupt,
         whole_ids=plan.whole_ids,
+        time=plan.time,
+        oldest=pin.oldest or 0,
+        shortest_first=plan.shortest_first,
     )
     chosen = frame.select(*[F.col(f"`{name.replace('`', '``')}`") for name in task.columns])
     counted = chosen.mapInArrow(stream_task(task), COUNTED).collect()
     matched = time.perf_counter()
-    _drop_others(matches, {row.name for row in counted})
-    _drop_others(rejects, {row.name for row in counted})
-    put_folder(rejects, ledger.rejected(batch))
+    found = gather(matches, [row.name for row in counted if row.rows])
+    aside = [row.name for row in counted if row.rejected]
+    if aside or ledger.rejected(batch).exists():
+        put_folder(gather(rejects, aside), ledger.rejected(batch))
     if plan.deliver is None:
-        put_folder(matches, ledger.output(batch))
+        put_folder(found, ledger.output(batch))
     else:
-        plan.deliver(read_part(frame, matches, plan.fields), batch)
+        plan.deliver(read_part(frame, found, plan.fields), batch)
     delivered = time.perf_counter()
     totals = {key: sum(row[key] for row in counted) for key in COUNTED.names if key != "name"}
     seconds = {"plan": planned - began, "match": matched - planned, "deliver": delivered - matched}
     rounded = {name: round(taken, 4) for name, taken in seconds.items()}
     ledger.commit(Commit(batch, pin.version, **totals, newest=store.version, time=now(), seconds=rounded))
     ledger.unstage(batch)
+    if plan.time is None:
+        # a replay of a batch that is whole does nothing, so it needs no version
+        store.release(plan.hold)
 
 
 def pin_batch(plan: StreamPlan, store: Store, batch: int) -> Pin:
-    """The version for a batch: the one that it had before, or the newest."""
+    """The version for a batch: the one that it had before, or the newest; held until it is whole."""
     check_store(plan, store)
-    pin = plan.ledger.pin(batch)
-    if pin is None:
-        pin = plan.ledger.put_pin(Pin(batch, store.id, store.version, time=now()))
-    check_pin(plan, store, pin)
-    return pin
+    note = f"batch {batch} of the stream with the checkpoint {plan.ledger.checkpoint}"
+    known = plan.ledger.pin(batch)
+    if known is not None:
+        check_pin(plan, store, known)
+        if plan.time is None:
+            store.hold(plan.hold, known.version, note)
+        return known
+    store.expire()
+    publish_beside(plan.store)
+    if plan.time is None:
+        pin = Pin(batch, store.id, store.hold(plan.hold, note=note), time=now())
+    else:
+        oldest = hold_history(plan, store)
+        # the lock: a change that is being written has a time before now and must be seen
+        with store.writing():
+            pin = Pin(batch, store.id, store.version, oldest, now())
+    return plan.ledger.put_pin(pin)
+
+
+def hold_history(plan: StreamPlan, store: Store) -> int:
+    """Keep all versions that there are, for events of any time; gives the oldest."""
+    held = [hold.version for hold in store.holds() if hold.name == plan.hold]
+    if held:
+        return held[0]
+    note = f"by event time, the stream with the checkpoint {plan.ledger.checkpoint}"
+    return store.hold(plan.hold, store.oldest, note)
+
+
+_published: dict[str, tuple[float, threading.Thread]] = {}
+
+
+def publish_beside(path: str) -> None:
+    """Make a snapshot in a thread when enough has changed, so that new workers have little to apply."""
+    last, thread = _published.get(path, (-_PUBLISH_SECONDS, None))
+    if time.monotonic() - last < _PUBLISH_SECONDS or (thread is not None and thread.is_alive()):
+        return
+    thread = threading.Thread(target=_publish, args=(path,), daemon=True, name="rangecast-publish")
+    _published[path] = time.monotonic(), thread
+    thread.start()
+
+
+def _publish(path: str) -> None:
+    try:
+        open_store(path).publish_if_due()
+    except (StorageError, OSError) as error:
+        # the stream goes on without it
+        _log.warning("%s: no snapshot could be made: %s", path, error)
 
 
 def check_store(plan: StreamPlan, store: Store) -> None:
@@ -117,20 +172,15 @@ def check_store(plan: StreamPlan, store: Store) -> None:
 
 def check_pin(plan: StreamPlan, store: Store, pin: Pin) -> None:
     """Raise when the version that a batch needs is not there."""
-    if pin.store == store.id and store.oldest <= pin.version <= store.version:
+    needed = pin.version if pin.oldest is None else pin.oldest
+    if pin.store == store.id and store.oldest <= needed <= store.version:
         return
-    gone = f"the oldest is {store.oldest}" if pin.version < store.oldest else f"it has {store.version}"
+    gone = f"the oldest is {store.oldest}" if needed < store.oldest else f"it has {store.version}"
     raise StorageError(
-        f"{store.path}: batch {pin.batch} was begun with version {pin.version} of the store, which is gone "
+        f"{store.path}: batch {pin.batch} was begun with version {needed} of the store, which is gone "
         f"({gone}): bring back the snapshot from a backup; or, if it may be matched against the newest "
         f"version instead, delete {plan.ledger.own / 'pins' / f'{pin.batch}.json'} and start again"
     )
-
-
-@functools.cache
-def open_store(path: str) -> Store:
-    """A store that is opened once per process; it takes in what others write by itself."""
-    return Store.open(path)
 
 
 def read_part(frame: DataFrame, folder: Path, fields: dict[str, Any]) -> DataFrame:
@@ -150,11 +200,3 @@ def _check_order(ledger: Ledger, batch: int, last: int) -> None:
             f"{ledger.place.parent}: has batches up to {last}, but Spark goes on with {batch}: output is "
             "missing; bring it back, or begin anew with an empty checkpoint and output"
         )
-
-
-def _drop_others(folder: Path, names: set[str]) -> None:
-    """Remove files of tasks that were run twice."""
-    if folder.is_dir():
-        for path in folder.iterdir():
-            if path.name not in names:
-                path.unlink()

@@ -32,8 +32,7 @@ from rangecast.schema import Schema
 from rangecast.spark.arrivals import Arrival
 from rangecast.spark.file_tasks import REJECTED, Batch, Unit, read_unit, reject, shown
 from rangecast.spark.files import check_files
-from rangecast.spark.following import followed
-from rangecast.spark.micro_batch import open_store
+from rangecast.spark.following import followed, open_store
 from rangecast.spark.source_options import REJECT, Settings
 from rangecast.spark.worker import COUNTS, Answer, Pace, answer_events
 from rangecast.storage import replacing

@@ -18,22 +18,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rangecast.errors import EventError, OptionError
-from rangecast.spark.ledger import Commit, Ledger, read_json
+from rangecast.events import Events
+from rangecast.spark.event_files import CORRUPT, WHOLE
+from rangecast.spark.ledger import STATE, Commit, Ledger, read_json
 from rangecast.spark.match import answer_fields, plan_answer
 from rangecast.spark.micro_batch import Deliver, StreamPlan, check_pin, check_store, run_batch
 from rangecast.spark.snapshots import Snapshot
+from rangecast.spark.stream_tasks import REJECTED
 from rangecast.spark.worker import PAIRS
 from rangecast.store import Store
 
+NEWEST, EVENT_TIME, SHORTEST_FIRST = "newest", "event-time", "shortest-first"
 SINKS = ("parquet", "console")
 FILE = "_rangecast_file"
-CORRUPT = "_corrupt_record"
 
 
 def match_stream(
@@ -48,6 +52,9 @@ def match_stream(
     outer: bool = False,
     absent: Sequence[str] = (),
     trigger: Mapping[str, Any] | None = None,
+    version: str = NEWEST,
+    time: str | None = None,
+    order: str | None = None,
     sink: str | Deliver = "parquet",
     rejects: str | os.PathLike[str] | None = None,
     text_ids: bool | None = None,
@@ -55,19 +62,24 @@ def match_stream(
 ) -> Any:
     """Start matching a streaming DataFrame against a store; gives the StreamingQuery.
 
-    Each micro-batch is matched against the version that is the newest when it is planned. `out` gets a
-    folder batch_id=N for each (`read_matches` reads those that are whole), `checkpoint` is Spark's, and
-    both must be folders that driver and workers see. `event_id`, `keep`, `form`, `outer` and `absent`
-    are those of `match`; text columns are taken for every attribute. `trigger` is Spark's, as in
-    {"processingTime": "1 second"} or {"availableNow": True}. `sink` "console" prints instead; a function
-    gets the matches of a batch as a DataFrame, and the batch's id, which is the same when a batch is run
-    again after a crash. Events that cannot be matched go to `rejects` (out/_rejects unless told) with
-    their reason. `text_ids` says whether ids are strings while the store has no subscription yet.
+    Each micro-batch is matched against the version that is the newest when it is planned; by `version`
+    "event-time", each event against the version that was the newest at the time in its column `time` (the
+    schema's only timestamp unless told), so that a backfill gives what the live stream gave. `out` gets a
+    folder batch_id=N for each batch (`read_matches` reads those that are whole), `checkpoint` is Spark's;
+    both must be folders that driver and workers see. `event_id`, `keep`, `form`, `outer` and `absent` are
+    those of `match`; text columns are taken for every attribute. `trigger` is Spark's, as in
+    {"processingTime": "1 second"} or {"availableNow": True}. `order` "shortest-first" puts the matches of
+    cheap events before those of dear ones, if the store's index can estimate. `sink` "console" prints
+    instead; a function gets the matches of a batch as a DataFrame, and the batch's id, which is the same
+    when a batch is run again after a crash. Events that cannot be matched go to `rejects` (out/_rejects
+    unless told) with their reason. `text_ids` says whether ids are strings while the store has no
+    subscription yet.
     """
     home = store if isinstance(store, Store) else Store.open(store)
     if not events.isStreaming:
         raise EventError("match_stream takes a streaming DataFrame (spark.readStream); rs.match takes others")
     deliver = _deliver(sink, out)
+    time = _check_choices(home, version, time, order)
     ledger = Ledger(_path(checkpoint, "checkpoint"), _folder(out, "out"), _folder(rejects, "rejects"))
     events, file = _with_file(events)
     textual = home.ids_are_text if home.ids_are_text is not None else text_ids
@@ -78,13 +90,18 @@ def match_stream(
         )
     shape = Snapshot(str(home.path), home.schema, textual, 0, 0)
     answer = plan_answer(events.schema, shape, event_id, keep, form, outer, absent, texts=True)
-    fields = answer_fields(events.schema, answer)
+    fields, whole_ids = answer_fields(events.schema, answer), WHOLE in events.schema[event_id].metadata
+    if whole_ids:
+        fields[0].dataType = T.LongType()
+    if time is not None and time not in events.columns:
+        raise EventError(f"time: the events have no column {time!r}; they have {', '.join(events.columns)}")
     settings = {
         "store": home.id,
         "path": str(home.path),
         "schema": home.schema.to_dict(),
         "fields": fields.jsonValue(),
         "sink": sink if isinstance(sink, str) else "a function",
+        "version": version,
     }
     plan = StreamPlan(
         stream=ledger.adopt(settings),
@@ -96,6 +113,9 @@ def match_stream(
         deliver=deliver,
         file=file,
         corrupt=CORRUPT if CORRUPT in events.columns else None,
+        whole_ids=whole_ids,
+        time=time,
+        shortest_first=order == SHORTEST_FIRST,
     )
     check_store(plan, home)
     unfinished = ledger.pin(ledger.last() + 1)
@@ -121,9 +141,42 @@ def read_matches(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
     return spark.read.schema(whole).parquet(str(ledger.out)).where(F.col("batch_id") <= ledger.last())
 
 
+def read_rejects(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
+    """The events that were set aside in `out`, or in the folder that was rejects=, with their reasons."""
+    place = Path(_path(out, "out"))
+    if (place / STATE).exists():
+        place /= "_rejects"
+    names = [*REJECTED.names, "batch_id"]
+    kinds = {"batch_id": T.LongType()}
+    fields = T.StructType([T.StructField(name, kinds.get(name, T.StringType())) for name in names])
+    # not the folder itself: its name is one that Spark warns of
+    folders = [str(path) for path in place.glob("batch_id=*")]
+    if not folders:
+        return spark.createDataFrame([], fields)
+    return spark.read.schema(fields).option("basePath", str(place)).parquet(*folders)
+
+
 def committed(out: str | os.PathLike[str]) -> list[Commit]:
     """The batches of an output (or of a checkpoint, without one) that are whole: versions and counts."""
     return list(Ledger("", _path(out, "out")).commits())
+
+
+def _check_choices(store: Store, version: str, time: str | None, order: str | None) -> str | None:
+    """Check what may be chosen; gives the column of the events' time, if it matters."""
+    if version not in (NEWEST, EVENT_TIME):
+        raise OptionError(f"version must be {NEWEST!r} or {EVENT_TIME!r}, got {version!r}")
+    instants = [attribute.name for attribute in store.schema if attribute.kind == "timestamp"]
+    if version == EVENT_TIME and time is None and len(instants) == 1:
+        time = instants[0]
+    if (version == EVENT_TIME) != (time is not None):
+        raise OptionError(f"time= names the column of the events' time and goes with version={EVENT_TIME!r}")
+    if order not in (None, SHORTEST_FIRST):
+        raise OptionError(f"order must be None or {SHORTEST_FIRST!r}, got {order!r}")
+    if order is not None:
+        index = store.index(verify=False)
+        # raises when this kind of index cannot
+        index.estimate(Events(index.schema, np.empty((len(index.schema), 0), np.int64)))
+    return time
 
 
 def _runner(plan: StreamPlan) -> Deliver:

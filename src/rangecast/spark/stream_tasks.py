@@ -4,6 +4,9 @@ As in file mode, matches do not go back through the JVM: a task writes its own f
 row that says what it wrote. A task that Spark runs twice leaves two files under different names, and
 the driver takes the one whose row it got; so nothing is doubled, and no commit protocol is needed.
 
+An event is matched against the version that its batch is pinned to; or, by event time, against the
+newest version at its own time that is not newer than the pinned one.
+
 Events that cannot be matched are written to a file beside, each with its reason:
 
     file       the input file, where the source has files
@@ -28,9 +31,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
+from rangecast.attributes import MISSING, Timestamp
 from rangecast.events import Events
+from rangecast.indexes import Index
 from rangecast.schema import Schema
-from rangecast.spark.following import Followed, followed
+from rangecast.spark.following import followed, open_store
 from rangecast.spark.worker import Answer, Pace, answer_events, pairs_in
 
 REJECTED = pa.schema([(name, pa.string()) for name in ("file", "event_id", "reason", "raw")])
@@ -53,11 +58,14 @@ class StreamTask(NamedTuple):
     file: str | None = None
     corrupt: str | None = None
     whole_ids: bool = False
+    time: str | None = None
+    oldest: int = 0
+    shortest_first: bool = False
 
     @property
     def columns(self) -> list[str]:
         """The columns that are read of the events."""
-        extra = [name for name in (self.file, self.corrupt) if name]
+        extra = [name for name in (self.file, self.corrupt, self.time) if name]
         return list(dict.fromkeys([*self.answer.columns, *extra]))
 
 
@@ -75,22 +83,23 @@ def run_task(task: StreamTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     name = f"part-{uuid.uuid4().hex}.parquet"
     counted = dict.fromkeys(("events", "rows", "pairs", "rejected"), 0)
     pace = Pace()
-    source: Followed | None = None
     with ParquetPart(Path(task.matches) / name) as matches, ParquetPart(Path(task.rejects) / name) as aside:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            source = source or followed(task.store)
-            index = source.at(task.version)
-            events, table, rejected = sort_out(batch, index.schema, task)
             counted["events"] += batch.num_rows
-            if rejected:
-                counted["rejected"] += len(rejected)
-                aside.write(pa.RecordBatch.from_pylist(rejected, REJECTED))
-            for piece in answer_events(index, events, table, task.answer, pace):
-                matches.write(piece)
-                counted["rows"] += piece.num_rows
-                counted["pairs"] += pairs_in(piece, task.answer.form)
+            sorted_out = sort_out(batch, task)
+            if sorted_out.rejected:
+                counted["rejected"] += len(sorted_out.rejected)
+                aside.write(pa.RecordBatch.from_pylist(sorted_out.rejected, REJECTED))
+            for index, events, table in by_version(sorted_out, task):
+                if task.shortest_first:
+                    order = index.estimate(events).order
+                    events, table = events.select(order), table.take(pa.array(order))
+                for piece in answer_events(index, events, table, task.answer, pace):
+                    matches.write(piece)
+                    counted["rows"] += piece.num_rows
+                    counted["pairs"] += pairs_in(piece, task.answer.form)
     if counted["events"]:
         row = {"name": name, **counted, "bytes": matches.bytes + aside.bytes}
         yield pa.RecordBatch.from_pydict({key: [value] for key, value in row.items()})
@@ -131,18 +140,34 @@ class ParquetPart:
                 self.bytes = self._file.tell()
 
 
-def sort_out(
-    batch: pa.RecordBatch, schema: Schema, task: StreamTask
-) -> tuple[Events, pa.Table | pa.RecordBatch, list[dict[str, Any]]]:
-    """The events that can be matched, their columns, and the others with their reasons."""
+class Sorted(NamedTuple):
+    """The events of a batch that can be matched, their columns and versions, and the others."""
+
+    events: Events
+    table: pa.RecordBatch
+    versions: Any
+    rejected: list[dict[str, Any]]
+
+
+def by_version(given: Sorted, task: StreamTask) -> Iterator[tuple[Index, Events, pa.RecordBatch]]:
+    """The events with the index that they are matched against: the pinned one, or that of their time."""
+    follower = followed(task.store)
+    if given.versions is None:
+        yield follower.at(task.version), given.events, given.table
+        return
+    for _, rows, index in follower.each(given.versions):
+        yield index, given.events.select(rows), given.table.take(pa.array(rows))
+
+
+def sort_out(batch: pa.RecordBatch, task: StreamTask) -> Sorted:
+    """Tell the events that can be matched from those that cannot, and say why."""
     answer = task.answer
     columns = {name: batch.column(name) for name in answer.attributes}
-    events = Events.from_arrays(schema, columns, on_error="collect")
+    events = Events.from_arrays(_schema(task), columns, on_error="collect")
     reasons: dict[int, str] = {}
     unread = batch.column(task.corrupt) if task.corrupt else None
     if unread is not None and unread.null_count < len(unread):
-        for row in np.flatnonzero(_valid(unread)).tolist():
-            reasons[row] = "the line cannot be read"
+        reasons |= dict.fromkeys(_rows(_valid(unread)), "the line cannot be read")
     ids = batch.column(answer.event_id)
     if task.whole_ids:
         ids, wrong = _whole_numbers(ids)
@@ -150,20 +175,46 @@ def sort_out(
             got = batch.column(answer.event_id)[row].as_py()
             reasons.setdefault(row, f"the event's id must be a whole number, got {got!r}")
         batch = batch.set_column(batch.schema.get_field_index(answer.event_id), answer.event_id, ids)
-    if ids.null_count:
-        for row in np.flatnonzero(~_valid(ids)).tolist():
-            reasons.setdefault(row, f"an event must have an id in {answer.event_id!r}, got null")
+    for row in _rows(~_valid(ids)) if ids.null_count else ():
+        reasons.setdefault(row, f"an event must have an id in {answer.event_id!r}, got null")
     own = np.ones(batch.num_rows, bool)
     for each in events.rejected:
         own[each.row] = False
         reasons.setdefault(each.row, each.reason)
+    versions = None if task.time is None else _versions(batch.column(task.time), task, reasons)
     if not reasons:
-        return events, batch, []
+        return Sorted(events, batch, versions, [])
     good = np.ones(batch.num_rows, bool)
     good[list(reasons)] = False
     aside = [_rejected(batch, row, reasons[row], task) for row in sorted(reasons)]
     # rows that the events' own encoding rejected are gone from `events` already
-    return events.select(good[own]), batch.filter(pa.array(good)), aside
+    kept = events.select(good[own]), batch.filter(pa.array(good))
+    return Sorted(*kept, None if versions is None else versions[good], aside)
+
+
+def _schema(task: StreamTask) -> Schema:
+    """The schema to encode with: the index's own, unless there will be several."""
+    return (
+        followed(task.store).at(task.version).schema if task.time is None else open_store(task.store).schema
+    )
+
+
+def _versions(column: pa.Array[Any], task: StreamTask, reasons: dict[int, str]) -> Any:
+    """The version of each event's time, no newer than the pinned one; adds reasons where there is none."""
+    assert task.time is not None
+    encoded = Timestamp(task.time).encode(column)
+    for row, reason in zip(encoded.bad.tolist(), encoded.reasons, strict=True):
+        reasons.setdefault(row, reason)
+    times = encoded.codes
+    for row in _rows(times == MISSING):
+        reasons.setdefault(row, f"an event must have a time in {task.time!r}")
+    # what compact has removed since the batch was pinned is held; what was gone before is the same each time
+    versions = np.minimum(open_store(task.store).versions_at(times), task.version)
+    for row in _rows(versions < task.oldest):
+        reasons.setdefault(
+            row, f"the subscriptions of its time are gone; the oldest version is {task.oldest}"
+        )
+    return versions
 
 
 def _rejected(batch: pa.RecordBatch, row: int, reason: str, task: StreamTask) -> dict[str, Any]:
@@ -180,7 +231,11 @@ def _whole_numbers(texts: pa.Array[Any]) -> tuple[pa.Array[Any], list[int]]:
     trimmed = pc.utf8_trim_whitespace(texts)
     whole = pc.match_substring_regex(trimmed, r"^-?[0-9]{1,18}$").fill_null(False)
     numbers = pc.if_else(whole, trimmed, pa.scalar(None, pa.string())).cast(pa.int64())
-    return numbers, np.flatnonzero(_valid(texts) & ~whole.to_numpy(zero_copy_only=False)).tolist()
+    return numbers, _rows(_valid(texts) & ~whole.to_numpy(zero_copy_only=False))
+
+
+def _rows(mask: Any) -> list[int]:
+    return np.flatnonzero(mask).tolist()
 
 
 def _valid(column: pa.Array[Any]) -> Any:
