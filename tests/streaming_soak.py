@@ -47,7 +47,7 @@ import rangecast as rc
 NAMES = ("a0", "a1", "a2")
 SPAN = 1000
 TICK = 0.2
-EVENTS, SUBSCRIPTIONS = 200, 400
+EVENTS, SUBSCRIPTIONS, FILES_A_BATCH = 200, 400, 40
 VICTIMS = ("jvm", "driver", "worker", "planner", "daemon")
 ENDS_DRIVER = ("jvm", "driver")
 
@@ -71,8 +71,8 @@ def feed(folder: Path, seed: int) -> None:
     journal = (folder / "journal.jsonl").open("a")
     living: set[int] = set()
     seen = n_files = 0
-    due = time.monotonic()
-    while not (folder / "enough").exists():
+    due, parent = time.monotonic(), os.getppid()
+    while not (folder / "enough").exists() and os.getppid() == parent:
         ids = rng.choice(3 * SUBSCRIPTIONS, 8 if living else SUBSCRIPTIONS, replace=False).tolist()
         gone = [int(i) for i in rng.permutation(sorted(living - set(ids)))[: len(living) // 60]]
         lows, highs = draw(rng, ids)
@@ -137,16 +137,22 @@ def drive(folder: Path, schemes: list[str]) -> None:
 
     def files() -> Any:
         return (
-            spark.readStream.schema(fields).option("maxFilesPerTrigger", 10).parquet(str(folder / "events"))
+            spark.readStream.schema(fields)
+            .option("maxFilesPerTrigger", FILES_A_BATCH)
+            .parquet(str(folder / "events"))
         )
 
     def start_a() -> Any:
         out, checkpoint = folder / "out-A", folder / "check-A"
-        return rs.match_stream(files(), folder / "store", out=out, checkpoint=checkpoint)
+        return rs.match_stream(files(), folder / "store", out=out, checkpoint=checkpoint, text_ids=False)
 
     def start_b() -> Any:
         reader = spark.readStream.format("rangecast").schema("event_id long, subscription_id long")
-        options = {"store": str(folder / "store"), "events": str(folder / "events"), "maxFilesPerBatch": 10}
+        options = {
+            "store": str(folder / "store"),
+            "events": str(folder / "events"),
+            "maxFilesPerBatch": FILES_A_BATCH,
+        }
         writer = reader.options(**options).load().writeStream.format("parquet")
         places = {"path": str(folder / "out-B"), "checkpointLocation": str(folder / "check-B")}
         return writer.options(**places).start()
@@ -158,7 +164,10 @@ def drive(folder: Path, schemes: list[str]) -> None:
     rs.register_source(spark)
     starters = {"A": start_a, "B": start_b, "control": start_control}
     queries = {scheme: starters[scheme]() for scheme in schemes}
+    parent = os.getppid()
     while not (folder / "finish").exists():
+        if os.getppid() != parent:
+            raise SystemExit("nobody waits for this driver any more")
         for scheme, query in queries.items():
             if not query.isActive:
                 print(f"{scheme} has ended and is started again: {query.exception()}", flush=True)
@@ -201,9 +210,6 @@ class Soak:
         (folder / "events").mkdir()
         rc.Store.open(folder / "store", schema(), index="scan")
         self.feeder = self._start("feed", str(seed))
-        while len(list((folder / "events").glob("*.parquet"))) < 2:
-            self._check_feeder()
-            time.sleep(0.02)
         self.driver = self._start_driver()
 
     def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
