@@ -111,3 +111,19 @@ def test_refusal_before_memory_runs_out():
         index.insert(rc.Subscriptions(schema, np.arange(n), lows, highs))
     with pytest.raises(MemoryError, match="needs about 5 bytes"):
         check_fits(5, 4, "it", "take less")
+
+
+@pytest.mark.parametrize("replaced", range(6))
+def test_a_small_index_that_was_saved_with_dead_slots_still_replaces(tmp_path, replaced):
+    schema = rc.Schema(rc.Int("price"))
+    index = rc.open_index("scan", schema)
+    index.insert(rc.Subscriptions.parse(schema, {id: f"price > {id}" for id in range(6)}))
+    for _ in range(replaced):
+        index.insert(rc.Subscriptions.parse(schema, {3: "price < 3"}))
+    index.save(tmp_path / "x.index")
+    loaded = rc.load_index(tmp_path / "x.index")
+    loaded.insert(rc.Subscriptions.parse(loaded.schema, {3: "price = 50"}))
+    assert len(loaded) == 6
+    assert loaded.match(rc.Events.from_rows(loaded.schema, [{"price": 2}])).sort().row(0).tolist() == [0, 1]
+    assert loaded.delete([3]) == []
+    assert len(loaded) == 5

@@ -213,7 +213,8 @@ class IdTable:
     def extended(self, ids: Ids, alive: npt.NDArray[np.uint8]) -> IdTable:
         """A table for `ids`, which begin with ours; a later living slot takes over an id's entry."""
         n = len(self.ids)
-        if 2 * len(ids) > len(self.table):
+        # from nothing: slots that are dead may repeat the id of one that lives
+        if n == 0 or 2 * len(ids) > len(self.table):
             table = np.full(_table_size(len(ids)), -1, np.int32)
             kernels.enter_living(table, ids.hashes(), alive)
             return IdTable(ids, table)
