@@ -16,8 +16,8 @@ from rangecast.commands import (
     match,
     schema,
     spark,
+    spark_stream,
     store,
-    stream,
     stream_demo,
 )
 from rangecast.commands.console import CommandGroup
@@ -53,7 +53,7 @@ app.command()(match.match)
 app.command()(explain.explain)
 app.add_typer(schema.app, name="schema")
 app.add_typer(store.app, name="store")
-spark.app.command()(stream.stream)
+spark.app.command()(spark_stream.stream)
 app.add_typer(spark.app, name="spark")
 app.command()(generate.generate)
 app.command()(indexes.indexes)

@@ -32,7 +32,7 @@ WHOLE = "rangecast.whole"
 def read_events(
     spark: SparkSession,
     folder: str | os.PathLike[str],
-    schema: Schema | Store,
+    schema: Schema | Store | str | os.PathLike[str],
     *,
     event_id: str = "id",
     keep: Sequence[str] = (),
@@ -41,7 +41,7 @@ def read_events(
     whole_ids: bool | None = None,
     files_per_batch: int | None = None,
 ) -> DataFrame:
-    """Files of events in a folder, as a streaming DataFrame for `match_stream`.
+    """Files of events in a folder, as a streaming DataFrame for `match_stream` with this store or schema.
 
     The format is told by `format` ("parquet", "csv", "jsonl") or by the suffix of the first file, and so
     are the columns of Parquet and CSV; a folder without a file will do for "jsonl" alone. `whole_ids` says
@@ -51,7 +51,8 @@ def read_events(
     place = Path(folder).absolute()
     if not place.is_dir():
         raise OptionError(f"{place}: events must be a folder that files arrive in; there is none")
-    model = schema.schema if isinstance(schema, Store) else schema
+    if not isinstance(schema, Schema):
+        schema = (schema if isinstance(schema, Store) else Store.open(schema)).schema
     first = first_file(place)
     if first is None and format is None:
         raise OptionError(f"{place}: there is no file yet to tell the format by; say format=")
@@ -59,7 +60,7 @@ def read_events(
     reader = spark.readStream
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
-    needed = [event_id, *keep, *(name for name in model.names if name not in absent)]
+    needed = [event_id, *keep, *(name for name in schema.names if name not in absent)]
     if kind == "jsonl":
         names = list(dict.fromkeys(needed))
     elif first is None:

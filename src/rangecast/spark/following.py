@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 
+from rangecast.errors import StorageError
 from rangecast.following import Follower
 from rangecast.indexes import Index
 from rangecast.store import Store
@@ -30,13 +32,32 @@ class WorkerFollower(Follower):
         return index
 
 
-@functools.cache
 def followed(path: str) -> WorkerFollower:
     """What this process keeps of a store."""
+    return _followed(path, _made(path))
+
+
+def open_store(path: str) -> Store:
+    """A store that is opened once per process; it takes in what others write by itself."""
+    return _opened(path, _made(path))
+
+
+def _made(path: str) -> tuple[int, int]:
+    """What tells a store from another one that took its place: store.json is written once."""
+    try:
+        status = os.stat(os.path.join(path, "store.json"))
+    except FileNotFoundError:
+        raise StorageError(
+            f"{path}: there is no store here; a worker must see the same files as the driver"
+        ) from None
+    return status.st_ino, status.st_mtime_ns
+
+
+@functools.lru_cache(maxsize=8)
+def _followed(path: str, made: tuple[int, int]) -> WorkerFollower:
     return WorkerFollower(path)
 
 
-@functools.cache
-def open_store(path: str) -> Store:
-    """A store that is opened once per process; it takes in what others write by itself."""
+@functools.lru_cache(maxsize=8)
+def _opened(path: str, made: tuple[int, int]) -> Store:
     return Store.open(path)

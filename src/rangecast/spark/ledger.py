@@ -110,7 +110,7 @@ class Ledger:
         else:
             self._check_same(known, settings)
         if self.out and theirs is None:
-            if any((Path(self.checkpoint) / "commits").glob("[0-9]*")):
+            if self.next_of_spark() > 0:
                 raise OptionError(
                     f"{self.out}: is empty, but the stream of the checkpoint {self.checkpoint} has written "
                     "batches: give the folder that they are in, or begin anew with an empty checkpoint"
@@ -230,6 +230,11 @@ class Ledger:
         if made:
             sync_folder(path.parent)
         self._pin_path(commit.batch - _PINS_KEPT).unlink(missing_ok=True)
+
+    def next_of_spark(self) -> int:
+        """The batch that Spark will begin with, by its own checkpoint."""
+        done = [int(path.name) for path in (Path(self.checkpoint) / "commits").glob("[0-9]*")]
+        return max(done, default=-1) + 1
 
     # output
 

@@ -9,6 +9,7 @@ commit    a line in commits.jsonl; from here on, running the batch again does no
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -27,6 +28,7 @@ from rangecast.spark.ledger import Commit, Ledger, Pin, gather, now, put_folder
 from rangecast.spark.stream_tasks import COUNTED, StreamTask, stream_task
 from rangecast.spark.worker import Answer
 from rangecast.store import Store
+from rangecast.writer_lock import LockedError
 
 Deliver = Callable[[DataFrame, int], None]
 _PUBLISH_SECONDS = 5.0
@@ -60,10 +62,9 @@ def run_batch(plan: StreamPlan, frame: DataFrame, batch: int) -> None:
     """What foreachBatch does: all of a batch, once, however often it is called."""
     began = time.perf_counter()
     ledger = plan.ledger
-    last = ledger.last()
-    if batch == last:
+    check_order(ledger, batch)
+    if batch == ledger.last():
         return  # whole, but Spark was stopped before it wrote that down
-    _check_order(ledger, batch, last)
     store = open_store(plan.store)
     pin = pin_batch(plan, store, batch)
     planned = time.perf_counter()
@@ -113,16 +114,26 @@ def pin_batch(plan: StreamPlan, store: Store, batch: int) -> Pin:
         if plan.time is None:
             store.hold(plan.hold, known.version, note)
         return known
-    store.expire()
+    with contextlib.suppress(LockedError):
+        # a long load by another writer; what is due goes with a later batch
+        store.expire()
     publish_beside(plan.store)
     if plan.time is None:
         pin = Pin(batch, store.id, store.hold(plan.hold, note=note), time=now())
     else:
         oldest = hold_history(plan, store)
-        # the lock: a change that is being written has a time before now and must be seen
-        with store.writing():
-            pin = Pin(batch, store.id, store.version, oldest, now())
+        pin = _pin_by_time(store, batch, oldest)
     return plan.ledger.put_pin(pin)
+
+
+def _pin_by_time(store: Store, batch: int, oldest: int) -> Pin:
+    """The newest version when nobody writes: a change under way has a time before now and must be seen."""
+    while True:
+        try:
+            with store.writing():
+                return Pin(batch, store.id, store.version, oldest, now())
+        except LockedError:
+            _log.warning("%s: batch %d waits for another process that writes", store.path, batch)
 
 
 def hold_history(plan: StreamPlan, store: Store) -> int:
@@ -188,7 +199,9 @@ def read_part(frame: DataFrame, folder: Path, fields: dict[str, Any]) -> DataFra
     return frame.sparkSession.read.schema(T.StructType.fromJson(fields)).parquet(str(folder))
 
 
-def _check_order(ledger: Ledger, batch: int, last: int) -> None:
+def check_order(ledger: Ledger, batch: int) -> None:
+    """Raise when the next batch does not follow on those that are whole."""
+    last = ledger.last()
     if batch < last:
         raise OptionError(
             f"{ledger.checkpoint}: Spark begins with batch {batch}, but {ledger.place.parent} has all up to "

@@ -29,7 +29,7 @@ from rangecast.events import Events
 from rangecast.spark.event_files import CORRUPT, WHOLE
 from rangecast.spark.ledger import STATE, Commit, Ledger, read_json
 from rangecast.spark.match import answer_fields, plan_answer
-from rangecast.spark.micro_batch import Deliver, StreamPlan, check_pin, check_store, run_batch
+from rangecast.spark.micro_batch import Deliver, StreamPlan, check_order, check_pin, check_store, run_batch
 from rangecast.spark.snapshots import Snapshot
 from rangecast.spark.stream_tasks import REJECTED
 from rangecast.spark.worker import PAIRS
@@ -118,6 +118,7 @@ def match_stream(
         shortest_first=order == SHORTEST_FIRST,
     )
     check_store(plan, home)
+    check_order(ledger, ledger.next_of_spark())
     unfinished = ledger.pin(ledger.last() + 1)
     if unfinished is not None:
         check_pin(plan, home, unfinished)

@@ -20,10 +20,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -219,7 +221,8 @@ def _versions(column: pa.Array[Any], task: StreamTask, reasons: dict[int, str]) 
 
 def _rejected(batch: pa.RecordBatch, row: int, reason: str, task: StreamTask) -> dict[str, Any]:
     values = {name: batch.column(name)[row].as_py() for name in task.columns}
-    file = values.pop(task.file) if task.file else None
+    place = values.pop(task.file) if task.file else None
+    file = re.sub("^file:/+", "/", unquote(place)) if place else None
     line = values.pop(task.corrupt) if task.corrupt else None
     raw = line if line is not None else json.dumps(values, default=str)
     event = values[task.answer.event_id]

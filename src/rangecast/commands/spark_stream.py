@@ -121,6 +121,7 @@ def stream(
         # PySpark has put a handler of its own over ours
         with stop_signals(stop), live_table("stream") as table:
             if table.shown:
+                table.show(status_rows(rs.stream_status(out)))
                 metrics = rs.watch_stream(spark, query, out, lambda now: table.show(status_rows(now)))
             else:
                 metrics = rs.watch_stream(spark, query, out, lambda now: typer.echo(batch_line(now)))
