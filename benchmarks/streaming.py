@@ -350,10 +350,10 @@ def page(bench: Bench, found: dict[str, dict[str, Any]]) -> str:
         "",
         "## Batch time with changes and without",
         "",
-        "From the arrival of the files to the commit of their micro-batch; medians, and their ratio. The other "
-        "ratios are of the fastest micro-batches, and of the CPU time of JVM and Python workers.",
+        "From the arrival of the files to the commit of their micro-batch; medians, and their ratio. The "
+        "other ratios are of the fastest micro-batches, and of the CPU time of JVM and Python workers.",
         "",
-        "| | without changes | with changes | ratio | of the best | of CPU time | changed a second | batches |",
+        "| | without changes | with changes | ratio | of the best | of CPU | changed a second | batches |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for way, words in WAYS.items():
@@ -361,7 +361,8 @@ def page(bench: Bench, found: dict[str, dict[str, Any]]) -> str:
             r = found[way]["time"]
             lines.append(
                 f"| {words} | {r['quiet'] * 1000:.0f} ms | {r['changing'] * 1000:.0f} ms | "
-                f"{r['ratio']:.2f} | {r['ratio of best']:.2f} | {r['cpu ratio']:.2f} | {r['rate']:.1%} | {r['batches']} |"
+                f"{r['ratio']:.2f} | {r['ratio of best']:.2f} | {r['cpu ratio']:.2f} | {r['rate']:.1%} | "
+                f"{r['batches']} |"
             )
     lines += [
         "",
