@@ -236,7 +236,7 @@ class Soak:
             driver = psutil.Process(self.driver.pid)
             if kind == "driver":
                 return [driver]
-            below = {p: " ".join(p.cmdline()) for p in driver.children(recursive=True)}
+            below = {p: _command(p) for p in driver.children(recursive=True)}
         except psutil.Error:
             return []
         daemons = {p for p, line in below.items() if "pyspark.daemon" in line}
@@ -251,7 +251,7 @@ class Soak:
             }[kind]
         )
 
-    def kill(self, kind: str, seconds: float, patience: float = 120.0) -> None:
+    def kill(self, kind: str, seconds: float, patience: float = 300.0) -> None:
         """Wait until the streams go on, and a random while; then kill one of a kind."""
         before = self.batches("commits")
         deadline = time.monotonic() + patience
@@ -293,7 +293,7 @@ class Soak:
         if self.driver.poll() is not None:
             self.driver = self._start_driver()
 
-    def finish(self, patience: float = 180.0) -> None:
+    def finish(self, patience: float = 600.0) -> None:
         """Stop feeding, let the streams take in what is left."""
         (self.folder / "enough").touch()
         self.feeder.wait(30)
@@ -324,6 +324,14 @@ class Soak:
         for other in family:
             with contextlib.suppress(psutil.Error):
                 other.kill()
+
+
+def _command(process: psutil.Process) -> str:
+    # a process that has ended and was not waited for has none
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 def _parent(process: psutil.Process) -> int:
