@@ -31,7 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -357,7 +357,7 @@ def page(bench: Bench, found: dict[str, dict[str, Any]]) -> str:
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for way, words in WAYS.items():
-        if way in found:
+        if "time" in found.get(way, {}):
             r = found[way]["time"]
             lines.append(
                 f"| {words} | {r['quiet'] * 1000:.0f} ms | {r['changing'] * 1000:.0f} ms | "
@@ -375,7 +375,7 @@ def page(bench: Bench, found: dict[str, dict[str, Any]]) -> str:
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for way, words in WAYS.items():
-        if way in found:
+        if "memory" in found.get(way, {}):
             r = found[way]["memory"]
             lines.append(
                 f"| {words} | {r['batches']} | {r['versions']:,} | {r['rate']:.1%} | "
@@ -384,13 +384,14 @@ def page(bench: Bench, found: dict[str, dict[str, Any]]) -> str:
             )
     lines += ["", "## How soon a new subscription is matched", ""]
     for way, words in WAYS.items():
-        if way in found:
+        if "soon" in found.get(way, {}):
             soon = found[way]["soon"]
             lines.append(
                 f"- {words}: inserted {len(soon)} times while micro-batches ran; matched at the latest by "
                 f"number {max(soon)} after the one under way (on average {statistics.mean(soon):.2f})."
             )
-    checked = sum(r[what]["pairs checked"] for r in found.values() for what in ("time", "memory"))
+    measured = [r[what] for r in found.values() for what in ("time", "memory") if what in r]
+    checked = sum(r["pairs checked"] for r in measured)
     lines += ["", f"{checked:,} pairs in sampled micro-batches are those that the library finds.", ""]
     return "\n".join(lines)
 
@@ -400,10 +401,15 @@ def main(
     events: Annotated[int, typer.Option(help="Events of a micro-batch.")] = 50_000,
     share: Annotated[float, typer.Option(help="Share of the subscriptions to change a second.")] = 0.01,
     spans: Annotated[int, typer.Option(help="Spans without and with changes, in turns.")] = 5,
-    batches: Annotated[int, typer.Option(help="Micro-batches for memory; a tenth of them for a span.")] = 200,
+    length: Annotated[int, typer.Option(help="Micro-batches of a span.")] = 15,
+    batches: Annotated[int, typer.Option(help="Micro-batches for memory.")] = 200,
     inserts: Annotated[int, typer.Option(help="Subscriptions to add for how soon.")] = 10,
     cores: Annotated[int, typer.Option(help="Cores of the local session.")] = 2,
     ways: Annotated[str, typer.Option(help="A, B or both.")] = "A,B",
+    parts: Annotated[str, typer.Option(help="What to measure.")] = "time,soon,memory",
+    figures: Annotated[
+        Path | None, typer.Option("--json", help="Keep figures here, with those of before.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes.")] = False,
     out: Annotated[Path | None, typer.Option("--docs", help="Write the page to this file.")] = None,
     role: Annotated[Path | None, typer.Option(hidden=True)] = None,
@@ -412,17 +418,23 @@ def main(
     if role is not None:
         churn(role, subscriptions, share)
     if quick:
-        subscriptions, events, spans, batches, inserts = 20_000, 2_000, 2, 12, 2
+        subscriptions, events, spans, length, batches, inserts = 20_000, 2_000, 2, 3, 12, 2
     with tempfile.TemporaryDirectory(prefix="rangecast-bench-") as folder:
         bench = Bench(Path(folder), subscriptions, events, cores, share)
         found: dict[str, dict[str, Any]] = {}
+        if figures is not None and figures.exists():
+            found = json.loads(figures.read_text())
+        measures: dict[str, Callable[[str], Any]] = {
+            "time": lambda way: batch_time(bench, way, spans, length),
+            "soon": lambda way: how_soon(bench, way, inserts),
+            "memory": lambda way: memory(bench, way, batches),
+        }
         try:
             for way in ways.split(","):
-                found[way] = {
-                    "time": batch_time(bench, way, spans, max(3, batches // 10)),
-                    "soon": how_soon(bench, way, inserts),
-                    "memory": memory(bench, way, batches),
-                }
+                for part in parts.split(","):
+                    found.setdefault(way, {})[part] = measures[part](way)
+                    if figures is not None:
+                        figures.write_text(json.dumps(found, indent=1))
         finally:
             bench.close()
         text = page(bench, found)
