@@ -25,6 +25,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+import tables
 from measure import parse_index
 from peers import PEERS
 from rangecast import workloads
@@ -85,11 +86,6 @@ def about() -> dict[str, Any]:
     }
 
 
-def cost(row: dict[str, Any]) -> float:
-    """Seconds an event, in the best round."""
-    return min(row["match_s"]) / max(row["events"], 1)
-
-
 def shown(number: float) -> str:
     """A number of any size in few characters."""
     return (
@@ -102,7 +98,7 @@ def show(result: dict[str, Any]) -> None:
     ran = [row for row in result["rows"] if "skipped" not in row]
     scan = next((row for row in ran if row["name"] == "scan"), None)
     peers = [row for row in ran if row["kind"] == "peer"]
-    best_peer = min(peers, key=cost, default=None)
+    best_peer = min(peers, key=tables.cost, default=None)
     n = result["n_subscriptions"]
     drawn = ", ".join(f"{k}={v}" for k, v in result["parameters"].items())
     table = Table(
@@ -113,8 +109,8 @@ def show(result: dict[str, Any]) -> None:
     for heading in ("events", "pairs/event", "build s", "us/event", "M pairs/s", "x scan", "x best peer",
                     "bytes/sub", "peak MB"):  # fmt: skip
         table.add_column(heading, justify="right")
-    for row in sorted(ran, key=cost):
-        us, pairs = cost(row) * 1e6, row["pairs"] / max(row["events"], 1)
+    for row in sorted(ran, key=tables.cost):
+        us, pairs = tables.cost(row) * 1e6, row["pairs"] / max(row["events"], 1)
         table.add_row(
             row["name"] if row["kind"] == "index" else f"[dim]{row['name']}[/dim]",
             f"{row['events']:,}",
@@ -122,8 +118,8 @@ def show(result: dict[str, Any]) -> None:
             f"{min(row['build_s']):.3f}",
             f"{us:,.2f}",
             shown(row["pairs"] / min(row["match_s"]) / 1e6),
-            f"{cost(scan) / cost(row):,.2f}" if scan else "",
-            f"{cost(best_peer) / cost(row):,.2f}" if best_peer else "",
+            f"{tables.cost(scan) / tables.cost(row):,.2f}" if scan else "",
+            f"{tables.cost(best_peer) / tables.cost(row):,.2f}" if best_peer else "",
             f"{row['bytes'] / n:,.1f}" if row.get("bytes") and n else "",
             f"{row['peak_bytes'] / 1e6:,.1f}" if row.get("peak_bytes") is not None else "",
         )
@@ -191,6 +187,7 @@ def run(
         bool, typer.Option(help="Measure first calls, with an empty cache of kernels.")
     ] = True,
     json_out: Annotated[Path | None, typer.Option("--json", help="Write all figures to this file.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Write all figures as a page in Markdown.")] = None,
     list_: Annotated[
         bool, typer.Option("--list", help="Print the workloads as a Markdown table and end.")
     ] = False,
@@ -208,7 +205,14 @@ def run(
     small = _QUICK if quick else {}
     report: dict[str, Any] = {
         "about": about(),
-        "settings": {"threads": threads, "seed": seed, "quick": quick, "options": options},
+        "settings": {
+            "threads": threads,
+            "seed": seed,
+            "quick": quick,
+            "options": options,
+            "repeat": repeat or small.get("repeat", 5),
+            "arguments": "".join(f" {word}" for word in sys.argv[1:]),
+        },
         "first_calls": first_calls(indexes) if compile and not quick else [],
         "workloads": [],
     }
@@ -236,6 +240,8 @@ def run(
         if json_out:
             # After each workload, so that an interrupted run leaves what it has.
             json_out.write_text(json.dumps(report, indent=1) + "\n")
+        if page:
+            page.write_text(tables.page(report))
     if json_out:
         console.print(f"figures in {json_out}")
 

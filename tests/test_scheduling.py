@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import rangecast as rc
+from rangecast import workloads
 from rangecast.scheduling import respond
 from rangecast.workloads import workload
 from strategies import int_schema, random_events, random_subscriptions
@@ -106,6 +107,20 @@ def test_any_index_that_estimates_can_be_scheduled():
     assert schedule.last.level is None
     with pytest.raises(rc.OptionError, match="index 'direct' has no levels to adapt; rtree has"):
         next(rc.ShortestFirst(index, rc.AdaptiveLevel()).match_each(batch))
+
+
+@pytest.mark.parametrize(
+    "name", ["intervals", "rectangles", "lonlat", "equality-led", "predicates-16", "rein"]
+)
+def test_auto_estimates_no_less_than_there_is(name, size):
+    w = workloads.workload(name, max(size(4_000), 400), 40)
+    index = rc.open_index("auto", w.schema)
+    index.insert(w.subscriptions())
+    estimate = index.estimate(w.events())
+    counts = index.match(w.events()).counts
+    assert (estimate.workloads >= counts).all()
+    assert (estimate.workloads <= len(index) + 4096).all()  # a block of the bitmap may not be full
+    assert sorted(r.event for r in rc.ShortestFirst(index).match_each(w.events())) == list(range(40))
 
 
 def test_an_empty_batch_is_answered():

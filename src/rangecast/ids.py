@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rangecast import recycling
 from rangecast.columns import describe
 from rangecast.errors import SubscriptionError
 from rangecast.kernels import ids as kernels
@@ -119,7 +120,7 @@ class Ids:
     def take(self, slots: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The ids at some slots: int64, or an object array of str."""
         if not self.textual:
-            out = np.empty(len(slots), np.int64)
+            out = recycling.empty(len(slots), np.int64)
             if self._consecutive(len(slots)):
                 # half the time of a gather from a table that fills the cache, or less
                 np.add(slots, self.values[0], out=out)
@@ -138,8 +139,26 @@ class Ids:
             n = len(self.values)
             self._step = int(n > 0 and int(self.values[-1]) - int(self.values[0]) == n - 1)
             if self._step:
-                self._step = int(bool((self.values[1:] - self.values[:-1] == 1).all()))
+                self._step = int(self._counts_up())
         return bool(self._step)
+
+    @property
+    def dense(self) -> bool:
+        """Whether the ids, all different, are whole numbers without a gap."""
+        n = len(self.values)
+        return n > 0 and int(self.values.max()) - int(self.values.min()) == n - 1
+
+    def dense_order(self) -> npt.NDArray[np.int64] | None:
+        """How to put the ids so that they count up by one; None where they cannot, or do already."""
+        if not self.dense or self._counts_up():
+            return None
+        n = len(self.values)
+        order = np.empty(n, np.int64)
+        order[self.values - self.values.min()] = np.arange(n)
+        return order
+
+    def _counts_up(self) -> bool:
+        return bool((self.values[1:] - self.values[:-1] == 1).all())
 
     def take_arrow(self, slots: npt.NDArray[Any]) -> pa.Array[Any]:
         """The ids at some slots: int64, or a dictionary array that shares this row's strings."""

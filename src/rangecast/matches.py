@@ -3,15 +3,17 @@
     array     dtype    shape        meaning
     offsets   int64    n_events + 1 row e of the answer is [offsets[e], offsets[e + 1])
     slots     int32    n_pairs      the matching subscriptions as row numbers of the index
-    ids       int64 or object, n_pairs; gathered from the slots when first asked for
+    ids       int64 or object, n_pairs
 
 Indexes work with slots, so that string ids cost one gather at the end and Arrow gets a dictionary
-array without touching a string.
+array without touching a string. An index that knows how many there are before it reads them leaves
+writing slots or ids to the first who asks: counts alone then cost nearly nothing, and ids come
+without slots in between.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,16 @@ import pyarrow as pa
 
 from rangecast.ids import Ids
 from rangecast.kernels import matches as kernels
+
+
+class Pending(Protocol):
+    """Matches that were counted and can be written."""
+
+    def slots(self) -> npt.NDArray[np.int32]:
+        """The slots, row after row."""
+
+    def ids(self) -> npt.NDArray[Any]:
+        """The ids, row after row."""
 
 
 class Matches:
@@ -29,9 +41,12 @@ class Matches:
     ([8, 7], [2, 0, 1], [7, 8], 3, 3)
     """
 
-    def __init__(self, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32], names: Ids) -> None:
+    def __init__(
+        self, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32] | Pending, names: Ids
+    ) -> None:
         self.offsets = offsets
-        self.slots = slots
+        self._pending = None if isinstance(slots, np.ndarray) else slots
+        self._slots = slots if isinstance(slots, np.ndarray) else None
         self._names = names
         self._ids: npt.NDArray[Any] | None = None
 
@@ -50,13 +65,24 @@ class Matches:
     @property
     def n_pairs(self) -> int:
         """How many (event, subscription) pairs there are."""
-        return len(self.slots)
+        return int(self.offsets[-1])
+
+    @property
+    def slots(self) -> npt.NDArray[np.int32]:
+        """The row numbers within the index, row after row."""
+        if self._slots is None:
+            assert self._pending is not None
+            self._slots = self._pending.slots()
+        return self._slots
 
     @property
     def ids(self) -> npt.NDArray[Any]:
         """The subscription ids, row after row."""
         if self._ids is None:
-            self._ids = self._names.take(self.slots)
+            if self._slots is None and self._pending is not None:
+                self._ids = self._pending.ids()
+            else:
+                self._ids = self._names.take(self.slots)
         return self._ids
 
     @property
@@ -70,6 +96,8 @@ class Matches:
         if not -n <= event < n:
             raise IndexError(f"event must be within the batch of {n}, got {event}")
         event %= n
+        if self._ids is not None:
+            return self._ids[self.offsets[event] : self.offsets[event + 1]]
         return self._names.take(self.slots[self.offsets[event] : self.offsets[event + 1]])
 
     def events(self) -> npt.NDArray[np.int64]:

@@ -94,18 +94,28 @@ class Subscriptions:
         """Bytes of the arrays."""
         return self.ids.nbytes + self.lows.nbytes + self.highs.nbytes + self.owners.nbytes
 
+    @property
+    def single(self) -> bool:
+        """Whether each subscription has one box, so that rows and boxes have the same numbers."""
+        return self.n_boxes == len(self) and not bool((self.owners[1:] == self.owners[:-1]).any())
+
+    def box_starts(self) -> npt.NDArray[np.int64]:
+        """Where the boxes of each subscription begin, and where the last one's end."""
+        return np.concatenate([[0], np.cumsum(np.bincount(self.owners, minlength=len(self)))])
+
     def select(self, rows: Any) -> Subscriptions:
         """Some of the subscriptions, by row."""
         rows = np.asarray(rows)
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
-        first = np.searchsorted(self.owners, np.arange(len(self) + 1))
+        ids = self.ids.select(rows)
+        if self.single:
+            return Subscriptions(self.schema, ids, self.lows[:, rows], self.highs[:, rows])
+        first = self.box_starts()
         counts = np.diff(first)[rows]
         owners = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
         starts = np.repeat(first[rows] - (np.cumsum(counts) - counts), counts)
         boxes = starts + np.arange(len(owners))
-        return Subscriptions(
-            self.schema, self.ids.select(rows), self.lows[:, boxes], self.highs[:, boxes], owners
-        )
+        return Subscriptions(self.schema, ids, self.lows[:, boxes], self.highs[:, boxes], owners)
 
     def overlapping(self) -> npt.NDArray[np.uint8]:
         """Per subscription, 1 when two of its boxes share a point, so that it could match twice."""

@@ -33,7 +33,8 @@ from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.cells import BUDGET, CellsPart, build_cells
 from rangecast.indexes.equality import EqualityPart, build_equality
 from rangecast.indexes.packed import bounded_attributes, column
-from rangecast.indexes.parts import Counted, Part, StaticIndex, join_rows
+from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.rows import Counted, join_rows
 from rangecast.indexes.scan import ScanPart
 from rangecast.indexes.selectivity import estimate_selectivity
 from rangecast.memory import check_fits
@@ -69,6 +70,7 @@ class AutoPart(Part):
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
+        self.ratio = min((path.part.ratio for path in paths), default=Part.ratio)
         self.seconds = np.zeros(len(paths))
         self.events = 0
 
@@ -83,6 +85,15 @@ class AutoPart(Part):
 
     def count_matches(self, codes: Codes) -> Counted | None:
         return self.paths[0].part.count_matches(codes) if len(self.paths) == 1 else None
+
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
+        total = np.zeros(codes.shape[1], np.int64)
+        for path in self.paths:
+            counts = path.part.count_candidates(codes)
+            if counts is None:
+                return None
+            total += counts
+        return total
 
     def without(self, dead: npt.NDArray[np.uint8]) -> AutoPart | None:
         swept = [(path, path.part.without(dead)) for path in self.paths]

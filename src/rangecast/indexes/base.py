@@ -55,6 +55,10 @@ class Reading:
         """The matches of one event (d, 1) of a batch whose work was estimated."""
         return self.stab(codes)
 
+    def match(self, codes: Codes) -> Matches:
+        """The matches of a batch, each once."""
+        return Matches(*without_repeats(*self.stab(codes), self.flagged), self.names)
+
 
 class _InPlaceReading(Reading):
     def __init__(self, index: Index) -> None:
@@ -110,6 +114,9 @@ class Index:
         """Take out slots that are about to be marked as gone."""
         raise NotImplementedError
 
+    def _prepare(self, n_events: int) -> None:
+        """Do what pays before a batch of so many events is matched."""
+
     def _stab(self, codes: Codes) -> Rows:
         """Match a batch of codes (d, n_events): offsets and slots."""
         raise NotImplementedError
@@ -117,7 +124,8 @@ class Index:
     def _estimate(self, codes: Codes, level: int | None) -> Estimate:
         """How much work each event of a batch will be."""
         raise OptionError(
-            f"index {self.name!r} cannot estimate the work of an event; rtree, direct, vci, bitmap can"
+            f"index {self.name!r} cannot estimate the work of an event; "
+            "auto, rtree, direct, vci, cells and bitmap can"
         )
 
     def _stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
@@ -198,13 +206,14 @@ class Index:
     def match(self, events: Events, threads: int = 1) -> Matches:
         """The subscriptions that each event matches; `threads` cuts the batch, the answer is the same."""
         codes = events.codes_for(self.schema)
+        self._prepare(codes.shape[1])
         with self._reading() as reading:
             if threads > 1 and codes.shape[1] > 1:
-                offsets, slots = self._stab_threaded(reading, codes, threads)
+                matches = Matches(*self._stab_threaded(reading, codes, threads), reading.names)
             else:
-                offsets, slots = _stab_once(reading, codes)
-            self._last = {"last_events": codes.shape[1], "last_matches": len(slots)}
-            return Matches(offsets, slots, reading.names)
+                matches = reading.match(codes)
+            self._last = {"last_events": len(matches), "last_matches": matches.n_pairs}
+            return matches
 
     def estimate(self, events: Events, level: int | None = None) -> Estimate:
         """How much work each event will be, before it is matched; `level` is how deep a tree is asked."""
@@ -330,7 +339,9 @@ class Index:
         cuts = np.linspace(0, n, min(n, pieces_wanted) + 1).astype(np.int64)
         pieces = [np.ascontiguousarray(codes[:, a:b]) for a, b in itertools.pairwise(cuts)]
         with ThreadPoolExecutor(threads) as pool:
-            rows = list(pool.map(lambda piece: _stab_once(reading, piece), pieces))
+            rows = list(
+                pool.map(lambda piece: without_repeats(*reading.stab(piece), reading.flagged), pieces)
+            )
         return joined(rows)
 
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
@@ -369,11 +380,13 @@ def joined(rows: Sequence[Rows]) -> Rows:
     return np.concatenate(offsets), np.concatenate([slots for _, slots in rows])
 
 
-def _stab_once(reading: Reading, codes: Codes) -> Rows:
-    offsets, slots = reading.stab(codes)
-    if reading.flagged is not None and len(slots):
-        stamps = np.full(len(reading.flagged), -1, np.int64)
-        kept = np.empty_like(offsets)
-        n = kernels.drop_repeats(offsets, slots, reading.flagged, stamps, kept)
-        return kept, slots[:n]
-    return offsets, slots
+def without_repeats(
+    offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32], flagged: npt.NDArray[np.uint8] | None
+) -> Rows:
+    """Rows in which each slot stands once; only flagged slots can repeat."""
+    if flagged is None or not len(slots):
+        return offsets, slots
+    stamps = np.full(len(flagged), -1, np.int64)
+    kept = np.empty_like(offsets)
+    n = kernels.drop_repeats(offsets, slots, flagged, stamps, kept)
+    return kept, slots[:n]

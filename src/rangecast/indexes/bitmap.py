@@ -42,6 +42,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rangecast import recycling
 from rangecast.attributes import Codes
 from rangecast.errors import OptionError
 from rangecast.indexes.base import Rows
@@ -88,8 +89,8 @@ class BitmapPart(Part):
         m = codes.shape[1]
         values, cells, chosen = self._choose(codes)
         state = np.array([first, 0, 0, 0], np.int64)
-        events = np.empty(max(8192, 4 * m), np.int32)
-        rows = np.empty(len(events), np.int32)
+        # a block that finds no room begins anew, and room that is not touched costs nothing
+        events, rows = (recycling.empty(2 * BLOCK + min(64 * m, 1 << 22), np.int32) for _ in range(2))
         while not kernels.stab_blocks(
             last, chosen, cells, values, self.packed.ones, self.packed.inexact, codes, boxes.lows,
             boxes.highs, a["boxes"], a["bounds"], a["block_attributes"], a["n_block_attributes"],
@@ -98,7 +99,7 @@ class BitmapPart(Part):
             events, rows = (np.concatenate([x, np.empty(len(x), np.int32)]) for x in (events, rows))
         n = int(state[1])
         offsets = np.zeros(m + 1, np.int64)
-        out = np.empty(n, np.int32)
+        out = recycling.empty(n, np.int32)
         match_kernels.group_pairs(events, rows, n, offsets, out)
         packed_kernels.to_slots(out, n, a["boxes"])
         if not self.identical:

@@ -142,7 +142,7 @@ class Catalog:
         flags = subs.overlapping()
         self.overlapping[n : n + k] = flags
         self.first_boxes = grown(self.first_boxes, n + 1, n + k + 1)
-        self.first_boxes[n + 1 : n + k + 1] = m + np.searchsorted(subs.owners, np.arange(1, k + 1))
+        self.first_boxes[n + 1 : n + k + 1] = m + subs.box_starts()[1:]
         self.n_slots += k
         self.n_boxes += subs.n_boxes
         self.n_living += k
@@ -168,6 +168,17 @@ class Catalog:
             self._values = grown(self._values, n, n + len(ids))
             self._values[n : n + len(ids)] = ids.values
 
+    def id_base(self, first: int, last: int) -> int | None:
+        """What makes ids of the slots of some boxes when added, where that is the same for all."""
+        if self._textual or first == last:
+            return None
+        a, b = int(self.box_slots[first]), int(self.box_slots[last - 1])
+        values = self._values[a : b + 1]
+        base = int(values[0]) - a
+        # compared as unsigned, whose differences do not overflow
+        steps = np.diff(values.view(np.uint64))
+        return base if bool((steps == 1).all()) and -(2**62) < base < 2**62 else None
+
     def boxes_of(self, slot: int) -> slice:
         """The columns of a slot's boxes."""
         return slice(int(self.first_boxes[slot]), int(self.first_boxes[slot + 1]))
@@ -175,6 +186,11 @@ class Catalog:
     def living(self) -> Subscriptions:
         """All living subscriptions, in the order of their slots."""
         slots = np.flatnonzero(self.alive[: self.n_slots])
+        own = self.box_slots[: self.n_boxes]
+        if self.n_boxes == self.n_slots and not bool((own[1:] == own[:-1]).any()):
+            chosen: Any = slice(self.n_slots) if len(slots) == self.n_slots else slots
+            ids = self.ids if len(slots) == self.n_slots else self.ids.select(slots)
+            return Subscriptions(self.schema, ids, self.lows[:, chosen], self.highs[:, chosen])
         boxes = np.flatnonzero(self.alive[self.box_slots[: self.n_boxes]])
         rank = np.cumsum(self.alive[: self.n_slots], dtype=np.int64) - 1
         owners = rank[self.box_slots[boxes]].astype(np.int32)

@@ -39,6 +39,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rangecast import recycling
 from rangecast.attributes import Codes
 from rangecast.errors import OptionError
 from rangecast.grid import Grid
@@ -46,10 +47,12 @@ from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.levels import choose_levels
 from rangecast.indexes.packed import CELLS, Packed, bounded_attributes, fit_grid
-from rangecast.indexes.parts import Counted, Part, StaticIndex
+from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.rows import Counted
 from rangecast.indexes.selectivity import estimate_selectivity, named_attributes
 from rangecast.kernels import cells as kernels
 from rangecast.kernels import packed as packed_kernels
+from rangecast.kernels.grid import sort_by_cell
 from rangecast.memory import check_fits
 from rangecast.storage import Arrays
 
@@ -64,6 +67,7 @@ class CellsPart(Part):
     """Lists of boxes per cell; see the module head for the arrays."""
 
     exact = True
+    ratio = 16
 
     def __init__(self, on: list[int], packed: Packed, boxed: bool, identical: bool, arrays: Arrays) -> None:
         self.on = np.array(on, np.int64)
@@ -82,19 +86,19 @@ class CellsPart(Part):
             whole_starts, begin_ranks, end_ranks, inner_starts = (a[name] for name in _RANKS)
             whole, begins, ends, inner = (a[name] for name in _LISTS)
             shifts = shifts[:, 0]
-            out = np.empty(
+            out = recycling.empty(
                 kernels.bound_line(cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts),
                 np.int32,
             )
             n = kernels.stab_line(
                 codes[on], cells, self.packed.exact[0], shifts, bases, whole_starts, begin_ranks, end_ranks,
                 inner_starts, whole, begins, ends, inner, a["inner_ends"], boxes.lows[on], boxes.highs[on],
-                False, offsets, out,
+                False, offsets, np.int32(0), out,
             )  # fmt: skip
         else:
             x, y = (self.packed.grid(k).locate(codes[j]) for k, j in enumerate(self.on))
             columns, starts = a["columns"], a["starts"]
-            out = np.empty(kernels.bound_plane(x, y, shifts, bases, columns, starts), np.int32)
+            out = recycling.empty(kernels.bound_plane(x, y, shifts, bases, columns, starts), np.int32)
             n = kernels.stab_plane(
                 codes, self.on, x, y, self.packed.pack_events(codes), self.packed.ones[0],
                 shifts, bases, columns, starts, a["bound_starts"], a["entries"], a["bounds"],
@@ -119,14 +123,33 @@ class CellsPart(Part):
             cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts, a["inner_ends"], counts
         )
 
-        def fill(places: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> None:
+        def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
             whole, begins, ends, inner = (a[name] for name in _LISTS)
             kernels.stab_line(
                 values, cells, True, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts,
-                whole, begins, ends, inner, a["inner_ends"], values, values, True, places, out,
+                whole, begins, ends, inner, a["inner_ends"], values, values, True, places,
+                out.dtype.type(add), out,
             )  # fmt: skip
 
         return Counted(counts, fill)
+
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+        a = self.arrays
+        fine = [self.packed.grid(k).locate(codes[j]).astype(np.int64) for k, j in enumerate(self.on)]
+        counts = np.zeros(codes.shape[1], np.int64)
+        for level, (shifts, base) in enumerate(zip(a["shifts"], a["bases"], strict=True)):
+            c = base + (fine[0] >> shifts[0])
+            if len(self.on) == 2:
+                c += (fine[1] >> shifts[1]) * a["columns"][level]
+                counts += a["starts"][2 * c + 2] - a["starts"][2 * c]
+                continue
+            first = (fine[0] >> shifts[0]) << shifts[0]
+            last = np.minimum(first + (1 << shifts[0]), a["begin_ranks"].shape[1] - 1)
+            for name in ("whole_starts", "inner_starts"):
+                counts += a[name][c + 1] - a[name][c]
+            counts += a["begin_ranks"][level, fine[0] + 1] - a["begin_ranks"][level, first]
+            counts += a["end_ranks"][level, last] - a["end_ranks"][level, fine[0]]
+        return counts
 
     def without(self, dead: npt.NDArray[np.uint8]) -> CellsPart | None:
         if self.boxed and not self.identical:
@@ -285,7 +308,7 @@ def _fill_line(
     bases = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
     n_lists = int(sizes.sum())
     order = np.empty(len(names), np.int64)
-    kernels.sort_by_cell(firsts[0], np.zeros(grid.n_cells + 1, np.int64), order)
+    sort_by_cell(firsts[0], np.zeros(grid.n_cells + 1, np.int64), order)
     lists = (n_lists + 1, (len(sizes), grid.n_cells + 1), (len(sizes), grid.n_cells + 1), n_lists + 1)
     ranks = [np.zeros(shape, np.int32) for shape in lists]
     line = (lows[0], highs[0], firsts[0], lasts[0], order, levels, np.ascontiguousarray(shifts[:, 0]), bases)

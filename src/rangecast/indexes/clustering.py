@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import cells as kernels
+from rangecast.kernels.grid import sort_by_cell
 
 _SAMPLE = 4096
 Cells = list[npt.NDArray[np.int32]]
@@ -38,7 +38,7 @@ def _sorted_by(
     keys: npt.NDArray[np.integer], n_keys: int, order: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     out = np.empty_like(order)
-    kernels.sort_by_cell(keys[order], np.zeros(n_keys + 1, np.int64), out)
+    sort_by_cell(keys[order], np.zeros(n_keys + 1, np.int64), out)
     return order[out]
 
 

@@ -1,7 +1,9 @@
 """Lists by value of one attribute, for boxes that ask for one value there: a path of `auto`.
 
 A box stands once, in the list of its value, with its other bounds packed beside it (packed.py), so
-that a list is read from front to back and checked two attributes at a time.
+that a list is read from front to back and checked two attributes at a time. A large batch is answered
+list by list, so that the lists too are read from front to back, and its rows are put back into the
+order of the events: 0.30 us an event becomes 0.13 at a million subscriptions in 50,000 lists.
 
     array    dtype    shape           meaning
     values   int64    n_lists         the values, ascending
@@ -9,7 +11,13 @@ that a list is read from front to back and checked two attributes at a time.
                       or 2^k          values lie close together, else by hash
     starts   int32    n_lists + 1     where the lists begin
     boxes    int32    n               the boxes, list after list
-    bounds   uint64   (n, n_words)    their bounds on the other attributes that some of them bound
+    bounds   uint64   (n, n_words)    their bounds on the other attributes that many of them bound
+    rare_starts      int32   n + 1    where their bounds on attributes that few of them bound begin
+    rare_attributes  int32   n_rare   such a bound: its attribute
+    rare_bounds      int64   (n_rare, 2)   and its ends
+
+An attribute that fewer than one in RARE of the boxes bounds is not worth a field beside each of them,
+nor the packing of every event: its bounds stand in a list of their own.
 """
 
 from __future__ import annotations
@@ -19,23 +27,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.attributes import Codes
+from rangecast import recycling
+from rangecast.attributes import LAST, MISSING, Codes
 from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.packed import Packed, bounded_attributes
 from rangecast.indexes.parts import Part
 from rangecast.kernels import equality as kernels
 from rangecast.kernels import packed as packed_kernels
+from rangecast.kernels.grid import sort_by_cell
 from rangecast.kernels.ids import hash_integers
+from rangecast.kernels.matches import restore_order
 from rangecast.storage import Arrays
 
-_ARRAYS = ("values", "table", "starts", "boxes", "bounds")
+SORTED = 4096
+FEW = 64
+RARE = 16
+_ARRAYS = ("values", "table", "starts", "boxes", "bounds", "rare_starts", "rare_attributes", "rare_bounds")
 
 
 class EqualityPart(Part):
     """Lists by value; see the module head."""
 
     exact = True
+    ratio = 16
 
     def __init__(self, on: int, dense: bool, identical: bool, packed: Packed, arrays: Arrays) -> None:
         self.on = on
@@ -44,26 +59,58 @@ class EqualityPart(Part):
         self.packed = packed
         self.arrays = arrays
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
+    def _find(self, codes: Codes) -> tuple[npt.NDArray[np.int32], int]:
+        """The list of each event, -1 where it has none, and how many entries they have together."""
         a = self.arrays
-        m = codes.shape[1]
-        lists = np.empty(m, np.int32)
+        lists = np.empty(codes.shape[1], np.int32)
         own = codes[self.on]
         values, starts = a["values"], a["starts"]
         if self.dense:
-            total = kernels.find_dense(own, values[0] if len(values) else 0, a["table"], starts, lists)
-        else:
-            hashes = np.empty(m, np.uint64)
-            hash_integers(own, hashes)
-            total = kernels.find_hashed(own, hashes, values, a["table"], starts, lists)
+            return lists, kernels.find_dense(own, values[0] if len(values) else 0, a["table"], starts, lists)
+        hashes = np.empty(len(lists), np.uint64)
+        hash_integers(own, hashes)
+        return lists, kernels.find_hashed(own, hashes, values, a["table"], starts, lists)
+
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+        lists, _ = self._find(codes)
+        starts = self.arrays["starts"].astype(np.int64)
+        return np.where(lists >= 0, starts[lists + 1] - starts[lists], 0)
+
+    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
+        lists, total = self._find(codes)
+        m = len(lists)
+        hits = np.flatnonzero(lists >= 0) if m >= FEW else None
+        if hits is not None and len(hits) < m // 2:
+            # few events have a list: nothing else is looked at for the others
+            found, out = self._stab_lists(np.ascontiguousarray(codes[:, hits]), lists[hits], total, boxes)
+            counts = np.zeros(m, np.int64)
+            counts[hits] = np.diff(found)
+            offsets = np.zeros(m + 1, np.int64)
+            np.cumsum(counts, out=offsets[1:])
+            return offsets, out
+        return self._stab_lists(codes, lists, total, boxes)
+
+    def _stab_lists(self, codes: Codes, lists: npt.NDArray[np.int32], total: int, boxes: Boxes) -> Rows:
+        """The matches of events whose lists are known and have so many entries together."""
+        a, m = self.arrays, codes.shape[1]
+        starts = a["starts"]
+        order = np.arange(m)
+        in_turn = m >= SORTED and len(starts) > SORTED
+        if in_turn:
+            sort_by_cell(lists + 1, np.zeros(len(starts) + 2, np.int64), order)
         offsets = np.empty(m + 1, np.int64)
-        out = np.empty(total, np.int32)
+        out = recycling.empty(total, np.int32)
         n = kernels.stab_lists(
-            lists, starts, a["boxes"], a["bounds"], self.packed.pack_events(codes), self.packed.ones,
-            self.packed.guards, self.packed.inexact, codes, boxes.lows, boxes.highs, offsets, out,
+            order, lists, starts, a["boxes"], a["bounds"], self.packed.pack_events(codes), self.packed.ones,
+            self.packed.guards, self.packed.inexact, a["rare_starts"], a["rare_attributes"],
+            a["rare_bounds"], codes, boxes.lows, boxes.highs, offsets, out,
         )  # fmt: skip
         if not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
+        if in_turn:
+            own_offsets, rows = np.zeros(m + 1, np.int64), recycling.empty(n, np.int32)
+            restore_order(order, offsets, out, own_offsets, rows)
+            return own_offsets, rows
         return offsets, out[:n]
 
     def without(self, dead: npt.NDArray[np.uint8]) -> EqualityPart | None:
@@ -78,6 +125,12 @@ class EqualityPart(Part):
             "boxes": boxes[living],
             "bounds": self.arrays["bounds"][living],
         }
+        if len(self.arrays["rare_attributes"]):
+            counts = np.diff(self.arrays["rare_starts"])
+            kept = np.repeat(living, counts)
+            swept["rare_starts"] = _starts(counts[living])
+            swept["rare_attributes"] = self.arrays["rare_attributes"][kept]
+            swept["rare_bounds"] = self.arrays["rare_bounds"][kept]
         return EqualityPart(self.on, self.dense, self.identical, self.packed, swept)
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
@@ -104,7 +157,7 @@ def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> Equ
     values = np.ascontiguousarray(keys[firsts])
     starts = np.append(firsts, len(keys)).astype(np.int32)
     span = int(values[-1]) - int(values[0]) + 1 if len(values) else 0
-    dense = span <= 4 * len(values) + 1024
+    dense = span <= 8 * len(values) + 1024
     if dense:
         table = np.full(span, -1, np.int32)
         if span:
@@ -114,10 +167,36 @@ def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> Equ
         hashes = np.empty(len(values), np.uint64)
         hash_integers(values, hashes)
         kernels.enter_values(values, hashes, table)
-    packed = Packed.fit(boxes, numbers, bounded_attributes(boxes, numbers, (on,)), widen=True)
+    common, rare = [], []
+    for j in bounded_attributes(boxes, numbers, (on,)):
+        bounded = (boxes.lows[j, numbers] != MISSING) | (boxes.highs[j, numbers] != LAST)
+        if np.count_nonzero(bounded) * RARE < len(numbers):
+            rare.append((j, np.flatnonzero(bounded)))
+        else:
+            common.append(j)
+    packed = Packed.fit(boxes, numbers, common, widen=True)
     bounds = packed.pack_boxes(boxes, numbers)
     if not packed.n_words:
         bounds = np.empty((len(numbers), 0), np.uint64)
-    own = (values, table, starts, numbers.astype(np.int32), bounds)
+    own = (values, table, starts, numbers.astype(np.int32), bounds, *_rare_bounds(boxes, numbers, rare))
     identical = bool((boxes.slots[numbers] == numbers).all())
     return EqualityPart(on, dense, identical, packed, dict(zip(_ARRAYS, own, strict=True)))
+
+
+def _rare_bounds(
+    boxes: Boxes, numbers: npt.NDArray[np.int64], rare: list[tuple[int, npt.NDArray[np.int64]]]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Starts, attributes and ends of the bounds on attributes that few boxes bound."""
+    if not rare:
+        return np.empty(0, np.int32), np.empty(0, np.int32), np.empty((0, 2), np.int64)
+    positions = np.concatenate([where for _, where in rare])
+    attributes = np.concatenate([np.full(len(where), j, np.int32) for j, where in rare])
+    order = np.argsort(positions, kind="stable")
+    positions, attributes = positions[order], attributes[order]
+    held = numbers[positions]
+    bounds = np.stack([boxes.lows[attributes, held], boxes.highs[attributes, held]], axis=1)
+    return _starts(np.bincount(positions, minlength=len(numbers))), attributes, bounds
+
+
+def _starts(counts: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)

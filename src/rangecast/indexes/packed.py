@@ -28,6 +28,7 @@ from rangecast.kernels import packed as kernels
 from rangecast.storage import Arrays
 
 CELLS = 32_000
+HINTS, HINTED = 1024, 64
 _SAMPLE = 65_536
 
 
@@ -58,6 +59,7 @@ class Packed:
         for i, grid in enumerate(grids):
             if grid is not None:
                 grid.cuts = self._cuts[at[i] : at[i + 1]]
+        self._hints, self._hint_at = _hints(grids)
         for i, known in enumerate(exact):
             if not known:
                 word, half = self._place(i)
@@ -113,7 +115,7 @@ class Packed:
         out = np.empty((codes.shape[1], len(self.ones)), np.uint64)
         kernels.pack_values(
             codes, self.attributes, len(self.wide), self.wide,
-            self._cuts, self._cut_starts, self._origins, self._shifts, out,
+            self._cuts, self._cut_starts, self._origins, self._shifts, self._hints, self._hint_at, out,
         )  # fmt: skip
         return out
 
@@ -142,6 +144,23 @@ class Packed:
         grid = self.grids[i]
         assert grid is not None
         return grid
+
+
+def _hints(grids: list[Grid | None]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """For grids that are cut anywhere: between which cells to search, by the leading bits of a code."""
+    hints = np.zeros((len(grids), HINTS + 1), np.int32)
+    at = np.full((len(grids), 3), -1, np.int64)
+    for i, grid in enumerate(grids):
+        if grid is None or grid.shift >= 0 or grid.n_cells < HINTED:
+            continue
+        first, last = int(grid.cuts[2]), int(grid.cuts[-1])
+        shift = max(0, (last - first).bit_length() - HINTS.bit_length() + 1)
+        if last - first >= 2**62:
+            continue
+        points = np.minimum(first + (np.arange(HINTS + 1) << shift), last)
+        hints[i] = np.searchsorted(grid.cuts, points, "right") - 1
+        at[i] = first, last, shift
+    return hints, at
 
 
 def _wide_span(lows: Codes, highs: Codes) -> tuple[int, int] | None:

@@ -6,11 +6,13 @@ Boxes are numbered in the order of arrival (catalog.py). A static layout covers 
                   [ part 0, large      ][ part 1 ][ p. 2 ][ tail: scanned ]
 
 Each part is built once from the living boxes of its range and never changes. New boxes lengthen the
-tail, which is scanned; past `tail_limit` it becomes a part, taking along the parts before it that are
-not at least RATIO times larger, so there are few parts and a box is rebuilt a logarithmic number of
-times. A deleted or replaced slot is marked in `dead` and dropped from the answers. A part in which more
-than one in SWEEP_SHARE is dead is swept, if it knows how to leave them out by one pass over its entries,
-and one in which a quarter is dead is built anew; when more slots are dead than alive, the catalog is too.
+tail, which is scanned; past TAIL_LIMIT it becomes a part, taking along the parts before it that are
+not at least `ratio` times larger, so there are few parts and a box is rebuilt a logarithmic number of
+times. When that takes all parts, slots are given anew too. A deleted or replaced slot is marked in
+`dead` and dropped from the answers. A part in which more than one in SWEEP_SHARE is dead is swept, if it
+knows how to leave them out by one pass over its entries, and one in which a quarter is dead is built
+anew; when more slots are dead than alive, the catalog is too. A match that would spend more on the tail
+or on dead slots than it takes to be rid of them does that first, unless a writer is at work.
 
 A match takes one `_State`, which is never changed: a writer makes another and swaps it in. So
 matching needs no lock and sees all of an insert or delete, or nothing of it.
@@ -19,7 +21,6 @@ matching needs no lock and sees all of an insert or delete, or nothing of it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -31,23 +32,16 @@ from rangecast.ids import Ids
 from rangecast.indexes.base import Index, Reading, Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.estimate import Estimate
+from rangecast.indexes.rows import Counted, PendingRows, Source, join_rows, scan_rows
 from rangecast.kernels import matches as match_kernels
-from rangecast.kernels import scan as scan_kernels
+from rangecast.matches import Matches
 from rangecast.storage import Arrays
+from rangecast.subscriptions import Subscriptions
 
-RATIO = 8
 TAIL_LIMIT = 512
+TAIL_WORK = 1 << 18  # boxes looked at, over all events of a batch
 REBUILD_SHARE = 4
 SWEEP_SHARE = 128
-
-_NO_ROWS = np.empty(0, np.int32)
-
-
-class Counted(NamedTuple):
-    """Matches that were counted, and what writes them: one row an event, from the places given on."""
-
-    counts: npt.NDArray[np.int64]
-    fill: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int32]], None]
 
 
 class Part:
@@ -55,6 +49,10 @@ class Part:
 
     exact: ClassVar[bool] = False
     """Whether it holds the boxes it was made of and no others, so that none was dead at that time."""
+
+    ratio: int = 8
+    """A newer part that is not this many times smaller is merged with this one: more where building costs
+    little beside what a second part costs every event."""
 
     def stab(self, codes: Codes, boxes: Boxes) -> Rows:
         """The matches of a batch within this part, dead slots included."""
@@ -93,12 +91,16 @@ class Part:
 
 
 class _Covered(NamedTuple):
-    """A part and the box numbers that it covers, with how many were alive when it was built."""
+    """A part and the box numbers that it covers, with how many were alive when it was built.
+
+    The base is there when ids count up with slots within the part: id = slot + base.
+    """
 
     first: int
     last: int
     built: int
     part: Part
+    base: int | None
 
 
 class _State(NamedTuple):
@@ -112,8 +114,9 @@ class _State(NamedTuple):
 
 
 class _StaticReading(Reading):
-    def __init__(self, state: _State) -> None:
-        self._state = state
+    def __init__(self, index: StaticIndex) -> None:
+        self._index = index
+        self._state = state = index._state
         self.names = state.names
         self.flagged = state.flagged
 
@@ -125,19 +128,42 @@ class _StaticReading(Reading):
         return None
 
     def stab(self, codes: Codes) -> Rows:
+        sources = self._sources(codes, len(self._state.parts) > 1)
+        return self._without_dead(*join_rows([source.found for source in sources], codes.shape[1]))
+
+    def match(self, codes: Codes) -> Matches:
+        state = self._state
+        if state.dead is not None or state.flagged is not None:
+            return super().match(codes)
+        sources = self._sources(codes, True)
+        if len(sources) == 1 and not isinstance(sources[0].found, Counted):
+            offsets = sources[0].found[0]
+        else:
+            offsets = np.zeros(codes.shape[1] + 1, np.int64)
+            for source in sources:
+                offsets[1:] += source.counts
+            np.cumsum(offsets, out=offsets)
+        return Matches(offsets, PendingRows(offsets, sources, state.names), state.names)
+
+    def _sources(self, codes: Codes, counting: bool) -> list[Source]:
+        """What each part and the tail found; with `counting`, only counted where a part can do that."""
         state = self._state
         tail = state.parts[-1].last if state.parts else 0
-        alone = len(state.parts) + (tail < state.boxes.n) == 1
-        sources: list[Rows | Counted] = []
+        sources = []
         for covered in state.parts:
-            counted = None if alone else covered.part.count_matches(codes)
-            sources.append(covered.part.stab(codes, state.boxes) if counted is None else counted)
+            counted = covered.part.count_matches(codes) if counting else None
+            found = covered.part.stab(codes, state.boxes) if counted is None else counted
+            sources.append(Source(found, covered.base))
         if tail < state.boxes.n:
-            sources.append(scan_rows(codes, state.boxes, tail, state.boxes.n))
-        offsets, slots = join_rows(sources, codes.shape[1])
+            sources.append(Source(scan_rows(codes, state.boxes, tail, state.boxes.n)))
+        return sources
+
+    def _without_dead(self, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
+        state = self._state
         if state.dead is not None and len(slots):
             kept = np.empty_like(offsets)
             n = match_kernels.drop_dead(offsets, slots, state.dead, kept)
+            self._index._filtered += len(slots)
             offsets, slots = kept, slots[:n]
         return offsets, slots
 
@@ -160,6 +186,8 @@ class StaticIndex(Index):
         # not published when there is a state already: a match must not see the index empty while
         # it is built anew
         self._parts = ()
+        self._gone: dict[int, int] = {}
+        self._filtered = 0
         if not hasattr(self, "_state"):
             self._publish()
 
@@ -183,7 +211,7 @@ class StaticIndex(Index):
         return not self.part_type.exact or held > catalog.n_living_boxes
 
     def _reading(self) -> contextlib.AbstractContextManager[Reading]:
-        return _StaticReading(self._state)
+        return _StaticReading(self)
 
     def _estimate(self, codes: Codes, level: int | None) -> Estimate:
         state = self._state
@@ -198,27 +226,64 @@ class StaticIndex(Index):
             workloads += counts
         return Estimate(workloads)
 
+    def _arranged(self, subs: Subscriptions) -> Subscriptions:
+        # where ids can count up with slots they do, and reading ids is adding a number
+        order = subs.ids.dense_order()
+        return subs if order is None else subs.select(order)
+
     def _add(self, first: int, last: int) -> None:
         tail = self._parts[-1].last if self._parts else 0
         if last - tail > TAIL_LIMIT:
             self._cover(tail)
 
     def _remove(self, slots: npt.NDArray[np.int32]) -> None:
-        """Nothing to do: `_settle` publishes who is dead."""
+        """Count the boxes that each part loses; `_settle` publishes who is dead."""
+        if not self._parts:
+            return
+        boxes = self._catalog.first_boxes[slots]
+        lost = self._catalog.first_boxes[slots + 1] - boxes
+        # those of the tail fall behind the last part
+        ends = np.array([covered.last for covered in self._parts])
+        counts = np.bincount(np.searchsorted(ends, boxes, "right"), lost, len(ends))
+        for covered, count in zip(self._parts, counts.tolist(), strict=False):
+            self._gone[covered.first] = self._gone.get(covered.first, 0) + int(count)
 
     def _settle(self) -> None:
         super()._settle()
-        if self._holds_dead():
-            for covered in self._parts:
+        for covered in self._parts:
+            gone = self._gone.get(covered.first, 0)
+            if gone > covered.built // REBUILD_SHARE:
                 living = self._living(covered.first, covered.last)
-                gone = covered.built - len(living)
-                if gone > covered.built // REBUILD_SHARE:
-                    self._replace(covered, len(living), self._build(self._catalog.boxes, living))
-                elif gone > covered.built // (self.sweep_share or SWEEP_SHARE):
-                    swept = covered.part.without(self._dead())
-                    if swept is not None:
-                        self._replace(covered, len(living), swept)
+                self._replace(covered, len(living), self._build(self._catalog.boxes, living))
+            elif gone > covered.built // (self.sweep_share or SWEEP_SHARE):
+                self._sweep(covered)
         self._publish()
+
+    def _sweep(self, covered: _Covered) -> None:
+        swept = covered.part.without(self._dead())
+        if swept is not None:
+            self._replace(covered, covered.built - self._gone[covered.first], swept)
+
+    def _prepare(self, n_events: int) -> None:
+        state = self._state
+        tail = state.boxes.n - (state.parts[-1].last if state.parts else 0)
+        much_tail = tail >= 16 and tail * n_events > TAIL_WORK
+        much_dead = self._filtered > self._catalog.n_living_boxes
+        if not (much_tail or much_dead) or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if much_tail and self._parts:
+                self._cover(self._parts[-1].last)
+            elif much_tail:
+                self._cover(0)
+            if much_dead:
+                self._filtered = 0
+                for covered in self._parts:
+                    if self._gone.get(covered.first, 0):
+                        self._sweep(covered)
+            self._publish()
+        finally:
+            self._lock.release()
 
     def compact(self) -> None:
         with self._lock:
@@ -230,7 +295,8 @@ class StaticIndex(Index):
         return np.flatnonzero(catalog.alive[catalog.box_slots[first:last]]) + first
 
     def _replace(self, covered: _Covered, built: int, part: Part) -> None:
-        fresh = _Covered(covered.first, covered.last, built, part)
+        fresh = covered._replace(built=built, part=part)
+        self._gone.pop(covered.first, None)
         self._parts = tuple(fresh if c is covered else c for c in self._parts)
 
     def _cover(self, first: int) -> None:
@@ -238,13 +304,18 @@ class StaticIndex(Index):
         last = self._catalog.n_boxes
         parts = list(self._parts)
         size = last - first
-        while parts and parts[-1].built < RATIO * size:
+        while parts and parts[-1].built < parts[-1].part.ratio * size:
             taken = parts.pop()
+            self._gone.pop(taken.first, None)
             first = taken.first
             size += taken.built
+        if not parts and self._catalog.n_living < self._catalog.n_slots:
+            # all is built anew, so slots may be given anew too
+            self.compact()
+            return
         living = self._living(first, last)
         part = self._build(self._catalog.boxes, living)
-        self._parts = (*parts, _Covered(first, last, len(living), part))
+        self._parts = (*parts, _Covered(first, last, len(living), part, self._catalog.id_base(first, last)))
 
     def _structure_stats(self) -> dict[str, Any]:
         totals: dict[str, int] = {}
@@ -265,7 +336,7 @@ class StaticIndex(Index):
         arrays: Arrays = {}
         for number, covered in enumerate(self._parts):
             meta, part_arrays = covered.part.export()
-            metas.append({"first": covered.first, "last": covered.last, "built": covered.built, "meta": meta})
+            metas.append({**covered._asdict(), "part": meta})
             arrays.update({f"part{number}.{name}": array for name, array in part_arrays.items()})
         return {"parts": metas}, arrays
 
@@ -274,59 +345,9 @@ class StaticIndex(Index):
         for number, entry in enumerate(meta["parts"]):
             prefix = f"part{number}."
             own = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
-            part = self.part_type.restore(entry["meta"], own)
-            parts.append(_Covered(entry["first"], entry["last"], entry["built"], part))
+            parts.append(_Covered(**{**entry, "part": self.part_type.restore(entry["part"], own)}))
         self._parts = tuple(parts)
+        if self._catalog.n_living < self._catalog.n_slots:
+            for covered in parts:
+                self._gone[covered.first] = covered.built - len(self._living(covered.first, covered.last))
         self._publish()
-
-
-def join_rows(sources: Sequence[Rows | Counted], n_events: int) -> Rows:
-    """The matches of several sources, one after the other within each event."""
-    sources = [s for s in sources if isinstance(s, Counted) or len(s[1])]
-    if not sources:
-        return np.zeros(n_events + 1, np.int64), _NO_ROWS
-    if len(sources) == 1 and not isinstance(sources[0], Counted):
-        return sources[0]
-    counts = [s.counts if isinstance(s, Counted) else np.diff(s[0]) for s in sources]
-    offsets = np.zeros(n_events + 1, np.int64)
-    np.cumsum(sum(counts[1:], start=counts[0]), out=offsets[1:])
-    places = offsets[:-1].copy()
-    out = np.empty(int(offsets[-1]), np.int32)
-    for source, count in zip(sources, counts, strict=True):
-        if isinstance(source, Counted):
-            source.fill(places, out)
-        else:
-            match_kernels.place_rows(*source, places, out)
-        places += count
-    return offsets, out
-
-
-def scan_rows(codes: Codes, boxes: Boxes, first: int, last: int) -> Rows:
-    """Match a batch against a range of boxes by looking at each."""
-    lows, highs = boxes.lows, boxes.highs
-    order = np.empty(len(lows), np.int64)
-    used = scan_kernels.order_attributes(lows, highs, first, last, order)
-    return grow_and_group(
-        codes.shape[1],
-        lambda state, events, slots: scan_kernels.scan(
-            codes, lows, highs, boxes.slots, first, last, order[:used], state, events, slots
-        ),
-    )
-
-
-def grow_and_group(n_events: int, run: Any) -> Rows:
-    """Call a kernel that emits (event, slot) pairs until it is done, then put them into rows.
-
-    The kernel gets `state` (int64[2]: where to go on, pairs written) and two int32 buffers; it returns
-    True when done and False when the buffers are full.
-    """
-    state = np.zeros(2, np.int64)
-    events = np.empty(max(1024, 4 * n_events), np.int32)
-    slots = np.empty(len(events), np.int32)
-    while not run(state, events, slots):
-        events, slots = (np.concatenate([a, np.empty(len(a), np.int32)]) for a in (events, slots))
-    n = int(state[1])
-    offsets = np.zeros(n_events + 1, np.int64)
-    out = np.empty(n, np.int32)
-    match_kernels.group_pairs(events, slots, n, offsets, out)
-    return offsets, out

@@ -327,7 +327,7 @@ class RTreeIndex(Index):
         with self._lock:
             by_box, slots = self._search(lows, highs, np.arange(n), *self._from_root(n))
             names = self._catalog.ids
-        offsets = by_box[np.searchsorted(subs.owners, np.arange(len(subs) + 1))]
+        offsets = by_box[subs.box_starts()]
         kept = np.empty_like(offsets)
         stamps = np.full(len(names), -1, np.int64)
         size = match_kernels.drop_repeats(offsets, slots, np.ones(len(names), np.uint8), stamps, kept)

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from rangecast.attributes import Codes
 from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
-from rangecast.indexes.parts import Part, StaticIndex, scan_rows
+from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.rows import scan_rows
 from rangecast.storage import Arrays
 
 

@@ -36,18 +36,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rangecast import recycling
 from rangecast.attributes import Codes
 from rangecast.errors import OptionError
 from rangecast.grid import Grid
 from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.in_place import bounded_attributes
-from rangecast.indexes.parts import Counted, Part, StaticIndex
+from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.rows import Counted
 from rangecast.indexes.selectivity import choose_attributes, named_attributes
 from rangecast.indexes.vci_constructs import check_length
 from rangecast.kernels import vci_runs as kernels
+from rangecast.kernels.grid import sort_by_cell
 from rangecast.memory import check_fits
-from rangecast.schema import Schema
 from rangecast.storage import Arrays
 from rangecast.subscriptions import Subscriptions
 
@@ -61,6 +63,7 @@ class RunsPart(Part):
     """Entries of constructs, one slice a level for each cell."""
 
     exact = True
+    ratio = 16
 
     def __init__(self, on: int, n_whole: int, grid: Grid, arrays: Arrays) -> None:
         self.on = on
@@ -72,9 +75,9 @@ class RunsPart(Part):
         a = self.arrays
         cells = self.grid.locate(codes[self.on])
         offsets = np.empty(codes.shape[1] + 1, np.int64)
-        out = np.empty(kernels.count(cells, a["spans"], a["starts"], offsets), np.int32)
+        out = recycling.empty(kernels.count(cells, a["spans"], a["starts"], offsets), np.int32)
         if not len(a["boxes"]):
-            kernels.copy(cells, a["spans"], a["starts"], a["slots"], offsets, out)
+            kernels.copy(cells, a["spans"], a["starts"], a["slots"], offsets, np.int32(0), out)
             return offsets, out
         n = kernels.check(
             codes,
@@ -100,10 +103,11 @@ class RunsPart(Part):
         cells = self.grid.locate(codes[self.on])
         offsets = np.empty(len(cells) + 1, np.int64)
         kernels.count(cells, a["spans"], a["starts"], offsets)
-        return Counted(
-            np.diff(offsets),
-            lambda places, out: kernels.copy(cells, a["spans"], a["starts"], a["slots"], places, out),
-        )
+
+        def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
+            kernels.copy(cells, a["spans"], a["starts"], a["slots"], places, out.dtype.type(add), out)
+
+        return Counted(np.diff(offsets), fill)
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
         a = self.arrays
@@ -174,7 +178,15 @@ class RunsIndex(StaticIndex):
         self._memory_limit = memory_limit
 
     def _arranged(self, subs: Subscriptions) -> Subscriptions:
-        return sorted_by_length_and_low(self.schema, subs, self._on)
+        if subs.n_boxes < 2:
+            return subs
+        boxes = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
+        numbers = np.arange(subs.n_boxes)
+        (on,) = self._on or choose_attributes(self.schema, None, 1, boxes, numbers)
+        if subs.ids.dense and not len(bounded_attributes(boxes, numbers, on)):
+            # nothing but ids will be read
+            return super()._arranged(subs)
+        return sorted_by_length_and_low(subs, on)
 
     def _grid(self, on: int, lows: Codes, highs: Codes) -> Grid:
         if self._cells is not None:
@@ -190,6 +202,10 @@ class RunsIndex(StaticIndex):
         lows, highs = boxes.lows[on, numbers], boxes.highs[on, numbers]
         grid = self._grid(on, lows, highs)
         checked = bounded_attributes(boxes, numbers, on)
+        # from left to right: lists are then written nearly in their order, in a third of the time
+        order = np.empty(len(numbers), np.int64)
+        sort_by_cell(grid.locate(lows), np.zeros(grid.n_cells + 1, np.int64), order)
+        lows, highs, numbers = lows[order], highs[order], numbers[order]
         firsts, lasts = grid.locate(lows), grid.locate(highs)
         begins, ends = np.empty_like(firsts), np.empty_like(lasts)
         crossing = int(kernels.trim(lows, highs, firsts, lasts, grid.cuts, begins, ends))
@@ -244,23 +260,17 @@ class RunsIndex(StaticIndex):
         return RunsPart(on, len(used), grid, arrays)
 
 
-def sorted_by_length_and_low(
-    schema: Schema, subs: Subscriptions, on: tuple[int, ...] | None
-) -> Subscriptions:
-    """The subscriptions by the magnitude of their length on the indexed attribute, then by lower bound.
+def sorted_by_length_and_low(subs: Subscriptions, on: int) -> Subscriptions:
+    """The subscriptions by the magnitude of their length on an attribute, then by lower bound.
 
     Those of one slice then have slots near each other, and the layout is built from neighbours. At a
     million subscriptions, gathering the ids of the matches takes 0.9 ns each instead of 4.5 in the order
     of arrival; by lower bound alone 1.2, by exact length and lower bound 1.3.
     """
-    if subs.n_boxes < 2:
-        return subs
-    boxes = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
-    (j,) = on or choose_attributes(schema, None, 1, boxes, np.arange(subs.n_boxes))
-    lows, highs = subs.lows[j], subs.highs[j]
-    if subs.n_boxes != len(subs) or bool((subs.owners[1:] == subs.owners[:-1]).any()):
+    lows, highs = subs.lows[on], subs.highs[on]
+    if not subs.single:
         # by the first box of each; one that has none goes anywhere
-        firsts = np.minimum(np.searchsorted(subs.owners, np.arange(len(subs))), subs.n_boxes - 1)
+        firsts = np.minimum(subs.box_starts()[:-1], subs.n_boxes - 1)
         lows, highs = lows[firsts], highs[firsts]
     # as floats, since the difference of two codes may not be a code
     magnitudes = np.frexp(highs.astype(np.float64) - lows.astype(np.float64) + 1)[1].astype(np.int8)

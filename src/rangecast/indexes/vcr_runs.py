@@ -51,6 +51,7 @@ from rangecast.indexes.plane import (
 )
 from rangecast.indexes.vcr import VcrIndex
 from rangecast.kernels import vcr_runs as kernels
+from rangecast.kernels.matches import restore_order
 from rangecast.memory import check_fits
 from rangecast.storage import Arrays
 from rangecast.subscriptions import Subscriptions
@@ -119,7 +120,7 @@ class RunsPart(Part):
         turned = np.ascontiguousarray(codes[:, order])
         offsets, slots = self._stab_in_turn(turned, xs[order], ys[order], boxes, room)
         own_offsets, own = np.zeros_like(offsets), np.empty_like(slots)
-        kernels.restore_order(order, offsets, slots, own_offsets, own)
+        restore_order(order, offsets, slots, own_offsets, own)
         return own_offsets, own
 
     @property
@@ -192,7 +193,7 @@ class RunsIndex(VcrIndex, StaticIndex):
         if len(subs) < ARRANGED or not subs.n_boxes:
             return subs
         boxes = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
-        firsts = np.minimum(np.searchsorted(subs.owners, np.arange(len(subs))), subs.n_boxes - 1)
+        firsts = np.minimum(subs.box_starts()[:-1], subs.n_boxes - 1)
         plane = Plane.fit(self.schema, self._on, boxes, firsts, 1024)
         held = plane.rectangles(boxes, firsts)
         # near each other on the plane is near each other along the Z curve through the middles

@@ -18,18 +18,6 @@ _HALF = np.uint64(32)
 
 
 @kernel
-def sort_by_cell(cells, counts, order):
-    """order = positions by ascending cell, stable; counts: zeros, one more than there are cells."""
-    for i in range(cells.size):
-        counts[cells[i] + 1] += 1
-    for c in range(1, counts.size):
-        counts[c] += counts[c - 1]
-    for i in range(cells.size):
-        order[counts[cells[i]]] = i
-        counts[cells[i]] += 1
-
-
-@kernel
 def width_classes(firsts, lasts, out):
     """out[i] = the whole logarithm of base 2 of how many fine cells interval i touches."""
     for i in range(firsts.size):
@@ -129,12 +117,12 @@ def bound_line(cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner
 @kernel
 def stab_line(
     values, cells, exact, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts,
-    whole, begins, ends, inner, inner_ends, lows, highs, placed, offsets, out,
+    whole, begins, ends, inner, inner_ends, lows, highs, placed, offsets, add, out,
 ):  # fmt: skip
     """One attribute: copy runs of lists, look only at what shares the event's fine cell.
 
     With `placed` the row of event e goes to out[offsets[e]] on, else rows follow each other and
-    offsets are written.
+    offsets are written; only exact cells can be placed. `add` is added to each entry.
     """
     p = 0
     n_fine = begin_ranks.shape[1] - 1
@@ -149,20 +137,20 @@ def stab_line(
             s = shifts[level]
             c = bases[level] + (f >> s)
             first = (f >> s) << s
-            p = copy_run(whole, whole_starts[c], whole_starts[c + 1] - whole_starts[c], out, p)
+            p = copy_run(whole, whole_starts[c], whole_starts[c + 1] - whole_starts[c], add, out, p)
             a = begin_ranks[level, first]
             b = begin_ranks[level, f + exact]
-            p = copy_run(begins, a, b - a, out, p)
+            p = copy_run(begins, a, b - a, add, out, p)
             if not exact:
                 for q in range(b, begin_ranks[level, f + 1]):
-                    out[p] = begins[q]
+                    out[p] = begins[q] + add
                     p += lows[begins[q]] <= v
             a = end_ranks[level, f + 1 - exact]
             b = end_ranks[level, min(first + (1 << s), n_fine)]
-            p = copy_run(ends, a, b - a, out, p)
+            p = copy_run(ends, a, b - a, add, out, p)
             if not exact:
                 for q in range(end_ranks[level, f], a):
-                    out[p] = ends[q]
+                    out[p] = ends[q] + add
                     p += v <= highs[ends[q]]
             n = inner_starts[c + 1] - inner_starts[c]
             if n > 0:
@@ -170,14 +158,20 @@ def stab_line(
                 spans = inner_ends[inner_starts[c] : inner_starts[c] + n]
                 into = out[p : p + n]
                 k = 0
-                if exact:
+                if placed:
+                    # what lies beyond the row is another's
                     for q in range(n):
-                        into[k] = own[q]
+                        if (spans[q] & _LOWER) <= f and (spans[q] >> _HALF) >= f:
+                            into[k] = own[q] + add
+                            k += 1
+                elif exact:
+                    for q in range(n):
+                        into[k] = own[q] + add
                         k += ((spans[q] & _LOWER) <= f) & ((spans[q] >> _HALF) >= f)
                 else:
                     for q in range(n):
                         if (spans[q] & _LOWER) <= f and (spans[q] >> _HALF) >= f:
-                            into[k] = own[q]
+                            into[k] = own[q] + add
                             k += (lows[own[q]] <= v) & (v <= highs[own[q]])
                 p += k
     if not placed:
@@ -328,7 +322,7 @@ def stab_plane(
             )
             a = starts[2 * c]
             b = starts[2 * c + 1]
-            p = copy_run(entries, a, b - a, out, p)
+            p = copy_run(entries, a, b - a, np.int32(0), out, p)
             n = bound_starts[c + 1] - bound_starts[c]
             crossing = entries[b : b + n]
             own = bounds[bound_starts[c] : bound_starts[c] + n]

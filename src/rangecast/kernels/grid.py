@@ -23,15 +23,14 @@ def cell_of(code, cuts, origin, shift):
         # shifted before the difference is taken: origin is a multiple of 2**shift, and codes at the two
         # ends of int64 would overflow the other way round
         return (code >> shift) - (origin >> shift) + 2
-    low = 0
-    high = n
-    while high - low > 1:
-        middle = (low + high) >> 1
-        if cuts[middle] <= code:
-            low = middle
-        else:
-            high = middle
-    return low
+    # no branch depends on the code: at random codes a wrong guess costs more than the whole step
+    low = np.uint64(0)
+    rest = np.uint64(n)
+    while rest > np.uint64(1):
+        half = rest >> np.uint64(1)
+        low += half * np.uint64(cuts[low + half] <= code)
+        rest -= half
+    return np.int64(low)
 
 
 @kernel
@@ -39,3 +38,15 @@ def locate(codes, cuts, origin, shift, out):
     """out[i] = the cell of codes[i]."""
     for i in range(codes.size):
         out[i] = cell_of(codes[i], cuts, origin, shift)
+
+
+@kernel
+def sort_by_cell(cells, counts, order):
+    """order = positions by ascending cell, stable; counts: zeros, one more than there are cells."""
+    for i in range(cells.size):
+        counts[cells[i] + 1] += 1
+    for c in range(1, counts.size):
+        counts[c] += counts[c - 1]
+    for i in range(cells.size):
+        order[counts[cells[i]]] = i
+        counts[cells[i]] += 1

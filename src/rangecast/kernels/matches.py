@@ -8,8 +8,8 @@ from rangecast.kernels import kernel
 
 
 @kernel
-def copy_run(source, start, n, out, p):
-    """Copy n entries from source[start] on to out[p] on, and return where the next would go.
+def copy_run(source, start, n, add, out, p):
+    """Copy n entries from source[start] on, with `add` added, to out[p] on; returns where the next would go.
 
     Through views: an index that is a sum might be negative for all that the compiler knows, and the
     test for it keeps the loop from being vectorised (4.4 ns an entry instead of 0.35).
@@ -17,7 +17,7 @@ def copy_run(source, start, n, out, p):
     into = out[p : p + n]
     taken = source[start : start + n]
     for q in range(n):
-        into[q] = taken[q]
+        into[q] = taken[q] + add
     return p + n
 
 
@@ -69,14 +69,38 @@ def drop_dead(offsets, slots, dead, out_offsets):
 
 
 @kernel
-def place_rows(offsets, slots, places, out):
-    """Copy row e of one source to out[places[e]] on."""
+def place_rows(offsets, slots, places, add, out):
+    """Copy row e of one source, with `add` added, to out[places[e]] on."""
     for e in range(places.size):
         # unsigned, or Numba looks for negative indexes and the copy is not vectorised
         p = np.uint64(places[e])
         first = np.uint64(offsets[e])
         for q in range(np.uint64(offsets[e + 1]) - first):
-            out[p + q] = slots[first + q]
+            out[p + q] = slots[first + q] + add
+
+
+@kernel
+def place_ids(offsets, slots, values, places, out):
+    """As `place_rows`, with the id of each slot."""
+    for e in range(places.size):
+        p = np.uint64(places[e])
+        first = np.uint64(offsets[e])
+        for q in range(np.uint64(offsets[e + 1]) - first):
+            out[p + q] = values[np.uint32(slots[first + q])]
+
+
+@kernel
+def restore_order(order, offsets, slots, out_offsets, out):
+    """Rows that were found in some order, put back: row r of the input is row order[r] of the output."""
+    for r in range(order.size):
+        out_offsets[order[r] + 1] = offsets[r + 1] - offsets[r]
+    for e in range(order.size):
+        out_offsets[e + 1] += out_offsets[e]
+    for r in range(order.size):
+        p = np.uint64(out_offsets[order[r]])
+        a = np.uint64(offsets[r])
+        for q in range(np.uint64(offsets[r + 1]) - a):
+            out[p + q] = slots[a + q]
 
 
 @kernel

@@ -58,8 +58,11 @@ def _wide_cell(code, origin, last):
 
 
 @kernel
-def pack_values(codes, attributes, n_wide, wide, cuts, cut_starts, origins, shifts, out):
+def pack_values(codes, attributes, n_wide, wide, cuts, cut_starts, origins, shifts, hints, hint_at, out):
     """out[e] = the words of event e: one per wide attribute, then the others two by two.
+
+    hint_at[i] = (first code, last code, shift): the cell of a code between them lies within hints[i, k] ..
+    hints[i, k + 1], where k is its distance from the first, shifted; a shift below 0: there are no hints.
 
     All attributes in one call: for a single event a call for each would cost more than the packing.
     """
@@ -74,8 +77,17 @@ def pack_values(codes, attributes, n_wide, wide, cuts, cut_starts, origins, shif
             word = n_wide + ((i - n_wide) >> 1)
             up = np.uint64(32 * ((i - n_wide) & 1))
             own = cuts[cut_starts[i] : cut_starts[i + 1]]
+            first = hint_at[i, 0]
+            last = hint_at[i, 1]
+            shift = hint_at[i, 2]
             for e in range(values.size):
-                c = cell_of(values[e], own, origins[i], shifts[i]) + 1
+                v = values[e]
+                if shift >= 0 and first <= v and v <= last:
+                    k = (v - first) >> shift
+                    low = hints[i, k]
+                    c = low + 1 + cell_of(v, own[low : hints[i, k + 1] + 1], 0, -1)
+                else:
+                    c = cell_of(v, own, origins[i], shifts[i]) + 1
                 out[e, word] |= np.uint64(c | ((TOP - c) << 16)) << up
 
 

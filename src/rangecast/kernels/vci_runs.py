@@ -145,8 +145,8 @@ def count(cells, spans, starts, offsets):
 
 
 @kernel
-def copy(cells, spans, starts, slots, offsets, out):
-    """Nothing to check: per event, one slice of slots for each length of construct."""
+def copy(cells, spans, starts, slots, offsets, add, out):
+    """Nothing to check: per event, one slice of slots for each length of construct, with `add` added."""
     for e in range(cells.size):
         c = np.int64(cells[e])
         p = np.uint64(offsets[e])
@@ -159,7 +159,7 @@ def copy(cells, spans, starts, slots, offsets, out):
             first = np.uint64(starts[a, j])
             n = np.uint64(starts[c + 1, j]) - first
             for q in range(n):
-                out[p + q] = slots[first + q]
+                out[p + q] = slots[first + q] + add
             p += n
 
 

@@ -281,17 +281,3 @@ def stab(
     state[0] = xs.size
     state[1] = p
     return True
-
-
-@kernel
-def restore_order(order, offsets, slots, out_offsets, out):
-    """Rows that were found in some order, put back: row r of the input is row order[r] of the output."""
-    for r in range(order.size):
-        out_offsets[order[r] + 1] = offsets[r + 1] - offsets[r]
-    for e in range(order.size):
-        out_offsets[e + 1] += out_offsets[e]
-    for r in range(order.size):
-        p = out_offsets[order[r]]
-        a = offsets[r]
-        for q in range(offsets[r + 1] - a):
-            out[p + q] = slots[a + q]

@@ -84,7 +84,7 @@ def _reduced(subs: Subscriptions, epsilon: float) -> Iterator[dict[str, pa.Array
         # cut before the lists are made: their offsets are 32 bits wide
         some = kept.select(np.arange(first, min(len(kept), first + _ROWS_AT_ONCE)))
         values = np.concatenate([some.lows, some.highs]).T.ravel()
-        starts = np.searchsorted(some.owners, np.arange(len(some) + 1)) * (2 * len(subs.schema))
+        starts = some.box_starts() * (2 * len(subs.schema))
         bounds = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), pa.array(values))
         yield {"id": some.ids.arrow(), "bounds": bounds}
     for first in range(0, len(found.covered), _ROWS_AT_ONCE):

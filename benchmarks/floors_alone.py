@@ -1,0 +1,164 @@
+"""What `auto` must show beside itself: churn, wide among narrow, one event at a time, threads, loading.
+
+floors.py calls this for its second table. Answers are compared here too: an index that was changed
+with one built anew from the same subscriptions, a loaded one with the one that was saved. Times are CPU
+time, but for threads and loading, where it is the wall clock that counts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rangecast as rc
+from rangecast import workloads
+
+HEAD = """
+## `auto` beside itself
+
+Made by the same run. A change between batches replaces one subscription in a hundred, drawn at random, by
+bounds of the same kind; a ratio is summed over all batches and both indexes answer the same batch in turns.
+
+| what | figure | must be |
+|---|--:|--:|
+"""
+CHURNED = (
+    ("equality-led", 1_000_000, 20_000),
+    ("intervals", 1_000_000, 500),
+    ("intervals-wide-domain", 1_000_000, 20_000),
+    ("rectangles-wide-domain", 256_000, 20_000),
+    ("lonlat", 256_000, 20_000),
+    ("boxes-12d", 1_000_000, 200),
+)
+THREADED = (("boxes-12d", 1_000_000, 400), ("rein", 1_000_000, 400), ("predicates-16", 1_200_000, 20_000))
+
+
+def opened(w: workloads.Workload, subs: rc.Subscriptions) -> rc.Index:
+    """`auto` with these subscriptions."""
+    index = rc.open_index("auto", w.schema)
+    index.insert(subs)
+    return index
+
+
+def timed(call: Callable[[], Any], clock: Callable[[], float]) -> tuple[float, Any]:
+    """Seconds of a call, and its answer."""
+    start = clock()
+    answer = call()
+    return clock() - start, answer
+
+
+def check(what: str, ours: rc.Matches, other: rc.Matches) -> None:
+    """The run ends where two answers differ."""
+    same = np.array_equal(ours.offsets, other.offsets) and int(ours.ids.sum()) == int(other.ids.sum())
+    if not same:
+        raise SystemExit(f"{what}: answers differ, {ours.n_pairs:,} and {other.n_pairs:,} pairs")
+
+
+def churn(name: str, n: int, m: int, turns: int) -> str:
+    """One in a hundred replaced between batches: speed beside an index that nobody changes."""
+    w = workloads.workload(name, n, m)
+    subs, events = w.subscriptions(), w.events()
+    still, changed = opened(w, subs), opened(w, subs)
+    rng = np.random.default_rng(5)
+    for index in (still, changed):
+        index.match(events).ids  # noqa: B018
+    seconds, pairs, write_s = [0.0, 0.0], [0, 0], 0.0
+    for turn in range(turns + 1):
+        chosen = np.sort(rng.choice(n, max(1, n // 100), replace=False))
+        drawn = rng.choice(n, len(chosen), replace=False)
+        fresh = rc.Subscriptions(w.schema, subs.ids.select(chosen), subs.lows[:, drawn], subs.highs[:, drawn])
+        took, _ = timed(lambda fresh=fresh: changed.insert(fresh), time.process_time)
+        write_s += took if turn else 0.0
+        for _ in range(2):
+            for side, index in enumerate((still, changed)):
+                took, found = timed(lambda index=index: index.match(events).ids, time.process_time)
+                if turn:
+                    # before the first, kernels of several parts may have to be compiled
+                    seconds[side] += took
+                    pairs[side] += len(found)
+    again = opened(w, changed.subscriptions())
+    check(f"{name} after churn", changed.match(events), again.match(events))
+    # churned subscriptions match more or fewer events than before, so what counts is time a pair
+    ratio = (seconds[0] / pairs[0]) / (seconds[1] / pairs[1])
+    return (
+        f"| `{name}`, {n:,}: speed after each of {turns} changes of 1 %, beside no change "
+        f"(a change takes {write_s / turns:.2f} s) | {ratio:.2f} | 0.8 |"
+    )
+
+
+def mixed_widths(n: int, rounds: int) -> str:
+    """One subscription in a hundred over half the domain: time a pair beside the same set without."""
+    costs = []
+    for wide in (0.0, 0.01):
+        w = workloads.workload("mixed-widths", n, 1_000, wide=wide)
+        index, events = opened(w, w.subscriptions()), w.events()
+        pairs = len(index.match(events).ids)
+        call = partial(lambda index, events: index.match(events).ids, index, events)
+        best = min(timed(call, time.process_time)[0] for _ in range(rounds))
+        costs.append(best / pairs)
+    return (
+        f"| `mixed-widths`, {n:,}: time a pair with 1 % over half the domain, beside none "
+        f"| {costs[1] / costs[0]:.2f} | at most 1.5 |"
+    )
+
+
+def one_event(n: int) -> str:
+    """Events one at a time."""
+    w = workloads.workload("equality-led", n, 2_000)
+    index = opened(w, w.subscriptions())
+    events = [w.events(k, k + 1) for k in range(w.n_events)]
+    for event in events[:200]:
+        index.match(event).ids  # noqa: B018
+    start = time.process_time()
+    for event in events:
+        index.match(event).ids  # noqa: B018
+    each = (time.process_time() - start) / len(events)
+    return (
+        f"| `equality-led`, {n:,}: one event at a time, microseconds a call | {each * 1e6:.1f} | under 20 |"
+    )
+
+
+def threads(name: str, n: int, m: int, rounds: int) -> str:
+    """Two threads beside one, by the wall clock."""
+    w = workloads.workload(name, n, m)
+    index, events = opened(w, w.subscriptions()), w.events()
+    check(name, index.match(events, threads=2), index.match(events))
+    best = [np.inf, np.inf]
+    for _ in range(2 * rounds):
+        for k in (1, 2):
+            took, _ = timed(lambda k=k: index.match(events, threads=k).ids, time.perf_counter)
+            best[k - 1] = min(best[k - 1], took)
+    return f"| `{name}`, {n:,}: two threads beside one, {m:,} events | {best[0] / best[1]:.2f} | 1.7 |"
+
+
+def loading(n: int) -> str:
+    """A saved index, until its first answer."""
+    w = workloads.workload("equality-led", n, 1_000)
+    index, events = opened(w, w.subscriptions()), w.events()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "saved.index"
+        size = index.save(path)
+        took, loaded = timed(lambda: rc.load_index(path), time.perf_counter)
+        check("loaded", loaded.match(events), index.match(events))
+    return (
+        f"| `equality-led`, {n:,}: seconds to load a saved index of {size / 1e6:,.0f} MB, all sums checked "
+        f"| {took:.2f} | well under 1 |"
+    )
+
+
+def lines(scale: float, rounds: int) -> Iterator[str]:
+    """The rows of the second table."""
+    sized: Callable[[int], int] = lambda n: max(int(n * scale), 1_000)  # noqa: E731
+    for name, n, m in CHURNED:
+        yield churn(name, sized(n), m, 8)
+    yield mixed_widths(sized(1_000_000), rounds)
+    yield one_event(sized(100_000))
+    for name, n, m in THREADED:
+        yield threads(name, sized(n), m, rounds)
+    yield loading(sized(1_000_000))
