@@ -57,7 +57,8 @@ def read_events(
     if first is None and format is None:
         raise OptionError(f"{place}: there is no file yet to tell the format by; say format=")
     kind = format_of(first or place, format)
-    reader = spark.readStream
+    # unless told, Spark passes over a file whose time is a week before that of the newest one
+    reader = spark.readStream.option("maxFileAge", "36500d")
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
     needed = [event_id, *keep, *(name for name in schema.names if name not in absent)]
