@@ -49,8 +49,10 @@ typecheck: $(STAMP) ## mypy --strict on src
 test-compiled: $(STAMP) ## tests and doctests with compiled kernels
 	$(PYTEST)
 
+# What starts processes or reads the code base is the same with and without compiled kernels.
+SAME_WITHOUT := benchmarks layout public readme store_cli
 test-nojit: $(STAMP) ## tests with the kernels as plain Python, and coverage
-	NUMBA_DISABLE_JIT=1 $(PYTEST) -m 'not slow and not spark' --cov --cov-report=term:skip-covered
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -m 'not slow and not spark' --cov --cov-report=term:skip-covered $(SAME_WITHOUT:%=--ignore=tests/test_%.py)
 
 # Only what calls kernels, and little optimised: this leg looks for a wrong index, and compiling is most of it.
 NO_KERNELS := benchmarks cli files language layout public readme schema store store_cli workloads

@@ -68,7 +68,7 @@ def size(leg: str):
 # Tests that call the same kernels go to the same worker process: otherwise each worker compiles them, at the
 # same time, and the run takes half as long again.
 FAMILIES = {
-    "engine": ("auto", "bitmap", "cells", "equality", "levels", "packed", "clustering"),
+    "engine": ("auto", "bitmap", "cells", "equality", "levels", "packed", "clustering", "parts"),
     "vci": ("islist", "vci"),
     "vcr": ("vcr", "plane"),
     "ztree": ("counting", "covering", "routing", "ubtree", "zcurve", "zorder", "ztree"),
@@ -79,7 +79,8 @@ FAMILIES = {
 def family(item: pytest.Item) -> str | None:
     """The family of kernels that a test is about, if it is about one."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    subject = parameters["make"][0] if item.path.stem == "test_contract" else item.path.stem
+    kind = parameters["make"][0] if item.path.stem == "test_contract" else parameters.get("kind")
+    subject = kind if item.path.stem in ("test_contract", "test_parts") and kind else item.path.stem
     stem = subject.removeprefix("test_").split("_")[0]
     found = (
         name for name, members in FAMILIES.items() if stem in members or item.path.parent.name in members

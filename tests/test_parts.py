@@ -71,11 +71,11 @@ def test_ids_of_all_kinds_through_writes(kind, name, size):
 
 def test_ids_that_count_up_need_no_table(size):
     n = max(size(5000), 2 * TAIL_LIMIT)
-    index = rc.open_index("vci", SCHEMA)
+    index = rc.open_index("cells", SCHEMA)
     index.insert(intervals(np.random.default_rng(3).permutation(n) + 100))
     (covered,) = index._state.parts
     assert covered.base == 100
-    gaps = rc.open_index("vci", SCHEMA)
+    gaps = rc.open_index("cells", SCHEMA)
     gaps.insert(intervals(np.arange(n) * 2))
     assert gaps._state.parts[0].base is None
 
@@ -94,7 +94,7 @@ def test_a_merge_of_all_parts_lets_ids_count_up_again(size):
 
 def test_a_small_part_stays_beside_a_large_one(size):
     n = max(size(40_000), 20 * TAIL_LIMIT)
-    index = rc.open_index("vci", SCHEMA)
+    index = rc.open_index("cells", SCHEMA)
     index.insert(intervals(np.arange(n)))
     index.insert(intervals(np.arange(n, n + TAIL_LIMIT + 1), seed=2))
     assert [covered.base for covered in index._state.parts] == [0, 0]
@@ -114,7 +114,7 @@ def test_the_base_is_saved(tmp_path, size):
 
 
 def test_counts_alone_write_nothing(size):
-    index = rc.open_index("vci", SCHEMA)
+    index = rc.open_index("cells", SCHEMA)
     index.insert(intervals(np.arange(max(size(3000), 2 * TAIL_LIMIT))))
     m = index.match(rc.Events.from_arrays(SCHEMA, {"a": VALUES}))
     assert m.counts.tolist() == [len(row) for row in expected(index, VALUES)]
@@ -124,7 +124,7 @@ def test_counts_alone_write_nothing(size):
 
 def test_an_answer_outlives_later_writes(size):
     n = max(size(3000), 2 * TAIL_LIMIT)
-    index = rc.open_index("vci", SCHEMA)
+    index = rc.open_index("cells", SCHEMA)
     index.insert(intervals(np.arange(n)))
     before = expected(index, VALUES)
     m = index.match(rc.Events.from_arrays(SCHEMA, {"a": VALUES}))

@@ -81,7 +81,7 @@ def test_no_more_is_kept_than_the_limit(monkeypatch):
 
 def test_answers_that_are_kept_stay_as_they_are(size):
     schema = rc.Schema(rc.Int("a", 0, 99))
-    index = rc.open_index("vci", schema)
+    index = rc.open_index("direct", schema)
     n = size(20_000)
     bounds = {"a": np.zeros(n, int)}, {"a": np.full(n, 60)}
     index.insert(rc.Subscriptions.from_arrays(schema, np.arange(n), *bounds))

@@ -19,8 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rangecast import recycling
 from rangecast.ids import Ids
 from rangecast.kernels import matches as kernels
+
+MANY = 1024  # below this, starting numpy's conversion costs more than reading a table
 
 
 class Pending(Protocol):
@@ -42,9 +45,15 @@ class Matches:
     """
 
     def __init__(
-        self, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32] | Pending, names: Ids
+        self,
+        offsets: npt.NDArray[np.int64],
+        slots: npt.NDArray[np.int32] | Pending,
+        names: Ids,
+        base: int | None = None,
     ) -> None:
+        """Rows of slots or what will write them; where ids count up with slots, `base` is their distance."""
         self.offsets = offsets
+        self._base = base
         self._pending = None if isinstance(slots, np.ndarray) else slots
         self._slots = slots if isinstance(slots, np.ndarray) else None
         self._names = names
@@ -81,6 +90,9 @@ class Matches:
         if self._ids is None:
             if self._slots is None and self._pending is not None:
                 self._ids = self._pending.ids()
+            elif self._base is not None and self.n_pairs > MANY:
+                self._ids = recycling.empty(len(self.slots), np.int64)
+                np.add(self.slots, self._base, out=self._ids)
             else:
                 self._ids = self._names.take(self.slots)
         return self._ids

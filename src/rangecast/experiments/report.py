@@ -87,8 +87,11 @@ class Report:
         if log_y:
             axes.set_yscale("log")
         axes.grid(True, which="major", alpha=0.3)
-        # beside the plot: inside, it would hide lines where there are many
-        drawing.legend(loc="outside right upper", fontsize=8)
+        # beside the plot: inside, it would hide lines where there are many; long labels go below it
+        if max((len(label) for label in series), default=0) <= 32:
+            drawing.legend(loc="outside right upper", fontsize=8)
+        else:
+            drawing.legend(loc="outside lower center", fontsize=8, ncols=2)
         drawing.savefig(path, dpi=130)
         plt.close(drawing)
         self._sections.append(f"![{title}]({path.name})")

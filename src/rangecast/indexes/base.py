@@ -12,6 +12,7 @@ override `_reading`, and match without a lock while another thread writes.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import threading
@@ -338,11 +339,8 @@ class Index:
         pieces_wanted = threads if n < 4096 else 2 * threads
         cuts = np.linspace(0, n, min(n, pieces_wanted) + 1).astype(np.int64)
         pieces = [np.ascontiguousarray(codes[:, a:b]) for a, b in itertools.pairwise(cuts)]
-        with ThreadPoolExecutor(threads) as pool:
-            rows = list(
-                pool.map(lambda piece: without_repeats(*reading.stab(piece), reading.flagged), pieces)
-            )
-        return joined(rows)
+        rows = _pool(threads).map(lambda one: without_repeats(*reading.stab(one), reading.flagged), pieces)
+        return joined(list(rows))
 
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
         with self._lock:
@@ -371,6 +369,16 @@ class Index:
 
 def _revive(kind: type[Index], meta: dict[str, Any], arrays: Arrays, schema: Schema) -> Index:
     return kind._from_dump(meta, arrays, schema)
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that stay: starting them costs as much as a small batch."""
+    return ThreadPoolExecutor(threads, "rangecast")
+
+
+# a forked process has none of its parent's threads
+os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def joined(rows: Sequence[Rows]) -> Rows:

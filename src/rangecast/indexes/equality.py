@@ -43,6 +43,7 @@ from rangecast.storage import Arrays
 SORTED = 4096
 FEW = 64
 RARE = 16
+_FIRST = np.arange(64)
 _ARRAYS = ("values", "table", "starts", "boxes", "bounds", "rare_starts", "rare_attributes", "rare_bounds")
 
 
@@ -94,9 +95,10 @@ class EqualityPart(Part):
         """The matches of events whose lists are known and have so many entries together."""
         a, m = self.arrays, codes.shape[1]
         starts = a["starts"]
-        order = np.arange(m)
         in_turn = m >= SORTED and len(starts) > SORTED
+        order = _FIRST[:m] if m <= len(_FIRST) else np.arange(m)
         if in_turn:
+            order = np.empty(m, np.int64)
             sort_by_cell(lists + 1, np.zeros(len(starts) + 2, np.int64), order)
         offsets = np.empty(m + 1, np.int64)
         out = recycling.empty(total, np.int32)

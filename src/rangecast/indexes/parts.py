@@ -136,13 +136,14 @@ class _StaticReading(Reading):
         if state.dead is not None or state.flagged is not None:
             return super().match(codes)
         sources = self._sources(codes, True)
-        if len(sources) == 1 and not isinstance(sources[0].found, Counted):
-            offsets = sources[0].found[0]
-        else:
-            offsets = np.zeros(codes.shape[1] + 1, np.int64)
-            for source in sources:
-                offsets[1:] += source.counts
-            np.cumsum(offsets, out=offsets)
+        if len(sources) == 1:
+            found, base = sources[0]
+            if not isinstance(found, Counted):
+                return Matches(*found, state.names, base)
+        offsets = np.zeros(codes.shape[1] + 1, np.int64)
+        for source in sources:
+            offsets[1:] += source.counts
+        np.cumsum(offsets, out=offsets)
         return Matches(offsets, PendingRows(offsets, sources, state.names), state.names)
 
     def _sources(self, codes: Codes, counting: bool) -> list[Source]:

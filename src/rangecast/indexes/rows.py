@@ -71,8 +71,6 @@ class PendingRows:
                 match_kernels.place_ids(*rows, self._names.values, places, out)
             elif isinstance(found, Counted):
                 found.fill(places, out, base)
-            elif len(self._sources) == 1:
-                np.add(found[1], base, out=out)
             else:
                 match_kernels.place_rows(*found, places, np.int64(base), out)
             places += source.counts

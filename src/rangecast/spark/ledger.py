@@ -223,7 +223,9 @@ class Ledger:
             tail = os.pread(handle, size - first, first)
             if tail and not tail.endswith(b"\n"):
                 os.ftruncate(handle, first + tail.rfind(b"\n") + 1)
-            os.write(handle, json.dumps(asdict(commit)).encode() + b"\n")
+            line = memoryview(json.dumps(asdict(commit)).encode() + b"\n")
+            while line:  # a disk that is nearly full takes a part, and raises at the rest
+                line = line[os.write(handle, line) :]
             os.fsync(handle)
         finally:
             os.close(handle)

@@ -23,6 +23,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.streaming.query import StreamingQuery
 
 from rangecast.errors import EventError, OptionError
 from rangecast.events import Events
@@ -59,7 +60,7 @@ def match_stream(
     rejects: str | os.PathLike[str] | None = None,
     text_ids: bool | None = None,
     query_name: str | None = None,
-) -> Any:
+) -> StreamingQuery:
     """Start matching a streaming DataFrame against a store; gives the StreamingQuery.
 
     Each micro-batch is matched against the version that is the newest when it is planned; by `version`
