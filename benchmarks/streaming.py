@@ -94,10 +94,13 @@ class Stream:
             places = {"path": str(self.out), "checkpointLocation": str(self.check)}
             self.query = writer.options(**places).start()
 
-    def done(self) -> int:
-        """How many micro-batches are whole."""
-        folder = self.check / "commits"
-        return len([p for p in folder.glob("[0-9]*") if p.name.isdigit()]) if folder.exists() else 0
+    def wait(self, batch: int) -> None:
+        """Until a micro-batch is whole."""
+        commit = self.check / "commits" / str(batch)
+        while not commit.exists():
+            if not self.query.isActive:
+                raise SystemExit(f"{self.way}: the stream has ended: {self.query.exception()}")
+            time.sleep(0.01)
 
     def put(self) -> None:
         """Let the events of one micro-batch arrive, all at once."""
@@ -111,10 +114,7 @@ class Stream:
         number = self.fed
         began = time.perf_counter()
         self.put()
-        while self.done() <= number:
-            if not self.query.isActive:
-                raise SystemExit(f"{self.way}: the stream has ended: {self.query.exception()}")
-            time.sleep(0.005)
+        self.wait(number)
         self.seconds[number] = time.perf_counter() - began
         return self.seconds[number]
 
@@ -319,8 +319,7 @@ def how_soon(bench: Bench, way: str, times: int) -> list[int]:
         offsets = stream.check / "offsets"
         under_way = max(int(p.name) for p in offsets.glob("[0-9]*") if p.name.isdigit())
         waits.append((id, under_way))
-        while stream.done() < stream.fed:
-            time.sleep(0.01)
+        stream.wait(stream.fed - 1)
         stream.step()
     stream.stop()
     found: list[int] = []
