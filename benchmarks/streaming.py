@@ -96,9 +96,10 @@ class Stream:
 
     def wait(self, batch: int) -> None:
         """Until a micro-batch is whole."""
-        commit = self.check / "commits" / str(batch)
+        commit, looks = self.check / "commits" / str(batch), 0
         while not commit.exists():
-            if not self.query.isActive:
+            looks += 1
+            if looks % 50 == 0 and not self.query.isActive:
                 raise SystemExit(f"{self.way}: the stream has ended: {self.query.exception()}")
             time.sleep(0.01)
 
