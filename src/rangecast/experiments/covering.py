@@ -49,9 +49,8 @@ def run(report: Report) -> None:
         f"{MOST_CUBES:,} cubes (the table says). The stored subscriptions are {_stored(report):,} boxes of "
         "which none covers what is asked for. The shortest side of a query's rectangle has a fixed number of "
         "bits, the longest has as many more as the aspect ratio says. Coverage 1.0 is the exhaustive search. "
-        "`blocks` is our exact search, asked the same. Times are processor time of the searching thread. The "
-        "paper does not give its side lengths; those in 4 dimensions were chosen so that the factors at "
-        "aspect ratio 0 come near the paper's."
+        "`blocks` is our exact search, asked the same. Times are of the searching thread. The paper "
+        "does not give its side lengths; those in 4 dimensions bring aspect ratio 0 near the paper's factors."
     )
     speedups: dict[tuple[int, int], dict[float, float]] = {}
     in_cubes: dict[tuple[int, int], dict[float, float]] = {}
