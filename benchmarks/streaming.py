@@ -253,6 +253,7 @@ def batch_time(bench: Bench, way: str, spans: int, batches: int) -> dict[str, An
     best = {name: min(values) for name, values in seconds.items()}
     return {
         "quiet": quiet,
+        "events": bench.m,
         "changing": changing,
         "ratio": changing / quiet,
         "ratio of best": best["changing"] / best["quiet"],
@@ -290,6 +291,7 @@ def memory(bench: Bench, way: str, batches: int) -> dict[str, Any]:
     early, late = statistics.median(seen[quarter : 2 * quarter]), statistics.median(seen[-quarter:])
     return {
         "batches": batches,
+        "events": bench.m,
         "early": early,
         "late": late,
         "growth": late / early,
@@ -343,9 +345,9 @@ def page(bench: Bench, found: dict[str, dict[str, Any]]) -> str:
         "Written by `python benchmarks/streaming.py --docs docs/performance-streaming.md`; its head says "
         "how it measures. Read the ratios: the machine was shared.",
         "",
-        f"{bench.n:,} rectangles on two attributes, micro-batches of {bench.m:,} events in {bench.cores} "
-        f"tasks; of the subscriptions {bench.share:.0%} shall be replaced a second, in {CHANGES_A_SECOND} "
-        f"changes. PySpark {pyspark.__version__}, Python {platform.python_version()}, "
+        f"{bench.n:,} rectangles on two attributes, micro-batches in {bench.cores} tasks; of the "
+        f"subscriptions {bench.share:.0%} shall be replaced a second, in {CHANGES_A_SECOND} changes. PySpark "
+        f"{pyspark.__version__}, Python {platform.python_version()}, "
         f"{platform.machine()}, {os.cpu_count()} cores.",
         "",
         "## Batch time with changes and without",
@@ -353,14 +355,15 @@ def page(bench: Bench, found: dict[str, dict[str, Any]]) -> str:
         "From the arrival of the files to the commit of their micro-batch; medians, and their ratio. The "
         "other ratios are of the fastest micro-batches, and of the CPU time of JVM and Python workers.",
         "",
-        "| | without changes | with changes | ratio | of the best | of CPU | changed a second | batches |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|",
+        "| | events | without changes | with changes | ratio | of the best | of CPU | changed a second "
+        "| batches |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for way, words in WAYS.items():
         if "time" in found.get(way, {}):
             r = found[way]["time"]
             lines.append(
-                f"| {words} | {r['quiet'] * 1000:.0f} ms | {r['changing'] * 1000:.0f} ms | "
+                f"| {words} | {r['events']:,} | {r['quiet'] * 1000:.0f} ms | {r['changing'] * 1000:.0f} ms | "
                 f"{r['ratio']:.2f} | {r['ratio of best']:.2f} | {r['cpu ratio']:.2f} | {r['rate']:.1%} | "
                 f"{r['batches']} |"
             )
@@ -371,14 +374,15 @@ def page(bench: Bench, found: dict[str, dict[str, Any]]) -> str:
         "The own memory of the largest Python worker after each micro-batch, with changes all the time: "
         "median of the second quarter of the micro-batches and of the last.",
         "",
-        "| | micro-batches | versions | changed a second | second quarter | last quarter | growth | most |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|",
+        "| | batches | events each | versions | changed a second | second quarter | last quarter | growth "
+        "| most |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for way, words in WAYS.items():
         if "memory" in found.get(way, {}):
             r = found[way]["memory"]
             lines.append(
-                f"| {words} | {r['batches']} | {r['versions']:,} | {r['rate']:.1%} | "
+                f"| {words} | {r['batches']} | {r['events']:,} | {r['versions']:,} | {r['rate']:.1%} | "
                 f"{r['early'] / 1e6:.0f} MB | {r['late'] / 1e6:.0f} MB | {r['growth']:.2f} | "
                 f"{r['most'] / 1e6:.0f} MB |"
             )
