@@ -14,7 +14,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo stream-demo test lint typecheck test-compiled test-nojit test-bounds bench format clean
+.PHONY: help .venv demo stream-demo test lint typecheck test-compiled test-nojit test-bounds bench soak format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ test-bounds: $(STAMP) ## tests with kernels that check every array index
 
 bench: $(STAMP) ## the benchmark tables
 	$(BIN)/python benchmarks/run.py
+
+soak: $(STAMP) ## kill the processes of streams at random, count what is lost or doubled
+	$(BIN)/python tests/streaming_soak.py --kills 24
 
 format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 import rangecast as rc
@@ -119,3 +120,25 @@ def test_a_version_that_was_held_is_never_compacted_away(store):
     compactor.join()
     assert not failures
     assert held
+
+
+def test_a_reader_starts_anew_when_compact_takes_away_what_it_reads(store):
+    """As between a look at the log and the reading of it: the segment is gone when the file is opened."""
+    schema = store.schema
+    ending = rc.Subscriptions.parse(schema, {50: "price > 0", 51: "price > 0"})
+    store.insert(ending, expires=np.array([1, 2**60]))
+    reader = rc.Store.open(store.path)
+    assert (len(reader), reader.next_expiry()) == (10, 1)
+    for name, ask in [("_ends", reader.next_expiry), ("_lives", lambda: len(reader))]:
+        insert(store, 60)
+        refresh = reader.refresh
+
+        def racing(refresh=refresh):
+            newest = refresh()
+            reader.refresh = refresh
+            store.compact()
+            return newest
+
+        reader.refresh = racing
+        assert ask() == {"_ends": 1, "_lives": 11}[name]
+    assert len(reader.index(reader.expire())) == 10

@@ -252,6 +252,9 @@ class Versions:
 
     def _expiries(self) -> Expiries:
         """What ends some time in the newest version, kept and brought forward by the changes."""
+        return _again(self._ends)
+
+    def _ends(self) -> Expiries:
         newest = self.refresh()
         if self._ending is None or self._ending[0] < self._log.base:
             version, ids, times = self._log.opening(newest)
@@ -279,6 +282,9 @@ class Versions:
 
     def _state(self) -> Index:
         """The index of the newest version, kept and brought forward by the changes."""
+        return _again(self._lives)
+
+    def _lives(self) -> Index:
         newest = self.refresh()
         if self._living is None or self._living[0] < self._log.base:
             self._living = newest, self.index(newest)

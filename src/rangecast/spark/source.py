@@ -48,6 +48,7 @@ from rangecast.files import format_of
 from rangecast.spark.arrivals import Arrival, Arrivals
 from rangecast.spark.file_tasks import Unit
 from rangecast.spark.files import check_files, list_files, units_of
+from rangecast.spark.micro_batch import publish_beside
 from rangecast.spark.source_options import (
     EVENT_TIME,
     Settings,
@@ -190,13 +191,16 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         # by time, all that there was at the beginning is needed for good
         if self.settings.version != EVENT_TIME:
-            self._hold(self._open()[0], end, end["version"])
+            # a hold that somebody released is missed by the next micro-batch, not by this one, which is done
+            with contextlib.suppress(StorageError):
+                self._hold(self._open()[0], end, end["version"])
 
     def _pin(self, store: Store, start: dict[str, Any]) -> dict[str, int]:
         """What the next micro-batch is matched against, held before anybody gets to know it."""
         if isinstance(self.settings.version, int):
             return {"version": self._hold(store, start, self.settings.version)}
-        store.expire()
+        store.expire(patient=False)
+        publish_beside(str(store.path))
         held = [hold.version for hold in store.holds() if hold.name == _hold_name(start)]
         if self.settings.version == EVENT_TIME:
             oldest = start.get("oldest", held[0] if held else self._hold(store, start, store.oldest))

@@ -120,12 +120,9 @@ def _by_time(
     ids = batch.table.column(answer.event_id)
     for row, reason in sorted(reasons.items()):
         aside.append(reject(unit, int(batch.rows[row]), ids[row].as_py(), reason, shown(batch.table, row)))
-    good = np.ones(len(versions), bool)
-    good[list(reasons)] = False
-    for version in np.unique(versions[good]).tolist():
-        rows = np.flatnonzero(good & (versions == version))
-        index = followed(settings.store).at(version)
-        events, table = batch.events.select(rows), batch.table.take(pa.array(rows))
+    good = np.delete(np.arange(len(versions)), list(reasons))
+    for _, at, index in followed(settings.store).each(versions[good]):
+        events, table = batch.events.select(good[at]), batch.table.take(pa.array(good[at]))
         yield from answer_events(index, events, table, answer, pace)
 
 
