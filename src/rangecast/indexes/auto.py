@@ -20,6 +20,8 @@ it took, so that `stats` and `explain_plan` say what the last batches cost where
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,13 +29,13 @@ import numpy.typing as npt
 
 from rangecast.attributes import Codes
 from rangecast.errors import CapacityError
-from rangecast.indexes.base import Rows
 from rangecast.indexes.bitmap import BitmapPart, build_bitmap, estimate_bytes
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.cells import BUDGET, CellsPart, build_cells
 from rangecast.indexes.equality import EqualityPart, build_equality
 from rangecast.indexes.packed import bounded_attributes, column
 from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.reading import Rows
 from rangecast.indexes.rows import Counted, join_rows
 from rangecast.indexes.scan import ScanPart
 from rangecast.indexes.selectivity import estimate_selectivity
@@ -85,6 +87,14 @@ class AutoPart(Part):
 
     def count_matches(self, codes: Codes) -> Counted | None:
         return self.paths[0].part.count_matches(codes) if len(self.paths) == 1 else None
+
+    def pieces(self, codes: Codes, boxes: Boxes, threads: int) -> list[Callable[[], Rows]] | None:
+        calls: list[Callable[[], Rows]] = []
+        for path in self.paths:
+            own = path.part.pieces(codes, boxes, threads)
+            calls += [partial(path.part.stab, codes, boxes)] if own is None else own
+        # paths side by side, unless there are too few of them
+        return calls if len(calls) >= 2 * threads else None
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
         total = np.zeros(codes.shape[1], np.int64)

@@ -12,12 +12,9 @@ override `_reading`, and match without a lock while another thread writes.
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,40 +27,16 @@ from rangecast.explanation import Explanation, explain_boxes
 from rangecast.ids import Ids
 from rangecast.indexes.catalog import Catalog
 from rangecast.indexes.estimate import Estimate
-from rangecast.kernels import matches as kernels
+from rangecast.indexes.reading import Reading, Rows, stab_threaded
 from rangecast.matches import Matches
 from rangecast.schema import Schema
 from rangecast.storage import Arrays, write_arrays
 from rangecast.subscriptions import Subscriptions
 
-Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
-"""Offsets and slots: the matches of a batch in rows, one per event."""
-
-
-class Reading:
-    """What one match reads: taken once, so that a writer can go on meanwhile."""
-
-    def __init__(self, index: Index) -> None:
-        catalog = index._catalog
-        self.names: Ids = catalog.ids
-        self.flagged = catalog.overlapping[: catalog.n_slots] if catalog.n_overlapping else None
-
-    def stab(self, codes: Codes) -> Rows:
-        """The matches of a batch, as slots; a slot may repeat only if it is flagged."""
-        raise NotImplementedError
-
-    def stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
-        """The matches of one event (d, 1) of a batch whose work was estimated."""
-        return self.stab(codes)
-
-    def match(self, codes: Codes) -> Matches:
-        """The matches of a batch, each once."""
-        return Matches(*without_repeats(*self.stab(codes), self.flagged), self.names)
-
 
 class _InPlaceReading(Reading):
     def __init__(self, index: Index) -> None:
-        super().__init__(index)
+        super().__init__(index._catalog)
         self._index = index
 
     def stab(self, codes: Codes) -> Rows:
@@ -210,7 +183,7 @@ class Index:
         self._prepare(codes.shape[1])
         with self._reading() as reading:
             if threads > 1 and codes.shape[1] > 1:
-                matches = Matches(*self._stab_threaded(reading, codes, threads), reading.names)
+                matches = Matches(*stab_threaded(reading, codes, threads), reading.names)
             else:
                 matches = reading.match(codes)
             self._last = {"last_events": len(matches), "last_matches": matches.n_pairs}
@@ -332,16 +305,6 @@ class Index:
         with self._lock:
             yield _InPlaceReading(self)
 
-    def _stab_threaded(self, reading: Reading, codes: Codes, threads: int) -> Rows:
-        n = codes.shape[1]
-        # Twice as many pieces as threads evens out events that match more than others; but an index
-        # that reads all of itself for a batch reads it once per piece, so small batches are cut less.
-        pieces_wanted = threads if n < 4096 else 2 * threads
-        cuts = np.linspace(0, n, min(n, pieces_wanted) + 1).astype(np.int64)
-        pieces = [np.ascontiguousarray(codes[:, a:b]) for a, b in itertools.pairwise(cuts)]
-        rows = _pool(threads).map(lambda one: without_repeats(*reading.stab(one), reading.flagged), pieces)
-        return joined(list(rows))
-
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
         with self._lock:
             structure, arrays = self._export()
@@ -369,32 +332,3 @@ class Index:
 
 def _revive(kind: type[Index], meta: dict[str, Any], arrays: Arrays, schema: Schema) -> Index:
     return kind._from_dump(meta, arrays, schema)
-
-
-@functools.cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads that stay: starting them costs as much as a small batch."""
-    return ThreadPoolExecutor(threads, "rangecast")
-
-
-# a forked process has none of its parent's threads
-os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-def joined(rows: Sequence[Rows]) -> Rows:
-    """The rows of pieces of a batch, one piece after the other."""
-    ends = np.cumsum([0, *(len(slots) for _, slots in rows)])
-    offsets = [np.zeros(1, np.int64), *(piece[1:] + end for (piece, _), end in zip(rows, ends, strict=False))]
-    return np.concatenate(offsets), np.concatenate([slots for _, slots in rows])
-
-
-def without_repeats(
-    offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32], flagged: npt.NDArray[np.uint8] | None
-) -> Rows:
-    """Rows in which each slot stands once; only flagged slots can repeat."""
-    if flagged is None or not len(slots):
-        return offsets, slots
-    stamps = np.full(len(flagged), -1, np.int64)
-    kept = np.empty_like(offsets)
-    n = kernels.drop_repeats(offsets, slots, flagged, stamps, kept)
-    return kept, slots[:n]

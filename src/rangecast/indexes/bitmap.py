@@ -37,6 +37,9 @@ domain wide), batches of 200 events, on a busy machine:
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,11 +48,11 @@ import numpy.typing as npt
 from rangecast import recycling
 from rangecast.attributes import Codes
 from rangecast.errors import OptionError
-from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.clustering import cluster
 from rangecast.indexes.packed import Packed, bounded_attributes
 from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.reading import Rows
 from rangecast.kernels import bitmap as kernels
 from rangecast.kernels import matches as match_kernels
 from rangecast.kernels import packed as packed_kernels
@@ -63,6 +66,9 @@ _ARRAYS = (
     "boxes", "bounds", "tables", "table_starts", "bits", "row_bases", "block_attributes",
     "n_block_attributes", "block_rows", "tops", "top_bases", "coarse",
 )  # fmt: skip
+
+
+_Choice = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8], npt.NDArray[np.uint64]]
 
 
 class BitmapPart(Part):
@@ -81,13 +87,21 @@ class BitmapPart(Part):
         return len(self.arrays["n_block_attributes"])
 
     def stab(self, codes: Codes, boxes: Boxes) -> Rows:
-        return self.stab_blocks(codes, boxes, 0, self.n_blocks)
+        return self._stab_blocks(codes, boxes, self._choose(codes), 0, self.n_blocks)
 
-    def stab_blocks(self, codes: Codes, boxes: Boxes, first: int, last: int) -> Rows:
+    def pieces(self, codes: Codes, boxes: Boxes, threads: int) -> list[Callable[[], Rows]] | None:
+        # by blocks: each is then read once, by one thread
+        if self.n_blocks < 4 * threads:
+            return None
+        cuts = np.linspace(0, self.n_blocks, 2 * threads + 1).astype(np.int64).tolist()
+        choice = self._choose(codes)
+        return [partial(self._stab_blocks, codes, boxes, choice, a, b) for a, b in itertools.pairwise(cuts)]
+
+    def _stab_blocks(self, codes: Codes, boxes: Boxes, choice: _Choice, first: int, last: int) -> Rows:
         """The matches within some of the blocks."""
         a = self.arrays
         m = codes.shape[1]
-        values, cells, chosen = self._choose(codes)
+        values, cells, chosen = choice
         state = np.array([first, 0, 0, 0], np.int64)
         # a block that finds no room begins anew, and room that is not touched costs nothing
         events, rows = (recycling.empty(2 * BLOCK + min(64 * m, 1 << 22), np.int32) for _ in range(2))
@@ -106,9 +120,7 @@ class BitmapPart(Part):
             packed_kernels.to_slots(out, n, boxes.slots)
         return offsets, out
 
-    def _choose(
-        self, codes: Codes
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+    def _choose(self, codes: Codes) -> _Choice:
         """Per event its packed values, its coarse cells, and the blocks that may hold it."""
         a = self.arrays
         m = codes.shape[1]

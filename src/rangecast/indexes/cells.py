@@ -43,11 +43,11 @@ from rangecast import recycling
 from rangecast.attributes import Codes
 from rangecast.errors import OptionError
 from rangecast.grid import Grid
-from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.levels import choose_levels
 from rangecast.indexes.packed import CELLS, Packed, bounded_attributes, fit_grid
 from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.reading import Rows
 from rangecast.indexes.rows import Counted
 from rangecast.indexes.selectivity import estimate_selectivity, named_attributes
 from rangecast.kernels import cells as kernels

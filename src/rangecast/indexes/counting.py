@@ -33,9 +33,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.attributes import LAST, MISSING, Codes
-from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.reading import Rows
 from rangecast.kernels import counting as kernels
 from rangecast.memory import check_fits
 from rangecast.storage import Arrays

@@ -28,9 +28,9 @@ import numpy.typing as npt
 from rangecast.attributes import LAST, MISSING, Codes
 from rangecast.errors import OptionError
 from rangecast.grid import Grid
-from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.reading import Rows
 from rangecast.indexes.selectivity import choose_attributes, named_attributes
 from rangecast.kernels import direct as kernels
 from rangecast.memory import check_fits

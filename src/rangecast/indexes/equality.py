@@ -29,10 +29,10 @@ import numpy.typing as npt
 
 from rangecast import recycling
 from rangecast.attributes import LAST, MISSING, Codes
-from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.packed import Packed, bounded_attributes
 from rangecast.indexes.parts import Part
+from rangecast.indexes.reading import Rows
 from rangecast.kernels import equality as kernels
 from rangecast.kernels import packed as packed_kernels
 from rangecast.kernels.grid import sort_by_cell

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.attributes import LAST, MISSING, Codes
-from rangecast.indexes.base import Index, Rows
+from rangecast.indexes.base import Index
 from rangecast.indexes.catalog import Boxes
+from rangecast.indexes.reading import Rows
 from rangecast.indexes.selectivity import choose_attributes, named_attributes
 from rangecast.storage import Arrays
 

@@ -36,9 +36,9 @@ from typing import Any
 import numpy as np
 
 from rangecast.attributes import MISSING, Codes
-from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes, grown
 from rangecast.indexes.in_place import InPlaceIndex, Numbers, grow_rows
+from rangecast.indexes.reading import Rows
 from rangecast.kernels import islist as kernels
 from rangecast.storage import Arrays
 

@@ -21,6 +21,8 @@ matching needs no lock and sees all of an insert or delete, or nothing of it.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -29,9 +31,10 @@ import numpy.typing as npt
 from rangecast.attributes import Codes
 from rangecast.errors import OptionError
 from rangecast.ids import Ids
-from rangecast.indexes.base import Index, Reading, Rows
+from rangecast.indexes.base import Index
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.estimate import Estimate
+from rangecast.indexes.reading import Reading, Rows, without_repeats
 from rangecast.indexes.rows import Counted, PendingRows, Source, join_rows, scan_rows
 from rangecast.kernels import matches as match_kernels
 from rangecast.matches import Matches
@@ -74,6 +77,10 @@ class Part:
 
     def without(self, dead: npt.NDArray[np.uint8]) -> Part | None:
         """This part without the entries of dead slots, or None where only building anew does that."""
+        return None
+
+    def pieces(self, codes: Codes, boxes: Boxes, threads: int) -> list[Callable[[], Rows]] | None:
+        """Calls that together do what `stab` does and can run side by side, where the part can be cut."""
         return None
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
@@ -130,6 +137,22 @@ class _StaticReading(Reading):
     def stab(self, codes: Codes) -> Rows:
         sources = self._sources(codes, len(self._state.parts) > 1)
         return self._without_dead(*join_rows([source.found for source in sources], codes.shape[1]))
+
+    def pieces(self, codes: Codes, threads: int) -> list[Callable[[], Rows]] | None:
+        state = self._state
+        tail = state.parts[-1].last if state.parts else 0
+        calls: list[Callable[[], Rows]] = []
+        for covered in state.parts:
+            own = covered.part.pieces(codes, state.boxes, threads)
+            if own is None:
+                return None
+            calls += own
+        if tail < state.boxes.n:
+            calls.append(partial(scan_rows, codes, state.boxes, tail, state.boxes.n))
+        return calls
+
+    def join(self, rows: list[Rows], n_events: int) -> Rows:
+        return without_repeats(*self._without_dead(*join_rows(rows, n_events)), self.flagged)
 
     def match(self, codes: Codes) -> Matches:
         state = self._state

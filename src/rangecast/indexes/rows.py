@@ -15,8 +15,8 @@ import numpy.typing as npt
 from rangecast import recycling
 from rangecast.attributes import Codes
 from rangecast.ids import Ids
-from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
+from rangecast.indexes.reading import Rows
 from rangecast.kernels import matches as match_kernels
 from rangecast.kernels import scan as scan_kernels
 

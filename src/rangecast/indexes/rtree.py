@@ -34,9 +34,10 @@ import numpy.typing as npt
 
 from rangecast.attributes import LAST, PRESENT, Codes
 from rangecast.errors import OptionError, SubscriptionError
-from rangecast.indexes.base import Index, Rows, joined
+from rangecast.indexes.base import Index
 from rangecast.indexes.catalog import Boxes, grown
 from rangecast.indexes.estimate import Estimate
+from rangecast.indexes.reading import Rows, joined
 from rangecast.indexes.rtree_batch import Descent, descend
 from rangecast.indexes.selectivity import estimate_selectivity
 from rangecast.kernels import matches as match_kernels

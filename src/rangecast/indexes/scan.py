@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.attributes import Codes
-from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.reading import Rows
 from rangecast.indexes.rows import scan_rows
 from rangecast.storage import Arrays
 

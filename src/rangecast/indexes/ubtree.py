@@ -49,7 +49,8 @@ from rangecast.attributes import LAST, MISSING, Attribute, Codes
 from rangecast.errors import OptionError
 from rangecast.events import Events
 from rangecast.grid import Grid
-from rangecast.indexes.base import Index, Rows
+from rangecast.indexes.base import Index
+from rangecast.indexes.reading import Rows
 from rangecast.indexes.selectivity import estimate_selectivity
 from rangecast.indexes.zcurve import ZCurve
 from rangecast.indexes.ztree import FANOUT, ZTree

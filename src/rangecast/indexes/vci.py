@@ -40,9 +40,10 @@ import numpy.typing as npt
 from rangecast.attributes import Codes
 from rangecast.errors import OptionError
 from rangecast.grid import Grid
-from rangecast.indexes.base import Index, Rows
+from rangecast.indexes.base import Index
 from rangecast.indexes.catalog import Boxes, grown
 from rangecast.indexes.in_place import InPlaceIndex, Numbers, grow_rows
+from rangecast.indexes.reading import Rows
 from rangecast.indexes.selectivity import choose_attributes
 from rangecast.indexes.vci_constructs import Constructs, check_length
 from rangecast.indexes.vci_runs import RunsIndex

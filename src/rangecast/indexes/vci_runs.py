@@ -40,10 +40,10 @@ from rangecast import recycling
 from rangecast.attributes import Codes
 from rangecast.errors import OptionError
 from rangecast.grid import Grid
-from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.in_place import bounded_attributes
 from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.reading import Rows
 from rangecast.indexes.rows import Counted
 from rangecast.indexes.selectivity import choose_attributes, named_attributes
 from rangecast.indexes.vci_constructs import check_length

@@ -35,7 +35,6 @@ import numpy.typing as npt
 
 from rangecast.attributes import LAST, MISSING, Codes
 from rangecast.errors import CapacityError, OptionError
-from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes, grown
 from rangecast.indexes.plane import (
     LEAST_AUTOMATIC,
@@ -47,6 +46,7 @@ from rangecast.indexes.plane import (
     log_of_side,
     plane_attributes,
 )
+from rangecast.indexes.reading import Rows
 from rangecast.indexes.vcr import VcrIndex
 from rangecast.indexes.vcr_constructs import Constructs
 from rangecast.kernels import vcr_lists as kernels

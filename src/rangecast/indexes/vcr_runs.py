@@ -35,7 +35,6 @@ import numpy.typing as npt
 
 from rangecast.attributes import Codes
 from rangecast.errors import OptionError
-from rangecast.indexes.base import Rows
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.parts import Part, StaticIndex
 from rangecast.indexes.plane import (
@@ -49,6 +48,7 @@ from rangecast.indexes.plane import (
     log_of_side,
     plane_attributes,
 )
+from rangecast.indexes.reading import Rows
 from rangecast.indexes.vcr import VcrIndex
 from rangecast.kernels import vcr_runs as kernels
 from rangecast.kernels.matches import restore_order
