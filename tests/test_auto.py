@@ -32,7 +32,7 @@ def no_tail(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "path"),
     [
-        ("intervals", ("cells", "value")),
+        ("intervals", ("runs", "value")),
         ("rectangles", ("cells", "x", "y")),
         ("lonlat", ("cells", "lon", "lat")),
         ("equality-led", ("equality", "product")),
@@ -42,8 +42,9 @@ def no_tail(monkeypatch):
     ],
 )
 def test_chooses(name, path, size):
-    # the skewed symbols of stock-alerts are worth lists only among many subscriptions
-    n = max(size(10_000), 2_500 if name == "stock-alerts" else 400)
+    # the skewed symbols of stock-alerts are worth lists, and the values of intervals cells of their own,
+    # only among many subscriptions
+    n = max(size(10_000), 2_500 if name in ("stock-alerts", "intervals") else 400)
     assert path in paths(opened(name, n, max(size(200), 20)))
 
 

@@ -3,6 +3,7 @@
     path       holds                                                   module
     equality   boxes that ask for one value of an attribute where      equality.py
                events seldom have that value
+    runs       the rest, when they bound one attribute of few values   vci_runs.py
     cells      the rest, when they bound one or two attributes, or     cells.py
                one or two of them leave little
     bitmap     the rest otherwise                                      bitmap.py
@@ -33,12 +34,13 @@ from rangecast.indexes.bitmap import BitmapPart, build_bitmap, estimate_bytes
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.cells import BUDGET, CellsPart, build_cells
 from rangecast.indexes.equality import EqualityPart, build_equality
-from rangecast.indexes.packed import bounded_attributes, column
+from rangecast.indexes.packed import bounded_attributes, column, fit_grid
 from rangecast.indexes.parts import Part, StaticIndex
 from rangecast.indexes.reading import Rows
 from rangecast.indexes.rows import Counted, join_rows
 from rangecast.indexes.scan import ScanPart
 from rangecast.indexes.selectivity import estimate_selectivity
+from rangecast.indexes.vci_runs import FEWEST_CELLS, MOST_CELLS, RunsPart, build_runs
 from rangecast.memory import check_fits
 from rangecast.storage import Arrays
 
@@ -50,6 +52,7 @@ _REST_NS = 0.03
 _SELECTIVE = 0.0005
 _KINDS: dict[str, type[Part]] = {
     "equality": EqualityPart,
+    "runs": RunsPart,
     "cells": CellsPart,
     "bitmap": BitmapPart,
     "scan": ScanPart,
@@ -234,6 +237,12 @@ def _rest_path(boxes: Boxes, numbers: npt.NDArray[np.int64], memory_limit: int |
     if not used:
         return Path("cells", (0,), n, build_cells(boxes, numbers, (0,), BUDGET, memory_limit))
     on = tuple(used)
+    if len(used) == 1:
+        lows, highs = column(boxes.lows, on[0], numbers), column(boxes.highs, on[0], numbers)
+        # a value a cell: nothing is compared then, and lists are slices whatever the widths
+        grid, _ = fit_grid(lows, highs, min(max(4 * n, FEWEST_CELLS), MOST_CELLS))
+        if grid.shift == 0:
+            return Path("runs", on, n, build_runs(boxes, numbers, on[0], grid, None, memory_limit))
     if len(used) > 2:
         shares = estimate_selectivity(boxes, numbers)
         on = tuple(int(j) for j in np.argsort(shares, kind="stable")[:2])
