@@ -50,12 +50,12 @@ test-compiled: $(STAMP) ## tests and doctests with compiled kernels
 	$(PYTEST)
 
 # What starts processes or reads the code base is the same with and without compiled kernels.
-SAME_WITHOUT := benchmarks layout public readme store_cli
+SAME_WITHOUT := benchmarks layout public readme store store_cli
 test-nojit: $(STAMP) ## tests with the kernels as plain Python, and coverage
 	NUMBA_DISABLE_JIT=1 $(PYTEST) -m 'not slow and not spark' --cov --cov-report=term:skip-covered $(SAME_WITHOUT:%=--ignore=tests/test_%.py)
 
 # Only what calls kernels, and little optimised: this leg looks for a wrong index, and compiling is most of it.
-NO_KERNELS := benchmarks cli files language layout public readme schema store store_cli workloads
+NO_KERNELS := benchmarks cli expiry files following holds language layout public readme recycling schema store store_cli store_model workloads
 test-bounds: $(STAMP) ## tests with kernels that check every array index
 	NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(PYTEST) tests -m 'not slow and not spark' $(NO_KERNELS:%=--ignore=tests/test_%.py)
 
