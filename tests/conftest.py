@@ -89,14 +89,9 @@ def family(item: pytest.Item) -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # Spark's are the longest family and mostly wait for others: begun last, they would end alone.
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
     for item in items:
-        # One Spark session costs seconds and a gigabyte: its tests are a family too, and those that start
-        # processes of their own another.
-        group = family(item)
-        if item.get_closest_marker("spark"):
-            group = "spark" if "spark" in getattr(item, "fixturenames", ()) else "spark-apart"
+        # One Spark session costs seconds and a gigabyte: its tests are a family too.
+        group = "spark" if item.get_closest_marker("spark") else family(item)
         if group:
             item.add_marker(pytest.mark.xdist_group(group))
 
