@@ -113,3 +113,36 @@ def test_grids_are_exact_where_they_can_be():
     many = rng.integers(0, 2**20, 5_000)
     assert not fit_grid(many, many, 1_000)[1]
     assert fit_grid(many % 900, many % 900, 1_000)[1]
+
+
+@pytest.mark.parametrize("on", [("a0",), ("a0", "a1")])
+def test_other_attributes_are_checked_exactly(on, size, tmp_path):
+    """Their grids cannot hold every end point, boxes have gaps between them, and events lie on ends."""
+    rng = np.random.default_rng(11)
+    n = size(60_000)
+    schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(5)))
+    lows = rng.integers(0, 10**9, (5, n))
+    highs = lows + rng.integers(0, 10**9, (5, n))
+    lows[:2], highs[:2] = 0, 5
+    free = rng.random((5, n)) < 0.2
+    lows[free], highs[free] = MISSING, LAST
+    subs = rc.Subscriptions(schema, np.arange(n), lows, highs)
+    index = rc.open_index("cells", schema, on=on)
+    index.insert(subs)
+    scan = rc.open_index("scan", schema)
+    scan.insert(subs)
+    gone = np.flatnonzero(rng.random(n) < 0.4)
+    index.delete(gone)
+    scan.delete(gone)
+    picked = rng.integers(0, n, 24)
+    codes = np.where(
+        rng.random((5, 24)) < 0.5, lows[:, picked], highs[:, picked] + rng.integers(0, 2, (5, 24))
+    )
+    codes[:2] = 3
+    codes[:, :2] = MISSING
+    events = rc.Events(schema, codes)
+    want = scan.match(events)
+    assert want.n_pairs > 0
+    assert index.match(events) == want
+    index.save(tmp_path / "i")
+    assert rc.load_index(tmp_path / "i").match(events) == want

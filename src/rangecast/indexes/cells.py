@@ -29,7 +29,8 @@ give another run. Only a box that lies within one cell is compared.
 
 Lists hold slots, or box numbers when codes may have to be looked at: because other attributes are
 bounded, or because fine cells hold several codes with an end of a box between them (an event in the
-same fine cell as an end of a box is compared with its codes).
+same fine cell as an end of a box is compared with its codes). checked.py has the bounds on other
+attributes.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from rangecast.attributes import Codes
 from rangecast.errors import OptionError
 from rangecast.grid import Grid
 from rangecast.indexes.catalog import Boxes
+from rangecast.indexes.checked import Checked
 from rangecast.indexes.levels import choose_levels
 from rangecast.indexes.packed import CELLS, Packed, bounded_attributes, fit_grid
 from rangecast.indexes.parts import Part, StaticIndex
@@ -69,9 +71,18 @@ class CellsPart(Part):
     exact = True
     ratio = 16
 
-    def __init__(self, on: list[int], packed: Packed, boxed: bool, identical: bool, arrays: Arrays) -> None:
+    def __init__(
+        self,
+        on: list[int],
+        packed: Packed,
+        boxed: bool,
+        identical: bool,
+        arrays: Arrays,
+        checked: Checked | None,
+    ) -> None:
         self.on = np.array(on, np.int64)
         self.packed = packed
+        self.checked = checked
         self.boxed = boxed
         self.identical = identical
         self.arrays = arrays
@@ -104,8 +115,8 @@ class CellsPart(Part):
                 shifts, bases, columns, starts, a["bound_starts"], a["entries"], a["bounds"],
                 boxes.lows, boxes.highs, offsets, out,
             )  # fmt: skip
-        if len(a["checked"]):
-            n = packed_kernels.check_rest(codes, boxes.lows, boxes.highs, a["checked"], offsets, out)
+        if self.checked is not None:
+            n = self.checked.keep(codes, boxes, offsets, out)
         if self.boxed and not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
         return offsets, out[:n]
@@ -175,18 +186,20 @@ class CellsPart(Part):
             )  # fmt: skip
             a["starts"], a["bound_starts"] = starts, bound_starts
             a["entries"], a["bounds"] = entries[:n].copy(), bounds[:n_bounds].copy()
-        return CellsPart(self.on.tolist(), self.packed, self.boxed, self.identical, a)
+        return CellsPart(self.on.tolist(), self.packed, self.boxed, self.identical, a, self.checked)
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         meta, arrays = self.packed.export()
         named = {"on": self.on.tolist(), "boxed": self.boxed, "identical": self.identical, "packed": meta}
-        return named, {**self.arrays, **arrays}
+        named["checked"], others = (None, {}) if self.checked is None else self.checked.export()
+        return named, {**self.arrays, **arrays, **others}
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: Arrays) -> CellsPart:
         packed = Packed.restore(meta["packed"], arrays)
-        own = {name: array for name, array in arrays.items() if not name.startswith("packed.")}
-        return cls(meta["on"], packed, meta["boxed"], meta["identical"], own)
+        own = {name: array for name, array in arrays.items() if "." not in name}
+        checked = None if meta["checked"] is None else Checked.restore(meta["checked"], arrays)
+        return cls(meta["on"], packed, meta["boxed"], meta["identical"], own, checked)
 
     def stats(self) -> dict[str, int]:
         lists = _LISTS if len(self.on) == 1 else ("entries",)
@@ -256,21 +269,22 @@ def build_cells(
     firsts = np.stack([g.locate(low) for g, low in zip(grids, lows, strict=True)])
     lasts = np.stack([g.locate(high) for g, high in zip(grids, highs, strict=True)])
     levels, shifts, per_box = _assign_levels(firsts, lasts, grids, budget)
+    checked = bounded_attributes(boxes, numbers, on)
     check_fits(
-        int(per_box * n),
+        int(per_box * n) + 8 * (len(checked) + 1 >> 1) * n,
         memory_limit,
         f"'cells' for {n:,} boxes",
         "a smaller bytes_per_subscription= or the index 'bitmap' needs less",
     )
-    checked = bounded_attributes(boxes, numbers, on)
     boxed = bool(checked) or not all(packed.exact)
     slots = boxes.slots[numbers]
     identical = bool((slots == numbers).all())
     names = numbers.astype(np.int32) if boxed else slots
     fill = _fill_line if len(on) == 1 else _fill_plane
     arrays = fill(lows, highs, firsts, lasts, levels, shifts, packed, names, boxes, numbers)
-    arrays |= {"shifts": shifts, "checked": np.array(checked, np.int64)}
-    return CellsPart(list(on), packed, boxed, identical, arrays)
+    arrays["shifts"] = shifts
+    rest = Checked.fit(boxes, numbers, checked) if checked else None
+    return CellsPart(list(on), packed, boxed, identical, arrays, rest)
 
 
 def _assign_levels(

@@ -116,7 +116,7 @@ def box_holds(lows, highs, box, codes, attributes, e):
 
 
 @kernel
-def check_rest(codes, lows, highs, attributes, offsets, boxes):
+def check_codes(codes, lows, highs, attributes, offsets, boxes):
     """Keep the boxes of each row that hold its event on the given attributes, in place."""
     p = 0
     a = offsets[0]
@@ -127,6 +127,37 @@ def check_rest(codes, lows, highs, attributes, offsets, boxes):
             box = boxes[q]
             boxes[p] = box
             p += box_holds(lows, highs, box, codes, attributes, e)
+        a = b
+    offsets[offsets.size - 1] = p
+    return p
+
+
+@kernel
+def check_packed(codes, lows, highs, inexact, values, ones, first, rows, words, offsets, boxes):
+    """As `check_codes`, by packed bounds: those of a box stand in row box - first, or where `rows` says."""
+    p = np.int64(0)
+    n_words = words.shape[1]
+    direct = rows.size == 0
+    a = offsets[0]
+    for e in range(offsets.size - 1):
+        b = offsets[e + 1]
+        offsets[e] = p
+        for q in range(a, b):
+            box = boxes[q]
+            # unsigned, or Numba looks for negative indexes
+            at = np.uint64(box - first)
+            row = at if direct else np.uint64(rows[at])
+            held = GUARDS
+            for w in range(n_words):
+                held &= (values[e, w] | GUARDS) - words[row, w]
+            boxes[np.uint64(p)] = box
+            if inexact.size == 0:
+                p += held == GUARDS
+            elif held == GUARDS:
+                sure = GUARDS
+                for w in range(n_words):
+                    sure &= ((values[e, w] - ones[w]) | GUARDS) - words[row, w]
+                p += sure == GUARDS or box_holds(lows, highs, box, codes, inexact, e)
         a = b
     offsets[offsets.size - 1] = p
     return p
