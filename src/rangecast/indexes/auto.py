@@ -4,15 +4,19 @@
     equality   boxes that ask for one value of an attribute where      equality.py
                events seldom have that value
     runs       the rest, when they bound one attribute of few values   vci_runs.py
-    cells      the rest, when they bound one or two attributes, or     cells.py
-               one or two of them leave little
-    bitmap     the rest otherwise                                      bitmap.py
+    cells      the rest, on one or two of their attributes, or         cells.py
+    bitmap     the rest, on all of them: whichever costs less          bitmap.py
     scan       everything, when it is little
 
 How often events have a value is taken to be how often subscriptions ask for it. So a value that one
 in a hundred asks for is no equality worth a list: its boxes go with the rest, where their other
 bounds tell them apart and clustering keeps them together. An attribute with the same value in 99 of
 100 boxes is such a case too.
+
+What costs less is estimated on samples (planning.py): of boxes, and of events once some were seen. A part
+that was built before, or for other events, is built anew when what it loses beside the best layout
+exceeds what building costs (replanning.py). One that came from a file or a pickle stays as it is: it may be
+mapped into several processes, and a private copy in each would take their memory.
 
 A part of `auto` is one part per path. Their answers are joined row by row. Each path counts the time
 it took, so that `stats` and `explain_plan` say what the last batches cost where.
@@ -35,11 +39,12 @@ from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.cells import BUDGET, CellsPart, build_cells
 from rangecast.indexes.equality import EqualityPart, build_equality
 from rangecast.indexes.packed import bounded_attributes, column, fit_grid
-from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.parts import Part, StaticIndex, _Covered
+from rangecast.indexes.planning import Layout, Plan, choose_layout
 from rangecast.indexes.reading import Rows
+from rangecast.indexes.replanning import History, Replanner
 from rangecast.indexes.rows import Counted, join_rows
 from rangecast.indexes.scan import ScanPart
-from rangecast.indexes.selectivity import estimate_selectivity
 from rangecast.indexes.vci_runs import FEWEST_CELLS, MOST_CELLS, RunsPart, build_runs
 from rangecast.memory import check_fits
 from rangecast.storage import Arrays
@@ -49,7 +54,6 @@ _HOT = 0.01
 _LIST_NS = 1.5
 _PROBE_NS = 40.0
 _REST_NS = 0.03
-_SELECTIVE = 0.0005
 _KINDS: dict[str, type[Part]] = {
     "equality": EqualityPart,
     "runs": RunsPart,
@@ -60,12 +64,13 @@ _KINDS: dict[str, type[Part]] = {
 
 
 class Path(NamedTuple):
-    """One access path of a part: its kind, the attributes it goes by, and how many boxes it holds."""
+    """One access path of a part: its kind, the attributes it goes by, how many boxes it holds, and why."""
 
     kind: str
     on: tuple[int, ...]
     size: int
     part: Part
+    plan: Plan | None = None
 
 
 class AutoPart(Part):
@@ -78,6 +83,11 @@ class AutoPart(Part):
         self.ratio = min((path.part.ratio for path in paths), default=Part.ratio)
         self.seconds = np.zeros(len(paths))
         self.events = 0
+        self.history = History()
+
+    def planned(self) -> Path | None:
+        """The path that was chosen by an estimate; there is one at most."""
+        return next((path for path in self.paths if path.plan is not None), None)
 
     def stab(self, codes: Codes, boxes: Boxes) -> Rows:
         rows = []
@@ -112,13 +122,18 @@ class AutoPart(Part):
         swept = [(path, path.part.without(dead)) for path in self.paths]
         if any(part is None for _, part in swept):
             return None
-        return AutoPart([path._replace(part=part) for path, part in swept if part is not None])
+        out = AutoPart([path._replace(part=part) for path, part in swept if part is not None])
+        out.history = self.history
+        return out
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         metas, arrays = [], {}
         for k, path in enumerate(self.paths):
             meta, own = path.part.export()
-            metas.append({"kind": path.kind, "on": list(path.on), "size": path.size, "meta": meta})
+            plan = None if path.plan is None else path.plan.export()
+            metas.append(
+                {"kind": path.kind, "on": list(path.on), "size": path.size, "meta": meta, "plan": plan}
+            )
             arrays.update({f"path{k}.{name}": array for name, array in own.items()})
         return {"paths": metas}, arrays
 
@@ -129,8 +144,11 @@ class AutoPart(Part):
             prefix = f"path{k}."
             own = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
             part = _KINDS[entry["kind"]].restore(entry["meta"], own)
-            paths.append(Path(entry["kind"], tuple(entry["on"]), entry["size"], part))
-        return cls(paths)
+            plan = None if entry["plan"] is None else Plan.restore(entry["plan"])
+            paths.append(Path(entry["kind"], tuple(entry["on"]), entry["size"], part, plan))
+        out = cls(paths)
+        out.history.settled = True
+        return out
 
 
 class AutoIndex(StaticIndex):
@@ -149,9 +167,64 @@ class AutoIndex(StaticIndex):
 
     def _configure(self, memory_limit: int | None = None) -> None:
         self._memory_limit = memory_limit
+        self._replanner = Replanner(len(self.schema))
 
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
-        return AutoPart(build_paths(boxes, numbers, self._memory_limit))
+        seen = self._replanner.seen
+        part = AutoPart(build_paths(boxes, numbers, self._memory_limit, seen.sample()))
+        part.history.since = seen.n
+        return part
+
+    def _notice(self, codes: Codes) -> None:
+        self._replanner.seen.notice(codes)
+
+    def _prepare(self, n_events: int) -> None:
+        super()._prepare(n_events)
+        if self._replanner.due():
+            self._reconsider()
+
+    def _reconsider(self) -> None:
+        """Build parts anew that lose more by their layout than building costs, unless a writer is at work."""
+        events = self._replanner.seen.sample()
+        if events is None or not any(self._worth_weighing(covered) for covered in self._state.parts):
+            return
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            for covered in self._parts:
+                if self._worth_weighing(covered):
+                    self._weigh(covered, events)
+        finally:
+            self._lock.release()
+
+    def _worth_weighing(self, covered: _Covered) -> bool:
+        part = covered.part
+        assert isinstance(part, AutoPart)
+        path = part.planned()
+        return path is not None and self._replanner.worth_weighing(
+            path.plan, part.history, float(part.seconds.sum())
+        )
+
+    def _weigh(self, covered: _Covered, events: Codes) -> None:
+        part = covered.part
+        assert isinstance(part, AutoPart)
+        path, boxes, replanner = part.planned(), self._catalog.boxes, self._replanner
+        assert path is not None
+        assert path.plan is not None
+        seconds = float(part.seconds.sum())
+        if not replanner.pays(boxes, path.plan, path.size, part.history, seconds, events):
+            return
+        living = self._living(covered.first, covered.last)
+        others = [other for other in part.paths if other is not path]
+        rest = _not_taken(others, living)
+        if len(rest):
+            others.append(_rest_path(boxes, rest, living, self._memory_limit, events))
+        fresh = AutoPart(others)
+        fresh.history = History(replanner.seen.n, part.history.replans + 1)
+        replanner.replans += 1
+        # how many were alive when the part was built is left as it was: other paths may hold dead ones
+        self._parts = tuple(one._replace(part=fresh) if one is covered else one for one in self._parts)
+        self._publish()
 
     def plan(self) -> list[dict[str, Any]]:
         """Per access path: its kind, the attributes it goes by, boxes, bytes and time spent."""
@@ -160,6 +233,7 @@ class AutoIndex(StaticIndex):
             part = covered.part
             assert isinstance(part, AutoPart)
             for k, path in enumerate(part.paths):
+                plan = path.plan
                 entry = merged.setdefault(
                     (path.kind, path.on),
                     {
@@ -175,6 +249,13 @@ class AutoIndex(StaticIndex):
                 entry["bytes"] += path.part.nbytes
                 entry["seconds"] += float(part.seconds[k])
                 entry["events"] = max(entry["events"], part.events)
+                if plan is not None and path.size >= entry.get("planned_boxes", 0):
+                    entry["planned_boxes"] = path.size
+                    entry["estimated_ns"] = round(plan.chosen.ns)
+                    entry["chosen_by"] = plan.basis
+                    if plan.runner_up is not None:
+                        entry["runner_up"] = self._named(plan.runner_up)
+                        entry["runner_up_ns"] = round(plan.runner_up.ns)
         return sorted(merged.values(), key=lambda entry: -int(entry["boxes"]))
 
     def explain_plan(self) -> str:
@@ -193,14 +274,27 @@ class AutoIndex(StaticIndex):
             per_box = entry["bytes"] / max(entry["boxes"], 1)
             cost = f", {entry['seconds'] / entry['events'] * 1e6:.2f} us an event" if entry["events"] else ""
             lines.append(f"  {entry['path']}{by}: {entry['boxes']:,} boxes, {per_box:.0f} bytes each{cost}")
+            if "estimated_ns" in entry:
+                own, other = (entry[name] / 1e3 for name in ("estimated_ns", "runner_up_ns"))
+                why = f"    by {entry['chosen_by']}: {own:.2f} us an event estimated"
+                lines.append(f"{why}, {other:.2f} for {entry['runner_up']}")
         return "\n".join(lines)
 
+    def _named(self, layout: Layout) -> str:
+        names = ", ".join(self.schema[j].name for j in layout.on)
+        return f"{layout.kind} on {names}" if names else layout.kind
+
     def _structure_stats(self) -> dict[str, Any]:
-        return {**super()._structure_stats(), "paths": self.plan()}
+        return {**super()._structure_stats(), "paths": self.plan(), "replans": self._replanner.replans}
 
 
-def build_paths(boxes: Boxes, numbers: npt.NDArray[np.int64], memory_limit: int | None = None) -> list[Path]:
-    """Access paths for the boxes with these numbers."""
+def build_paths(
+    boxes: Boxes,
+    numbers: npt.NDArray[np.int64],
+    memory_limit: int | None = None,
+    events: Codes | None = None,
+) -> list[Path]:
+    """Access paths for the boxes with these numbers, for events like these if some were seen."""
     n = len(numbers)
     if n == 0:
         return []
@@ -215,45 +309,61 @@ def build_paths(boxes: Boxes, numbers: npt.NDArray[np.int64], memory_limit: int 
         "the index 'scan' needs nearly nothing beyond the subscriptions",
     )
     paths = []
-    rest = numbers
     for on, chosen in _choose_equalities(boxes, numbers, used):
         paths.append(Path("equality", (on,), len(chosen), build_equality(boxes, chosen, on)))
-    if paths:
-        taken = np.zeros(int(numbers[-1]) + 1, bool)
-        for path in paths:
-            part = path.part
-            assert isinstance(part, EqualityPart)
-            taken[part.arrays["boxes"]] = True
-        rest = numbers[~taken[numbers]]
+    rest = _not_taken(paths, numbers)
     if len(rest):
-        paths.append(_rest_path(boxes, rest, memory_limit))
+        paths.append(_rest_path(boxes, rest, numbers, memory_limit, events))
     return paths
 
 
-def _rest_path(boxes: Boxes, numbers: npt.NDArray[np.int64], memory_limit: int | None) -> Path:
-    """Cells or bitmap, for boxes that no equality tells apart."""
+def _not_taken(equalities: list[Path], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The boxes that no equality has."""
+    if not equalities or not len(numbers):
+        return numbers
+    taken = np.zeros(int(numbers[-1]) + 1, bool)
+    for path in equalities:
+        part = path.part
+        assert isinstance(part, EqualityPart)
+        held = part.arrays["boxes"]
+        taken[held[held < len(taken)]] = True
+    return numbers[~taken[numbers]]
+
+
+def _rest_path(
+    boxes: Boxes,
+    numbers: npt.NDArray[np.int64],
+    around: npt.NDArray[np.int64],
+    memory_limit: int | None,
+    events: Codes | None,
+) -> Path:
+    """Runs, cells or bitmap, for boxes that no equality tells apart, among all those `around` them."""
     n = len(numbers)
     used = bounded_attributes(boxes, numbers)
-    if not used:
-        return Path("cells", (0,), n, build_cells(boxes, numbers, (0,), BUDGET, memory_limit))
-    on = tuple(used)
-    if len(used) == 1:
-        lows, highs = column(boxes.lows, on[0], numbers), column(boxes.highs, on[0], numbers)
-        # a value a cell: nothing is compared then, and lists are slices whatever the widths
-        grid, _ = fit_grid(lows, highs, min(max(4 * n, FEWEST_CELLS), MOST_CELLS))
-        if grid.shift == 0:
-            return Path("runs", on, n, build_runs(boxes, numbers, on[0], grid, None, memory_limit))
-    if len(used) > 2:
-        shares = estimate_selectivity(boxes, numbers)
-        on = tuple(int(j) for j in np.argsort(shares, kind="stable")[:2])
-        if shares[on[0]] * shares[on[1]] > _SELECTIVE:
-            on = ()
+    if len(used) < 2:
+        return _line_path(boxes, numbers, used[0] if used else 0, memory_limit)
+    plan = choose_layout(boxes, numbers, used, around, events)
+    kind, on, _ = plan.chosen
     try:
-        if on:
-            return Path("cells", on, n, build_cells(boxes, numbers, on, BUDGET, memory_limit))
-        return Path("bitmap", (), n, build_bitmap(boxes, numbers, memory_limit=memory_limit))
+        if kind == "cells":
+            return Path(kind, on, n, build_cells(boxes, numbers, on, BUDGET, memory_limit), plan)
+        return Path(kind, on, n, build_bitmap(boxes, numbers, memory_limit=memory_limit), plan)
     except CapacityError:
         # fewer and larger cells before giving up
+        return Path("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
+
+
+def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_limit: int | None) -> Path:
+    """Runs or cells, for boxes that bound one attribute at most."""
+    n = len(numbers)
+    lows, highs = column(boxes.lows, on, numbers), column(boxes.highs, on, numbers)
+    # a value a cell: nothing is compared then, and lists are slices whatever the widths
+    grid, _ = fit_grid(lows, highs, min(max(4 * n, FEWEST_CELLS), MOST_CELLS))
+    try:
+        if grid.shift == 0:
+            return Path("runs", (on,), n, build_runs(boxes, numbers, on, grid, None, memory_limit))
+        return Path("cells", (on,), n, build_cells(boxes, numbers, (on,), BUDGET, memory_limit))
+    except CapacityError:
         return Path("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
 
 

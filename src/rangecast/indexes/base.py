@@ -88,6 +88,9 @@ class Index:
         """Take out slots that are about to be marked as gone."""
         raise NotImplementedError
 
+    def _notice(self, codes: Codes) -> None:
+        """Take note of the events of a batch, for choices to come."""
+
     def _prepare(self, n_events: int) -> None:
         """Do what pays before a batch of so many events is matched."""
 
@@ -180,6 +183,7 @@ class Index:
     def match(self, events: Events, threads: int = 1) -> Matches:
         """The subscriptions that each event matches; `threads` cuts the batch, the answer is the same."""
         codes = events.codes_for(self.schema)
+        self._notice(codes)
         self._prepare(codes.shape[1])
         with self._reading() as reading:
             if threads > 1 and codes.shape[1] > 1:

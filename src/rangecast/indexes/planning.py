@@ -1,0 +1,259 @@
+"""What an event would cost in each layout, estimated on a sample of boxes and events.
+
+Boxes that no equality tells apart can be laid out as `cells` on one or two attributes, with the others
+checked, or as `bitmap`. Which is best depends on how many boxes hold an event's value on each attribute,
+alone and in pairs, and on how many match. All of that is counted on SAMPLE boxes and EVENTS events
+(kernels/planning.py gives a bit for each), scaled to the number of boxes, and weighed:
+
+    bitmap     200 + 10 an attribute + 0.3 a word ANDed + 5 a survivor + 15 a match
+    cells, 1   270 +  3 an attribute + 1.5 a candidate + what a check costs
+    cells, 2   120 +  3 an attribute + 0.3 a candidate + 0.6 an entry looked at + what a check costs
+    a check    2.3 a candidate + 0.5 a word of two packed attributes
+
+in nanoseconds an event. Words ANDed: 64 a block and attribute, until less than one box of a block is left.
+Survivors: boxes that overlap the event's cell on every attribute, with as many cells as a bitmap has.
+Looked at: boxes that hold the event when widened by MARGIN of their width, for that is about how large a
+cell is beside a box where a budget of bytes is kept. The numbers are fitted to the measured times of all
+layouts on the workloads of several attributes, at 20,000 and 100,000 subscriptions and 400 events (least
+absolute error of the logarithm): half of the estimates are within 1.2 of the time, the worst are 3 off,
+and none of those is near the cheapest layout of its workload.
+
+Before events were seen they are made up: corners of boxes, those included that go by an equality. Events as
+they come can differ from that in all that matters. On eight attributes as wide as each other, the one on
+which all events fail is known only from events; so is that nearly every box matches, which makes a bitmap
+dear.
+
+Building costs about BUILD_NS nanoseconds a box: so many, and so many more an attribute.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.attributes import LAST, MISSING, PRESENT, Codes
+from rangecast.indexes.bitmap import BLOCK
+from rangecast.indexes.bitmap import CELLS as BITMAP_CELLS
+from rangecast.indexes.catalog import Boxes
+from rangecast.kernels import planning as kernels
+
+SAMPLE = 2048
+EVENTS = 64
+MARGIN = 0.35
+BUILD_NS = {"cells": (100.0, 40.0), "bitmap": (200.0, 120.0)}
+_SINGLES, _PAIRED = 3, 5
+_Bits = npt.NDArray[np.uint64]
+
+
+class Layout(NamedTuple):
+    """A way to lay out boxes: a kind, the attributes it goes by, and the nanoseconds of an event."""
+
+    kind: str
+    on: tuple[int, ...]
+    ns: float
+
+
+class Plan(NamedTuple):
+    """What was chosen, the next best, and whether by events or by subscriptions alone.
+
+    The sample holds box numbers, so that the choice can be weighed again; a plan from a file has none.
+    """
+
+    chosen: Layout
+    runner_up: Layout | None
+    basis: str
+    used: tuple[int, ...]
+    sample: npt.NDArray[np.int64] | None
+
+    def export(self) -> dict[str, Any]:
+        """As plain data, without the sample."""
+        return {
+            "chosen": list(self.chosen),
+            "runner_up": None if self.runner_up is None else list(self.runner_up),
+            "basis": self.basis,
+            "used": list(self.used),
+        }
+
+    @classmethod
+    def restore(cls, meta: dict[str, Any]) -> Plan:
+        """The plan of an export."""
+        chosen, runner_up = (
+            None if entry is None else Layout(entry[0], tuple(entry[1]), entry[2])
+            for entry in (meta["chosen"], meta["runner_up"])
+        )
+        assert chosen is not None
+        return cls(chosen, runner_up, meta["basis"], tuple(meta["used"]), None)
+
+
+def choose_layout(
+    boxes: Boxes,
+    numbers: npt.NDArray[np.int64],
+    used: list[int],
+    around: npt.NDArray[np.int64],
+    events: Codes | None,
+) -> Plan:
+    """The cheapest layout for boxes that bound these attributes, among all boxes `around` them."""
+    own = tuple(used)
+    sample = _drawn(numbers)
+    basis = "events"
+    if events is None:
+        basis = "subscriptions"
+        # not the boxes of the sample, each of which would meet itself
+        events = invent_events(boxes, _drawn(around, 0.5), own)
+    layouts = weigh_layouts(boxes, sample, len(numbers), own, events)
+    return Plan(layouts[0], layouts[1], basis, own, sample)
+
+
+def build_ns(layout: Layout, n: int, n_attributes: int) -> float:
+    """About how long it takes to build a layout."""
+    fixed, each = BUILD_NS[layout.kind]
+    return n * (fixed + each * n_attributes)
+
+
+def _drawn(numbers: npt.NDArray[np.int64], shift: float = 0.0) -> npt.NDArray[np.int64]:
+    """At most SAMPLE of the numbers, evenly spaced; `shift` moves all by that much of a space."""
+    n = min(SAMPLE, len(numbers))
+    drawn: npt.NDArray[np.int64] = numbers[((np.arange(n) + shift) * (len(numbers) / n)).astype(np.int64)]
+    return drawn
+
+
+def weigh_layouts(
+    boxes: Boxes,
+    sample: npt.NDArray[np.int64],
+    n: int,
+    used: tuple[int, ...],
+    events: Codes,
+    known: tuple[int, ...] = (),
+) -> list[Layout]:
+    """Layouts for n boxes, the cheapest first; `known` are attributes that one in use goes by."""
+    lows, highs = _bounds(boxes, sample, used)
+    weighed = _Weighed(_thinned(events, used), lows, highs, n, len(sample))
+    order = np.argsort(weighed.shares, kind="stable").tolist()
+    singles = order[:_SINGLES]
+    held = tuple(used.index(j) for j in known)
+    ons: list[tuple[int, ...]] = [(k,) for k in singles]
+    ons += list(itertools.combinations(sorted(order[:_PAIRED]), 2))
+    if held and held not in ons:
+        ons.append(held)
+    layouts = [Layout("bitmap", (), weighed.bitmap_ns(order))]
+    layouts += [Layout("cells", tuple(used[k] for k in on), weighed.cells_ns(on)) for on in ons]
+    return sorted(layouts, key=lambda layout: layout.ns)
+
+
+class _Weighed:
+    """Counts on a sample, as means an event over n boxes."""
+
+    def __init__(self, values: Codes, lows: Codes, highs: Codes, n: int, n_sampled: int) -> None:
+        self.values, self.lows, self.highs = values, lows, highs
+        self.n = n
+        self._scale: float = n / (n_sampled * values.shape[1])
+        self.bits = _mark(values, lows, highs)
+        self.shares = [self._count(bits) / n for bits in self.bits]
+        self.matches = self._count(np.bitwise_and.reduce(self.bits, axis=0))
+        self._wide: _Bits | None = None
+
+    def _count(self, bits: _Bits) -> float:
+        return int(np.bitwise_count(bits).sum()) * self._scale
+
+    def bitmap_ns(self, order: list[int]) -> float:
+        cells = _mark(*_coarse(self.values, self.lows, self.highs))
+        left = np.full_like(cells[0], 2**64 - 1)
+        depth = 0
+        for k in order:
+            if depth and self._count(left) / self.n * BLOCK < 1.0:
+                break
+            left &= cells[k]
+            depth += 1
+        survivors = self._count(np.bitwise_and.reduce(cells, axis=0))
+        words = self.n / 64 * depth
+        return 200 + 10 * len(order) + 0.3 * words + 5 * survivors + 15 * self.matches
+
+    def cells_ns(self, on: tuple[int, ...]) -> float:
+        n_checked = len(self.bits) - len(on)
+        candidates = self._count(np.bitwise_and.reduce(self.bits[list(on)], axis=0))
+        check = candidates * (2.3 + 0.5 * (n_checked + 1 >> 1)) if n_checked else 0.0
+        if len(on) == 1:
+            return 270 + 3 * n_checked + 1.5 * candidates + check
+        if self._wide is None:
+            self._wide = _mark(self.values, *_widened(self.lows, self.highs))
+        looked_at = self._count(np.bitwise_and.reduce(self._wide[list(on)], axis=0))
+        return 120 + 3 * n_checked + 0.3 * candidates + 0.6 * looked_at + check
+
+
+def _mark(values: Codes, lows: Codes, highs: Codes) -> _Bits:
+    out = np.empty((len(values), values.shape[1], lows.shape[1] // 64), np.uint64)
+    kernels.mark_holders(values, lows, highs, out)
+    return out
+
+
+def _bounds(boxes: Boxes, numbers: npt.NDArray[np.int64], used: tuple[int, ...]) -> tuple[Codes, Codes]:
+    """The bounds of a sample, filled up to whole words by boxes that hold nothing."""
+    room = -(-len(numbers) // 64) * 64
+    lows = np.full((len(used), room), LAST, np.int64)
+    highs = np.full((len(used), room), MISSING, np.int64)
+    lows[:, : len(numbers)] = boxes.lows[np.ix_(np.array(used), numbers)]
+    highs[:, : len(numbers)] = boxes.highs[np.ix_(np.array(used), numbers)]
+    return lows, highs
+
+
+def _ends(lows: Codes, highs: Codes) -> Codes:
+    """The end points of one attribute that are ends indeed, each followed by a value beyond."""
+    return np.concatenate(
+        [lows[(lows > PRESENT) & (lows < LAST)], highs[(highs > MISSING) & (highs < LAST)] + 1]
+    )
+
+
+def invent_events(boxes: Boxes, numbers: npt.NDArray[np.int64], used: tuple[int, ...]) -> Codes:
+    """Events at corners of boxes: attributes that go together in boxes do so in them too."""
+    rng = np.random.default_rng(len(numbers))
+    picked = rng.choice(numbers, EVENTS)
+    values = np.zeros((len(boxes.lows), EVENTS), np.int64)
+    for j in used:
+        lows, highs = boxes.lows[j, numbers], boxes.highs[j, numbers]
+        ends = np.concatenate([lows[lows > PRESENT], highs[(highs > MISSING) & (highs < LAST)]])
+        low, high = boxes.lows[j, picked], boxes.highs[j, picked]
+        has_low, has_high = low > PRESENT, (high > MISSING) & (high < LAST)
+        upper = has_high & (~has_low | (rng.random(EVENTS) < 0.5))
+        any_end = rng.choice(ends, EVENTS) if len(ends) else np.zeros(EVENTS, np.int64)
+        values[j] = np.where(upper, high, np.where(has_low, low, any_end))
+    return values
+
+
+def _thinned(events: Codes, used: tuple[int, ...]) -> Codes:
+    picked = np.linspace(0, events.shape[1] - 1, min(EVENTS, events.shape[1])).astype(np.int64)
+    return np.ascontiguousarray(events[np.ix_(np.array(used), picked)])
+
+
+def _coarse(values: Codes, lows: Codes, highs: Codes) -> tuple[Codes, Codes, Codes]:
+    """Values and bounds as cells that hold about equally many ends, as many as a bitmap has."""
+    out = np.empty_like(values), np.empty_like(lows), np.empty_like(highs)
+    for k in range(len(values)):
+        ends = np.sort(_ends(lows[k], highs[k]))
+        at = np.linspace(0, len(ends) - 1, BITMAP_CELLS if len(ends) else 0).astype(np.int64)
+        cuts = np.unique(ends[at])
+        for cells, codes in zip(out, (values[k], lows[k], highs[k]), strict=True):
+            cells[k] = np.searchsorted(cuts, codes, "right")
+        # boxes that only fill up the last word hold nothing here either
+        out[1][k][lows[k] > highs[k]] = len(cuts) + 1
+    return out
+
+
+def _widened(lows: Codes, highs: Codes) -> tuple[Codes, Codes]:
+    """Bounds moved outward by a share of their distance; an open end counts as the outermost one."""
+    out = lows.copy(), highs.copy()
+    for k in range(len(lows)):
+        ends = _ends(lows[k], highs[k])
+        if not len(ends):
+            continue
+        low = np.maximum(lows[k], ends.min()).astype(np.float64)
+        high = np.minimum(highs[k], ends.max()).astype(np.float64)
+        by = np.minimum(np.maximum(high - low, 0.0) * MARGIN, 2.0**61).astype(np.int64)
+        bounded = (np.abs(low) < 2.0**61) & (np.abs(high) < 2.0**61) & (lows[k] <= highs[k])
+        closed = bounded & (lows[k] > PRESENT)
+        out[0][k][closed] -= by[closed]
+        closed = bounded & (highs[k] < LAST)
+        out[1][k][closed] += by[closed]
+    return out

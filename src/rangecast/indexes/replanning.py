@@ -1,0 +1,77 @@
+"""When a layout is weighed again, and when it is worth building another.
+
+Weighing takes about a millisecond an attribute, so a part is weighed only when ten times that was spent on
+its events, and again when twice as much was spent as at the last time.
+
+Another layout must promise to be WORTH times cheaper, and what was lost without it, over the events since
+the part was built, must exceed what building it costs. So a choice that was wrong costs at most about as
+much again as the right one would have, however many events come. Each time the same boxes are laid out anew
+the loss must be twice as large: events that change their nature every hour do not keep an index building.
+Nothing is decided by a clock alone, so the same events lead to the same layouts on any machine, sooner or
+later.
+"""
+
+from __future__ import annotations
+
+from rangecast.attributes import Codes
+from rangecast.indexes.catalog import Boxes
+from rangecast.indexes.planning import Plan, build_ns, weigh_layouts
+from rangecast.indexes.seen import SeenEvents
+
+EVERY = 256
+WEIGHING_SECONDS = 0.01
+WORTH = 1.3
+
+
+class History:
+    """What a part went through since its boxes were first laid out."""
+
+    def __init__(self, since: int = 0, replans: int = 0, settled: bool = False) -> None:
+        self.since = since
+        """Events that the index had seen when the part was built."""
+        self.replans = replans
+        self.settled = settled
+        """Whether it is to stay as it is, because it came from a file."""
+        self.weighed_at = 0.0
+        """Seconds spent on its events when it was last weighed."""
+
+
+class Replanner:
+    """The events an index has seen, and what follows from them for the layouts of its parts."""
+
+    def __init__(self, n_attributes: int) -> None:
+        self.seen = SeenEvents(n_attributes)
+        self.replans = 0
+        self._due_at = EVERY
+
+    def due(self) -> bool:
+        """Whether so many events have passed that parts may be looked at again."""
+        if self.seen.n < self._due_at:
+            return False
+        self._due_at = self.seen.n + EVERY
+        return True
+
+    def worth_weighing(self, plan: Plan | None, history: History, seconds: float) -> bool:
+        """Whether enough was spent on a part: `seconds` that it counted, or as estimated."""
+        if plan is None or plan.sample is None or history.settled:
+            return False
+        spent = self._spent(plan, history, seconds)
+        return spent > max(WEIGHING_SECONDS * len(plan.used), 2 * history.weighed_at)
+
+    def _spent(self, plan: Plan, history: History, seconds: float) -> float:
+        # threads count no time, and an estimate from subscriptions alone may be far off
+        return max(seconds, plan.chosen.ns * 1e-9 * (self.seen.n - history.since))
+
+    def pays(
+        self, boxes: Boxes, plan: Plan, size: int, history: History, seconds: float, events: Codes
+    ) -> bool:
+        """Whether a part of so many boxes should be built anew for events like these."""
+        assert plan.sample is not None
+        history.weighed_at = self._spent(plan, history, seconds)
+        kind, on, _ = plan.chosen
+        layouts = weigh_layouts(boxes, plan.sample, size, plan.used, events, on)
+        best = layouts[0]
+        now = next(layout for layout in layouts if (layout.kind, layout.on) == (kind, on))
+        lost = (now.ns - best.ns) * (self.seen.n - history.since)
+        price = build_ns(best, size, len(plan.used)) * 2.0**history.replans
+        return now.ns > WORTH * best.ns and lost > price
