@@ -25,8 +25,6 @@ it took, so that `stats` and `explain_plan` say what the last batches cost where
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,11 +37,10 @@ from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.cells import BUDGET, CellsPart, build_cells
 from rangecast.indexes.equality import EqualityPart, build_equality
 from rangecast.indexes.packed import bounded_attributes, column, fit_grid
-from rangecast.indexes.parts import Part, StaticIndex, _Covered
+from rangecast.indexes.parts import Part, Piece, StaticIndex, _Covered
 from rangecast.indexes.planning import Layout, Plan, choose_layout
-from rangecast.indexes.reading import Rows
 from rangecast.indexes.replanning import History, Replanner
-from rangecast.indexes.rows import Counted, join_rows
+from rangecast.indexes.rows import Found, together
 from rangecast.indexes.scan import ScanPart
 from rangecast.indexes.vci_runs import FEWEST_CELLS, MOST_CELLS, RunsPart, build_runs
 from rangecast.memory import check_fits
@@ -89,25 +86,17 @@ class AutoPart(Part):
         """The path that was chosen by an estimate; there is one at most."""
         return next((path for path in self.paths if path.plan is not None), None)
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
-        rows = []
+    def stab(self, codes: Codes, boxes: Boxes) -> Found:
+        found = []
         for k, path in enumerate(self.paths):
             start = time.perf_counter()
-            rows.append(path.part.stab(codes, boxes))
+            found.append(path.part.stab(codes, boxes))
             self.seconds[k] += time.perf_counter() - start
         self.events += codes.shape[1]
-        return join_rows(rows, codes.shape[1])
+        return together(found, codes.shape[1])
 
-    def count_matches(self, codes: Codes) -> Counted | None:
-        return self.paths[0].part.count_matches(codes) if len(self.paths) == 1 else None
-
-    def pieces(self, codes: Codes, boxes: Boxes, threads: int) -> list[Callable[[], Rows]] | None:
-        calls: list[Callable[[], Rows]] = []
-        for path in self.paths:
-            own = path.part.pieces(codes, boxes, threads)
-            calls += [partial(path.part.stab, codes, boxes)] if own is None else own
-        # paths side by side, unless there are too few of them
-        return calls if len(calls) >= 2 * threads else None
+    def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
+        return [piece for path in self.paths for piece in path.part.pieces(codes, cuts, boxes, threads)]
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
         total = np.zeros(codes.shape[1], np.int64)
@@ -409,8 +398,9 @@ def _choose_equalities(
         share[equal] = np.where(own < _HOT, own, np.inf)
         table.append(share)
     stacked = np.stack(table)
-    winner = np.argmin(stacked, axis=0)
-    winner[np.isinf(stacked.min(axis=0))] = -1
+    rarest = stacked.min(axis=0)
+    winner = np.argmax(stacked <= 1.5 * rarest, axis=0)
+    winner[np.isinf(rarest)] = -1
     return [(j, numbers[winner == k]) for k, j in enumerate(chosen) if (winner == k).any()]
 
 

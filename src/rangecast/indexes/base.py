@@ -27,7 +27,7 @@ from rangecast.explanation import Explanation, explain_boxes
 from rangecast.ids import Ids
 from rangecast.indexes.catalog import Catalog
 from rangecast.indexes.estimate import Estimate
-from rangecast.indexes.reading import Reading, Rows, stab_threaded
+from rangecast.indexes.reading import Reading, Rows
 from rangecast.matches import Matches
 from rangecast.schema import Schema
 from rangecast.storage import Arrays, write_arrays
@@ -186,10 +186,7 @@ class Index:
         self._notice(codes)
         self._prepare(codes.shape[1])
         with self._reading() as reading:
-            if threads > 1 and codes.shape[1] > 1:
-                matches = Matches(*stab_threaded(reading, codes, threads), reading.names)
-            else:
-                matches = reading.match(codes)
+            matches = reading.match(codes, max(1, min(threads, codes.shape[1])))
             self._last = {"last_events": len(matches), "last_matches": matches.n_pairs}
             return matches
 

@@ -38,7 +38,6 @@ domain wide), batches of 200 events, on a busy machine:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -51,7 +50,7 @@ from rangecast.errors import OptionError
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.clustering import cluster
 from rangecast.indexes.packed import Packed, bounded_attributes
-from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.parts import Part, Piece, StaticIndex
 from rangecast.indexes.reading import Rows
 from rangecast.kernels import bitmap as kernels
 from rangecast.kernels import matches as match_kernels
@@ -89,13 +88,16 @@ class BitmapPart(Part):
     def stab(self, codes: Codes, boxes: Boxes) -> Rows:
         return self._stab_blocks(codes, boxes, self._choose(codes), 0, self.n_blocks)
 
-    def pieces(self, codes: Codes, boxes: Boxes, threads: int) -> list[Callable[[], Rows]] | None:
-        # by blocks: each is then read once, by one thread
+    def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
         if self.n_blocks < 4 * threads:
-            return None
-        cuts = np.linspace(0, self.n_blocks, 2 * threads + 1).astype(np.int64).tolist()
+            return super().pieces(codes, cuts, boxes, threads)
+        # by blocks: each is then read once, by one thread
+        ends = np.linspace(0, self.n_blocks, 2 * threads + 1).astype(np.int64).tolist()
         choice = self._choose(codes)
-        return [partial(self._stab_blocks, codes, boxes, choice, a, b) for a, b in itertools.pairwise(cuts)]
+        return [
+            Piece(0, partial(self._stab_blocks, codes, boxes, choice, a, b))
+            for a, b in itertools.pairwise(ends)
+        ]
 
     def _stab_blocks(self, codes: Codes, boxes: Boxes, choice: _Choice, first: int, last: int) -> Rows:
         """The matches within some of the blocks."""

@@ -49,8 +49,7 @@ from rangecast.indexes.checked import Checked
 from rangecast.indexes.levels import choose_levels
 from rangecast.indexes.packed import CELLS, Packed, bounded_attributes, fit_grid
 from rangecast.indexes.parts import Part, StaticIndex
-from rangecast.indexes.reading import Rows
-from rangecast.indexes.rows import Counted
+from rangecast.indexes.rows import Counted, Found
 from rangecast.indexes.selectivity import estimate_selectivity, named_attributes
 from rangecast.kernels import cells as kernels
 from rangecast.kernels import packed as packed_kernels
@@ -87,7 +86,9 @@ class CellsPart(Part):
         self.identical = identical
         self.arrays = arrays
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
+    def stab(self, codes: Codes, boxes: Boxes) -> Found:
+        if len(self.on) == 1 and not self.boxed:
+            return self._count_line(codes)
         offsets = np.empty(codes.shape[1] + 1, np.int64)
         a = self.arrays
         shifts, bases = a["shifts"], a["bases"]
@@ -121,9 +122,8 @@ class CellsPart(Part):
             packed_kernels.to_slots(out, n, boxes.slots)
         return offsets, out[:n]
 
-    def count_matches(self, codes: Codes) -> Counted | None:
-        if len(self.on) != 1 or self.boxed:
-            return None
+    def _count_line(self, codes: Codes) -> Counted:
+        """Matches on one attribute that need no check, counted; they are copied when they are wanted."""
         a = self.arrays
         values = codes[int(self.on[0])]
         cells = self.packed.grid(0).locate(values)

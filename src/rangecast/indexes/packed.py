@@ -29,6 +29,7 @@ from rangecast.storage import Arrays
 
 CELLS = 32_000
 HINTS, HINTED = 1024, 64
+COMPARED = 32
 _SAMPLE = 65_536
 
 
@@ -76,15 +77,21 @@ class Packed:
         numbers: npt.NDArray[np.int64],
         attributes: Any,
         cells: int = CELLS,
-        widen: bool = False,
+        widen: float | None = None,
     ) -> Packed:
-        """Grids for the bounds of these boxes; `widen` lets attributes have wide fields."""
+        """Grids for the bounds of these boxes.
+
+        With `widen`, how many of them an event is compared with, attributes may have wide fields: where
+        boxes ask for single values, or where locating an event's cell costs more than longer bounds.
+        """
         wide: list[tuple[int, int, int]] = []
         narrow: list[tuple[int, Grid, bool]] = []
         for j in attributes:
             lows, highs = column(boxes.lows, j, numbers), column(boxes.highs, j, numbers)
             grid, known = fit_grid(lows, highs, cells)
-            span = None if known or not widen else _wide_span(lows, highs)
+            span = None
+            if widen is not None and not (known and grid.shift >= 0):
+                span = _wide_span(lows, highs, widen < COMPARED)
             if span is None:
                 narrow.append((j, grid, known))
             else:
@@ -163,10 +170,10 @@ def _hints(grids: list[Grid | None]) -> tuple[npt.NDArray[np.int32], npt.NDArray
     return hints, at
 
 
-def _wide_span(lows: Codes, highs: Codes) -> tuple[int, int] | None:
+def _wide_span(lows: Codes, highs: Codes, cheap: bool) -> tuple[int, int] | None:
     """The least and largest end point, where a wide field is worth its word and holds them."""
     bounded = (lows != MISSING) | (highs != LAST)
-    if np.count_nonzero(lows == highs) * 20 < np.count_nonzero(bounded):
+    if not cheap and np.count_nonzero(lows == highs) * 20 < np.count_nonzero(bounded):
         return None
     starts, ends = lows[lows > PRESENT], highs[(highs > MISSING) & (highs < LAST)]
     low = min(int(a.min()) for a in (starts, ends) if len(a))

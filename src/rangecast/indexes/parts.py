@@ -34,8 +34,8 @@ from rangecast.ids import Ids
 from rangecast.indexes.base import Index
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.estimate import Estimate
-from rangecast.indexes.reading import Reading, Rows, without_repeats
-from rangecast.indexes.rows import Counted, PendingRows, Source, join_rows, scan_rows
+from rangecast.indexes.reading import Reading, Rows, cut_batch, pool, without_repeats
+from rangecast.indexes.rows import Counted, Found, PendingRows, Source, scan_rows
 from rangecast.kernels import matches as match_kernels
 from rangecast.matches import Matches
 from rangecast.storage import Arrays
@@ -45,6 +45,13 @@ TAIL_LIMIT = 512
 TAIL_WORK = 1 << 18  # boxes looked at, over all events of a batch
 REBUILD_SHARE = 4
 SWEEP_SHARE = 128
+
+
+class Piece(NamedTuple):
+    """A call that finds matches of the events from the first on."""
+
+    first: int
+    call: Callable[[], Found]
 
 
 class Part:
@@ -57,7 +64,7 @@ class Part:
     """A newer part that is not this many times smaller is merged with this one: more where building costs
     little beside what a second part costs every event."""
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
+    def stab(self, codes: Codes, boxes: Boxes) -> Found:
         """The matches of a batch within this part, dead slots included."""
         raise NotImplementedError
 
@@ -70,18 +77,14 @@ class Part:
         """The part of an export."""
         raise NotImplementedError
 
-    def count_matches(self, codes: Codes) -> Counted | None:
-        """The matches, counted before any is written, where a part can do that without a check: the
-        matches of several parts then go straight to their places. None where it cannot."""
-        return None
-
     def without(self, dead: npt.NDArray[np.uint8]) -> Part | None:
         """This part without the entries of dead slots, or None where only building anew does that."""
         return None
 
-    def pieces(self, codes: Codes, boxes: Boxes, threads: int) -> list[Callable[[], Rows]] | None:
-        """Calls that together do what `stab` does and can run side by side, where the part can be cut."""
-        return None
+    def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
+        """Calls that together do what `stab` does and can run side by side: one for each cut of the batch,
+        unless a part knows better."""
+        return [Piece(first, partial(self.stab, cut, boxes)) for first, cut in cuts]
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
         """How many entries each event would look at, None where that is not known before the search."""
@@ -135,52 +138,48 @@ class _StaticReading(Reading):
         return None
 
     def stab(self, codes: Codes) -> Rows:
-        sources = self._sources(codes, len(self._state.parts) > 1)
-        return self._without_dead(*join_rows([source.found for source in sources], codes.shape[1]))
+        return self._rows(codes.shape[1], self._sources(codes))
 
-    def pieces(self, codes: Codes, threads: int) -> list[Callable[[], Rows]] | None:
-        state = self._state
-        tail = state.parts[-1].last if state.parts else 0
-        calls: list[Callable[[], Rows]] = []
-        for covered in state.parts:
-            own = covered.part.pieces(codes, state.boxes, threads)
-            if own is None:
-                return None
-            calls += own
-        if tail < state.boxes.n:
-            calls.append(partial(scan_rows, codes, state.boxes, tail, state.boxes.n))
-        return calls
-
-    def join(self, rows: list[Rows], n_events: int) -> Rows:
-        return without_repeats(*self._without_dead(*join_rows(rows, n_events)), self.flagged)
-
-    def match(self, codes: Codes) -> Matches:
-        state = self._state
+    def match(self, codes: Codes, threads: int) -> Matches:
+        state, n = self._state, codes.shape[1]
+        sources = self._sources(codes) if threads == 1 else self._threaded(codes, threads)
         if state.dead is not None or state.flagged is not None:
-            return super().match(codes)
-        sources = self._sources(codes, True)
-        if len(sources) == 1:
-            found, base = sources[0]
-            if not isinstance(found, Counted):
-                return Matches(*found, state.names, base)
-        offsets = np.zeros(codes.shape[1] + 1, np.int64)
-        for source in sources:
-            offsets[1:] += source.counts
-        np.cumsum(offsets, out=offsets)
-        return Matches(offsets, PendingRows(offsets, sources, state.names), state.names)
+            return Matches(*without_repeats(*self._rows(n, sources), state.flagged), state.names)
+        if len(sources) == 1 and not isinstance(sources[0].found, Counted):
+            return Matches(*sources[0].found, state.names, sources[0].base)
+        pending = PendingRows(n, sources, state.names, map if threads == 1 else pool(threads))
+        return Matches(pending.offsets, pending, state.names)
 
-    def _sources(self, codes: Codes, counting: bool) -> list[Source]:
-        """What each part and the tail found; with `counting`, only counted where a part can do that."""
+    def _sources(self, codes: Codes) -> list[Source]:
+        """What each part and the tail found."""
         state = self._state
+        sources = [Source(c.part.stab(codes, state.boxes), c.base) for c in state.parts]
         tail = state.parts[-1].last if state.parts else 0
-        sources = []
-        for covered in state.parts:
-            counted = covered.part.count_matches(codes) if counting else None
-            found = covered.part.stab(codes, state.boxes) if counted is None else counted
-            sources.append(Source(found, covered.base))
         if tail < state.boxes.n:
             sources.append(Source(scan_rows(codes, state.boxes, tail, state.boxes.n)))
         return sources
+
+    def _threaded(self, codes: Codes, threads: int) -> list[Source]:
+        """The same, by several threads."""
+        state = self._state
+        cuts = cut_batch(codes, threads)
+        pieces: list[tuple[int | None, Piece]] = []
+        for covered in state.parts:
+            own = covered.part.pieces(codes, cuts, state.boxes, threads)
+            pieces += [(covered.base, piece) for piece in own]
+        tail = state.parts[-1].last if state.parts else 0
+        if tail < state.boxes.n:
+            for first, cut in cuts:
+                pieces.append((None, Piece(first, partial(scan_rows, cut, state.boxes, tail, state.boxes.n))))
+        found = pool(threads)(lambda piece: piece[1].call(), pieces)
+        return [Source(one, base, piece.first) for one, (base, piece) in zip(found, pieces, strict=True)]
+
+    def _rows(self, n_events: int, sources: list[Source]) -> Rows:
+        """The matches without dead slots."""
+        if len(sources) == 1 and not isinstance(sources[0].found, Counted):
+            return self._without_dead(*sources[0].found)
+        pending = PendingRows(n_events, sources, self.names)
+        return self._without_dead(pending.offsets, pending.slots())
 
     def _without_dead(self, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
         state = self._state

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ from rangecast.matches import Matches
 
 Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
 """Offsets and slots: the matches of a batch in rows, one per event."""
+
+Run = Callable[..., Iterable[Any]]
+"""What calls a function with each of some arguments, one after the other or side by side, like `map`."""
 
 
 class Reading:
@@ -37,33 +41,29 @@ class Reading:
         """The matches of one event (d, 1) of a batch whose work was estimated."""
         return self.stab(codes)
 
-    def pieces(self, codes: Codes, threads: int) -> list[Callable[[], Rows]] | None:
-        """The work for a batch cut into calls that find a part of every event's matches, where that costs
-        less than cutting the batch; `join` puts what they find together."""
-        return None
-
-    def join(self, rows: list[Rows], n_events: int) -> Rows:
-        """The matches of a batch from those of its pieces, each once."""
-        raise NotImplementedError
-
-    def match(self, codes: Codes) -> Matches:
+    def match(self, codes: Codes, threads: int) -> Matches:
         """The matches of a batch, each once."""
-        return Matches(*without_repeats(*self.stab(codes), self.flagged), self.names)
+        if threads == 1:
+            return Matches(*without_repeats(*self.stab(codes), self.flagged), self.names)
+        found = pool(threads)(
+            lambda cut: without_repeats(*self.stab(cut[1]), self.flagged), cut_batch(codes, threads)
+        )
+        return Matches(*joined(list(found)), self.names)
 
 
-def stab_threaded(reading: Reading, codes: Codes, threads: int) -> Rows:
-    """The matches of a batch, each once, found by several threads."""
-    run = _pool(threads).map
-    pieces = reading.pieces(codes, threads)
-    if pieces is not None:
-        return reading.join(list(run(lambda piece: piece(), pieces)), codes.shape[1])
+def cut_batch(codes: Codes, threads: int) -> list[tuple[int, Codes]]:
+    """A batch in pieces for several threads, each with the number of its first event."""
     n = codes.shape[1]
     # Twice as many pieces as threads evens out events that match more than others; but an index
     # that reads all of itself for a batch reads it once per piece, so small batches are cut less.
-    pieces_wanted = threads if n < 4096 else 2 * threads
-    cuts = np.linspace(0, n, min(n, pieces_wanted) + 1).astype(np.int64)
-    parts = [np.ascontiguousarray(codes[:, a:b]) for a, b in itertools.pairwise(cuts)]
-    return joined(list(run(lambda one: without_repeats(*reading.stab(one), reading.flagged), parts)))
+    wanted = threads if n < 4096 else 2 * threads
+    cuts = np.linspace(0, n, min(n, wanted) + 1).astype(np.int64).tolist()
+    return [(a, np.ascontiguousarray(codes[:, a:b])) for a, b in itertools.pairwise(cuts)]
+
+
+def pool(threads: int) -> Run:
+    """A `map` that runs its calls in so many threads."""
+    return _pool(threads).map
 
 
 @functools.cache

@@ -1,12 +1,14 @@
 """Matches on their way: counted, found, joined over several sources, and written as slots or ids.
 
-A source is a part or the tail of a static layout. It gives rows (offsets and slots), or it counts its
-matches first and writes them when they are wanted, straight to where they belong.
+A source is a part of a static layout, a piece of it, or the tail. It gives rows (offsets and slots), or it
+counts its matches first and writes them when they are wanted, straight to where they belong. Several
+sources can be written side by side, since each knows its places.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +18,7 @@ from rangecast import recycling
 from rangecast.attributes import Codes
 from rangecast.ids import Ids
 from rangecast.indexes.catalog import Boxes
-from rangecast.indexes.reading import Rows
+from rangecast.indexes.reading import Rows, Run
 from rangecast.kernels import matches as match_kernels
 from rangecast.kernels import scan as scan_kernels
 
@@ -34,68 +36,115 @@ class Counted(NamedTuple):
     fill: Callable[[npt.NDArray[np.int64], npt.NDArray[Any], int], None]
 
 
+Found = Rows | Counted
+
+
+def count_rows(found: Found) -> npt.NDArray[np.int64]:
+    """Matches per event."""
+    return found.counts if isinstance(found, Counted) else np.diff(found[0])
+
+
+def place(found: Found, places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
+    """Write the slots of each event, with something added, from its place on."""
+    if isinstance(found, Counted):
+        found.fill(places, out, add)
+    else:
+        match_kernels.place_rows(*found, places, out.dtype.type(add), out)
+
+
+def in_turn(
+    order: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]
+) -> Counted:
+    """Rows that were found in another order of the events: row r is that of event order[r]."""
+    counts = np.empty(len(order), np.int64)
+    counts[order] = np.diff(offsets)
+
+    def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
+        match_kernels.place_turned(order, offsets, slots, places, out.dtype.type(add), out)
+
+    return Counted(counts, fill)
+
+
+def spread(events: npt.NDArray[np.int64], n_events: int, found: Found) -> Found:
+    """What was found for some of the events, as that of all of them."""
+    counts = np.zeros(n_events, np.int64)
+    counts[events] = count_rows(found)
+    if isinstance(found, Counted):
+        return Counted(counts, lambda places, out, add: found.fill(places[events], out, add))
+    offsets = np.zeros(n_events + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets, found[1]
+
+
+def together(several: Sequence[Found], n_events: int) -> Found:
+    """What several sources found, one after the other within each event."""
+    held = [found for found in several if isinstance(found, Counted) or len(found[1])]
+    if not held:
+        return np.zeros(n_events + 1, np.int64), _NO_ROWS
+    if len(held) == 1:
+        return held[0]
+    counts = [count_rows(found) for found in held]
+
+    def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
+        places = places.copy()
+        for found, own in zip(held, counts, strict=True):
+            place(found, places, out, add)
+            places += own
+
+    return Counted(sum(counts[1:], start=counts[0]), fill)
+
+
 class Source(NamedTuple):
-    """The matches within one part or the tail, and what makes ids of its slots when added, if known."""
+    """What one part, a piece of it or the tail found, from some event on, and what makes ids of its slots
+    when added, if known."""
 
-    found: Rows | Counted
+    found: Found
     base: int | None = None
-
-    @property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """Matches per event."""
-        return self.found.counts if isinstance(self.found, Counted) else np.diff(self.found[0])
+    first: int = 0
 
 
 class PendingRows:
     """Matches that are counted but not written: whoever wants ids gets them without slots in between."""
 
-    def __init__(self, offsets: npt.NDArray[np.int64], sources: list[Source], names: Ids) -> None:
-        self._offsets = offsets
+    def __init__(self, n_events: int, sources: list[Source], names: Ids, run: Run = map) -> None:
+        self.offsets = np.zeros(n_events + 1, np.int64)
         self._sources = sources
+        self._counts = [count_rows(source.found) for source in sources]
         self._names = names
+        self._run = run
+        for source, counts in zip(sources, self._counts, strict=True):
+            self.offsets[source.first + 1 : source.first + 1 + len(counts)] += counts
+        np.cumsum(self.offsets, out=self.offsets)
 
     def slots(self) -> npt.NDArray[np.int32]:
         """The slots, row after row."""
-        return join_rows([source.found for source in self._sources], len(self._offsets) - 1)[1]
+        out = recycling.empty(int(self.offsets[-1]), np.int32)
+        self._write(lambda source, counts, places: place(source.found, places, out, 0))
+        return out
 
     def ids(self) -> npt.NDArray[Any]:
         """The ids, row after row."""
         if all(source.base is None for source in self._sources):
             return self._names.take(self.slots())
-        out = recycling.empty(int(self._offsets[-1]), np.int64)
-        places = self._offsets[:-1].copy()
-        for source in self._sources:
-            found, base = source
-            if base is None:
-                rows = found if not isinstance(found, Counted) else join_rows([found], len(places))
-                match_kernels.place_ids(*rows, self._names.values, places, out)
-            elif isinstance(found, Counted):
-                found.fill(places, out, base)
-            else:
-                match_kernels.place_rows(*found, places, np.int64(base), out)
-            places += source.counts
+        out = recycling.empty(int(self.offsets[-1]), np.int64)
+
+        def write(source: Source, counts: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
+            place(source.found, places, out, source.base or 0)
+            if source.base is None:
+                match_kernels.name_rows(counts, self._names.values, places, out)
+
+        self._write(write)
         return out
 
-
-def join_rows(sources: Sequence[Rows | Counted], n_events: int) -> Rows:
-    """The matches of several sources, one after the other within each event."""
-    sources = [s for s in sources if isinstance(s, Counted) or len(s[1])]
-    if not sources:
-        return np.zeros(n_events + 1, np.int64), _NO_ROWS
-    if len(sources) == 1 and not isinstance(sources[0], Counted):
-        return sources[0]
-    counts = [s.counts if isinstance(s, Counted) else np.diff(s[0]) for s in sources]
-    offsets = np.zeros(n_events + 1, np.int64)
-    np.cumsum(sum(counts[1:], start=counts[0]), out=offsets[1:])
-    places = offsets[:-1].copy()
-    out = recycling.empty(int(offsets[-1]), np.int32)
-    for source, count in zip(sources, counts, strict=True):
-        if isinstance(source, Counted):
-            source.fill(places, out, 0)
-        else:
-            match_kernels.place_rows(*source, places, np.int32(0), out)
-        places += count
-    return offsets, out
+    def _write(self, write: Callable[[Source, npt.NDArray[np.int64], npt.NDArray[np.int64]], None]) -> None:
+        free = self.offsets[:-1].copy()
+        calls = []
+        for source, counts in zip(self._sources, self._counts, strict=True):
+            own = free[source.first : source.first + len(counts)]
+            calls.append(partial(write, source, counts, own.copy()))
+            own += counts
+        for _ in self._run(lambda call: call(), calls):
+            pass
 
 
 def scan_rows(codes: Codes, boxes: Boxes, first: int, last: int) -> Rows:

@@ -43,8 +43,7 @@ from rangecast.grid import Grid
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.in_place import bounded_attributes
 from rangecast.indexes.parts import Part, StaticIndex
-from rangecast.indexes.reading import Rows
-from rangecast.indexes.rows import Counted
+from rangecast.indexes.rows import Counted, Found
 from rangecast.indexes.selectivity import choose_attributes, named_attributes
 from rangecast.indexes.vci_constructs import check_length
 from rangecast.kernels import vci_runs as kernels
@@ -71,43 +70,23 @@ class RunsPart(Part):
         self.grid = grid
         self.arrays = {name: arrays[name] for name in _STORED}
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
+    def stab(self, codes: Codes, boxes: Boxes) -> Found:
         a = self.arrays
         cells = self.grid.locate(codes[self.on])
         offsets = np.empty(codes.shape[1] + 1, np.int64)
-        out = recycling.empty(kernels.count(cells, a["spans"], a["starts"], offsets), np.int32)
+        total = kernels.count(cells, a["spans"], a["starts"], offsets)
         if not len(a["boxes"]):
-            kernels.copy(cells, a["spans"], a["starts"], a["slots"], offsets, np.int32(0), out)
-            return offsets, out
+
+            def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
+                kernels.copy(cells, a["spans"], a["starts"], a["slots"], places, out.dtype.type(add), out)
+
+            return Counted(np.diff(offsets), fill)
+        out = recycling.empty(total, np.int32)
         n = kernels.check(
-            codes,
-            cells,
-            self.on,
-            self.n_whole,
-            a["spans"],
-            a["starts"],
-            a["slots"],
-            a["boxes"],
-            a["checked"],
-            boxes.lows,
-            boxes.highs,
-            offsets,
-            out,
-        )
+            codes, cells, self.on, self.n_whole, a["spans"], a["starts"], a["slots"], a["boxes"],
+            a["checked"], boxes.lows, boxes.highs, offsets, out,
+        )  # fmt: skip
         return offsets, out[:n]
-
-    def count_matches(self, codes: Codes) -> Counted | None:
-        if len(self.arrays["boxes"]):
-            return None
-        a = self.arrays
-        cells = self.grid.locate(codes[self.on])
-        offsets = np.empty(len(cells) + 1, np.int64)
-        kernels.count(cells, a["spans"], a["starts"], offsets)
-
-        def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
-            kernels.copy(cells, a["spans"], a["starts"], a["slots"], places, out.dtype.type(add), out)
-
-        return Counted(np.diff(offsets), fill)
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
         a = self.arrays

@@ -49,9 +49,9 @@ from rangecast.indexes.plane import (
     plane_attributes,
 )
 from rangecast.indexes.reading import Rows
+from rangecast.indexes.rows import Found, in_turn
 from rangecast.indexes.vcr import VcrIndex
 from rangecast.kernels import vcr_runs as kernels
-from rangecast.kernels.matches import restore_order
 from rangecast.memory import check_fits
 from rangecast.storage import Arrays
 from rangecast.subscriptions import Subscriptions
@@ -103,7 +103,7 @@ class RunsPart(Part):
         self.tested = np.array([*self.plane.on, *self.checked.tolist()], np.int64)
         self.n_whole = int((self.planes[:, 0] == 0).sum())
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
+    def stab(self, codes: Codes, boxes: Boxes) -> Found:
         xs, ys = self.plane.locate(codes)
         n = len(xs)
         step = 1 + n // 64
@@ -119,9 +119,7 @@ class RunsPart(Part):
         order = np.argsort(places)
         turned = np.ascontiguousarray(codes[:, order])
         offsets, slots = self._stab_in_turn(turned, xs[order], ys[order], boxes, room)
-        own_offsets, own = np.zeros_like(offsets), np.empty_like(slots)
-        restore_order(order, offsets, slots, own_offsets, own)
-        return own_offsets, own
+        return in_turn(order, offsets, slots)
 
     @property
     def _where(self) -> tuple[Any, Any, Any, Any, Any, Any, Any]:

@@ -7,8 +7,12 @@ import numpy as np
 from rangecast.kernels import kernel
 from rangecast.kernels.matches import copy_run
 from rangecast.kernels.packed import box_holds
+from rangecast.kernels.prefetch import prefetch
 
-_ALL = ~np.uint64(0)
+_CHUNK = 512
+_LINES = 64
+_NONE = np.uint64(0)
+_ONE = np.uint64(1)
 
 
 @kernel
@@ -58,81 +62,123 @@ def find_hashed(codes, hashes, values, table, starts, out):
 
 
 @kernel
-def stab_lists(
-    order, lists, starts, boxes, bounds, values, ones, guards, inexact, rare_starts, rare_attributes,
-    rare_bounds, codes, lows, highs, offsets, out,
-):  # fmt: skip
-    """Emit the boxes of each event's list that hold it; `bounds` of no words means all do.
+def to_columns(starts, rows, out):
+    """Lay out the bounds of each list word by word: all first words of its boxes, then all second ones."""
+    n_words = rows.shape[1]
+    for k in range(starts.size - 1):
+        a = starts[k]
+        n = starts[k + 1] - a
+        p = a * n_words
+        for w in range(n_words):
+            for q in range(n):
+                out[p] = rows[a + q, w]
+                p += 1
 
-    Row i of the answer is that of event order[i].
+
+@kernel
+def sweep_columns(starts, columns, n_words, living, out):
+    """The same without some boxes. Returns how many words are left."""
+    p = 0
+    for k in range(starts.size - 1):
+        a = starts[k]
+        n = starts[k + 1] - a
+        for w in range(n_words):
+            for q in range(n):
+                out[p] = columns[a * n_words + w * n + q]
+                p += living[a + q]
+    return p
+
+
+@kernel
+def _miss(words, value, guard, missed):
+    """missed[q] gets a bit for each field of words[q] that exceeds the value's."""
+    value |= guard
+    for q in range(words.size):
+        missed[q] |= ~(value - words[q]) & guard
+
+
+@kernel
+def _ask(array, first, last):
+    """Ask for what lies between two places; what lies far behind the first is read in order anyway."""
+    line = 64 // array.itemsize
+    for q in range(first, min(last, first + _LINES * line), line):
+        prefetch(array, q)
+
+
+@kernel
+def stab_lists(
+    order, scattered, lists, starts, boxes, bounds, values, ones, guards, inexact, rare_starts, rare, codes,
+    lows, highs, offsets, out,
+):  # fmt: skip
+    """Emit the boxes of each event's list that hold it.
+
+    Row i of the answer is that of event order[i]; `scattered` when that order does not follow the lists.
     """
     p = np.int64(0)
-    n_words = bounds.shape[1]
+    n_words = values.shape[1] if bounds.size else 0
+    missed = np.empty(_CHUNK, np.uint64)
+    unsure = np.empty(_CHUNK, np.uint64)
     for i in range(order.size):
         e = order[i]
         offsets[i] = p
+        if scattered and i + 2 < order.size:
+            prefetch(starts, lists[order[i + 2]])
+            prefetch(rare_starts, lists[order[i + 2]])
+        if scattered and i + 1 < order.size and lists[order[i + 1]] >= 0:
+            k = lists[order[i + 1]]
+            a = np.int64(starts[k])
+            n = np.int64(starts[k + 1]) - a
+            _ask(bounds, a * n_words, (a + n) * n_words)
+            _ask(boxes, a, a + n)
+            if rare.size:
+                _ask(rare, rare.shape[1] * rare_starts[k], rare.shape[1] * rare_starts[k + 1])
         if lists[e] < 0:
             continue
-        a = starts[lists[e]]
+        a = np.int64(starts[lists[e]])
         n = starts[lists[e] + 1] - a
-        if rare_starts.size:
-            # where a box stands, until the rare bounds are looked at
-            into = out[p : p + n]
-            k = 0
-            for q in range(a, a + n):
-                held = _ALL
-                sure = _ALL
-                for w in range(n_words):
-                    held &= ((values[e, w] | guards[w]) - bounds[q, w]) | ~guards[w]
-                    sure &= (((values[e, w] - ones[w]) | guards[w]) - bounds[q, w]) | ~guards[w]
-                into[k] = q
-                if inexact.size == 0:
-                    k += held == _ALL
-                elif held == _ALL:
-                    k += sure == _ALL or box_holds(lows, highs, boxes[q], codes, inexact, e)
-            for r in range(k):
-                q = into[r]
-                hit = True
-                for b in range(rare_starts[q], rare_starts[q + 1]):
-                    v = codes[rare_attributes[b], e]
-                    hit = hit and rare_bounds[b, 0] <= v and v <= rare_bounds[b, 1]
-                out[p] = boxes[q]
-                p += hit
-            continue
-        if n_words == 0:
+        if rare.size == 0 and n_words == 0:
             p = copy_run(boxes, a, n, np.int32(0), out, p)
             continue
-        own = boxes[a : a + n]
-        rows = bounds[a : a + n]
-        into = out[p : p + n]
-        k = 0
-        if inexact.size == 0 and n_words == 1:
+        if rare.size == 0 and inexact.size == 0 and n_words == 1:
             # unsigned, as everywhere that a negative index cannot be
             guard = guards[0]
             value = values[e, 0] | guard
             to = np.uint64(p)
             for q in range(np.uint64(a), np.uint64(a + n)):
                 out[to] = boxes[q]
-                to += np.uint64(((value - bounds[q, 0]) & guard) == guard)
+                to += np.uint64(((value - bounds[q]) & guard) == guard)
             p = np.int64(to)
             continue
-        if inexact.size == 0:
-            for q in range(n):
-                held = _ALL
+        r = np.int64(rare_starts[lists[e]])
+        last_rare = np.int64(rare_starts[lists[e] + 1])
+        for first in range(0, n, _CHUNK):
+            size = min(n - first, _CHUNK)
+            missed[:size] = _NONE
+            for w in range(n_words):
+                at = a * n_words + w * n + first
+                _miss(bounds[at : at + size], values[e, w], guards[w], missed)
+            while r < last_rare and rare[r, 0] < first + size:
+                v = codes[rare[r, 1], e]
+                if v < rare[r, 2] or v > rare[r, 3]:
+                    missed[rare[r, 0] - first] = _ONE
+                r += 1
+            own = boxes[a + first : a + first + size]
+            into = out[p : p + size]
+            k = 0
+            if inexact.size == 0:
+                for q in range(size):
+                    into[k] = own[q]
+                    k += missed[q] == _NONE
+            else:
+                unsure[:size] = _NONE
                 for w in range(n_words):
-                    held &= ((values[e, w] | guards[w]) - rows[q, w]) | ~guards[w]
-                into[k] = own[q]
-                k += held == _ALL
-        else:
-            for q in range(n):
-                held = _ALL
-                sure = _ALL
-                for w in range(n_words):
-                    held &= ((values[e, w] | guards[w]) - rows[q, w]) | ~guards[w]
-                    sure &= (((values[e, w] - ones[w]) | guards[w]) - rows[q, w]) | ~guards[w]
-                into[k] = own[q]
-                if held == _ALL:
-                    k += sure == _ALL or box_holds(lows, highs, own[q], codes, inexact, e)
-        p += k
+                    if ones[w] != _NONE:
+                        at = a * n_words + w * n + first
+                        _miss(bounds[at : at + size], values[e, w] - ones[w], guards[w], unsure)
+                for q in range(size):
+                    into[k] = own[q]
+                    if missed[q] == _NONE:
+                        k += unsure[q] == _NONE or box_holds(lows, highs, own[q], codes, inexact, e)
+            p += k
     offsets[order.size] = p
     return p

@@ -80,27 +80,22 @@ def place_rows(offsets, slots, places, add, out):
 
 
 @kernel
-def place_ids(offsets, slots, values, places, out):
-    """As `place_rows`, with the id of each slot."""
-    for e in range(places.size):
-        p = np.uint64(places[e])
-        first = np.uint64(offsets[e])
-        for q in range(np.uint64(offsets[e + 1]) - first):
-            out[p + q] = values[np.uint32(slots[first + q])]
+def place_turned(order, offsets, slots, places, add, out):
+    """As `place_rows`, where row r of the source is that of event order[r]."""
+    for r in range(order.size):
+        p = np.uint64(places[order[r]])
+        first = np.uint64(offsets[r])
+        for q in range(np.uint64(offsets[r + 1]) - first):
+            out[p + q] = slots[first + q] + add
 
 
 @kernel
-def restore_order(order, offsets, slots, out_offsets, out):
-    """Rows that were found in some order, put back: row r of the input is row order[r] of the output."""
-    for r in range(order.size):
-        out_offsets[order[r] + 1] = offsets[r + 1] - offsets[r]
-    for e in range(order.size):
-        out_offsets[e + 1] += out_offsets[e]
-    for r in range(order.size):
-        p = np.uint64(out_offsets[order[r]])
-        a = np.uint64(offsets[r])
-        for q in range(np.uint64(offsets[r + 1]) - a):
-            out[p + q] = slots[a + q]
+def name_rows(counts, values, places, out):
+    """Turn the slots of some rows into ids, where they stand."""
+    for e in range(places.size):
+        p = np.uint64(places[e])
+        for q in range(np.uint64(counts[e])):
+            out[p + q] = values[np.uint64(out[p + q])]
 
 
 @kernel
