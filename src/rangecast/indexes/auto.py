@@ -18,6 +18,9 @@ that was built before, or for other events, is built anew when what it loses bes
 exceeds what building costs (replanning.py). One that came from a file or a pickle stays as it is: it may be
 mapped into several processes, and a private copy in each would take their memory.
 
+Where many boxes are alike, paths are laid out over one of each kind, and what they find is the slots of all
+of them (grouped.py).
+
 A part of `auto` is one part per path. Their answers are joined row by row. Each path counts the time
 it took, so that `stats` and `explain_plan` say what the last batches cost where.
 """
@@ -25,20 +28,23 @@ it took, so that `stats` and `explain_plan` say what the last batches cost where
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast.attributes import Codes
 from rangecast.errors import CapacityError
+from rangecast.indexes.access_paths import Path, explain_paths, report_paths
 from rangecast.indexes.bitmap import BitmapPart, build_bitmap, estimate_bytes
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.cells import BUDGET, CellsPart, build_cells
 from rangecast.indexes.equality import EqualityPart, build_equality
+from rangecast.indexes.grouped import Groups, find_groups
 from rangecast.indexes.packed import bounded_attributes, column, fit_grid
 from rangecast.indexes.parts import Part, Piece, StaticIndex, _Covered
-from rangecast.indexes.planning import Layout, Plan, choose_layout
+from rangecast.indexes.planning import Plan, choose_layout
 from rangecast.indexes.replanning import History, Replanner
 from rangecast.indexes.rows import Found, together
 from rangecast.indexes.scan import ScanPart
@@ -60,23 +66,14 @@ _KINDS: dict[str, type[Part]] = {
 }
 
 
-class Path(NamedTuple):
-    """One access path of a part: its kind, the attributes it goes by, how many boxes it holds, and why."""
-
-    kind: str
-    on: tuple[int, ...]
-    size: int
-    part: Part
-    plan: Plan | None = None
-
-
 class AutoPart(Part):
     """A part per access path."""
 
     exact = True
 
-    def __init__(self, paths: list[Path]) -> None:
+    def __init__(self, paths: list[Path], groups: Groups | None = None) -> None:
         self.paths = paths
+        self.groups = groups
         self.ratio = min((path.part.ratio for path in paths), default=Part.ratio)
         self.seconds = np.zeros(len(paths))
         self.events = 0
@@ -87,16 +84,23 @@ class AutoPart(Part):
         return next((path for path in self.paths if path.plan is not None), None)
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
+        own = boxes if self.groups is None else self.groups.boxes
         found = []
         for k, path in enumerate(self.paths):
             start = time.perf_counter()
-            found.append(path.part.stab(codes, boxes))
+            found.append(path.part.stab(codes, own))
             self.seconds[k] += time.perf_counter() - start
         self.events += codes.shape[1]
-        return together(found, codes.shape[1])
+        joined = together(found, codes.shape[1])
+        return joined if self.groups is None else self.groups.expand(joined)
 
     def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
-        return [piece for path in self.paths for piece in path.part.pieces(codes, cuts, boxes, threads)]
+        groups = self.groups
+        own = boxes if groups is None else groups.boxes
+        pieces = [piece for path in self.paths for piece in path.part.pieces(codes, cuts, own, threads)]
+        if groups is None:
+            return pieces
+        return [Piece(first, partial(groups.expand_call, call)) for first, call in pieces]
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
         total = np.zeros(codes.shape[1], np.int64)
@@ -107,16 +111,24 @@ class AutoPart(Part):
             total += counts
         return total
 
+    def stats(self) -> dict[str, int]:
+        return {} if self.groups is None else self.groups.stats()
+
     def without(self, dead: npt.NDArray[np.uint8]) -> AutoPart | None:
+        if self.groups is not None:
+            return self._anew(AutoPart(self.paths, self.groups.without(dead)))
         swept = [(path, path.part.without(dead)) for path in self.paths]
         if any(part is None for _, part in swept):
             return None
-        out = AutoPart([path._replace(part=part) for path, part in swept if part is not None])
-        out.history = self.history
-        return out
+        return self._anew(AutoPart([path._replace(part=part) for path, part in swept if part is not None]))
+
+    def _anew(self, swept: AutoPart) -> AutoPart:
+        swept.history, swept.seconds, swept.events = self.history, self.seconds, self.events
+        return swept
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
-        metas, arrays = [], {}
+        metas: list[dict[str, Any]] = []
+        arrays: Arrays = {} if self.groups is None else self.groups.export()
         for k, path in enumerate(self.paths):
             meta, own = path.part.export()
             plan = None if path.plan is None else path.plan.export()
@@ -135,7 +147,7 @@ class AutoPart(Part):
             part = _KINDS[entry["kind"]].restore(entry["meta"], own)
             plan = None if entry["plan"] is None else Plan.restore(entry["plan"])
             paths.append(Path(entry["kind"], tuple(entry["on"]), entry["size"], part, plan))
-        out = cls(paths)
+        out = cls(paths, Groups.restore(arrays))
         out.history.settled = True
         return out
 
@@ -160,7 +172,12 @@ class AutoIndex(StaticIndex):
 
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
         seen = self._replanner.seen
-        part = AutoPart(build_paths(boxes, numbers, self._memory_limit, seen.sample()))
+        groups = (
+            find_groups(boxes, numbers, bounded_attributes(boxes, numbers)) if len(numbers) > TINY else None
+        )
+        if groups is not None:
+            boxes, numbers = groups.boxes, np.arange(groups.boxes.n)
+        part = AutoPart(build_paths(boxes, numbers, self._memory_limit, seen.sample()), groups)
         part.history.since = seen.n
         return part
 
@@ -197,18 +214,19 @@ class AutoIndex(StaticIndex):
     def _weigh(self, covered: _Covered, events: Codes) -> None:
         part = covered.part
         assert isinstance(part, AutoPart)
-        path, boxes, replanner = part.planned(), self._catalog.boxes, self._replanner
+        path, groups, replanner = part.planned(), part.groups, self._replanner
+        boxes = self._catalog.boxes if groups is None else groups.boxes
         assert path is not None
         assert path.plan is not None
         seconds = float(part.seconds.sum())
         if not replanner.pays(boxes, path.plan, path.size, part.history, seconds, events):
             return
-        living = self._living(covered.first, covered.last)
+        living = self._living(covered.first, covered.last) if groups is None else np.arange(boxes.n)
         others = [other for other in part.paths if other is not path]
         rest = _not_taken(others, living)
         if len(rest):
             others.append(_rest_path(boxes, rest, living, self._memory_limit, events))
-        fresh = AutoPart(others)
+        fresh = AutoPart(others, groups)
         fresh.history = History(replanner.seen.n, part.history.replans + 1)
         replanner.replans += 1
         # how many were alive when the part was built is left as it was: other paths may hold dead ones
@@ -216,62 +234,30 @@ class AutoIndex(StaticIndex):
         self._publish()
 
     def plan(self) -> list[dict[str, Any]]:
-        """Per access path: its kind, the attributes it goes by, boxes, bytes and time spent."""
-        merged: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
+        """Per access path: its kind, the attributes it goes by, boxes, bytes, time spent, and why it was
+        chosen."""
+        spent = []
         for covered in self._state.parts:
             part = covered.part
             assert isinstance(part, AutoPart)
-            for k, path in enumerate(part.paths):
-                plan = path.plan
-                entry = merged.setdefault(
-                    (path.kind, path.on),
-                    {
-                        "path": path.kind,
-                        "on": [self.schema[j].name for j in path.on],
-                        "boxes": 0,
-                        "bytes": 0,
-                        "seconds": 0.0,
-                        "events": 0,
-                    },
-                )
-                entry["boxes"] += path.size
-                entry["bytes"] += path.part.nbytes
-                entry["seconds"] += float(part.seconds[k])
-                entry["events"] = max(entry["events"], part.events)
-                if plan is not None and path.size >= entry.get("planned_boxes", 0):
-                    entry["planned_boxes"] = path.size
-                    entry["estimated_ns"] = round(plan.chosen.ns)
-                    entry["chosen_by"] = plan.basis
-                    if plan.runner_up is not None:
-                        entry["runner_up"] = self._named(plan.runner_up)
-                        entry["runner_up_ns"] = round(plan.runner_up.ns)
-        return sorted(merged.values(), key=lambda entry: -int(entry["boxes"]))
+            spent += [(path, float(part.seconds[k]), part.events) for k, path in enumerate(part.paths)]
+        return report_paths(self.schema, spent)
 
     def explain_plan(self) -> str:
-        """The access paths in use, for a person.
+        """The access paths in use and why, for a person.
 
         >>> import rangecast as rc
         >>> print(rc.open_index("auto", rc.Schema(rc.Int("a"))).explain_plan())
         0 subscriptions in 0 parts, 0 boxes in the unsorted tail
         """
-        lines = [
+        stats = self._structure_stats()
+        head = (
             f"{len(self):,} subscriptions in {len(self._state.parts)} parts, "
-            f"{self._structure_stats()['tail_boxes']:,} boxes in the unsorted tail"
-        ]
-        for entry in self.plan():
-            by = f" on {', '.join(entry['on'])}" if entry["on"] else ""
-            per_box = entry["bytes"] / max(entry["boxes"], 1)
-            cost = f", {entry['seconds'] / entry['events'] * 1e6:.2f} us an event" if entry["events"] else ""
-            lines.append(f"  {entry['path']}{by}: {entry['boxes']:,} boxes, {per_box:.0f} bytes each{cost}")
-            if "estimated_ns" in entry:
-                own, other = (entry[name] / 1e3 for name in ("estimated_ns", "runner_up_ns"))
-                why = f"    by {entry['chosen_by']}: {own:.2f} us an event estimated"
-                lines.append(f"{why}, {other:.2f} for {entry['runner_up']}")
-        return "\n".join(lines)
-
-    def _named(self, layout: Layout) -> str:
-        names = ", ".join(self.schema[j].name for j in layout.on)
-        return f"{layout.kind} on {names}" if names else layout.kind
+            f"{stats['tail_boxes']:,} boxes in the unsorted tail"
+        )
+        if "groups" in stats:
+            head += f"\n  {stats['grouped_boxes']:,} boxes are kept as {stats['groups']:,} that differ"
+        return "\n".join([head, *explain_paths(stats["paths"])])
 
     def _structure_stats(self) -> dict[str, Any]:
         return {**super()._structure_stats(), "paths": self.plan(), "replans": self._replanner.replans}
