@@ -68,7 +68,18 @@ def size(leg: str):
 # Tests that call the same kernels go to the same worker process: otherwise each worker compiles them, at the
 # same time, and the run takes half as long again.
 FAMILIES = {
-    "engine": ("auto", "bitmap", "cells", "equality", "grouped", "planning", "levels", "packed", "clustering", "parts"),
+    "engine": (
+        "auto",
+        "bitmap",
+        "cells",
+        "equality",
+        "grouped",
+        "planning",
+        "levels",
+        "packed",
+        "clustering",
+        "parts",
+    ),
     "vci": ("islist", "vci"),
     "vcr": ("vcr", "plane"),
     "ztree": ("counting", "covering", "routing", "ubtree", "zcurve", "zorder", "ztree"),
