@@ -51,15 +51,15 @@ from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.clustering import cluster
 from rangecast.indexes.packed import Packed, bounded_attributes
 from rangecast.indexes.parts import Part, Piece, StaticIndex
-from rangecast.indexes.reading import Rows
+from rangecast.indexes.rows import Counted, Found
 from rangecast.kernels import bitmap as kernels
-from rangecast.kernels import matches as match_kernels
 from rangecast.kernels import packed as packed_kernels
 from rangecast.memory import check_fits
 from rangecast.storage import Arrays
 
 CELLS = 20
 MIDDLE = 255
+TELLING, WEAK = 0.75, 0.98
 BLOCK = kernels.WORDS * 64
 _ARRAYS = (
     "boxes", "bounds", "tables", "table_starts", "bits", "row_bases", "block_attributes",
@@ -85,7 +85,7 @@ class BitmapPart(Part):
         """How many blocks there are."""
         return len(self.arrays["n_block_attributes"])
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
+    def stab(self, codes: Codes, boxes: Boxes) -> Found:
         return self._stab_blocks(codes, boxes, self._choose(codes), 0, self.n_blocks)
 
     def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
@@ -99,28 +99,33 @@ class BitmapPart(Part):
             for a, b in itertools.pairwise(ends)
         ]
 
-    def _stab_blocks(self, codes: Codes, boxes: Boxes, choice: _Choice, first: int, last: int) -> Rows:
+    def _stab_blocks(self, codes: Codes, boxes: Boxes, choice: _Choice, first: int, last: int) -> Found:
         """The matches within some of the blocks."""
         a = self.arrays
         m = codes.shape[1]
         values, cells, chosen = choice
-        state = np.array([first, 0, 0, 0], np.int64)
+        state = np.array([first, 0, 0, 0, 0], np.int64)
         # a block that finds no room begins anew, and room that is not touched costs nothing
-        events, rows = (recycling.empty(2 * BLOCK + min(64 * m, 1 << 22), np.int32) for _ in range(2))
+        rows = recycling.empty(2 * BLOCK + min(64 * m, 1 << 22), np.int32)
+        events, ends = np.empty(m + (1 << 12), np.int32), np.empty(m + (1 << 12), np.int64)
         while not kernels.stab_blocks(
             last, chosen, cells, values, self.packed.ones, self.packed.inexact, codes, boxes.lows,
             boxes.highs, a["boxes"], a["bounds"], a["block_attributes"], a["n_block_attributes"],
-            a["block_rows"], a["row_bases"], a["bits"], state, events, rows,
+            a["block_rows"], a["row_bases"], a["bits"], state, events, ends, rows,
         ):  # fmt: skip
-            events, rows = (np.concatenate([x, np.empty(len(x), np.int32)]) for x in (events, rows))
-        n = int(state[1])
-        offsets = np.zeros(m + 1, np.int64)
-        out = recycling.empty(n, np.int32)
-        match_kernels.group_pairs(events, rows, n, offsets, out)
-        packed_kernels.to_slots(out, n, a["boxes"])
-        if not self.identical:
-            packed_kernels.to_slots(out, n, boxes.slots)
-        return offsets, out
+            if state[4] + m > len(ends):
+                events, ends = (np.concatenate([x, np.empty_like(x)]) for x in (events, ends))
+            if state[1] + m * BLOCK > len(rows):
+                rows = np.concatenate([rows, np.empty_like(rows)])
+        n_runs = int(state[4])
+        counts = np.zeros(m, np.int64)
+        kernels.count_runs(events, ends, n_runs, counts)
+        held = a["boxes"] if self.identical else boxes.slots[a["boxes"]]
+
+        def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
+            kernels.place_runs(events, ends, n_runs, rows, held, places.copy(), out.dtype.type(add), out)
+
+        return Counted(counts, fill)
 
     def _choose(self, codes: Codes) -> _Choice:
         """Per event its packed values, its coarse cells, and the blocks that may hold it."""
@@ -227,7 +232,7 @@ def build_bitmap(
         kernels.block_spans(firsts[k], lasts[k], order, sizes[k], spans[k])
     counts = np.minimum(n - BLOCK * np.arange(n_blocks), BLOCK)
     shares = spans / np.maximum(counts, 1)
-    bounded = shares < 1.0
+    bounded = _worth_a_row(shares)
     # rows of a block lie together, so that they stay in cache together
     rows = np.where(bounded, np.array(sizes, np.int64)[:, None] if used else 0, 0).T
     row_bases = (np.cumsum(rows.ravel()) - rows.ravel()).reshape(rows.shape).astype(np.int32)
@@ -256,6 +261,14 @@ def build_bitmap(
     )
     identical = bool((boxes.slots[numbers] == numbers).all())
     return BitmapPart(packed, identical, dict(zip(_ARRAYS, values, strict=True)))
+
+
+def _worth_a_row(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Which attributes get bitsets in which blocks, (k, n_blocks) as the shares are: where others leave
+    little, one that takes out nearly nothing is left to comparing bounds."""
+    telling = np.count_nonzero(shares < TELLING, axis=0) >= 2
+    kept: npt.NDArray[np.bool_] = (shares < 1.0) & ((shares < WEAK) | ~telling)
+    return kept
 
 
 def _fine_ends(

@@ -8,7 +8,8 @@ value in the same cell as an end of the box needs its codes looked at, one in th
     attributes   int64    k            the attributes that are packed
     inexact      int64    <= k         those whose grid is not exact
     ones         uint64   n_words      1 in every field of an inexact attribute
-    wide         int64    (n_wide, 2)  least and largest end point of the attributes of wide fields
+    spans        int64    (n, 2)       least and largest end point of the attributes without a grid: of those
+                                       with wide fields, then of those with medium ones
     guards       uint64   n_words      the guard bits of each word
 
 kernels/packed.py has the layout of a word and the comparison.
@@ -34,21 +35,24 @@ _SAMPLE = 65_536
 
 
 class Packed:
-    """How some attributes are packed: those of wide fields first, then the others two by two."""
+    """How some attributes are packed: those of wide fields, those of medium ones, the others two by two."""
 
-    def __init__(self, attributes: Any, grids: list[Grid | None], exact: list[bool], wide: Any = ()) -> None:
+    def __init__(self, attributes: Any, grids: list[Grid | None], exact: list[bool], spans: Any = ()) -> None:
         self.attributes = np.asarray(attributes, np.int64)
         self.grids = grids
         self.exact = exact
-        self.wide = np.asarray(wide, np.int64).reshape(-1, 2)
-        k, n_wide = len(grids), len(self.wide)
-        self.n_words = n_wide + (k - n_wide + 1) // 2
+        self.spans = np.asarray(spans, np.int64).reshape(-1, 2)
+        self.n_wide = n_wide = sum(not _is_medium(low, high) for low, high in self.spans.tolist())
+        n_medium = -(-2 * (len(self.spans) - n_wide) // 3)
+        self.n_words = n_wide + n_medium + (len(grids) - len(self.spans) + 1) // 2
         self.inexact = np.array(
             [j for j, known in zip(self.attributes, exact, strict=True) if not known], np.int64
         )
         self.ones = np.zeros(max(1, self.n_words), np.uint64)
         self.guards = np.full(max(1, self.n_words), kernels.GUARDS, np.uint64)
         self.guards[:n_wide] = kernels.WIDE_GUARDS
+        self.guards[n_wide : n_wide + n_medium] = kernels.MEDIUM_GUARDS
+        self._first_narrow = n_wide + n_medium
         lengths = [0 if grid is None else grid.n_cells for grid in grids]
         self._cut_starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         held = [grid.cuts for grid in grids if grid is not None]
@@ -67,8 +71,8 @@ class Packed:
                 self.ones[word] |= np.uint64(0x0001_0001 << 32 * half)
 
     def _place(self, i: int) -> tuple[int, int]:
-        n_wide = len(self.wide)
-        return n_wide + (i - n_wide) // 2, (i - n_wide) % 2
+        k = i - len(self.spans)
+        return self._first_narrow + k // 2, k % 2
 
     @classmethod
     def fit(
@@ -81,10 +85,10 @@ class Packed:
     ) -> Packed:
         """Grids for the bounds of these boxes.
 
-        With `widen`, how many of them an event is compared with, attributes may have wide fields: where
+        With `widen`, how many of them an event is compared with, attributes may have wider fields: where
         boxes ask for single values, or where locating an event's cell costs more than longer bounds.
         """
-        wide: list[tuple[int, int, int]] = []
+        spanned: list[tuple[int, int, int]] = []
         narrow: list[tuple[int, Grid, bool]] = []
         for j in attributes:
             lows, highs = column(boxes.lows, j, numbers), column(boxes.highs, j, numbers)
@@ -95,12 +99,13 @@ class Packed:
             if span is None:
                 narrow.append((j, grid, known))
             else:
-                wide.append((j, *span))
+                spanned.append((j, *span))
+        spanned.sort(key=lambda entry: _is_medium(*entry[1:]))
         return cls(
-            [j for j, *_ in wide] + [j for j, *_ in narrow],
-            [None] * len(wide) + [grid for _, grid, _ in narrow],
-            [True] * len(wide) + [known for *_, known in narrow],
-            [ends for _, *ends in wide],
+            [j for j, *_ in spanned] + [j for j, *_ in narrow],
+            [None] * len(spanned) + [grid for _, grid, _ in narrow],
+            [True] * len(spanned) + [known for *_, known in narrow],
+            [ends for _, *ends in spanned],
         )
 
     def pack_boxes(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -109,8 +114,8 @@ class Packed:
         for i, (j, grid) in enumerate(zip(self.attributes, self.grids, strict=True)):
             lows, highs = boxes.lows[j], boxes.highs[j]
             if grid is None:
-                first, last = self.wide[i]
-                kernels.pack_wide_bounds(lows, highs, numbers, first, last, columns[i])
+                first, last = self.spans[i]
+                kernels.pack_spanned_bounds(lows, highs, numbers, first, last, i, self.n_wide, columns)
             else:
                 word, half = self._place(i)
                 grid_is = (grid.cuts, grid.origin, grid.shift)
@@ -121,14 +126,14 @@ class Packed:
         """A row of words for each event."""
         out = np.empty((codes.shape[1], len(self.ones)), np.uint64)
         kernels.pack_values(
-            codes, self.attributes, len(self.wide), self.wide,
+            codes, self.attributes, self.n_wide, self.spans, self._first_narrow,
             self._cuts, self._cut_starts, self._origins, self._shifts, self._hints, self._hint_at, out,
         )  # fmt: skip
         return out
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         """Plain data and arrays for `restore`."""
-        arrays: Arrays = {"packed.attributes": self.attributes, "packed.wide": self.wide}
+        arrays: Arrays = {"packed.attributes": self.attributes, "packed.spans": self.spans}
         for i, grid in enumerate(self.grids):
             if grid is not None:
                 arrays.update({f"packed.{i}.{name}": array for name, array in grid.to_arrays().items()})
@@ -137,14 +142,14 @@ class Packed:
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: Arrays) -> Packed:
         """The packing of an export."""
-        wide = arrays["packed.wide"]
+        spans = arrays["packed.spans"]
         grids = [
             None
-            if i < len(wide)
+            if i < len(spans)
             else Grid.from_arrays({name: arrays[f"packed.{i}.{name}"] for name in ("cuts", "shape")})
             for i in range(len(meta["exact"]))
         ]
-        return cls(arrays["packed.attributes"], grids, meta["exact"], wide)
+        return cls(arrays["packed.attributes"], grids, meta["exact"], spans)
 
     def grid(self, i: int) -> Grid:
         """The grid of the i-th attribute, which has no wide field."""
@@ -170,8 +175,13 @@ def _hints(grids: list[Grid | None]) -> tuple[npt.NDArray[np.int32], npt.NDArray
     return hints, at
 
 
+def _is_medium(low: int, high: int) -> bool:
+    """Whether these end points fit a medium field."""
+    return high - low < kernels.MEDIUM_TOP - 8
+
+
 def _wide_span(lows: Codes, highs: Codes, cheap: bool) -> tuple[int, int] | None:
-    """The least and largest end point, where a wide field is worth its word and holds them."""
+    """The least and largest end point, where a wider field is worth its room and holds them."""
     bounded = (lows != MISSING) | (highs != LAST)
     if not cheap and np.count_nonzero(lows == highs) * 20 < np.count_nonzero(bounded):
         return None

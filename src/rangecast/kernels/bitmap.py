@@ -13,6 +13,10 @@ from rangecast.kernels.packed import GUARDS, box_holds
 WORDS = 64
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
+_ALL = ~_NONE
+_SEQUENCE = np.uint64(0x03F7_9D71_B4CB_0A89)  # de Bruijn's: every six bits in a row are different
+_POSITIONS = np.zeros(64, np.int32)
+_POSITIONS[[(int(_SEQUENCE) << k & 2**64 - 1) >> 58 for k in range(64)]] = np.arange(64)
 
 
 @kernel
@@ -95,25 +99,8 @@ def choose_blocks(values, tables, table_starts, tops, top_bases, coarse, cells, 
 @kernel
 def lowest(x):
     """The position of the lowest bit that is set."""
-    k = 0
-    if x & np.uint64(0xFFFF_FFFF) == _NONE:
-        k += 32
-        x >>= np.uint64(32)
-    if x & np.uint64(0xFFFF) == _NONE:
-        k += 16
-        x >>= np.uint64(16)
-    if x & np.uint64(0xFF) == _NONE:
-        k += 8
-        x >>= np.uint64(8)
-    if x & np.uint64(0xF) == _NONE:
-        k += 4
-        x >>= np.uint64(4)
-    if x & np.uint64(0x3) == _NONE:
-        k += 2
-        x >>= np.uint64(2)
-    if x & _ONE == _NONE:
-        k += 1
-    return k
+    # that bit alone times the sequence moves each window of six bits to the top once
+    return _POSITIONS[((x & (~x + _ONE)) * _SEQUENCE) >> np.uint64(58)]
 
 
 @kernel
@@ -127,21 +114,41 @@ def _touch(array, first, last):
 
 
 @kernel
+def _expand(left, n_words, first, found):
+    """found = the numbers of all bits that are set, counted from `first`; returns how many."""
+    k = 0
+    for w in range(n_words):
+        x = left[w]
+        at = first + 64 * w
+        if x == _ALL:
+            run = found[k : k + 64]
+            for b in range(64):
+                run[b] = at + b
+            k += 64
+            continue
+        while x != _NONE:
+            found[k] = at + lowest(x)
+            x &= x - _ONE
+            k += 1
+    return k
+
+
+@kernel
 def stab_blocks(
     last_block, chosen, cells, values, ones, inexact, codes, lows, highs, boxes, bounds,
-    block_attributes, n_block_attributes, block_rows, row_bases, bits, state, out_events, out_rows,
+    block_attributes, n_block_attributes, block_rows, row_bases, bits, state, run_events, run_ends, out,
 ):  # fmt: skip
-    """Emit (event, row) for each box that holds its event, block by block up to last_block.
+    """Emit the rows of boxes that hold an event, block by block up to last_block: a run for each block and
+    event, out[run_ends[r - 1] : run_ends[r]], which begins at 0 for the first.
 
-    state[0] is the block to go on with, state[1] counts pairs written, state[2] candidates; returns
-    False when the buffers may have no room for another block.
+    state[0] is the block to go on with, state[1] counts rows written, state[2] candidates, state[4] runs;
+    returns False when there may be no room for another block.
     """
     m = cells.shape[0]
-    # not the constant: a loop of known length is unrolled before it could be vectorised
-    n_words = bits.shape[1]
-    left = np.empty(n_words, np.uint64)
-    found = np.empty(n_words * 64, np.int64)
+    left = np.empty(bits.shape[1], np.uint64)
+    found = np.empty(bits.shape[1] * 64, np.int64)
     p = state[1]
+    runs = state[4]
     candidates = state[2]
     seen = _NONE
     found_before = 0
@@ -149,9 +156,12 @@ def stab_blocks(
         word = b >> 6
         up = np.uint64(b & 63)
         n = n_block_attributes[b]
-        first = b * n_words * 64
-        size = min(boxes.size - first, n_words * 64)
+        first = b * WORDS * 64
+        size = min(boxes.size - first, WORDS * 64)
+        # not a constant: a loop of known length is unrolled before it could be vectorised
+        n_words = min(bits.shape[1], (size + 63) >> 6)
         before = p
+        runs_before = runs
         candidates_before = candidates
         if m > 64:
             seen |= _touch(bits, block_rows[b], block_rows[b + 1])
@@ -160,10 +170,11 @@ def stab_blocks(
         for e in range(m):
             if (chosen[e, word] >> up) & _ONE == _NONE:
                 continue
-            if p + size >= out_rows.size:
+            if p + size >= out.size or runs >= run_ends.size:
                 state[0] = b
                 state[1] = before
                 state[2] = candidates_before
+                state[4] = runs_before
                 return False
             k = 0
             if n >= 4:
@@ -191,8 +202,8 @@ def stab_blocks(
             else:
                 some = _ONE
                 for w in range(n_words):
-                    here = min(max(size - 64 * w, 0), 64)
-                    left[w] = _NONE if here == 0 else ~_NONE >> np.uint64(64 - here)
+                    here = min(size - 64 * w, 64)
+                    left[w] = _ALL >> np.uint64(64 - here)
             while k < n and some != _NONE:
                 j = block_attributes[b, k]
                 row0 = bits[row_bases[b, j] + cells[e, j]]
@@ -206,48 +217,67 @@ def stab_blocks(
                 k += 2
             if some == _NONE:
                 continue
-            k = 0
-            for w in range(n_words):
-                x = left[w]
-                while x != _NONE:
-                    found[k] = first + 64 * w + lowest(x)
-                    x &= x - _ONE
-                    k += 1
+            k = _expand(left, n_words, first, found)
             candidates += k
+            start = p
             if inexact.size == 0:
                 for q in range(k):
                     row = found[q]
                     held = GUARDS
                     for w in range(bounds.shape[1]):
                         held &= (values[e, w] | GUARDS) - bounds[row, w]
-                    out_events[p] = e
-                    out_rows[p] = row
+                    out[p] = row
                     p += (held & GUARDS) == GUARDS
-                continue
-            # all words of a row, without a branch: rows are seldom in cache, and so several are on
-            # their way at a time (leaving at the first word that fails: 1.2 times on REIN's workload)
-            unsure = 0
-            for q in range(k):
-                row = found[q]
-                held = GUARDS
-                sure = GUARDS
-                for w in range(bounds.shape[1]):
-                    held &= (values[e, w] | GUARDS) - bounds[row, w]
-                    sure &= ((values[e, w] - ones[w]) | GUARDS) - bounds[row, w]
-                out_events[p] = e
-                out_rows[p] = row
-                p += (sure & GUARDS) == GUARDS
-                found[unsure] = row
-                unsure += ((held & GUARDS) == GUARDS) & ((sure & GUARDS) != GUARDS)
-            for q in range(unsure):
-                row = found[q]
-                if box_holds(lows, highs, boxes[row], codes, inexact, e):
-                    out_events[p] = e
-                    out_rows[p] = row
-                    p += 1
+            else:
+                # all words of a row, without a branch: rows are seldom in cache, and so several are on
+                # their way at a time (leaving at the first word that fails: 1.2 times on REIN's workload)
+                unsure = 0
+                for q in range(k):
+                    row = found[q]
+                    held = GUARDS
+                    sure = GUARDS
+                    for w in range(bounds.shape[1]):
+                        held &= (values[e, w] | GUARDS) - bounds[row, w]
+                        sure &= ((values[e, w] - ones[w]) | GUARDS) - bounds[row, w]
+                    out[p] = row
+                    p += (sure & GUARDS) == GUARDS
+                    found[unsure] = row
+                    unsure += ((held & GUARDS) == GUARDS) & ((sure & GUARDS) != GUARDS)
+                for q in range(unsure):
+                    row = found[q]
+                    if box_holds(lows, highs, boxes[row], codes, inexact, e):
+                        out[p] = row
+                        p += 1
+            if p > start:
+                run_events[runs] = e
+                run_ends[runs] = p
+                runs += 1
         found_before = candidates - candidates_before
     state[3] = np.int64(seen & _ONE)  # so that the reads are not optimised away
     state[0] = last_block
     state[1] = p
     state[2] = candidates
+    state[4] = runs
     return True
+
+
+@kernel
+def count_runs(run_events, run_ends, n_runs, counts):
+    """counts[e] = how many entries the runs of event e have; counts start as zeros."""
+    a = 0
+    for r in range(n_runs):
+        counts[run_events[r]] += run_ends[r] - a
+        a = run_ends[r]
+
+
+@kernel
+def place_runs(run_events, run_ends, n_runs, rows, boxes, places, add, out):
+    """Write the boxes of each event's runs, with `add` added, from its place on, which moves behind them."""
+    a = np.uint64(0)
+    for r in range(n_runs):
+        p = np.uint64(places[run_events[r]])
+        n = np.uint64(run_ends[r]) - a
+        for q in range(n):
+            out[p + q] = boxes[np.uint64(rows[a + q])] + add
+        places[run_events[r]] += n
+        a += n

@@ -5,14 +5,15 @@
     16-30     TOP - cell, high   TOP - cell of the value
     32-62     the same for the second attribute
 
-or one attribute to a word, in fields of 31 bits (0-30 and 32-62), where 15 cannot tell its values
-apart and boxes ask for single ones.
+or one attribute to a word in wide fields of 31 bits (0-30 and 32-62), or three attributes to two words in
+medium fields of 20 bits (0-19, 21-40 and 42-61), where 15 cannot tell its values apart and boxes ask for
+single ones.
 
 A box holds an event when no field of its bound exceeds the event's, which one subtraction tells:
 with the guard bits 15, 31, 47 and 63 set in the event's word, a field that is too small borrows its
 guard. Cells count from 1, so a field of 0 is "not bounded", and a field still holds after one is
-taken from the event's: then its cell lies strictly inside and the comparison needs no codes. Words of
-wide fields have their guards in the bits 31 and 63.
+taken from the event's: then its cell lies strictly inside and the comparison needs no codes. Guards stand
+above each field, so words of wide fields have theirs in the bits 31 and 63, of medium ones in 20, 41 and 62.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from rangecast.kernels.grid import cell_of
 
 TOP = 32_767
 WIDE_TOP = 2**31 - 1
+MEDIUM_TOP = 2**20 - 1
 _MISSING = np.iinfo(np.int64).min
 _LAST = np.iinfo(np.int64).max
 GUARDS = np.uint64(0x8000_8000_8000_8000)
 WIDE_GUARDS = np.uint64(0x8000_0000_8000_0000)
+MEDIUM_GUARDS = np.uint64(1 << 20 | 1 << 41 | 1 << 62)
 
 
 @kernel
@@ -46,7 +49,7 @@ def pack_bounds(lows, highs, numbers, cuts, origin, shift, half, out):
 
 
 @kernel
-def _wide_cell(code, origin, last):
+def _spanned_cell(code, origin, last):
     """MISSING, below, one cell per code from origin to last, above; counted from 1."""
     if code == _MISSING:
         return 1
@@ -58,8 +61,22 @@ def _wide_cell(code, origin, last):
 
 
 @kernel
-def pack_values(codes, attributes, n_wide, wide, cuts, cut_starts, origins, shifts, hints, hint_at, out):
-    """out[e] = the words of event e: one per wide attribute, then the others two by two.
+def _add_fields(i, n_wide, low, high, row):
+    """Put both fields of the i-th attribute, which has no grid, into its words."""
+    if i < n_wide:
+        row[i] |= np.uint64(low) | np.uint64(high) << np.uint64(32)
+    else:
+        k = 2 * (i - n_wide)
+        row[n_wide + k // 3] |= np.uint64(low) << np.uint64(21 * (k % 3))
+        k += 1
+        row[n_wide + k // 3] |= np.uint64(high) << np.uint64(21 * (k % 3))
+
+
+@kernel
+def pack_values(
+    codes, attributes, n_wide, spans, first_narrow, cuts, cut_starts, origins, shifts, hints, hint_at, out
+):
+    """out[e] = the words of event e: wide fields, medium fields, then the others two by two.
 
     hint_at[i] = (first code, last code, shift): the cell of a code between them lies within hints[i, k] ..
     hints[i, k + 1], where k is its distance from the first, shifted; a shift below 0: there are no hints.
@@ -69,13 +86,15 @@ def pack_values(codes, attributes, n_wide, wide, cuts, cut_starts, origins, shif
     out[:] = np.uint64(0)
     for i in range(attributes.size):
         values = codes[attributes[i]]
-        if i < n_wide:
+        if i < spans.shape[0]:
+            top = WIDE_TOP if i < n_wide else MEDIUM_TOP
             for e in range(values.size):
-                c = _wide_cell(values[e], wide[i, 0], wide[i, 1])
-                out[e, i] = np.uint64(c) | (np.uint64(WIDE_TOP - c) << np.uint64(32))
+                c = _spanned_cell(values[e], spans[i, 0], spans[i, 1])
+                _add_fields(i, n_wide, c, top - c, out[e])
         else:
-            word = n_wide + ((i - n_wide) >> 1)
-            up = np.uint64(32 * ((i - n_wide) & 1))
+            k = i - spans.shape[0]
+            word = first_narrow + (k >> 1)
+            up = np.uint64(32 * (k & 1))
             own = cuts[cut_starts[i] : cut_starts[i + 1]]
             first = hint_at[i, 0]
             last = hint_at[i, 1]
@@ -92,17 +111,15 @@ def pack_values(codes, attributes, n_wide, wide, cuts, cut_starts, origins, shif
 
 
 @kernel
-def pack_wide_bounds(lows, highs, numbers, origin, last, out):
-    """As `pack_bounds`, one attribute a word."""
-    for i in range(numbers.size):
-        low = lows[numbers[i]]
-        high = highs[numbers[i]]
-        word = np.uint64(0)
-        if low != _MISSING:
-            word = np.uint64(_wide_cell(low, origin, last))
-        if high != _LAST:
-            word |= np.uint64(WIDE_TOP - _wide_cell(high, origin, last)) << np.uint64(32)
-        out[i] = word
+def pack_spanned_bounds(lows, highs, numbers, origin, last, i, n_wide, columns):
+    """Put the bounds on the i-th attribute, which has no grid, into columns (n_words, n)."""
+    top = WIDE_TOP if i < n_wide else MEDIUM_TOP
+    for r in range(numbers.size):
+        low = lows[numbers[r]]
+        high = highs[numbers[r]]
+        from_low = 0 if low == _MISSING else _spanned_cell(low, origin, last)
+        from_high = 0 if high == _LAST else top - _spanned_cell(high, origin, last)
+        _add_fields(i, n_wide, from_low, from_high, columns[:, r])
 
 
 @kernel
