@@ -179,6 +179,7 @@ class AutoIndex(StaticIndex):
             boxes, numbers = groups.boxes, np.arange(groups.boxes.n)
         part = AutoPart(build_paths(boxes, numbers, self._memory_limit, seen.sample()), groups)
         part.history.since = seen.n
+        self._replanner.wait()
         return part
 
     def _notice(self, codes: Codes) -> None:
@@ -191,25 +192,24 @@ class AutoIndex(StaticIndex):
 
     def _reconsider(self) -> None:
         """Build parts anew that lose more by their layout than building costs, unless a writer is at work."""
+        soonest = min((self._events_to_go(covered) for covered in self._state.parts), default=np.inf)
+        self._replanner.wait(soonest)
         events = self._replanner.seen.sample()
-        if events is None or not any(self._worth_weighing(covered) for covered in self._state.parts):
-            return
-        if not self._lock.acquire(blocking=False):
+        if soonest > 0 or events is None or not self._lock.acquire(blocking=False):
             return
         try:
             for covered in self._parts:
-                if self._worth_weighing(covered):
+                if not self._events_to_go(covered):
                     self._weigh(covered, events)
         finally:
             self._lock.release()
 
-    def _worth_weighing(self, covered: _Covered) -> bool:
+    def _events_to_go(self, covered: _Covered) -> float:
         part = covered.part
         assert isinstance(part, AutoPart)
         path = part.planned()
-        return path is not None and self._replanner.worth_weighing(
-            path.plan, part.history, float(part.seconds.sum())
-        )
+        plan = None if path is None else path.plan
+        return self._replanner.events_to_go(plan, part.history, float(part.seconds.sum()))
 
     def _weigh(self, covered: _Covered, events: Codes) -> None:
         part = covered.part

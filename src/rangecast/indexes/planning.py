@@ -5,10 +5,10 @@ checked, or as `bitmap`. Which is best depends on how many boxes hold an event's
 alone and in pairs, and on how many match. All of that is counted on SAMPLE boxes and EVENTS events
 (kernels/planning.py gives a bit for each), scaled to the number of boxes, and weighed:
 
-    bitmap     200 + 10 an attribute + 0.3 a word ANDed + 5 a survivor + 15 a match
+    bitmap     270 +  4 an attribute + 0.2 a word ANDed + 3.5 a survivor + 3.9 a match
     cells, 1   270 +  3 an attribute + 1.5 a candidate + what a check costs
     cells, 2   120 +  3 an attribute + 0.3 a candidate + 0.6 an entry looked at + what a check costs
-    a check    2.3 a candidate + 0.5 a word of two packed attributes
+    a check    2.3 a candidate, 3.2 on two, + 0.5 a word of two packed attributes
 
 in nanoseconds an event. Words ANDed: 64 a block and attribute, until less than one box of a block is left.
 Survivors: boxes that overlap the event's cell on every attribute, with as many cells as a bitmap has.
@@ -21,9 +21,11 @@ and none of those is near the cheapest layout of its workload.
 Before events were seen they are made up: corners of boxes, those included that go by an equality. Events as
 they come can differ from that in all that matters. On eight attributes as wide as each other, the one on
 which all events fail is known only from events; so is that nearly every box matches, which makes a bitmap
-dear.
+dear. So before events were seen a bitmap is preferred where it costs up to ROBUST times more: what it costs
+depends on events least.
 
-Building costs about BUILD_NS nanoseconds a box: so many, and so many more an attribute.
+Building costs about BUILD_NS nanoseconds a box: so many, more an attribute, and more again for one whose
+ends span too many codes for a cell each.
 """
 
 from __future__ import annotations
@@ -38,12 +40,14 @@ from rangecast.attributes import LAST, MISSING, PRESENT, Codes
 from rangecast.indexes.bitmap import BLOCK
 from rangecast.indexes.bitmap import CELLS as BITMAP_CELLS
 from rangecast.indexes.catalog import Boxes
+from rangecast.indexes.packed import CELLS as FINE_CELLS
 from rangecast.kernels import planning as kernels
 
 SAMPLE = 2048
 EVENTS = 64
 MARGIN = 0.35
-BUILD_NS = {"cells": (100.0, 40.0), "bitmap": (200.0, 120.0)}
+ROBUST = 1.3
+BUILD_NS = {"cells": (120.0, 12.0, 90.0), "bitmap": (200.0, 100.0, 150.0)}
 _SINGLES, _PAIRED = 3, 5
 _Bits = npt.NDArray[np.uint64]
 
@@ -104,13 +108,20 @@ def choose_layout(
         # not the boxes of the sample, each of which would meet itself
         events = invent_events(boxes, _drawn(around, 0.5), own)
     layouts = weigh_layouts(boxes, sample, len(numbers), own, events)
+    if basis == "subscriptions":
+        # made-up events may be wrong, and a bitmap depends on them least
+        layouts.sort(key=lambda layout: layout.ns / (ROBUST if layout.kind == "bitmap" else 1.0))
     return Plan(layouts[0], layouts[1], basis, own, sample)
 
 
-def build_ns(layout: Layout, n: int, n_attributes: int) -> float:
-    """About how long it takes to build a layout."""
-    fixed, each = BUILD_NS[layout.kind]
-    return n * (fixed + each * n_attributes)
+def build_ns(
+    layout: Layout, boxes: Boxes, sample: npt.NDArray[np.int64], n: int, used: tuple[int, ...]
+) -> float:
+    """About how long it takes to build a layout of n boxes."""
+    fixed, each, wide = BUILD_NS[layout.kind]
+    spans = [_ends(boxes.lows[j, sample], boxes.highs[j, sample]).astype(np.float64) for j in used]
+    n_wide = sum(bool(len(ends)) and float(np.ptp(ends)) > FINE_CELLS for ends in spans)
+    return n * (fixed + each * len(used) + wide * n_wide)
 
 
 def _drawn(numbers: npt.NDArray[np.int64], shift: float = 0.0) -> npt.NDArray[np.int64]:
@@ -169,12 +180,12 @@ class _Weighed:
             depth += 1
         survivors = self._count(np.bitwise_and.reduce(cells, axis=0))
         words = self.n / 64 * depth
-        return 200 + 10 * len(order) + 0.3 * words + 5 * survivors + 15 * self.matches
+        return 270 + 4 * len(order) + 0.2 * words + 3.5 * survivors + 3.9 * self.matches
 
     def cells_ns(self, on: tuple[int, ...]) -> float:
         n_checked = len(self.bits) - len(on)
         candidates = self._count(np.bitwise_and.reduce(self.bits[list(on)], axis=0))
-        check = candidates * (2.3 + 0.5 * (n_checked + 1 >> 1)) if n_checked else 0.0
+        check = candidates * (1.4 + 0.9 * len(on) + 0.5 * (n_checked + 1 >> 1)) if n_checked else 0.0
         if len(on) == 1:
             return 270 + 3 * n_checked + 1.5 * candidates + check
         if self._wide is None:

@@ -1,25 +1,27 @@
 """When a layout is weighed again, and when it is worth building another.
 
-Weighing takes about a millisecond an attribute, so a part is weighed only when ten times that was spent on
+Weighing takes about a millisecond an attribute, so a part is weighed only when five times that was spent on
 its events, and again when twice as much was spent as at the last time.
 
-Another layout must promise to be WORTH times cheaper, and what was lost without it, over the events since
+Another layout must promise to be WORTH times cheaper, and what was lost without it, of the time spent since
 the part was built, must exceed what building it costs. So a choice that was wrong costs at most about as
 much again as the right one would have, however many events come. Each time the same boxes are laid out anew
 the loss must be twice as large: events that change their nature every hour do not keep an index building.
-Nothing is decided by a clock alone, so the same events lead to the same layouts on any machine, sooner or
-later.
+Time is what the part counted, or as estimated where that is more: threads count none, and an estimate from
+subscriptions alone may be far off.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from rangecast.attributes import Codes
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.planning import Plan, build_ns, weigh_layouts
 from rangecast.indexes.seen import SeenEvents
 
-EVERY = 256
-WEIGHING_SECONDS = 0.01
+SOONEST, LATEST = 64, 65_536
+WEIGHING_SECONDS = 0.005
 WORTH = 1.3
 
 
@@ -42,24 +44,27 @@ class Replanner:
     def __init__(self, n_attributes: int) -> None:
         self.seen = SeenEvents(n_attributes)
         self.replans = 0
-        self._due_at = EVERY
+        self._due_at = SOONEST
 
     def due(self) -> bool:
-        """Whether so many events have passed that parts may be looked at again."""
-        if self.seen.n < self._due_at:
-            return False
-        self._due_at = self.seen.n + EVERY
-        return True
+        """Whether so many events have passed that parts should be looked at again."""
+        return self.seen.n >= self._due_at
 
-    def worth_weighing(self, plan: Plan | None, history: History, seconds: float) -> bool:
-        """Whether enough was spent on a part: `seconds` that it counted, or as estimated."""
+    def wait(self, n_events: float = 0.0) -> None:
+        """Look again after so many events, within bounds."""
+        self._due_at = self.seen.n + int(min(max(n_events, SOONEST), LATEST))
+
+    def events_to_go(self, plan: Plan | None, history: History, seconds: float) -> float:
+        """After how many more events enough was spent on a part to weigh it; never, if it is to stay."""
         if plan is None or plan.sample is None or history.settled:
-            return False
+            return np.inf
         spent = self._spent(plan, history, seconds)
-        return spent > max(WEIGHING_SECONDS * len(plan.used), 2 * history.weighed_at)
+        needed = max(WEIGHING_SECONDS * len(plan.used), 2 * history.weighed_at)
+        if spent >= needed:
+            return 0.0
+        return (self.seen.n - history.since) * (needed / spent - 1) if spent else float(SOONEST)
 
     def _spent(self, plan: Plan, history: History, seconds: float) -> float:
-        # threads count no time, and an estimate from subscriptions alone may be far off
         return max(seconds, plan.chosen.ns * 1e-9 * (self.seen.n - history.since))
 
     def pays(
@@ -72,6 +77,6 @@ class Replanner:
         layouts = weigh_layouts(boxes, plan.sample, size, plan.used, events, on)
         best = layouts[0]
         now = next(layout for layout in layouts if (layout.kind, layout.on) == (kind, on))
-        lost = (now.ns - best.ns) * (self.seen.n - history.since)
-        price = build_ns(best, size, len(plan.used)) * 2.0**history.replans
+        lost = history.weighed_at * 1e9 * (1 - best.ns / now.ns)
+        price = build_ns(best, boxes, plan.sample, size, plan.used) * 2.0**history.replans
         return now.ns > WORTH * best.ns and lost > price

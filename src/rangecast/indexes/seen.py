@@ -1,8 +1,8 @@
 """Some of the events that an index was asked about lately, as codes.
 
 They must not show in the time of a match: a batch is looked at only when EVERY events have passed since the
-last look, and gives at most OF_BATCH of its events. So one event at a time costs an addition and a
-comparison, and every EVERY-th a copy of one column.
+last look, or SELDOM once there are enough, and gives at most OF_BATCH of its events. So one event at a time
+costs an addition and a comparison, and now and then a copy of one column.
 
 Threads that match at once may both count or write here. A count may then be lost and a column be a mixture
 of two events: these are statistics, and no answer depends on them.
@@ -15,7 +15,7 @@ import numpy as np
 from rangecast.attributes import Codes
 
 ROOM = 128
-EVERY = 64
+EVERY, SELDOM = 64, 1024
 OF_BATCH = 32
 ENOUGH = 16
 
@@ -37,15 +37,14 @@ class SeenEvents:
             self._keep(codes)
 
     def _keep(self, codes: Codes) -> None:
-        self._next = self.n + EVERY
-        m = codes.shape[1]
-        picked = np.arange(m)
-        if m > OF_BATCH:
-            # not the same places each time: a batch may be sorted, or come again
-            step = m // OF_BATCH
-            picked = np.arange(OF_BATCH) * step + self._kept * 7 % step
-        self._codes[:, (self._kept + np.arange(len(picked))) % ROOM] = codes[:, picked]
-        self._kept += len(picked)
+        at = self._kept % ROOM
+        k = min(codes.shape[1], OF_BATCH, ROOM - at)
+        # not the same places each time: a batch may be sorted, or come again
+        step = codes.shape[1] // k
+        first = self._kept * 7 % step
+        self._codes[:, at : at + k] = codes[:, first : first + k * step : step]
+        self._kept += k
+        self._next = self.n + (EVERY if self._kept < ROOM else SELDOM)
 
     def sample(self) -> Codes | None:
         """The events kept, if they are enough to judge by."""
