@@ -282,6 +282,26 @@ def test_duplicate_boxes_and_all_alike(make):
     assert sorted(m.row(0).tolist()) == list(range(n))
 
 
+@pytest.mark.parametrize("boxes", [1, 2])
+def test_few_kinds_of_boxes(make, boxes):
+    """Many subscriptions hold the same boxes; the first of each kind go, then most of the others."""
+    schema = int_schema(3)
+    rng = np.random.default_rng(12)
+    lows = rng.integers(0, 9, (3, 6))
+    picked = rng.integers(0, 6, N * boxes)
+    owners = np.repeat(np.arange(N, dtype=np.int32), boxes)
+    subs = rc.Subscriptions(schema, np.arange(N) * 3, lows[:, picked], lows[:, picked] + 4, owners)
+    batch = rc.Events(schema, rng.integers(0, 14, (3, 30)))
+    index = make(schema)
+    index.insert(subs)
+    assert rows_of(index.match(batch)) == expected(subs, batch)
+    for kept in (np.arange(N // 9, N), np.arange(N - 20, N)):
+        index.delete(np.setdiff1d(subs.ids.values, subs.ids.values[kept]))
+        assert rows_of(index.match(batch)) == expected(subs.select(kept), batch)
+    index.insert(subs)
+    assert rows_of(index.match(batch)) == expected(subs, batch)
+
+
 def test_one_giant_among_small(make):
     schema = int_schema(2)
     subs = random_subscriptions(schema, N, seed=6)

@@ -159,6 +159,21 @@ def test_what_was_loaded_stays_as_it_is(size, eager, way, tmp_path):
     assert loaded.match(w.events()) == want
 
 
+def test_no_room_for_another_layout_fails_no_match(size, eager, monkeypatch):
+    w, index, want = near_misses(size)
+    first = paths(index)
+    tries = []
+
+    def refuse(*_):
+        tries.append(1)
+        raise rc.CapacityError("no room")
+
+    monkeypatch.setattr(auto, "_rest_path", refuse)
+    for _ in range(6):
+        assert index.match(w.events()) == want
+    assert (paths(index), len(tries)) == (first, 1)
+
+
 def test_waits_until_it_pays(size):
     """With its real price, a new layout is not built for the first few events."""
     w, index, want = near_misses(size)

@@ -224,8 +224,13 @@ class AutoIndex(StaticIndex):
         living = self._living(covered.first, covered.last) if groups is None else np.arange(boxes.n)
         others = [other for other in part.paths if other is not path]
         rest = _not_taken(others, living)
-        if len(rest):
-            others.append(_rest_path(boxes, rest, living, self._memory_limit, events))
+        try:
+            if len(rest):
+                others.append(_rest_path(boxes, rest, living, self._memory_limit, events))
+        except MemoryError:
+            # a match must not fail for want of room to do better
+            part.history.settled = True
+            return
         fresh = AutoPart(others, groups)
         fresh.history = History(replanner.seen.n, part.history.replans + 1)
         replanner.replans += 1

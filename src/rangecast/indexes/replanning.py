@@ -33,7 +33,7 @@ class History:
         """Events that the index had seen when the part was built."""
         self.replans = replans
         self.settled = settled
-        """Whether it is to stay as it is, because it came from a file."""
+        """Whether it is to stay as it is: it came from a file, or there was no room for another."""
         self.weighed_at = 0.0
         """Seconds spent on its events when it was last weighed."""
 
