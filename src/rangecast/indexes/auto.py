@@ -73,17 +73,19 @@ class AutoPart(Part):
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
         self.ratio = min((path.part.ratio for path in paths), default=Part.ratio)
-        self.seconds = np.zeros(len(paths))
+        self.seconds = [0.0] * len(paths)
         self.events = 0
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         found = []
+        start = time.perf_counter()
         for k, path in enumerate(self.paths):
-            start = time.perf_counter()
             found.append(path.part.stab(codes, boxes))
-            self.seconds[k] += time.perf_counter() - start
+            now = time.perf_counter()
+            self.seconds[k] += now - start
+            start = now
         self.events += codes.shape[1]
-        return together(found, codes.shape[1])
+        return found[0] if len(found) == 1 else together(found, codes.shape[1])
 
     def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
         return [piece for path in self.paths for piece in path.part.pieces(codes, cuts, boxes, threads)]
@@ -162,7 +164,7 @@ class AutoIndex(StaticIndex):
                 )
                 entry["boxes"] += path.size
                 entry["bytes"] += path.part.nbytes
-                entry["seconds"] += float(part.seconds[k])
+                entry["seconds"] += part.seconds[k]
                 entry["events"] = max(entry["events"], part.events)
         return sorted(merged.values(), key=lambda entry: -int(entry["boxes"]))
 
