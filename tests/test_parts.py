@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import rangecast as rc
+from rangecast.ids import Ids
 from rangecast.indexes import load_index
 from rangecast.indexes.parts import TAIL_LIMIT, StaticIndex
 
@@ -132,3 +133,10 @@ def test_an_answer_outlives_later_writes(size):
     index.insert(intervals(np.arange(n), seed=5))
     assert [sorted(m.row(e).tolist()) for e in range(len(VALUES))] == before
     assert sorted(m.ids.tolist()) == sorted(id for row in before for id in row)
+
+
+def test_ids_that_stand_twice_are_not_taken_for_dense():
+    ids = Ids.of([0, 0, 2])
+    assert ids.dense
+    assert ids.dense_order() is None
+    assert Ids.of([2, 0, 1]).dense_order().tolist() == [1, 2, 0]

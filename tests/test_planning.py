@@ -14,7 +14,7 @@ import rangecast as rc
 from oracle import match_boxes, rows_of
 from rangecast import workloads
 from rangecast.attributes import LAST, MISSING
-from rangecast.indexes import auto, planning, replanning, seen
+from rangecast.indexes import access_paths, auto, planning, replanning, seen
 from rangecast.indexes.catalog import Boxes
 from rangecast.kernels.planning import mark_holders
 from strategies import events, int_schema, random_events, random_subscriptions, subscriptions
@@ -168,7 +168,7 @@ def test_no_room_for_another_layout_fails_no_match(size, eager, monkeypatch):
         tries.append(1)
         raise rc.CapacityError("no room")
 
-    monkeypatch.setattr(auto, "_rest_path", refuse)
+    monkeypatch.setattr(auto, "rest_path", refuse)
     for _ in range(6):
         assert index.match(w.events()) == want
     assert (paths(index), len(tries)) == (first, 1)
@@ -221,8 +221,8 @@ class Fickle:
 
     def __init__(self, patch, seed):
         self.rng = np.random.default_rng(seed)
-        self.real = auto.choose_layout
-        patch.setattr(auto, "choose_layout", self.choose)
+        self.real = access_paths.choose_layout
+        patch.setattr(access_paths, "choose_layout", self.choose)
         patch.setattr(replanning, "SOONEST", 1)
         patch.setattr(replanning, "LATEST", 1)
         patch.setattr(seen, "ENOUGH", 1)

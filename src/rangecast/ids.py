@@ -153,9 +153,10 @@ class Ids:
         if not self.dense or self._counts_up():
             return None
         n = len(self.values)
-        order = np.empty(n, np.int64)
+        order = np.full(n, -1, np.int64)
         order[self.values - self.values.min()] = np.arange(n)
-        return order
+        # an id that stands twice leaves a gap
+        return None if (order < 0).any() else order
 
     def _counts_up(self) -> bool:
         return bool((self.values[1:] - self.values[:-1] == 1).all())

@@ -33,6 +33,9 @@ def empty(n: int, dtype: Any) -> npt.NDArray[Any]:
     >>> empty(3, np.int32).shape
     (3,)
     """
+    if n < LEAST // 8:
+        # at once, for it shows in a match of one event
+        return np.empty(n, dtype)
     size = n * np.dtype(dtype).itemsize
     if size < LEAST:
         return np.empty(n, dtype)

@@ -1,12 +1,22 @@
-"""An access path of `auto`, and what is said of paths: as data and in words."""
+"""An access path of `auto`: how boxes without an equality get theirs, and what is said of paths."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.attributes import Codes
+from rangecast.errors import CapacityError
+from rangecast.indexes.bitmap import build_bitmap
+from rangecast.indexes.catalog import Boxes
+from rangecast.indexes.cells import BUDGET, build_cells
+from rangecast.indexes.packed import bounded_attributes, column, fit_grid
 from rangecast.indexes.parts import Part
-from rangecast.indexes.planning import Layout, Plan
+from rangecast.indexes.planning import Layout, Plan, choose_layout
+from rangecast.indexes.vci_runs import FEWEST_CELLS, MOST_CELLS, build_runs
 from rangecast.schema import Schema
 
 
@@ -18,6 +28,43 @@ class Path(NamedTuple):
     size: int
     part: Part
     plan: Plan | None = None
+
+
+def rest_path(
+    boxes: Boxes,
+    numbers: npt.NDArray[np.int64],
+    around: npt.NDArray[np.int64],
+    memory_limit: int | None,
+    events: Codes | None,
+) -> Path:
+    """Runs, cells or bitmap, for boxes that no equality tells apart, among all those `around` them."""
+    n = len(numbers)
+    used = bounded_attributes(boxes, numbers)
+    if len(used) < 2:
+        return _line_path(boxes, numbers, used[0] if used else 0, memory_limit)
+    plan = choose_layout(boxes, numbers, used, around, events)
+    kind, on, _ = plan.chosen
+    try:
+        if kind == "cells":
+            return Path(kind, on, n, build_cells(boxes, numbers, on, BUDGET, memory_limit), plan)
+        return Path(kind, on, n, build_bitmap(boxes, numbers, memory_limit=memory_limit), plan)
+    except CapacityError:
+        # fewer and larger cells before giving up
+        return Path("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
+
+
+def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_limit: int | None) -> Path:
+    """Runs or cells, for boxes that bound one attribute at most."""
+    n = len(numbers)
+    lows, highs = column(boxes.lows, on, numbers), column(boxes.highs, on, numbers)
+    # a value a cell: nothing is compared then, and lists are slices whatever the widths
+    grid, _ = fit_grid(lows, highs, min(max(4 * n, FEWEST_CELLS), MOST_CELLS))
+    try:
+        if grid.shift == 0:
+            return Path("runs", (on,), n, build_runs(boxes, numbers, on, grid, None, memory_limit))
+        return Path("cells", (on,), n, build_cells(boxes, numbers, (on,), BUDGET, memory_limit))
+    except CapacityError:
+        return Path("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
 
 
 def report_paths(schema: Schema, spent: Iterable[tuple[Path, float, int]]) -> list[dict[str, Any]]:

@@ -35,20 +35,19 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.attributes import Codes
-from rangecast.errors import CapacityError
-from rangecast.indexes.access_paths import Path, explain_paths, report_paths
-from rangecast.indexes.bitmap import BitmapPart, build_bitmap, estimate_bytes
+from rangecast.indexes.access_paths import Path, explain_paths, report_paths, rest_path
+from rangecast.indexes.bitmap import BitmapPart, estimate_bytes
 from rangecast.indexes.catalog import Boxes
-from rangecast.indexes.cells import BUDGET, CellsPart, build_cells
+from rangecast.indexes.cells import CellsPart
 from rangecast.indexes.equality import EqualityPart, build_equality
 from rangecast.indexes.grouped import Groups, find_groups
-from rangecast.indexes.packed import bounded_attributes, column, fit_grid
+from rangecast.indexes.packed import bounded_attributes, column
 from rangecast.indexes.parts import Part, Piece, StaticIndex, _Covered
-from rangecast.indexes.planning import Plan, choose_layout
+from rangecast.indexes.planning import Plan
 from rangecast.indexes.replanning import History, Replanner
 from rangecast.indexes.rows import Found, together
 from rangecast.indexes.scan import ScanPart
-from rangecast.indexes.vci_runs import FEWEST_CELLS, MOST_CELLS, RunsPart, build_runs
+from rangecast.indexes.vci_runs import RunsPart
 from rangecast.memory import check_fits
 from rangecast.storage import Arrays
 
@@ -75,7 +74,7 @@ class AutoPart(Part):
         self.paths = paths
         self.groups = groups
         self.ratio = min((path.part.ratio for path in paths), default=Part.ratio)
-        self.seconds = np.zeros(len(paths))
+        self.seconds = [0.0] * len(paths)
         self.events = 0
         self.history = History()
 
@@ -86,12 +85,14 @@ class AutoPart(Part):
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         own = boxes if self.groups is None else self.groups.boxes
         found = []
+        start = time.perf_counter()
         for k, path in enumerate(self.paths):
-            start = time.perf_counter()
             found.append(path.part.stab(codes, own))
-            self.seconds[k] += time.perf_counter() - start
+            now = time.perf_counter()
+            self.seconds[k] += now - start
+            start = now
         self.events += codes.shape[1]
-        joined = together(found, codes.shape[1])
+        joined = found[0] if len(found) == 1 else together(found, codes.shape[1])
         return joined if self.groups is None else self.groups.expand(joined)
 
     def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
@@ -209,7 +210,7 @@ class AutoIndex(StaticIndex):
         assert isinstance(part, AutoPart)
         path = part.planned()
         plan = None if path is None else path.plan
-        return self._replanner.events_to_go(plan, part.history, float(part.seconds.sum()))
+        return self._replanner.events_to_go(plan, part.history, sum(part.seconds))
 
     def _weigh(self, covered: _Covered, events: Codes) -> None:
         part = covered.part
@@ -218,7 +219,7 @@ class AutoIndex(StaticIndex):
         boxes = self._catalog.boxes if groups is None else groups.boxes
         assert path is not None
         assert path.plan is not None
-        seconds = float(part.seconds.sum())
+        seconds = sum(part.seconds)
         if not replanner.pays(boxes, path.plan, path.size, part.history, seconds, events):
             return
         living = self._living(covered.first, covered.last) if groups is None else np.arange(boxes.n)
@@ -226,7 +227,7 @@ class AutoIndex(StaticIndex):
         rest = _not_taken(others, living)
         try:
             if len(rest):
-                others.append(_rest_path(boxes, rest, living, self._memory_limit, events))
+                others.append(rest_path(boxes, rest, living, self._memory_limit, events))
         except MemoryError:
             # a match must not fail for want of room to do better
             part.history.settled = True
@@ -245,7 +246,7 @@ class AutoIndex(StaticIndex):
         for covered in self._state.parts:
             part = covered.part
             assert isinstance(part, AutoPart)
-            spent += [(path, float(part.seconds[k]), part.events) for k, path in enumerate(part.paths)]
+            spent += [(path, part.seconds[k], part.events) for k, path in enumerate(part.paths)]
         return report_paths(self.schema, spent)
 
     def explain_plan(self) -> str:
@@ -293,7 +294,7 @@ def build_paths(
         paths.append(Path("equality", (on,), len(chosen), build_equality(boxes, chosen, on)))
     rest = _not_taken(paths, numbers)
     if len(rest):
-        paths.append(_rest_path(boxes, rest, numbers, memory_limit, events))
+        paths.append(rest_path(boxes, rest, numbers, memory_limit, events))
     return paths
 
 
@@ -308,43 +309,6 @@ def _not_taken(equalities: list[Path], numbers: npt.NDArray[np.int64]) -> npt.ND
         held = part.arrays["boxes"]
         taken[held[held < len(taken)]] = True
     return numbers[~taken[numbers]]
-
-
-def _rest_path(
-    boxes: Boxes,
-    numbers: npt.NDArray[np.int64],
-    around: npt.NDArray[np.int64],
-    memory_limit: int | None,
-    events: Codes | None,
-) -> Path:
-    """Runs, cells or bitmap, for boxes that no equality tells apart, among all those `around` them."""
-    n = len(numbers)
-    used = bounded_attributes(boxes, numbers)
-    if len(used) < 2:
-        return _line_path(boxes, numbers, used[0] if used else 0, memory_limit)
-    plan = choose_layout(boxes, numbers, used, around, events)
-    kind, on, _ = plan.chosen
-    try:
-        if kind == "cells":
-            return Path(kind, on, n, build_cells(boxes, numbers, on, BUDGET, memory_limit), plan)
-        return Path(kind, on, n, build_bitmap(boxes, numbers, memory_limit=memory_limit), plan)
-    except CapacityError:
-        # fewer and larger cells before giving up
-        return Path("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
-
-
-def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_limit: int | None) -> Path:
-    """Runs or cells, for boxes that bound one attribute at most."""
-    n = len(numbers)
-    lows, highs = column(boxes.lows, on, numbers), column(boxes.highs, on, numbers)
-    # a value a cell: nothing is compared then, and lists are slices whatever the widths
-    grid, _ = fit_grid(lows, highs, min(max(4 * n, FEWEST_CELLS), MOST_CELLS))
-    try:
-        if grid.shift == 0:
-            return Path("runs", (on,), n, build_runs(boxes, numbers, on, grid, None, memory_limit))
-        return Path("cells", (on,), n, build_cells(boxes, numbers, (on,), BUDGET, memory_limit))
-    except CapacityError:
-        return Path("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
 
 
 def _choose_equalities(

@@ -49,7 +49,7 @@ from rangecast.indexes.checked import Checked
 from rangecast.indexes.levels import choose_levels
 from rangecast.indexes.packed import CELLS, Packed, bounded_attributes, fit_grid
 from rangecast.indexes.parts import Part, StaticIndex
-from rangecast.indexes.rows import Counted, Found
+from rangecast.indexes.rows import Counted, Found, in_turn
 from rangecast.indexes.selectivity import estimate_selectivity, named_attributes
 from rangecast.kernels import cells as kernels
 from rangecast.kernels import packed as packed_kernels
@@ -59,6 +59,7 @@ from rangecast.storage import Arrays
 
 BUDGET = 72
 MOST_FINE = 1 << 20
+SORTED, SORTED_ENTRIES, SORTED_BITS = 4096, 64, 7
 _RANKS = ("whole_starts", "begin_ranks", "end_ranks", "inner_starts")
 _LISTS = ("whole", "begins", "ends", "inner")
 _PLANE = ("starts", "entries", "bound_starts", "bounds", "columns")
@@ -89,38 +90,59 @@ class CellsPart(Part):
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         if len(self.on) == 1 and not self.boxed:
             return self._count_line(codes)
-        offsets = np.empty(codes.shape[1] + 1, np.int64)
-        a = self.arrays
-        shifts, bases = a["shifts"], a["bases"]
+        m = codes.shape[1]
+        order, turned = np.arange(m), False
+        offsets = recycling.empty(m + 1, np.int64)
         if len(self.on) == 1:
-            on = int(self.on[0])
-            cells = self.packed.grid(0).locate(codes[on])
-            whole_starts, begin_ranks, end_ranks, inner_starts = (a[name] for name in _RANKS)
-            whole, begins, ends, inner = (a[name] for name in _LISTS)
-            shifts = shifts[:, 0]
-            out = recycling.empty(
-                kernels.bound_line(cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts),
-                np.int32,
-            )
-            n = kernels.stab_line(
-                codes[on], cells, self.packed.exact[0], shifts, bases, whole_starts, begin_ranks, end_ranks,
-                inner_starts, whole, begins, ends, inner, a["inner_ends"], boxes.lows[on], boxes.highs[on],
-                False, offsets, np.int32(0), out,
-            )  # fmt: skip
+            out, n = self._stab_line(codes, boxes, offsets)
         else:
-            x, y = (self.packed.grid(k).locate(codes[j]) for k, j in enumerate(self.on))
-            columns, starts = a["columns"], a["starts"]
-            out = recycling.empty(kernels.bound_plane(x, y, shifts, bases, columns, starts), np.int32)
+            words = self.packed.pack_events(codes)
+            x, y = recycling.empty(m, np.int64), recycling.empty(m, np.int64)
+            kernels.locate_plane(words, x, y)
+            a = self.arrays
+            room = kernels.bound_plane(x, y, a["shifts"], a["bases"], a["columns"], a["starts"])
+            turned = m >= SORTED and room > SORTED_ENTRIES * m
+            if turned:
+                order = self._along(x, y)
+            out = recycling.empty(room, np.int32)
             n = kernels.stab_plane(
-                codes, self.on, x, y, self.packed.pack_events(codes), self.packed.ones[0],
-                shifts, bases, columns, starts, a["bound_starts"], a["entries"], a["bounds"],
-                boxes.lows, boxes.highs, offsets, out,
+                order, codes, self.on, x, y, words, self.packed.ones[0], a["shifts"], a["bases"],
+                a["columns"], a["starts"], a["bound_starts"], a["entries"], a["bounds"], boxes.lows,
+                boxes.highs, offsets, out,
             )  # fmt: skip
         if self.checked is not None:
-            n = self.checked.keep(codes, boxes, offsets, out)
+            n = self.checked.keep(order, codes, boxes, offsets, out)
         if self.boxed and not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
-        return offsets, out[:n]
+        return in_turn(order, offsets, out[:n]) if turned else (offsets, out[:n])
+
+    def _stab_line(
+        self, codes: Codes, boxes: Boxes, offsets: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int32], int]:
+        """On one attribute: what may match, and how much it is."""
+        a, on = self.arrays, int(self.on[0])
+        shifts, bases = a["shifts"][:, 0], a["bases"]
+        cells = self.packed.grid(0).locate(codes[on])
+        whole_starts, begin_ranks, end_ranks, inner_starts = (a[name] for name in _RANKS)
+        whole, begins, ends, inner = (a[name] for name in _LISTS)
+        out = recycling.empty(
+            kernels.bound_line(cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts),
+            np.int32,
+        )
+        n = kernels.stab_line(
+            codes[on], cells, self.packed.exact[0], shifts, bases, whole_starts, begin_ranks, end_ranks,
+            inner_starts, whole, begins, ends, inner, a["inner_ends"], boxes.lows[on], boxes.highs[on],
+            False, offsets, np.int32(0), out,
+        )  # fmt: skip
+        return out, n
+
+    def _along(self, x: npt.NDArray[np.int64], y: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Events of one place after each other: they read the same lists."""
+        down = [max(0, self.packed.grid(k).n_cells.bit_length() - SORTED_BITS) for k in (0, 1)]
+        order = recycling.empty(len(x), np.int64)
+        places = (x >> down[0]) | ((y >> down[1]) << SORTED_BITS)
+        sort_by_cell(places, np.zeros((1 << 2 * SORTED_BITS) + 1, np.int64), order)
+        return order
 
     def _count_line(self, codes: Codes) -> Counted:
         """Matches on one attribute that need no check, counted; they are copied when they are wanted."""

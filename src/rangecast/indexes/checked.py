@@ -56,18 +56,22 @@ class Checked:
 
     def keep(
         self,
+        order: npt.NDArray[np.int64],
         codes: Codes,
         boxes: Boxes,
         offsets: npt.NDArray[np.int64],
         candidates: npt.NDArray[np.int32],
     ) -> int:
-        """Keep the candidates of each row that hold its event, in place; returns how many there are."""
+        """Keep the candidates of each row that hold its event, in place; returns how many there are.
+
+        Row i is that of event order[i].
+        """
         packed = self.packed
         if int(offsets[-1]) < FEW * codes.shape[1]:
-            few = (codes, boxes.lows, boxes.highs, packed.attributes, offsets, candidates)
+            few = (order, codes, boxes.lows, boxes.highs, packed.attributes, offsets, candidates)
             return int(kernels.check_codes(*few))
         kept = kernels.check_packed(
-            codes, boxes.lows, boxes.highs, packed.inexact, packed.pack_events(codes), packed.ones,
+            order, codes, boxes.lows, boxes.highs, packed.inexact, packed.pack_events(codes), packed.ones,
             self.first, self.rows, self.words, offsets, candidates,
         )  # fmt: skip
         return int(kept)

@@ -63,7 +63,7 @@ class EqualityPart(Part):
     def _find(self, codes: Codes) -> tuple[npt.NDArray[np.int32], int]:
         """The list of each event, -1 where it has none, and how many entries they have together."""
         a = self.arrays
-        lists = np.empty(codes.shape[1], np.int32)
+        lists = recycling.empty(codes.shape[1], np.int32)
         own = codes[self.on]
         values, starts = a["values"], a["starts"]
         if self.dense:
@@ -94,9 +94,9 @@ class EqualityPart(Part):
         turned = m >= SORTED and len(starts) > SORTED
         order = _FIRST[:m] if m <= len(_FIRST) else np.arange(m)
         if turned:
-            order = np.empty(m, np.int64)
+            order = recycling.empty(m, np.int64)
             sort_by_cell(lists + 1, np.zeros(len(starts) + 2, np.int64), order)
-        offsets = np.empty(m + 1, np.int64)
+        offsets = recycling.empty(m + 1, np.int64)
         out = recycling.empty(total, np.int32)
         n = kernels.stab_lists(
             order, not turned, lists, starts, a["boxes"], a["bounds"], self.packed.pack_events(codes),

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rangecast import recycling
 from rangecast.attributes import LAST, MISSING, PRESENT, Codes
 from rangecast.grid import Grid
 from rangecast.indexes.catalog import Boxes
@@ -29,7 +30,7 @@ from rangecast.kernels import packed as kernels
 from rangecast.storage import Arrays
 
 CELLS = 32_000
-HINTS, HINTED = 1024, 64
+HINTED = 8
 COMPARED = 32
 _SAMPLE = 65_536
 
@@ -124,7 +125,8 @@ class Packed:
 
     def pack_events(self, codes: Codes) -> npt.NDArray[np.uint64]:
         """A row of words for each event."""
-        out = np.empty((codes.shape[1], len(self.ones)), np.uint64)
+        n = codes.shape[1]
+        out = recycling.empty(n * len(self.ones), np.uint64).reshape(n, len(self.ones))
         kernels.pack_values(
             codes, self.attributes, self.n_wide, self.spans, self._first_narrow,
             self._cuts, self._cut_starts, self._origins, self._shifts, self._hints, self._hint_at, out,
@@ -160,19 +162,21 @@ class Packed:
 
 def _hints(grids: list[Grid | None]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """For grids that are cut anywhere: between which cells to search, by the leading bits of a code."""
-    hints = np.zeros((len(grids), HINTS + 1), np.int32)
-    at = np.full((len(grids), 3), -1, np.int64)
+    hints: list[npt.NDArray[np.int32]] = [np.empty(0, np.int32)]
+    at = np.full((len(grids), 4), -1, np.int64)
+    start = 0
     for i, grid in enumerate(grids):
         if grid is None or grid.shift >= 0 or grid.n_cells < HINTED:
             continue
         first, last = int(grid.cuts[2]), int(grid.cuts[-1])
-        shift = max(0, (last - first).bit_length() - HINTS.bit_length() + 1)
         if last - first >= 2**62:
             continue
-        points = np.minimum(first + (np.arange(HINTS + 1) << shift), last)
-        hints[i] = np.searchsorted(grid.cuts, points, "right") - 1
-        at[i] = first, last, shift
-    return hints, at
+        shift = max(0, (last - first).bit_length() - grid.n_cells.bit_length() - 1)
+        points = np.minimum(first + (np.arange(((last - first) >> shift) + 2) << shift), last)
+        hints.append((np.searchsorted(grid.cuts, points, "right") - 1).astype(np.int32))
+        at[i] = first, last, shift, start
+        start += len(points)
+    return np.concatenate(hints), at
 
 
 def _is_medium(low: int, high: int) -> bool:

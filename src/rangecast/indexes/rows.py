@@ -56,7 +56,7 @@ def in_turn(
     order: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]
 ) -> Counted:
     """Rows that were found in another order of the events: row r is that of event order[r]."""
-    counts = np.empty(len(order), np.int64)
+    counts = recycling.empty(len(order), np.int64)
     counts[order] = np.diff(offsets)
 
     def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:

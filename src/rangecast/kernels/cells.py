@@ -10,11 +10,13 @@ import numpy as np
 
 from rangecast.kernels import kernel
 from rangecast.kernels.matches import copy_run
-from rangecast.kernels.packed import GUARDS
+from rangecast.kernels.packed import GUARDS, box_holds
 
 _LAST = np.iinfo(np.int64).max
 _LOWER = np.uint64(0xFFFF_FFFF)
 _HALF = np.uint64(32)
+_FIELD = np.uint64(0x7FFF)
+_NONE = np.uint64(0)
 
 
 @kernel
@@ -286,40 +288,48 @@ def fill_plane(
 
 
 @kernel
+def locate_plane(words, fine_x, fine_y):
+    """The fine cells of events out of their packed values."""
+    for e in range(fine_x.size):
+        fine_x[e] = np.int64(words[e, 0] & _FIELD) - 1
+        fine_y[e] = np.int64((words[e, 0] >> _HALF) & _FIELD) - 1
+
+
+@kernel
+def _cell_at(fine_x, fine_y, e, shifts, bases, columns, level):
+    """The cell of event e at a level."""
+    return bases[level] + (fine_y[e] >> shifts[level, 1]) * columns[level] + (fine_x[e] >> shifts[level, 0])
+
+
+@kernel
 def bound_plane(fine_x, fine_y, shifts, bases, columns, starts):
     """How many entries a batch can touch at most."""
     total = 0
     for e in range(fine_x.size):
         for level in range(bases.size):
-            c = (
-                bases[level]
-                + (fine_y[e] >> shifts[level, 1]) * columns[level]
-                + (fine_x[e] >> shifts[level, 0])
-            )
+            c = _cell_at(fine_x, fine_y, e, shifts, bases, columns, level)
             total += starts[2 * c + 2] - starts[2 * c]
     return total
 
 
 @kernel
 def stab_plane(
-    codes, on, fine_x, fine_y, words, ones, shifts, bases, columns, starts, bound_starts,
+    order, codes, on, fine_x, fine_y, words, ones, shifts, bases, columns, starts, bound_starts,
     entries, bounds, lows, highs, offsets, out,
 ):  # fmt: skip
-    """Two attributes: copy the whole list of each level's cell, compare the crossing one."""
+    """Two attributes: copy the whole list of each level's cell, compare the crossing one.
+
+    Row i of the answer is that of event order[i].
+    """
     p = 0
-    exact = ones == np.uint64(0)
-    jx = on[0]
-    jy = on[1]
-    for e in range(fine_x.size):
-        offsets[e] = p
+    exact = ones == _NONE
+    for i in range(order.size):
+        e = order[i]
+        offsets[i] = p
         word = words[e, 0] | GUARDS
         strict = (words[e, 0] - ones) | GUARDS
         for level in range(bases.size):
-            c = (
-                bases[level]
-                + (fine_y[e] >> shifts[level, 1]) * columns[level]
-                + (fine_x[e] >> shifts[level, 0])
-            )
+            c = _cell_at(fine_x, fine_y, e, shifts, bases, columns, level)
             a = starts[2 * c]
             b = starts[2 * c + 1]
             p = copy_run(entries, a, b - a, np.int32(0), out, p)
@@ -334,20 +344,12 @@ def stab_plane(
                     k += ((word - own[q]) & GUARDS) == GUARDS
                 p += k
             else:
+                # few hold, and a branch lets the next list be on its way meanwhile: without it, 1.5 times the
+                # time on the covering workload
                 for q in range(n):
                     if ((word - own[q]) & GUARDS) == GUARDS:
-                        box = crossing[q]
-                        out[p] = box
-                        if ((strict - own[q]) & GUARDS) == GUARDS:
-                            p += 1
-                        else:
-                            x = codes[jx, e]
-                            y = codes[jy, e]
-                            p += (
-                                (lows[jx, box] <= x)
-                                & (x <= highs[jx, box])
-                                & (lows[jy, box] <= y)
-                                & (y <= highs[jy, box])
-                            )
-    offsets[fine_x.size] = p
+                        out[p] = crossing[q]
+                        sure = ((strict - own[q]) & GUARDS) == GUARDS
+                        p += sure or box_holds(lows, highs, crossing[q], codes, on, e)
+    offsets[order.size] = p
     return p

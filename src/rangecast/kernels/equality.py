@@ -7,10 +7,9 @@ import numpy as np
 from rangecast.kernels import kernel
 from rangecast.kernels.matches import copy_run
 from rangecast.kernels.packed import box_holds
-from rangecast.kernels.prefetch import prefetch
+from rangecast.kernels.prefetch import ask, prefetch
 
 _CHUNK = 512
-_LINES = 64
 _NONE = np.uint64(0)
 _ONE = np.uint64(1)
 
@@ -98,14 +97,6 @@ def _miss(words, value, guard, missed):
 
 
 @kernel
-def _ask(array, first, last):
-    """Ask for what lies between two places; what lies far behind the first is read in order anyway."""
-    line = 64 // array.itemsize
-    for q in range(first, min(last, first + _LINES * line), line):
-        prefetch(array, q)
-
-
-@kernel
 def stab_lists(
     order, scattered, lists, starts, boxes, bounds, values, ones, guards, inexact, rare_starts, rare, codes,
     lows, highs, offsets, out,
@@ -128,10 +119,10 @@ def stab_lists(
             k = lists[order[i + 1]]
             a = np.int64(starts[k])
             n = np.int64(starts[k + 1]) - a
-            _ask(bounds, a * n_words, (a + n) * n_words)
-            _ask(boxes, a, a + n)
+            ask(bounds, a * n_words, (a + n) * n_words)
+            ask(boxes, a, a + n)
             if rare.size:
-                _ask(rare, rare.shape[1] * rare_starts[k], rare.shape[1] * rare_starts[k + 1])
+                ask(rare, rare.shape[1] * rare_starts[k], rare.shape[1] * rare_starts[k + 1])
         if lists[e] < 0:
             continue
         a = np.int64(starts[lists[e]])

@@ -78,8 +78,9 @@ def pack_values(
 ):
     """out[e] = the words of event e: wide fields, medium fields, then the others two by two.
 
-    hint_at[i] = (first code, last code, shift): the cell of a code between them lies within hints[i, k] ..
-    hints[i, k + 1], where k is its distance from the first, shifted; a shift below 0: there are no hints.
+    hint_at[i] = (first code, last code, shift, start): the cell of a code between them lies within
+    hints[start + k] .. hints[start + k + 1], where k is its distance from the first, shifted; a shift below
+    0: there are no hints.
 
     All attributes in one call: for a single event a call for each would cost more than the packing.
     """
@@ -99,12 +100,19 @@ def pack_values(
             first = hint_at[i, 0]
             last = hint_at[i, 1]
             shift = hint_at[i, 2]
+            start = hint_at[i, 3]
             for e in range(values.size):
                 v = values[e]
                 if shift >= 0 and first <= v and v <= last:
-                    k = (v - first) >> shift
-                    low = hints[i, k]
-                    c = low + 1 + cell_of(v, own[low : hints[i, k + 1] + 1], 0, -1)
+                    at = start + ((v - first) >> shift)
+                    low = hints[at]
+                    high = hints[at + 1]
+                    if high - low > 4:
+                        c = low + 1 + cell_of(v, own[low : high + 1], 0, -1)
+                    else:
+                        c = low + 1
+                        for q in range(low + 1, high + 1):
+                            c += own[q] <= v
                 else:
                     c = cell_of(v, own, origins[i], shifts[i]) + 1
                 out[e, word] |= np.uint64(c | ((TOP - c) << 16)) << up
@@ -133,32 +141,34 @@ def box_holds(lows, highs, box, codes, attributes, e):
 
 
 @kernel
-def check_codes(codes, lows, highs, attributes, offsets, boxes):
-    """Keep the boxes of each row that hold its event on the given attributes, in place."""
+def check_codes(order, codes, lows, highs, attributes, offsets, boxes):
+    """Keep the boxes of each row that hold its event on the given attributes, in place; row i is that of
+    event order[i]."""
     p = 0
     a = offsets[0]
-    for e in range(offsets.size - 1):
-        b = offsets[e + 1]
-        offsets[e] = p
+    for i in range(order.size):
+        b = offsets[i + 1]
+        offsets[i] = p
         for q in range(a, b):
             box = boxes[q]
             boxes[p] = box
-            p += box_holds(lows, highs, box, codes, attributes, e)
+            p += box_holds(lows, highs, box, codes, attributes, order[i])
         a = b
     offsets[offsets.size - 1] = p
     return p
 
 
 @kernel
-def check_packed(codes, lows, highs, inexact, values, ones, first, rows, words, offsets, boxes):
+def check_packed(order, codes, lows, highs, inexact, values, ones, first, rows, words, offsets, boxes):
     """As `check_codes`, by packed bounds: those of a box stand in row box - first, or where `rows` says."""
     p = np.int64(0)
     n_words = words.shape[1]
     direct = rows.size == 0
     a = offsets[0]
-    for e in range(offsets.size - 1):
-        b = offsets[e + 1]
-        offsets[e] = p
+    for i in range(order.size):
+        e = order[i]
+        b = offsets[i + 1]
+        offsets[i] = p
         for q in range(a, b):
             box = boxes[q]
             # unsigned, or Numba looks for negative indexes

@@ -6,8 +6,11 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
+from rangecast.kernels import kernel
+
 _BYTE = ir.IntType(8).as_pointer()
 _INT = ir.IntType(32)
+_LINES = 64
 
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
@@ -30,3 +33,11 @@ else:
             return context.get_dummy_value()
 
         return types.void(array, index), generate
+
+
+@kernel
+def ask(array, first, last):
+    """Ask for what lies between two places; what lies far behind the first is read in order anyway."""
+    line = 64 // array.itemsize
+    for q in range(first, min(last, first + _LINES * line), line):
+        prefetch(array, q)
