@@ -115,9 +115,13 @@ def test_grids_are_exact_where_they_can_be():
     assert fit_grid(many % 900, many % 900, 1_000)[1]
 
 
-@pytest.mark.parametrize("on", [("a0",), ("a0", "a1")])
-def test_other_attributes_are_checked_exactly(on, size, tmp_path):
-    """Their grids cannot hold every end point, boxes have gaps between them, and events lie on ends."""
+@pytest.mark.parametrize(("on", "turned"), [(("a0",), False), (("a0", "a1"), False), (("a0", "a1"), True)])
+def test_other_attributes_are_checked_exactly(on, turned, size, tmp_path, monkeypatch):
+    """Their grids cannot hold every end point, boxes have gaps between them, and events lie on ends; a large
+    batch goes in another order."""
+    if turned:
+        monkeypatch.setattr("rangecast.indexes.cells.SORTED", 0)
+        monkeypatch.setattr("rangecast.indexes.cells.SORTED_ENTRIES", 0)
     rng = np.random.default_rng(11)
     n = size(60_000)
     schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(5)))
@@ -138,7 +142,7 @@ def test_other_attributes_are_checked_exactly(on, size, tmp_path):
     codes = np.where(
         rng.random((5, 24)) < 0.5, lows[:, picked], highs[:, picked] + rng.integers(0, 2, (5, 24))
     )
-    codes[:2] = 3
+    codes[:2] = rng.integers(-1, 7, (2, 24))
     codes[:, :2] = MISSING
     events = rc.Events(schema, codes)
     want = scan.match(events)
