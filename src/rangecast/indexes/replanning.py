@@ -34,6 +34,8 @@ class History:
         self.replans = replans
         self.settled = settled
         """Whether it is to stay as it is: it came from a file, or there was no room for another."""
+        self.before: float | None = None
+        """Seconds that do not count: the first match may have compiled kernels or read a disk."""
         self.weighed_at = 0.0
         """Seconds spent on its events when it was last weighed."""
 
@@ -58,14 +60,19 @@ class Replanner:
         """After how many more events enough was spent on a part to weigh it; never, if it is to stay."""
         if plan is None or plan.sample is None or history.settled:
             return np.inf
+        if history.before is None and seconds:
+            history.before = seconds
         spent = self._spent(plan, history, seconds)
         needed = max(WEIGHING_SECONDS * len(plan.used), 2 * history.weighed_at)
         if spent >= needed:
             return 0.0
-        return (self.seen.n - history.since) * (needed / spent - 1) if spent else float(SOONEST)
+        # no later than when twice as many have come: they may take longer than it seemed
+        n = self.seen.n - history.since
+        return min(n * (needed / spent - 1), n) if spent else float(SOONEST)
 
     def _spent(self, plan: Plan, history: History, seconds: float) -> float:
-        return max(seconds, plan.chosen.ns * 1e-9 * (self.seen.n - history.since))
+        counted = seconds - (history.before or 0.0)
+        return max(counted, plan.chosen.ns * 1e-9 * (self.seen.n - history.since))
 
     def pays(
         self, boxes: Boxes, plan: Plan, size: int, history: History, seconds: float, events: Codes
