@@ -259,8 +259,7 @@ class Float(Attribute):
     def decode(self, code: int) -> Any:
         if code == MISSING:
             return None
-        bits = np.array([code], np.int64)
-        return float(np.where(bits < 0, bits ^ _SIGN_MASK, bits).view(np.float64)[0])
+        return float(decoded_floats(np.array([code], np.int64))[0])
 
 
 class Category(Attribute):
@@ -320,6 +319,15 @@ def float_codes(numbers: npt.NDArray[np.float64]) -> Codes:
     codes = np.where(bits < 0, bits ^ _SIGN_MASK, bits)
     codes[np.isnan(numbers)] = MISSING
     return codes
+
+
+def decoded_floats(codes: Codes) -> npt.NDArray[np.float64]:
+    """The doubles of their codes.
+
+    >>> decoded_floats(float_codes(np.array([-1.5, 0.0, 2.0]))).tolist()
+    [-1.5, 0.0, 2.0]
+    """
+    return np.where(codes < 0, codes ^ _SIGN_MASK, codes).view(np.float64)
 
 
 KINDS: dict[str, type[Attribute]] = {kind.kind: kind for kind in (Int, Float, Category, Timestamp)}

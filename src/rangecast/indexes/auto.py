@@ -53,6 +53,7 @@ from rangecast.storage import Arrays
 
 TINY = 192
 _HOT = 0.01
+_NEARLY = 1.5
 _LIST_NS = 1.5
 _PROBE_NS = 40.0
 _REST_NS = 0.03
@@ -316,45 +317,41 @@ def _choose_equalities(
 ) -> list[tuple[int, npt.NDArray[np.int64]]]:
     """Attributes with lists by value, and the boxes of each.
 
-    Attributes are taken one at a time, each the one that saves most; a box goes by the attribute
-    whose value it asks for is rarest.
+    Attributes are taken one at a time, each the one that saves most; a box goes by the first of them
+    whose value is about as rare as its rarest.
     """
     n = len(numbers)
-    costs = {}
+    shares: dict[int, npt.NDArray[np.float32]] = {}
     for j in used:
         lows, highs = column(boxes.lows, j, numbers), column(boxes.highs, j, numbers)
         equal = lows == highs
         asked = int(np.count_nonzero(equal))
         if asked * _REST_NS < _PROBE_NS / 8 and asked < n // 2:
             continue
-        share = _shares(lows[equal])
-        cost = np.full(n, _REST_NS, np.float32)
-        cost[equal] = np.where(share < _HOT, share * _LIST_NS, np.float32(_REST_NS))
-        costs[j] = cost
+        own = _shares(lows[equal])
+        shares[j] = np.full(n, np.inf, np.float32)
+        shares[j][equal] = np.where(own < _HOT, own, np.inf)
     best = np.full(n, _REST_NS, np.float32)
     chosen: list[int] = []
-    while costs:
-        gains = {j: float(np.maximum(best - cost, 0).sum()) for j, cost in costs.items()}
+    while len(chosen) < len(shares):
+        gains = {
+            j: float(np.maximum(best - share * np.float32(_LIST_NS), 0).sum())
+            for j, share in shares.items()
+            if j not in chosen
+        }
         j = max(gains, key=lambda k: gains[k])
         # the first attribute pays for itself even with few boxes if it takes most of them
         if gains[j] < _PROBE_NS and not (not chosen and gains[j] > 0.5 * n * _REST_NS):
             break
         chosen.append(j)
-        best = np.minimum(best, costs.pop(j))
-        del gains
+        best = np.minimum(best, shares[j] * np.float32(_LIST_NS))
     if not chosen:
         return []
-    table = []
-    for j in chosen:
-        lows, highs = column(boxes.lows, j, numbers), column(boxes.highs, j, numbers)
-        equal = lows == highs
-        share = np.full(n, np.inf, np.float32)
-        own = _shares(lows[equal])
-        share[equal] = np.where(own < _HOT, own, np.inf)
-        table.append(share)
-    stacked = np.stack(table)
-    rarest = stacked.min(axis=0)
-    winner = np.argmax(stacked <= 1.5 * rarest, axis=0)
+    rarest = np.minimum.reduce([shares[j] for j in chosen])
+    # the first that is nearly as rare: one long list is read faster than several short ones
+    winner = np.full(n, -1, np.int16)
+    for k in reversed(range(len(chosen))):
+        winner[shares[chosen[k]] <= _NEARLY * rarest] = k
     winner[np.isinf(rarest)] = -1
     return [(j, numbers[winner == k]) for k, j in enumerate(chosen) if (winner == k).any()]
 

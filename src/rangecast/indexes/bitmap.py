@@ -120,10 +120,13 @@ class BitmapPart(Part):
         n_runs = int(state[4])
         counts = np.zeros(m, np.int64)
         kernels.count_runs(events, ends, n_runs, counts)
-        held = a["boxes"] if self.identical else boxes.slots[a["boxes"]]
+        slots = a["boxes"]
+        if not self.identical:
+            packed_kernels.to_slots(rows, int(state[1]), a["boxes"])
+            slots = boxes.slots
 
         def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
-            kernels.place_runs(events, ends, n_runs, rows, held, places.copy(), out.dtype.type(add), out)
+            kernels.place_runs(events, ends, n_runs, rows, slots, places.copy(), out.dtype.type(add), out)
 
         return Counted(counts, fill)
 

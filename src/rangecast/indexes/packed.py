@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast import recycling
-from rangecast.attributes import LAST, MISSING, PRESENT, Codes
+from rangecast.attributes import LAST, MISSING, PRESENT, Codes, decoded_floats
 from rangecast.grid import Grid
 from rangecast.indexes.catalog import Boxes
 from rangecast.kernels import packed as kernels
@@ -65,7 +65,7 @@ class Packed:
         for i, grid in enumerate(grids):
             if grid is not None:
                 grid.cuts = self._cuts[at[i] : at[i + 1]]
-        self._hints, self._hint_at = _hints(grids)
+        self._hints = _hints(grids)
         for i, known in enumerate(exact):
             if not known:
                 word, half = self._place(i)
@@ -129,7 +129,7 @@ class Packed:
         out = recycling.empty(n * len(self.ones), np.uint64).reshape(n, len(self.ones))
         kernels.pack_values(
             codes, self.attributes, self.n_wide, self.spans, self._first_narrow,
-            self._cuts, self._cut_starts, self._origins, self._shifts, self._hints, self._hint_at, out,
+            self._cuts, self._cut_starts, self._origins, self._shifts, *self._hints, out,
         )  # fmt: skip
         return out
 
@@ -160,23 +160,48 @@ class Packed:
         return grid
 
 
-def _hints(grids: list[Grid | None]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """For grids that are cut anywhere: between which cells to search, by the leading bits of a code."""
+def _hints(
+    grids: list[Grid | None],
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """For grids that are cut anywhere: between which cells to search, by a code's distance from the first
+    cut; as whole numbers, or as what the codes of floats mean, where that spreads the cuts better.
+
+    kernels.pack_values tells how they are read.
+    """
     hints: list[npt.NDArray[np.int32]] = [np.empty(0, np.int32)]
     at = np.full((len(grids), 4), -1, np.int64)
+    scales = np.zeros((len(grids), 2))
     start = 0
     for i, grid in enumerate(grids):
         if grid is None or grid.shift >= 0 or grid.n_cells < HINTED:
             continue
-        first, last = int(grid.cuts[2]), int(grid.cuts[-1])
-        if last - first >= 2**62:
-            continue
+        cuts = grid.cuts[2:]
+        first, last = int(cuts[0]), int(cuts[-1])
         shift = max(0, (last - first).bit_length() - grid.n_cells.bit_length() - 1)
-        points = np.minimum(first + (np.arange(((last - first) >> shift) + 2) << shift), last)
-        hints.append((np.searchsorted(grid.cuts, points, "right") - 1).astype(np.int32))
+        least, largest = decoded_floats(cuts[[0, -1]]).tolist()
+        places, scale = None, 0.0
+        if last - first < 2**62:
+            places = (cuts - first) >> shift
+        if np.isfinite(least) and 1e-200 < largest - least < np.inf:
+            scale = 4 * grid.n_cells / (largest - least)
+            by_value = ((decoded_floats(cuts) - least) * scale).astype(np.int64)
+            if places is None or _crowding(by_value) < _crowding(places):
+                places = by_value
+                scales[i] = least, scale
+        if places is None:
+            continue
+        # the cells that begin before each place; 0 and 1 are those of no value and of values before the first
+        before = np.searchsorted(places, np.arange(int(places[-1]) + 2)) + 1
+        hints.append(before.astype(np.int32))
         at[i] = first, last, shift, start
-        start += len(points)
-    return np.concatenate(hints), at
+        start += len(before)
+    return np.concatenate(hints), at, scales
+
+
+def _crowding(places: npt.NDArray[np.int64]) -> int:
+    """How many pairs of cuts share a place."""
+    counts = np.diff(np.flatnonzero(np.diff(places, prepend=-1, append=-2)))
+    return int((counts * counts).sum())
 
 
 def _is_medium(low: int, high: int) -> bool:

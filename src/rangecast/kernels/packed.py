@@ -74,17 +74,21 @@ def _add_fields(i, n_wide, low, high, row):
 
 @kernel
 def pack_values(
-    codes, attributes, n_wide, spans, first_narrow, cuts, cut_starts, origins, shifts, hints, hint_at, out
-):
+    codes, attributes, n_wide, spans, first_narrow, cuts, cut_starts, origins, shifts, hints, hint_at, scales,
+    out,
+):  # fmt: skip
     """out[e] = the words of event e: wide fields, medium fields, then the others two by two.
 
     hint_at[i] = (first code, last code, shift, start): the cell of a code between them lies within
     hints[start + k] .. hints[start + k + 1], where k is its distance from the first, shifted; a shift below
-    0: there are no hints.
+    0: there are no hints. With a scale, scales[i] = (first value, scale), k is the distance of its value as a
+    float, times the scale: rounding keeps the order, which is all that is needed.
 
     All attributes in one call: for a single event a call for each would cost more than the packing.
     """
     out[:] = np.uint64(0)
+    bits = np.empty(1, np.int64)
+    number = bits.view(np.float64)
     for i in range(attributes.size):
         values = codes[attributes[i]]
         if i < spans.shape[0]:
@@ -104,7 +108,11 @@ def pack_values(
             for e in range(values.size):
                 v = values[e]
                 if shift >= 0 and first <= v and v <= last:
-                    at = start + ((v - first) >> shift)
+                    if scales[i, 1] > 0:
+                        bits[0] = v if v >= 0 else v ^ _LAST
+                        at = start + np.int64((number[0] - scales[i, 0]) * scales[i, 1])
+                    else:
+                        at = start + ((v - first) >> shift)
                     low = hints[at]
                     high = hints[at + 1]
                     if high - low > 4:
