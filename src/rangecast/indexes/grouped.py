@@ -15,7 +15,7 @@ answer without a look. Beside the same 100,000 boxes laid out one by one a batch
 
     members a group           4           8           16          100
     two attributes            0.8 - 1.2   1.1 - 1.2   0.7         0.3 - 0.5
-    five attributes           0.4         0.25        0.17        0.07
+    five attributes           0.4         0.35        0.25        0.1
 
 of the time. On one attribute runs are copied without a look anyway. Whether it is worth hashing all boxes
 is seen on one in SAMPLED.
