@@ -15,6 +15,7 @@ import rangecast as rc
 from oracle import match_boxes, match_values, rows_of
 from rangecast.attributes import LAST, MISSING, PRESENT
 from rangecast.indexes import REGISTRY
+from rangecast.storage import write_arrays
 from strategies import events, int_schema, random_events, random_subscriptions, subscriptions
 
 JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") != "1"
@@ -424,6 +425,22 @@ def test_saves_and_loads(make, tmp_path, mmap, textual):
     want = subs.select([i for i in range(len(subs)) if i != 1])
     assert rows_of(loaded.match(rc.Events(loaded.schema, batch.codes))) == expected(want, batch)
     assert path.read_bytes() == written
+
+
+def test_a_file_of_another_layout_is_read_by_building_anew(make, tmp_path):
+    schema = int_schema(2)
+    index = make(schema)
+    subs = random_subscriptions(schema, N, seed=31)
+    index.insert(subs)
+    assert index.delete([subs.ids[i] for i in range(0, N, 3)]) == []
+    meta, arrays = index._dump()
+    old = {name: array for name, array in arrays.items() if name.startswith("catalog.")}
+    write_arrays(tmp_path / "old.index", {**meta, "layout": 1, "structure": {"of": "old"}}, old)
+    loaded = rc.load_index(tmp_path / "old.index")
+    batch = random_events(schema, 30, seed=32)
+    assert loaded.match(batch) == index.match(batch)
+    loaded.insert(subs.select([0, 1, 2]).reconciled(loaded.schema))
+    assert len(loaded) == len(index) + 1
 
 
 def test_empty_index_saves(make, tmp_path):

@@ -33,6 +33,9 @@ from rangecast.schema import Schema
 from rangecast.storage import Arrays, write_arrays
 from rangecast.subscriptions import Subscriptions
 
+LAYOUT = 2
+"""Changes when the arrays of some index in a file do; files of others are read by building anew."""
+
 
 class _InPlaceReading(Reading):
     def __init__(self, index: Index) -> None:
@@ -311,6 +314,7 @@ class Index:
             structure, arrays = self._export()
             meta = {
                 "index": self.name,
+                "layout": LAYOUT,
                 "schema": self.schema.to_dict(words=True),
                 "options": self.options,
                 "structure": structure,
@@ -323,6 +327,10 @@ class Index:
         prefix = "catalog."
         catalog = {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
         index._catalog = Catalog.restore(index.schema, catalog)
+        if meta.get("layout") != LAYOUT:
+            # of a version that laid out structures in another way: the subscriptions are there
+            index.compact()
+            return index
         index._restore(meta["structure"], {k: v for k, v in arrays.items() if not k.startswith(prefix)})
         return index
 
