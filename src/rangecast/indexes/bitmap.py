@@ -91,8 +91,8 @@ class BitmapPart(Part):
     def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
         if self.n_blocks < 4 * threads:
             return super().pieces(codes, cuts, boxes, threads)
-        # by blocks: each is then read once, by one thread
-        ends = np.linspace(0, self.n_blocks, 2 * threads + 1).astype(np.int64).tolist()
+        # by blocks, so that each is read once, and in many pieces: some blocks are asked for by more events
+        ends = np.linspace(0, self.n_blocks, 4 * threads + 1).astype(np.int64).tolist()
         choice = self._choose(codes)
         return [
             Piece(0, partial(self._stab_blocks, codes, boxes, choice, a, b))

@@ -114,7 +114,7 @@ class CellsPart(Part):
             n = self.checked.keep(order, codes, boxes, offsets, out)
         if self.boxed and not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
-        return in_turn(order, offsets, out[:n]) if turned else (offsets, out[:n])
+        return in_turn(order, m, offsets, out[:n]) if turned else (offsets, out[:n])
 
     def _stab_line(
         self, codes: Codes, boxes: Boxes, offsets: npt.NDArray[np.int64]

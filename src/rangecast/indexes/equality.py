@@ -23,6 +23,8 @@ nor the packing of every event: its bounds stand in a list of their own.
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,8 +34,9 @@ from rangecast import recycling
 from rangecast.attributes import LAST, MISSING, Codes
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.packed import Packed, bounded_attributes
-from rangecast.indexes.parts import Part
-from rangecast.indexes.rows import Found, in_turn, spread
+from rangecast.indexes.parts import Part, Piece
+from rangecast.indexes.reading import Rows
+from rangecast.indexes.rows import Found, in_turn
 from rangecast.kernels import equality as kernels
 from rangecast.kernels import packed as packed_kernels
 from rangecast.kernels.grid import sort_by_cell
@@ -83,29 +86,57 @@ class EqualityPart(Part):
         hits = np.flatnonzero(lists >= 0) if m >= FEW else None
         if hits is not None and len(hits) < m // 2:
             # few events have a list: nothing else is looked at for the others
-            found = self._stab_lists(np.ascontiguousarray(codes[:, hits]), lists[hits], total, boxes)
-            return spread(hits, m, found)
-        return self._stab_lists(codes, lists, total, boxes)
+            own, lists = np.ascontiguousarray(codes[:, hits]), lists[hits]
+            order, turned = self._order(lists)
+            offsets, out = self._stab_lists(
+                order, turned, lists, total, own, self.packed.pack_events(own), boxes
+            )
+            return in_turn(hits[order], m, offsets, out)
+        order, turned = self._order(lists)
+        values = self.packed.pack_events(codes)
+        offsets, out = self._stab_lists(order, turned, lists, total, codes, values, boxes)
+        return in_turn(order, m, offsets, out) if turned else (offsets, out)
 
-    def _stab_lists(self, codes: Codes, lists: npt.NDArray[np.int32], total: int, boxes: Boxes) -> Found:
-        """The matches of events whose lists are known and have so many entries together."""
-        a, m = self.arrays, codes.shape[1]
-        starts = a["starts"]
-        turned = m >= SORTED and len(starts) > SORTED
-        order = _FIRST[:m] if m <= len(_FIRST) else np.arange(m)
-        if turned:
-            order = recycling.empty(m, np.int64)
-            sort_by_cell(lists + 1, np.zeros(len(starts) + 2, np.int64), order)
-        offsets = recycling.empty(m + 1, np.int64)
+    def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
+        lists, _ = self._find(codes)
+        order, turned = self._order(lists)
+        if not turned:
+            return super().pieces(codes, cuts, boxes, threads)
+        # by lists: each is then read by one thread, for all its events
+        values = self.packed.pack_events(codes)
+        ends = np.linspace(0, len(order), 2 * threads + 1).astype(np.int64).tolist()
+
+        def stab(own: npt.NDArray[np.int64]) -> Found:
+            room = kernels.count_entries(own, lists, self.arrays["starts"])
+            return in_turn(own, len(lists), *self._stab_lists(own, True, lists, room, codes, values, boxes))
+
+        return [Piece(0, partial(stab, order[a:b])) for a, b in itertools.pairwise(ends)]
+
+    def _order(self, lists: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], bool]:
+        """Events as they come, or those of a large batch list by list, and which of the two."""
+        m, n_starts = len(lists), len(self.arrays["starts"])
+        if m < SORTED or n_starts <= SORTED:
+            return _FIRST[:m] if m <= len(_FIRST) else np.arange(m), False
+        order = recycling.empty(m, np.int64)
+        sort_by_cell(lists + 1, np.zeros(n_starts + 2, np.int64), order)
+        return order, True
+
+    def _stab_lists(
+        self, order: npt.NDArray[np.int64], turned: bool, lists: npt.NDArray[np.int32], total: int,
+        codes: Codes, values: npt.NDArray[np.uint64], boxes: Boxes,
+    ) -> Rows:  # fmt: skip
+        """The matches of some events in an order, whose lists have so many entries together."""
+        a = self.arrays
+        offsets = recycling.empty(len(order) + 1, np.int64)
         out = recycling.empty(total, np.int32)
         n = kernels.stab_lists(
-            order, not turned, lists, starts, a["boxes"], a["bounds"], self.packed.pack_events(codes),
-            self.packed.ones, self.packed.guards, self.packed.inexact, a["rare_starts"], a["rare"], codes,
-            boxes.lows, boxes.highs, offsets, out,
+            order, not turned, lists, a["starts"], a["boxes"], a["bounds"], values, self.packed.ones,
+            self.packed.guards, self.packed.inexact, a["rare_starts"], a["rare"], codes, boxes.lows,
+            boxes.highs, offsets, out,
         )  # fmt: skip
         if not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
-        return in_turn(order, offsets, out[:n]) if turned else (offsets, out[:n])
+        return offsets, out[:n]
 
     def without(self, dead: npt.NDArray[np.uint8]) -> EqualityPart | None:
         if not self.identical:

@@ -53,27 +53,21 @@ def place(found: Found, places: npt.NDArray[np.int64], out: npt.NDArray[Any], ad
 
 
 def in_turn(
-    order: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]
+    order: npt.NDArray[np.int64],
+    n_events: int,
+    offsets: npt.NDArray[np.int64],
+    slots: npt.NDArray[np.int32],
 ) -> Counted:
-    """Rows that were found in another order of the events: row r is that of event order[r]."""
-    counts = recycling.empty(len(order), np.int64)
+    """Rows of some or all events that were found in another order: row r is that of event order[r]."""
+    counts = recycling.empty(n_events, np.int64)
+    if len(order) < n_events:
+        counts[:] = 0
     counts[order] = np.diff(offsets)
 
     def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
         match_kernels.place_turned(order, offsets, slots, places, out.dtype.type(add), out)
 
     return Counted(counts, fill)
-
-
-def spread(events: npt.NDArray[np.int64], n_events: int, found: Found) -> Found:
-    """What was found for some of the events, as that of all of them."""
-    counts = np.zeros(n_events, np.int64)
-    counts[events] = count_rows(found)
-    if isinstance(found, Counted):
-        return Counted(counts, lambda places, out, add: found.fill(places[events], out, add))
-    offsets = np.zeros(n_events + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    return offsets, found[1]
 
 
 def together(several: Sequence[Found], n_events: int) -> Found:

@@ -119,7 +119,7 @@ class RunsPart(Part):
         order = np.argsort(places)
         turned = np.ascontiguousarray(codes[:, order])
         offsets, slots = self._stab_in_turn(turned, xs[order], ys[order], boxes, room)
-        return in_turn(order, offsets, slots)
+        return in_turn(order, n, offsets, slots)
 
     @property
     def _where(self) -> tuple[Any, Any, Any, Any, Any, Any, Any]:

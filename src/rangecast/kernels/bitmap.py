@@ -9,6 +9,7 @@ import numpy as np
 
 from rangecast.kernels import kernel
 from rangecast.kernels.packed import GUARDS, box_holds
+from rangecast.kernels.prefetch import prefetch
 
 WORDS = 64
 _ONE = np.uint64(1)
@@ -163,11 +164,18 @@ def stab_blocks(
         before = p
         runs_before = runs
         candidates_before = candidates
-        if m > 64:
+        if m > 64 and b == state[0]:
             seen |= _touch(bits, block_rows[b], block_rows[b + 1])
+        # the rows of the next block come while the events of this one are looked at
+        coming = WORDS * block_rows[b + 1]
+        until = WORDS * block_rows[b + 2] if m > 64 and b + 1 < last_block else coming
+        step = ((until - coming) // m + 8) & -8
         if found_before > size // 16:
             seen |= _touch(bounds, first, first + size)
         for e in range(m):
+            for _ in range(0, min(step, until - coming), 8):
+                prefetch(bits, coming)
+                coming += 8
             if (chosen[e, word] >> up) & _ONE == _NONE:
                 continue
             if p + size >= out.size or runs >= run_ends.size:

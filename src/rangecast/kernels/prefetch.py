@@ -27,9 +27,9 @@ else:
             data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
             place = builder.bitcast(builder.gep(data, [arguments[1]]), _BYTE)
             call = ir.FunctionType(ir.VoidType(), [_BYTE, _INT, _INT, _INT])
-            # to read, to be kept in all caches, data
+            # to read, into the second cache (the first would lose what is in use), data
             function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTE], call)
-            builder.call(function, [place, _INT(0), _INT(3), _INT(1)])
+            builder.call(function, [place, _INT(0), _INT(2), _INT(1)])
             return context.get_dummy_value()
 
         return types.void(array, index), generate
