@@ -57,8 +57,9 @@ def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_lim
     """Runs or cells, for boxes that bound one attribute at most."""
     n = len(numbers)
     lows, highs = column(boxes.lows, on, numbers), column(boxes.highs, on, numbers)
-    # a value a cell: nothing is compared then, and lists are slices whatever the widths
-    grid, _ = fit_grid(lows, highs, min(max(4 * n, FEWEST_CELLS), MOST_CELLS))
+    # a value a cell: nothing is compared then, and lists are slices whatever the widths; a small part may
+    # have as many cells as beside the large one do not matter
+    grid, _ = fit_grid(lows, highs, min(max(4 * n, boxes.n // 2, FEWEST_CELLS), MOST_CELLS))
     try:
         if grid.shift == 0:
             return Path("runs", (on,), n, build_runs(boxes, numbers, on, grid, None, memory_limit))
