@@ -10,11 +10,13 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numba import njit
 
 import rangecast as rc
 from rangecast import workloads
@@ -137,6 +139,44 @@ def threads(name: str, n: int, m: int, rounds: int) -> str:
     return f"| `{name}`, {n:,}: two threads beside one, {m:,} events | {best[0] / best[1]:.2f} | 1.7 |"
 
 
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _compute(n: int) -> Any:
+    """A loop that needs no memory."""
+    x, y = np.uint64(1), np.uint64(2)
+    for _ in range(n):
+        x = x * np.uint64(6364136223846793005) + y
+        y ^= x >> np.uint64(7)
+    return y
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _read(words: Any) -> Any:
+    """A loop that does nothing but read memory."""
+    total = np.uint64(0)
+    for word in words:
+        total += word
+    return total
+
+
+def machine(rounds: int) -> Iterator[str]:
+    """What a second thread brings on this machine where nothing is shared but memory."""
+    halves = [np.ones(1 << 24, np.uint64) for _ in range(2)]
+    _compute(1), _read(halves[0][:1])
+    with ThreadPoolExecutor(2) as pool:
+        for what, call, each in (
+            ("computes only", _compute, [20_000_000] * 2),
+            ("reads 128 MB only", _read, halves),
+        ):
+            best = [np.inf, np.inf]
+            for _ in range(2 * rounds):
+                for k, run in enumerate((map, pool.map)):
+                    took, _ = timed(
+                        lambda run=run, call=call, each=each: list(run(call, each)), time.perf_counter
+                    )
+                    best[k] = min(best[k], took)
+            yield f"| control, a loop that {what}: two threads beside one | {best[0] / best[1]:.2f} | |"
+
+
 def loading(n: int) -> str:
     """A saved index, until its first answer."""
     w = workloads.workload("equality-led", n, 1_000)
@@ -161,4 +201,5 @@ def lines(scale: float, rounds: int) -> Iterator[str]:
     yield one_event(sized(100_000))
     for name, n, m in THREADED:
         yield threads(name, sized(n), m, rounds)
+    yield from machine(rounds)
     yield loading(sized(1_000_000))

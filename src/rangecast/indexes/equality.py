@@ -35,7 +35,7 @@ from rangecast.attributes import LAST, MISSING, Codes
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.packed import Packed, bounded_attributes
 from rangecast.indexes.parts import Part, Piece
-from rangecast.indexes.reading import Rows
+from rangecast.indexes.reading import Rows, once
 from rangecast.indexes.rows import Found, in_turn
 from rangecast.kernels import equality as kernels
 from rangecast.kernels import packed as packed_kernels
@@ -98,27 +98,37 @@ class EqualityPart(Part):
         return in_turn(order, m, offsets, out) if turned else (offsets, out)
 
     def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
-        lists, _ = self._find(codes)
-        order, turned = self._order(lists)
-        if not turned:
+        m = codes.shape[1]
+        if not self._turns(m):
             return super().pieces(codes, cuts, boxes, threads)
+
+        def prepare() -> tuple[Any, ...]:
+            lists, _ = self._find(codes)
+            return lists, self._order(lists)[0], self.packed.pack_events(codes)
+
         # by lists: each is then read by one thread, for all its events
-        values = self.packed.pack_events(codes)
-        ends = np.linspace(0, len(order), 2 * threads + 1).astype(np.int64).tolist()
+        prepared = once(prepare)
+        ends = np.linspace(0, m, 2 * threads + 1).astype(np.int64).tolist()
 
-        def stab(own: npt.NDArray[np.int64]) -> Found:
+        def stab(a: int, b: int) -> Found:
+            lists, order, values = prepared()
+            own = order[a:b]
             room = kernels.count_entries(own, lists, self.arrays["starts"])
-            return in_turn(own, len(lists), *self._stab_lists(own, True, lists, room, codes, values, boxes))
+            return in_turn(own, m, *self._stab_lists(own, True, lists, room, codes, values, boxes))
 
-        return [Piece(0, partial(stab, order[a:b])) for a, b in itertools.pairwise(ends)]
+        return [Piece(0, partial(stab, a, b)) for a, b in itertools.pairwise(ends)]
+
+    def _turns(self, m: int) -> bool:
+        """Whether a batch is answered list by list."""
+        return m >= SORTED and len(self.arrays["starts"]) > SORTED
 
     def _order(self, lists: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], bool]:
         """Events as they come, or those of a large batch list by list, and which of the two."""
-        m, n_starts = len(lists), len(self.arrays["starts"])
-        if m < SORTED or n_starts <= SORTED:
+        m = len(lists)
+        if not self._turns(m):
             return _FIRST[:m] if m <= len(_FIRST) else np.arange(m), False
         order = recycling.empty(m, np.int64)
-        sort_by_cell(lists + 1, np.zeros(n_starts + 2, np.int64), order)
+        sort_by_cell(lists + 1, np.zeros(len(self.arrays["starts"]) + 2, np.int64), order)
         return order, True
 
     def _stab_lists(

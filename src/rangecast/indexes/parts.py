@@ -171,8 +171,10 @@ class _StaticReading(Reading):
         if tail < state.boxes.n:
             for first, cut in cuts:
                 pieces.append((None, Piece(first, partial(scan_rows, cut, state.boxes, tail, state.boxes.n))))
-        found = pool(threads)(lambda piece: piece[1].call(), pieces)
-        return [Source(one, base, piece.first) for one, (base, piece) in zip(found, pieces, strict=True)]
+        # the first pieces of all paths, then the second ones: those of one path wait for what they share
+        turns = sorted(range(len(pieces)), key=lambda k: (k % (2 * threads), k))
+        found = dict(zip(turns, pool(threads)(lambda k: pieces[k][1].call(), turns), strict=True))
+        return [Source(found[k], base, piece.first) for k, (base, piece) in enumerate(pieces)]
 
     def _rows(self, n_events: int, sources: list[Source]) -> Rows:
         """The matches without dead slots."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -59,6 +60,20 @@ def cut_batch(codes: Codes, threads: int) -> list[tuple[int, Codes]]:
     wanted = threads if n < 4096 else 2 * threads
     cuts = np.linspace(0, n, min(n, wanted) + 1).astype(np.int64).tolist()
     return [(a, np.ascontiguousarray(codes[:, a:b])) for a, b in itertools.pairwise(cuts)]
+
+
+def once(make: Callable[[], Any]) -> Callable[[], Any]:
+    """What several pieces need, made by the first that asks while the others wait."""
+    lock = threading.Lock()
+    made: list[Any] = []
+
+    def get() -> Any:
+        with lock:
+            if not made:
+                made.append(make())
+        return made[0]
+
+    return get
 
 
 def pool(threads: int) -> Run:
