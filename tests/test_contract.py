@@ -108,6 +108,17 @@ def test_history_equals_oracle(make, data):
         assert len(index) == len(held)
 
 
+@pytest.mark.parametrize("n", [1, 70])
+def test_parts_of_subscriptions_that_bound_nothing(make, n, monkeypatch):
+    monkeypatch.setattr("rangecast.indexes.parts.TAIL_LIMIT", 0)
+    schema = int_schema(2)
+    index = make(schema)
+    index.insert(rc.Subscriptions(schema, np.arange(n), np.full((2, n), MISSING), np.full((2, n), LAST)))
+    batch = rc.Events.from_rows(schema, [{"a0": 3, "a1": -4}, {"a0": 5}, {}])
+    assert rows_of(index.match(batch)) == [list(range(n))] * 3
+    assert rows_of(index.match(batch.select([]))) == []
+
+
 def test_deletes(make):
     schema = int_schema(2)
     subs = random_subscriptions(schema, N, seed=3)

@@ -223,7 +223,7 @@ def build_bitmap(
     tables = [_cut(*ends, grid.n_cells, MIDDLE) for ends, grid in zip(fines, grids, strict=True)]
     n_blocks = -(-n // BLOCK)
     order = np.arange(n, dtype=np.int64)
-    if clustered:
+    if clustered and used:
         order = cluster([f for f, _ in fines], [f for _, f in fines], [g.n_cells for g in grids], n_blocks)
     middles = [(table[f], table[g]) for (f, g), table in zip(fines, tables, strict=True)]
     middle_sizes = [int(table[-1]) + 1 for table in tables]

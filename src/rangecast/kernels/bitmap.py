@@ -169,7 +169,7 @@ def stab_blocks(
         # the rows of the next block come while the events of this one are looked at
         coming = WORDS * block_rows[b + 1]
         until = WORDS * block_rows[b + 2] if m > 64 and b + 1 < last_block else coming
-        step = ((until - coming) // m + 8) & -8
+        step = ((until - coming) // max(m, 1) + 8) & -8
         if found_before > size // 16:
             seen |= _touch(bounds, first, first + size)
         for e in range(m):
