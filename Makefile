@@ -14,7 +14,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo stream-demo test lint typecheck test-compiled test-nojit test-bounds bench soak format clean
+.PHONY: help .venv demo stream-demo test lint typecheck test-compiled test-nojit test-bounds coverage bench soak format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,10 +49,14 @@ typecheck: $(STAMP) ## mypy --strict on src
 test-compiled: $(STAMP) ## tests and doctests with compiled kernels
 	$(PYTEST)
 
-# What starts processes or reads the code base is the same with and without compiled kernels.
-SAME_WITHOUT := benchmarks layout public readme store store_cli
-test-nojit: $(STAMP) ## tests with the kernels as plain Python, and coverage
-	NUMBA_DISABLE_JIT=1 $(PYTEST) -m 'not slow and not spark' --cov --cov-report=term:skip-covered $(SAME_WITHOUT:%=--ignore=tests/test_%.py)
+# What starts processes, reads the code base or goes by time spent is the same with and without compiled kernels.
+SAME_WITHOUT := benchmarks layout planning public readme store store_cli
+PLAIN = NUMBA_DISABLE_JIT=1 $(PYTEST) -m 'not slow and not spark' $(SAME_WITHOUT:%=--ignore=tests/test_%.py)
+test-nojit: $(STAMP) ## tests with the kernels as plain Python
+	$(PLAIN)
+
+coverage: $(STAMP) ## the same with coverage, which takes twice as long
+	$(PLAIN) --cov --cov-report=term:skip-covered
 
 # Only what calls kernels, and little optimised: this leg looks for a wrong index, and compiling is most of it.
 NO_KERNELS := benchmarks cli expiry files following holds language layout public readme recycling schema store store_cli store_model workloads
