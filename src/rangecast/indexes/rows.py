@@ -22,6 +22,7 @@ from rangecast.indexes.reading import Rows, Run
 from rangecast.kernels import matches as match_kernels
 from rangecast.kernels import scan as scan_kernels
 
+SHARED = 1 << 16
 _NO_ROWS = np.empty(0, np.int32)
 
 
@@ -137,7 +138,9 @@ class PendingRows:
             own = free[source.first : source.first + len(counts)]
             calls.append(partial(write, source, counts, own.copy()))
             own += counts
-        for _ in self._run(lambda call: call(), calls):
+        # waking threads takes as long as writing some ten thousand
+        run = self._run if self.offsets[-1] > SHARED else map
+        for _ in run(lambda call: call(), calls):
             pass
 
 
