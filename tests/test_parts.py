@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import rangecast as rc
+from rangecast import workloads
 from rangecast.ids import Ids
 from rangecast.indexes import load_index
 from rangecast.indexes.parts import TAIL_LIMIT, StaticIndex
@@ -140,3 +141,19 @@ def test_ids_that_stand_twice_are_not_taken_for_dense():
     assert ids.dense
     assert ids.dense_order() is None
     assert Ids.of([2, 0, 1]).dense_order().tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize("name", ["predicates-16", "intervals", "rein", "equality-led"])
+def test_threads_write_the_same_ids_in_the_same_places(name, size, monkeypatch):
+    monkeypatch.setattr("rangecast.indexes.rows.SHARED", 0)
+    monkeypatch.setattr("rangecast.indexes.equality.SORTED", 64)
+    w = workloads.workload(name, size(6_000), 200)
+    index = rc.open_index("auto", w.schema)
+    index.insert(w.subscriptions())
+    index.insert(w.subscriptions().select(np.arange(600)))  # a second part
+    alone = index.match(w.events())
+    for threads in (2, 3):
+        shared = index.match(w.events(), threads=threads)
+        assert shared.offsets.tolist() == alone.offsets.tolist()
+        assert shared.sort().ids.tolist() == alone.sort().ids.tolist()
+        assert index.match(w.events(), threads=threads) == alone
