@@ -59,7 +59,7 @@ coverage: $(STAMP) ## the same with coverage, which takes twice as long
 	$(PLAIN) --cov --cov-report=term:skip-covered
 
 # Only what calls kernels, and little optimised: this leg looks for a wrong index, and compiling is most of it.
-NO_KERNELS := benchmarks cli expiry files following holds language layout public readme recycling schema store store_cli store_model workloads
+NO_KERNELS := benchmarks cli expiry files following holds language layout planning public readme recycling schema store store_cli store_model workloads
 test-bounds: $(STAMP) ## tests with kernels that check every array index
 	NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(PYTEST) tests -m 'not slow and not spark' $(NO_KERNELS:%=--ignore=tests/test_%.py)
 

@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rangecast as rc
@@ -58,6 +58,7 @@ def test_bulk_equals_oracle(make, d, boxes):
     assert len(index) == len(subs)
 
 
+@settings(max_examples=40 if JIT else 20)  # a set as small as these is scanned by most kinds
 @given(data=st.data())
 def test_small_sets_equal_oracle(make, data):
     schema = int_schema(data.draw(st.integers(1, 3)))
