@@ -139,7 +139,7 @@ def threads(name: str, n: int, m: int, rounds: int) -> str:
     return f"| `{name}`, {n:,}: two threads beside one, {m:,} events | {best[0] / best[1]:.2f} | 1.7 |"
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)
 def _compute(n: int) -> Any:
     """A loop that needs no memory."""
     x, y = np.uint64(1), np.uint64(2)
@@ -149,7 +149,7 @@ def _compute(n: int) -> Any:
     return y
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)
 def _read(words: Any) -> Any:
     """A loop that does nothing but read memory."""
     total = np.uint64(0)

@@ -26,6 +26,14 @@ def match_boxes(subs, events):
     return answer
 
 
+def match_held(held, events):
+    """As `match_boxes`, each row sorted, for subscriptions one by one by id, as after a history of writes."""
+    answer = [set() for _ in range(len(events))]
+    for one in held.values():
+        answer = [row | found for row, found in zip(answer, match_boxes(one, events), strict=True)]
+    return [sorted(row) for row in answer]
+
+
 def match_values(schema, ids, lows, highs, rows):
     """As `match_boxes`, from (n, d) bounds with None for an open side, and dicts as events."""
     answer = []

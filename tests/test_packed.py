@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import rangecast as rc
+from rangecast import workloads
 from rangecast.attributes import LAST, MISSING, float_codes
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.packed import Packed
@@ -113,3 +115,21 @@ def test_fields_are_as_wide_as_values_need():
     packed = Packed.fit(boxes, np.arange(n), range(4), widen=1.0)
     assert packed.attributes.tolist() == [2, 0, 1, 3]
     assert (packed.n_wide, len(packed.spans), packed.n_words) == (1, 3, 1 + 2 + 1)
+
+
+@pytest.mark.parametrize("kind", ["auto", "cells", "bitmap"])
+def test_the_tables_of_hints_are_counted_and_small(kind, size):
+    n = size(20_000)
+    w = workloads.workload("lonlat", n, 1)
+    index = rc.open_index(kind, w.schema)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rangecast.indexes.parts.TAIL_LIMIT", 0)
+        patch.setattr("rangecast.indexes.auto.TINY", 0)
+        index.insert(w.subscriptions())
+    (covered,) = index._state.parts
+    part = covered.part
+    exported = sum(array.nbytes for array in part.export()[1].values())
+    assert part.nbytes == exported + part.derived_bytes
+    packed = (part.paths[0].part if kind == "auto" else part).packed
+    cells = sum(packed.grid(k).n_cells for k in range(2))
+    assert 0 < packed.derived_bytes <= part.derived_bytes <= 4 * (2 * cells + 100)

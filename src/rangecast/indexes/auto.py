@@ -128,6 +128,11 @@ class AutoPart(Part):
         swept.history, swept.seconds, swept.events = self.history, self.seconds, self.events
         return swept
 
+    @property
+    def derived_bytes(self) -> int:
+        own = 0 if self.groups is None else self.groups.boxes.slots.nbytes
+        return own + sum(path.part.derived_bytes for path in self.paths)
+
     def export(self) -> tuple[dict[str, Any], Arrays]:
         metas: list[dict[str, Any]] = []
         arrays: Arrays = {} if self.groups is None else self.groups.export()

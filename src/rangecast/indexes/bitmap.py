@@ -157,6 +157,10 @@ class BitmapPart(Part):
         bounds[dead[boxes] != 0] = ~packed_kernels.GUARDS
         return BitmapPart(self.packed, self.identical, {**self.arrays, "bounds": bounds})
 
+    @property
+    def derived_bytes(self) -> int:
+        return self.packed.derived_bytes
+
     def export(self) -> tuple[dict[str, Any], Arrays]:
         meta, arrays = self.packed.export()
         return {"packed": meta, "identical": self.identical}, {**self.arrays, **arrays}

@@ -210,6 +210,11 @@ class CellsPart(Part):
             a["entries"], a["bounds"] = entries[:n].copy(), bounds[:n_bounds].copy()
         return CellsPart(self.on.tolist(), self.packed, self.boxed, self.identical, a, self.checked)
 
+    @property
+    def derived_bytes(self) -> int:
+        checked = 0 if self.checked is None else self.checked.packed.derived_bytes
+        return self.packed.derived_bytes + checked
+
     def export(self) -> tuple[dict[str, Any], Arrays]:
         meta, arrays = self.packed.export()
         named = {"on": self.on.tolist(), "boxed": self.boxed, "identical": self.identical, "packed": meta}

@@ -174,6 +174,10 @@ class EqualityPart(Part):
             swept["rare_starts"] = _starts(np.bincount(lists[own], minlength=len(counts)))
         return EqualityPart(self.on, self.dense, self.identical, self.packed, swept)
 
+    @property
+    def derived_bytes(self) -> int:
+        return self.packed.derived_bytes
+
     def export(self) -> tuple[dict[str, Any], Arrays]:
         meta, arrays = self.packed.export()
         named = {"on": self.on, "dense": self.dense, "identical": self.identical, "packed": meta}

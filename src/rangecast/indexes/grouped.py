@@ -31,10 +31,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast import recycling
 from rangecast.indexes.catalog import Boxes
-from rangecast.indexes.reading import Rows
-from rangecast.indexes.rows import Counted, Found
+from rangecast.indexes.rows import Counted, Found, written
 from rangecast.kernels import grouped as kernels
 from rangecast.storage import Arrays
 
@@ -59,7 +57,7 @@ class Groups:
 
     def expand(self, found: Found) -> Counted:
         """What was found among the groups, as their members."""
-        offsets, groups = _written(found)
+        offsets, groups = written(found)
         starts, members = self.arrays["starts"], self.arrays["members"]
         counts = np.empty(len(offsets) - 1, np.int64)
         kernels.count_members(offsets, groups, starts, counts)
@@ -133,13 +131,3 @@ def _count_distinct(boxes: Boxes, numbers: npt.NDArray[np.int64], attributes: np
     hashes = np.empty(len(numbers), np.uint64)
     kernels.hash_boxes(boxes.lows, boxes.highs, attributes, numbers, hashes)
     return len(np.unique(hashes))
-
-
-def _written(found: Found) -> Rows:
-    if not isinstance(found, Counted):
-        return found
-    offsets = np.zeros(len(found.counts) + 1, np.int64)
-    np.cumsum(found.counts, out=offsets[1:])
-    out = recycling.empty(int(offsets[-1]), np.int32)
-    found.fill(offsets[:-1].copy(), out, 0)
-    return offsets, out

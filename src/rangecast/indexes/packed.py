@@ -153,6 +153,11 @@ class Packed:
         ]
         return cls(arrays["packed.attributes"], grids, meta["exact"], spans)
 
+    @property
+    def derived_bytes(self) -> int:
+        """Bytes of the tables by which events find their cells."""
+        return sum(table.nbytes for table in self._hints)
+
     def grid(self, i: int) -> Grid:
         """The grid of the i-th attribute, which has no wide field."""
         grid = self.grids[i]
@@ -177,13 +182,13 @@ def _hints(
             continue
         cuts = grid.cuts[2:]
         first, last = int(cuts[0]), int(cuts[-1])
-        shift = max(0, (last - first).bit_length() - grid.n_cells.bit_length() - 1)
+        shift = max(0, (last - first).bit_length() - grid.n_cells.bit_length())
         least, largest = decoded_floats(cuts[[0, -1]]).tolist()
         places, scale = None, 0.0
         if last - first < 2**62:
             places = (cuts - first) >> shift
         if np.isfinite(least) and 1e-200 < largest - least < np.inf:
-            scale = 4 * grid.n_cells / (largest - least)
+            scale = grid.n_cells / (largest - least)
             by_value = ((decoded_floats(cuts) - least) * scale).astype(np.int64)
             if places is None or _crowding(by_value) < _crowding(places):
                 places = by_value

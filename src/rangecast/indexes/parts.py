@@ -93,7 +93,12 @@ class Part:
     @property
     def nbytes(self) -> int:
         """Bytes of the part's own arrays."""
-        return sum(array.nbytes for array in self.export()[1].values())
+        return sum(array.nbytes for array in self.export()[1].values()) + self.derived_bytes
+
+    @property
+    def derived_bytes(self) -> int:
+        """Bytes of arrays that are made from the exported ones."""
+        return 0
 
     def stats(self) -> dict[str, int]:
         """Counts that add up over parts."""

@@ -89,6 +89,17 @@ def together(several: Sequence[Found], n_events: int) -> Found:
     return Counted(sum(counts[1:], start=counts[0]), fill)
 
 
+def written(found: Found) -> Rows:
+    """The same as rows."""
+    if not isinstance(found, Counted):
+        return found
+    offsets = np.zeros(len(found.counts) + 1, np.int64)
+    np.cumsum(found.counts, out=offsets[1:])
+    out = recycling.empty(int(offsets[-1]), np.int32)
+    found.fill(offsets[:-1].copy(), out, 0)
+    return offsets, out
+
+
 class Source(NamedTuple):
     """What one part, a piece of it or the tail found, from some event on, and what makes ids of its slots
     when added, if known."""
