@@ -79,6 +79,7 @@ FAMILIES = {
         "packed",
         "clustering",
         "parts",
+        "rows",
     ),
     "vci": ("islist", "vci"),
     "vcr": ("vcr", "plane"),

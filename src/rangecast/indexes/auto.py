@@ -28,7 +28,6 @@ it took, so that `stats` and `explain_plan` say what the last batches cost where
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ import numpy.typing as npt
 
 from rangecast.attributes import Codes
 from rangecast.indexes.access_paths import Path, explain_paths, report_paths, rest_path
-from rangecast.indexes.bitmap import BitmapPart, estimate_bytes
+from rangecast.indexes.bitmap import BLOCK, BitmapPart, estimate_bytes
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.cells import CellsPart
 from rangecast.indexes.equality import EqualityPart, build_equality
@@ -52,11 +51,11 @@ from rangecast.memory import check_fits
 from rangecast.storage import Arrays
 
 TINY = 192
-_HOT = 0.01
 _NEARLY = 1.5
 _LIST_NS = 1.5
 _PROBE_NS = 40.0
 _REST_NS = 0.03
+_REST_BLOCK_NS = 1000.0
 _KINDS: dict[str, type[Part]] = {
     "equality": EqualityPart,
     "runs": RunsPart,
@@ -97,12 +96,9 @@ class AutoPart(Part):
         return joined if self.groups is None else self.groups.expand(joined)
 
     def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
-        groups = self.groups
-        own = boxes if groups is None else groups.boxes
-        pieces = [piece for path in self.paths for piece in path.part.pieces(codes, cuts, own, threads)]
-        if groups is None:
-            return pieces
-        return [Piece(first, partial(groups.expand_call, call)) for first, call in pieces]
+        if self.groups is not None:
+            return super().pieces(codes, cuts, boxes, threads)
+        return [piece for path in self.paths for piece in path.part.pieces(codes, cuts, boxes, threads)]
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
         total = np.zeros(codes.shape[1], np.int64)
@@ -326,39 +322,41 @@ def _choose_equalities(
     whose value is about as rare as its rarest.
     """
     n = len(numbers)
-    shares: dict[int, npt.NDArray[np.float32]] = {}
+    costs: dict[int, npt.NDArray[np.float32]] = {}
     for j in used:
         lows, highs = column(boxes.lows, j, numbers), column(boxes.highs, j, numbers)
         equal = lows == highs
         asked = int(np.count_nonzero(equal))
-        if asked * _REST_NS < _PROBE_NS / 8 and asked < n // 2:
+        if asked * _rest_ns(asked) < _PROBE_NS / 8 and asked < n // 2:
             continue
-        own = _shares(lows[equal])
-        shares[j] = np.full(n, np.inf, np.float32)
-        shares[j][equal] = np.where(own < _HOT, own, np.inf)
-    best = np.full(n, _REST_NS, np.float32)
+        costs[j] = np.full(n, np.inf, np.float32)
+        costs[j][equal] = _shares(lows[equal]) * np.float32(_LIST_NS)
+    best = np.full(n, np.inf, np.float32)
     chosen: list[int] = []
-    while len(chosen) < len(shares):
-        gains = {
-            j: float(np.maximum(best - share * np.float32(_LIST_NS), 0).sum())
-            for j, share in shares.items()
-            if j not in chosen
-        }
+    while len(chosen) < len(costs):
+        # those without a list share a path, in which few cost more each than many do
+        rest_ns = _rest_ns(int(np.count_nonzero(best == np.inf)))
+        now = np.minimum(best, np.float32(rest_ns))
+        gains = {j: float(np.maximum(now - cost, 0).sum()) for j, cost in costs.items() if j not in chosen}
         j = max(gains, key=lambda k: gains[k])
         # the first attribute pays for itself even with few boxes if it takes most of them
-        if gains[j] < _PROBE_NS and not (not chosen and gains[j] > 0.5 * n * _REST_NS):
+        if gains[j] < _PROBE_NS and not (not chosen and gains[j] > 0.5 * n * rest_ns):
             break
         chosen.append(j)
-        best = np.minimum(best, shares[j] * np.float32(_LIST_NS))
+        best = np.where(costs[j] < now, costs[j], best)
     if not chosen:
         return []
-    rarest = np.minimum.reduce([shares[j] for j in chosen])
     # the first that is nearly as rare: one long list is read faster than several short ones
     winner = np.full(n, -1, np.int16)
     for k in reversed(range(len(chosen))):
-        winner[shares[chosen[k]] <= _NEARLY * rarest] = k
-    winner[np.isinf(rarest)] = -1
+        winner[costs[chosen[k]] <= _NEARLY * best] = k
+    winner[best == np.inf] = -1
     return [(j, numbers[winner == k]) for k, j in enumerate(chosen) if (winner == k).any()]
+
+
+def _rest_ns(n: int) -> float:
+    """What one of n boxes without a list costs an event, where it is not passed over with its block."""
+    return max(_REST_NS, _REST_BLOCK_NS / max(n, BLOCK))
 
 
 def _shares(values: Codes) -> npt.NDArray[np.float32]:

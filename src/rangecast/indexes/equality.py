@@ -104,17 +104,18 @@ class EqualityPart(Part):
 
         def prepare() -> tuple[Any, ...]:
             lists, _ = self._find(codes)
-            return lists, self._order(lists)[0], self.packed.pack_events(codes)
+            return lists, self._order(lists)[0], self.packed.pack_events(codes), np.zeros(m, np.int64)
 
         # by lists: each is then read by one thread, for all its events
         prepared = once(prepare)
         ends = np.linspace(0, m, 2 * threads + 1).astype(np.int64).tolist()
 
         def stab(a: int, b: int) -> Found:
-            lists, order, values = prepared()
+            lists, order, values, counts = prepared()
             own = order[a:b]
             room = kernels.count_entries(own, lists, self.arrays["starts"])
-            return in_turn(own, m, *self._stab_lists(own, True, lists, room, codes, values, boxes))
+            offsets, out = self._stab_lists(own, True, lists, room, codes, values, boxes)
+            return in_turn(own, m, offsets, out, counts)
 
         return [Piece(0, partial(stab, a, b)) for a, b in itertools.pairwise(ends)]
 

@@ -25,7 +25,6 @@ A member that dies is dropped from the answers like any other slot, and the grou
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -66,10 +65,6 @@ class Groups:
             kernels.copy_members(offsets, groups, starts, members, places, out.dtype.type(add), out)
 
         return Counted(counts, fill)
-
-    def expand_call(self, call: Callable[[], Found]) -> Counted:
-        """What a call finds among the groups, as their members."""
-        return self.expand(call())
 
     def without(self, dead: npt.NDArray[np.uint8]) -> Groups:
         """The groups without dead members; one that has none left stays, and gives nothing."""

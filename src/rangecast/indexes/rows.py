@@ -7,7 +7,7 @@ sources can be written side by side, since each knows its places.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,8 +21,12 @@ from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.reading import Rows, Run
 from rangecast.kernels import matches as match_kernels
 from rangecast.kernels import scan as scan_kernels
+from rangecast.kernels.grid import sort_by_cell
 
 SHARED = 1 << 16
+CACHES = 32 << 20
+_ORDER_BITS = 14
+_FIRST = np.arange(64)
 _NO_ROWS = np.empty(0, np.int32)
 
 
@@ -40,6 +44,11 @@ class Counted(NamedTuple):
 Found = Rows | Counted
 
 
+def past_caches(out: npt.NDArray[Any]) -> bool:
+    """Whether an answer is so large that nobody would find it in the caches."""
+    return out.nbytes > CACHES
+
+
 def count_rows(found: Found) -> npt.NDArray[np.int64]:
     """Matches per event."""
     return found.counts if isinstance(found, Counted) else np.diff(found[0])
@@ -50,7 +59,21 @@ def place(found: Found, places: npt.NDArray[np.int64], out: npt.NDArray[Any], ad
     if isinstance(found, Counted):
         found.fill(places, out, add)
     else:
-        match_kernels.place_rows(*found, places, out.dtype.type(add), out)
+        match_kernels.place_rows(*found, places, out.dtype.type(add), past_caches(out), out)
+
+
+def as_they_come(n_events: int) -> npt.NDArray[np.int64]:
+    """The events of a batch in their own order."""
+    # cut from a table, for it shows in a match of one event
+    return _FIRST[:n_events] if n_events <= len(_FIRST) else np.arange(n_events)
+
+
+def along(cells: npt.NDArray[Any], n_cells: int) -> npt.NDArray[np.int64]:
+    """Events of neighbouring cells after each other, for they read the same lists."""
+    down = max(0, n_cells.bit_length() - _ORDER_BITS)
+    order = recycling.empty(len(cells), np.int64)
+    sort_by_cell(cells >> down, np.zeros((1 << _ORDER_BITS) + 1, np.int64), order)
+    return order
 
 
 def in_turn(
@@ -58,15 +81,21 @@ def in_turn(
     n_events: int,
     offsets: npt.NDArray[np.int64],
     slots: npt.NDArray[np.int32],
+    counts: npt.NDArray[np.int64] | None = None,
 ) -> Counted:
-    """Rows of some or all events that were found in another order: row r is that of event order[r]."""
-    counts = recycling.empty(n_events, np.int64)
-    if len(order) < n_events:
-        counts[:] = 0
+    """Rows of some or all events that were found in another order: row r is that of event order[r].
+
+    Who finds the rows of other events can give the same counts to each, zeros at first (`_Column`).
+    """
+    if counts is None:
+        counts = recycling.empty(n_events, np.int64)
+        if len(order) < n_events:
+            counts[:] = 0
     counts[order] = np.diff(offsets)
 
     def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
-        match_kernels.place_turned(order, offsets, slots, places, out.dtype.type(add), out)
+        past, plus = past_caches(out), out.dtype.type(add)
+        match_kernels.place_turned(order, offsets, slots, places, plus, past, out)
 
     return Counted(counts, fill)
 
@@ -109,46 +138,68 @@ class Source(NamedTuple):
     first: int = 0
 
 
+class _Column(NamedTuple):
+    """Sources of one base that stand at the same place in each row: one, or several that found matches of
+    different events and counted them in one and the same array."""
+
+    sources: list[Source]
+    counts: npt.NDArray[np.int64]
+
+
 class PendingRows:
     """Matches that are counted but not written: whoever wants ids gets them without slots in between."""
 
     def __init__(self, n_events: int, sources: list[Source], names: Ids, run: Run = map) -> None:
         self.offsets = np.zeros(n_events + 1, np.int64)
-        self._sources = sources
-        self._counts = [count_rows(source.found) for source in sources]
+        self._columns: list[_Column] = []
         self._names = names
         self._run = run
-        for source, counts in zip(sources, self._counts, strict=True):
+        for source in sources:
+            counts = count_rows(source.found)
+            if self._columns and self._columns[-1].counts is counts:
+                self._columns[-1].sources.append(source)
+                continue
+            self._columns.append(_Column([source], counts))
             self.offsets[source.first + 1 : source.first + 1 + len(counts)] += counts
         np.cumsum(self.offsets, out=self.offsets)
 
     def slots(self) -> npt.NDArray[np.int32]:
         """The slots, row after row."""
         out = recycling.empty(int(self.offsets[-1]), np.int32)
-        self._write(lambda source, counts, places: place(source.found, places, out, 0))
+        calls = [
+            partial(place, source.found, places, out, 0)
+            for column, places in self._places()
+            for source in column.sources
+        ]
+        self._call(calls)
         return out
 
     def ids(self) -> npt.NDArray[Any]:
         """The ids, row after row."""
-        if all(source.base is None for source in self._sources):
+        if all(column.sources[0].base is None for column in self._columns):
             return self._names.take(self.slots())
         out = recycling.empty(int(self.offsets[-1]), np.int64)
-
-        def write(source: Source, counts: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
-            place(source.found, places, out, source.base or 0)
-            if source.base is None:
-                match_kernels.name_rows(counts, self._names.values, places, out)
-
-        self._write(write)
+        calls, naming = [], []
+        for column, places in self._places():
+            calls += [partial(place, s.found, places, out, s.base or 0) for s in column.sources]
+            if column.sources[0].base is None:
+                naming.append(
+                    partial(match_kernels.name_rows, column.counts, self._names.values, places, out)
+                )
+        self._call(calls)
+        self._call(naming)
         return out
 
-    def _write(self, write: Callable[[Source, npt.NDArray[np.int64], npt.NDArray[np.int64]], None]) -> None:
+    def _places(self) -> Iterator[tuple[_Column, npt.NDArray[np.int64]]]:
+        """Where each column's matches of an event begin."""
         free = self.offsets[:-1].copy()
-        calls = []
-        for source, counts in zip(self._sources, self._counts, strict=True):
-            own = free[source.first : source.first + len(counts)]
-            calls.append(partial(write, source, counts, own.copy()))
-            own += counts
+        for column in self._columns:
+            first = column.sources[0].first
+            own = free[first : first + len(column.counts)]
+            yield column, own.copy()
+            own += column.counts
+
+    def _call(self, calls: Sequence[Callable[[], None]]) -> None:
         # waking threads takes as long as writing some ten thousand
         run = self._run if self.offsets[-1] > SHARED else map
         for _ in run(lambda call: call(), calls):

@@ -43,7 +43,7 @@ from rangecast.grid import Grid
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.in_place import bounded_attributes
 from rangecast.indexes.parts import Part, StaticIndex
-from rangecast.indexes.rows import Counted, Found
+from rangecast.indexes.rows import Counted, Found, along, as_they_come, past_caches
 from rangecast.indexes.selectivity import choose_attributes, named_attributes
 from rangecast.indexes.vci_constructs import check_length
 from rangecast.kernels import vci_runs as kernels
@@ -55,6 +55,7 @@ from rangecast.subscriptions import Subscriptions
 MOST_CELLS = 2**20
 FEWEST_CELLS = 1024
 SAMPLE = 16_384
+SORTED = 4096
 _STORED = ("starts", "spans", "slots", "boxes", "checked")
 
 
@@ -73,15 +74,22 @@ class RunsPart(Part):
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         a = self.arrays
         cells = self.grid.locate(codes[self.on])
-        offsets = np.empty(codes.shape[1] + 1, np.int64)
-        total = kernels.count(cells, a["spans"], a["starts"], offsets)
+        m = len(cells)
+        turned = m >= SORTED and not len(a["boxes"])
+        order = along(cells, self.grid.n_cells) if turned else as_they_come(m)
+        counts = recycling.empty(m, np.int64)
+        kernels.count(order, cells, a["spans"], a["starts"], counts)
         if not len(a["boxes"]):
 
             def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
-                kernels.copy(cells, a["spans"], a["starts"], a["slots"], places, out.dtype.type(add), out)
+                past, plus = past_caches(out), out.dtype.type(add)
+                kernels.copy(
+                    order, not turned, cells, a["spans"], a["starts"], a["slots"], places, plus, past, out
+                )
 
-            return Counted(np.diff(offsets), fill)
-        out = recycling.empty(total, np.int32)
+            return Counted(counts, fill)
+        offsets = np.empty(m + 1, np.int64)
+        out = recycling.empty(int(counts.sum()), np.int32)
         n = kernels.check(
             codes, cells, self.on, self.n_whole, a["spans"], a["starts"], a["slots"], a["boxes"],
             a["checked"], boxes.lows, boxes.highs, offsets, out,
@@ -91,9 +99,9 @@ class RunsPart(Part):
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
         a = self.arrays
         cells = self.grid.locate(codes[self.on])
-        offsets = np.empty(len(cells) + 1, np.int64)
-        kernels.count(cells, a["spans"], a["starts"], offsets)
-        return np.diff(offsets)
+        counts = np.empty(len(cells), np.int64)
+        kernels.count(as_they_come(len(cells)), cells, a["spans"], a["starts"], counts)
+        return counts
 
     def without(self, dead: npt.NDArray[np.uint8]) -> RunsPart:
         a = self.arrays

@@ -6,6 +6,11 @@ a hash of all kernel sources, because Numba looks at one file's time stamp only 
 serving a kernel whose callee in another file has changed; and it is set here, before Numba is
 imported, because a Spark worker inherits no environment from the driver under Connect.
 
+A `kernel` gets no memory of its own, so it needs no count of who holds which array. Numba keeps those counts
+by atomic instructions, at every call of another kernel and every view that is not optimised away, and for
+each array of a call from Python it makes an object to hold one. An `allocating_kernel` does get memory. Where
+calls of a small kernel would show, it is an `inlined_kernel`: Numba hands over an array as seven numbers.
+
 Conventions: arrays are C-contiguous and writable (a memory-mapped index is mapped copy-on-write for
 this reason: a read-only array is another type to Numba and would compile everything again). The
 caller checks and allocates; a kernel writes into `out`.
@@ -17,6 +22,7 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 
 def _cache_folder() -> str:
@@ -39,6 +45,11 @@ if "NUMBA_CACHE_DIR" not in os.environ:
 
 from numba import njit
 
-kernel = njit(cache=True, nogil=True)
+_COUNTED: dict[str, Any] = {"cache": True, "nogil": True}
+_UNCOUNTED: dict[str, Any] = {**_COUNTED, "_nrt": False}
 
-__all__ = ["kernel"]
+kernel = njit(**_UNCOUNTED)
+inlined_kernel = njit(**_UNCOUNTED, forceinline=True)
+allocating_kernel = njit(**_COUNTED)
+
+__all__ = ["allocating_kernel", "inlined_kernel", "kernel"]

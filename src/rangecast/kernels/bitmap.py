@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
+from rangecast.kernels.memory import prefetch, scratch
 from rangecast.kernels.packed import GUARDS, box_holds
-from rangecast.kernels.prefetch import prefetch
 
 WORDS = 64
+_BLOCK = 64 * WORDS
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
 _ALL = ~_NONE
@@ -65,7 +66,7 @@ def fill_rows(firsts, lasts, order, row_bases, attribute, n_cells, bits):
                     bits[base + c, w] ^= bits[base + c - 1, w]
 
 
-@kernel
+@allocating_kernel
 def fill_tops(firsts, lasts, order, n_cells, tops):
     """tops[c]: the blocks that have somebody in the middle cell c, as a bitset."""
     per_block = WORDS * 64
@@ -108,9 +109,9 @@ def lowest(x):
 def _touch(array, first, last):
     """Read a word of every cache line of some rows, in order, which memory delivers fastest."""
     seen = _NONE
-    flat = array[first:last].reshape(-1)
-    for q in range(0, flat.size, 8):
-        seen |= flat[q]
+    for r in range(first, last):
+        for q in range(0, array.shape[1], 8):
+            seen |= array[r, q]
     return seen
 
 
@@ -146,8 +147,8 @@ def stab_blocks(
     returns False when there may be no room for another block.
     """
     m = cells.shape[0]
-    left = np.empty(bits.shape[1], np.uint64)
-    found = np.empty(bits.shape[1] * 64, np.int64)
+    left = scratch(WORDS, np.uint64)
+    found = scratch(_BLOCK, np.int64)
     p = state[1]
     runs = state[4]
     candidates = state[2]

@@ -139,17 +139,17 @@ def stab_line(
             s = shifts[level]
             c = bases[level] + (f >> s)
             first = (f >> s) << s
-            p = copy_run(whole, whole_starts[c], whole_starts[c + 1] - whole_starts[c], add, out, p)
+            p = copy_run(whole, whole_starts[c], whole_starts[c + 1] - whole_starts[c], add, False, out, p)
             a = begin_ranks[level, first]
             b = begin_ranks[level, f + exact]
-            p = copy_run(begins, a, b - a, add, out, p)
+            p = copy_run(begins, a, b - a, add, False, out, p)
             if not exact:
                 for q in range(b, begin_ranks[level, f + 1]):
                     out[p] = begins[q] + add
                     p += lows[begins[q]] <= v
             a = end_ranks[level, f + 1 - exact]
             b = end_ranks[level, min(first + (1 << s), n_fine)]
-            p = copy_run(ends, a, b - a, add, out, p)
+            p = copy_run(ends, a, b - a, add, False, out, p)
             if not exact:
                 for q in range(end_ranks[level, f], a):
                     out[p] = ends[q] + add
@@ -332,7 +332,7 @@ def stab_plane(
             c = _cell_at(fine_x, fine_y, e, shifts, bases, columns, level)
             a = starts[2 * c]
             b = starts[2 * c + 1]
-            p = copy_run(entries, a, b - a, np.int32(0), out, p)
+            p = copy_run(entries, a, b - a, np.int32(0), False, out, p)
             n = bound_starts[c + 1] - bound_starts[c]
             crossing = entries[b : b + n]
             own = bounds[bound_starts[c] : bound_starts[c] + n]

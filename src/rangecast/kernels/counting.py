@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
 
 
 @kernel
@@ -99,7 +99,7 @@ def _slices(code, a, b, points, node_starts, low_keys, high_keys, slices, n):
     return n
 
 
-@kernel
+@allocating_kernel
 def stab(
     codes,
     used,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.ztree import COUNTS, ENTRIES, KEYS, NEXTS, seek
 
 _ONE = np.uint64(1)
@@ -97,7 +97,7 @@ def count_needed(sides, epsilon):
     return cubes
 
 
-@kernel
+@allocating_kernel
 def count_needed_each(sides, epsilon, out):
     """out[i] = `count_needed` of the rectangle sides[:, i]."""
     one = np.empty(sides.shape[0], np.int64)
@@ -267,7 +267,7 @@ def search_cubes(
     return -1, 1.0
 
 
-@kernel
+@allocating_kernel
 def search_curve(
     tree, stored, sides, dims, shifts, lows, highs, first_boxes, own, rows, epsilon, out, shares, counts
 ):
@@ -302,7 +302,7 @@ def search_curve(
         )
 
 
-@kernel
+@allocating_kernel
 def list_rectangles(sides, level, out):
     """Rows of `places`, one a rectangle of cubes of side 2**level; returns how many, filled or not."""
     places = np.empty(sides.size, np.int64)
@@ -326,7 +326,7 @@ def list_rectangles(sides, level, out):
     return n
 
 
-@kernel
+@allocating_kernel
 def list_runs(sides, level, places, dims, shifts, out_firsts, out_lasts):
     """Addresses of the runs of one rectangle; returns how many and how many cubes each joins."""
     words = np.empty((3, out_firsts.shape[1]), np.uint64)

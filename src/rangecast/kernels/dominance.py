@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.covering import CANDIDATES, HITS, confirm
 from rangecast.kernels.ids import mix
 
@@ -161,7 +161,7 @@ def _search_one(
     return -1
 
 
-@kernel
+@allocating_kernel
 def search_blocks(
     nodes, starts, entries, stored, queries, lows, highs, first_boxes, own, rows, passed, words, out, counts
 ):

@@ -6,8 +6,8 @@ import numpy as np
 
 from rangecast.kernels import kernel
 from rangecast.kernels.matches import copy_run
+from rangecast.kernels.memory import ask, prefetch, scratch
 from rangecast.kernels.packed import box_holds
-from rangecast.kernels.prefetch import ask, prefetch
 
 _CHUNK = 512
 _NONE = np.uint64(0)
@@ -118,8 +118,8 @@ def stab_lists(
     """
     p = np.int64(0)
     n_words = values.shape[1] if bounds.size else 0
-    missed = np.empty(_CHUNK, np.uint64)
-    unsure = np.empty(_CHUNK, np.uint64)
+    missed = scratch(_CHUNK, np.uint64)
+    unsure = scratch(_CHUNK, np.uint64)
     for i in range(order.size):
         e = order[i]
         offsets[i] = p
@@ -139,7 +139,7 @@ def stab_lists(
         a = np.int64(starts[lists[e]])
         n = starts[lists[e] + 1] - a
         if rare.size == 0 and n_words == 0:
-            p = copy_run(boxes, a, n, np.int32(0), out, p)
+            p = copy_run(boxes, a, n, np.int32(0), False, out, p)
             continue
         if rare.size == 0 and inexact.size == 0 and n_words == 1:
             # unsigned, as everywhere that a negative index cannot be

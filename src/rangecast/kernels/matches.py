@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
+from rangecast.kernels.memory import put_past, settle
 
 
-@kernel
-def copy_run(source, start, n, add, out, p):
-    """Copy n entries from source[start] on, with `add` added, to out[p] on; returns where the next would go.
+@inlined_kernel
+def copy_run(source, start, n, add, past, out, p):
+    """Copy n entries from source[start] on, with `add` added, to out[p] on, or past the caches.
 
-    Through views: an index that is a sum might be negative for all that the compiler knows, and the
-    test for it keeps the loop from being vectorised (4.4 ns an entry instead of 0.35).
+    Returns where the next would go. Places are unsigned here: an index might be negative for all that the
+    compiler knows, and the test for it keeps the loop from being vectorised (0.68 ns an entry instead of
+    0.16; 0.43 through slices).
     """
-    into = out[p : p + n]
-    taken = source[start : start + n]
-    for q in range(n):
-        into[q] = taken[q] + add
+    first = np.uint64(start)
+    to = np.uint64(p)
+    if past:
+        for q in range(np.uint64(n)):
+            put_past(out, to + q, source[first + q] + add)
+    else:
+        for q in range(np.uint64(n)):
+            out[to + q] = source[first + q] + add
     return p + n
 
 
-@kernel
+@allocating_kernel
 def order_rows(offsets, keys, order):
     """order[p] = where the p-th smallest key of each row stands."""
     for e in range(offsets.size - 1):
@@ -69,24 +75,19 @@ def drop_dead(offsets, slots, dead, out_offsets):
 
 
 @kernel
-def place_rows(offsets, slots, places, add, out):
-    """Copy row e of one source, with `add` added, to out[places[e]] on."""
+def place_rows(offsets, slots, places, add, past, out):
+    """Copy row e of one source, with `add` added, to out[places[e]] on; past the caches if told."""
     for e in range(places.size):
-        # unsigned, or Numba looks for negative indexes and the copy is not vectorised
-        p = np.uint64(places[e])
-        first = np.uint64(offsets[e])
-        for q in range(np.uint64(offsets[e + 1]) - first):
-            out[p + q] = slots[first + q] + add
+        copy_run(slots, offsets[e], offsets[e + 1] - offsets[e], add, past, out, places[e])
+    settle()
 
 
 @kernel
-def place_turned(order, offsets, slots, places, add, out):
+def place_turned(order, offsets, slots, places, add, past, out):
     """As `place_rows`, where row r of the source is that of event order[r]."""
     for r in range(order.size):
-        p = np.uint64(places[order[r]])
-        first = np.uint64(offsets[r])
-        for q in range(np.uint64(offsets[r + 1]) - first):
-            out[p + q] = slots[first + q] + add
+        copy_run(slots, offsets[r], offsets[r + 1] - offsets[r], add, past, out, places[order[r]])
+    settle()
 
 
 @kernel

@@ -22,6 +22,7 @@ import numpy as np
 
 from rangecast.kernels import kernel
 from rangecast.kernels.grid import cell_of
+from rangecast.kernels.memory import scratch
 
 TOP = 32_767
 WIDE_TOP = 2**31 - 1
@@ -87,7 +88,7 @@ def pack_values(
     All attributes in one call: for a single event a call for each would cost more than the packing.
     """
     out[:] = np.uint64(0)
-    bits = np.empty(1, np.int64)
+    bits = scratch(1, np.int64)
     number = bits.view(np.float64)
     for i in range(attributes.size):
         values = codes[attributes[i]]

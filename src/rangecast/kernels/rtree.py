@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
 
 ROOT, USED, FREE, N_FREE = 0, 1, 2, 3
 CAPACITY, LEAST, LEAF_CAPACITY, LEAF_LEAST = 0, 1, 2, 3
@@ -57,7 +57,7 @@ def meet(tree, node, low, high, found):
     return k
 
 
-@kernel
+@allocating_kernel
 def search(tree, box_slots, lows, highs, events, firsts, nodes, state, offsets, out, visits):
     """Search for events one by one, each from nodes[firsts[e]:firsts[e + 1]] downwards.
 

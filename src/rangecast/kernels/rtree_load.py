@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.rtree import ROOT
 from rangecast.kernels.rtree_update import cover, new_node
 
@@ -36,7 +36,7 @@ def box_centres(tree, lows, highs, numbers, out):
             out[j, i] = max(low, 0.0) + min(high, 1.0)
 
 
-@kernel
+@allocating_kernel
 def node_covers(tree, first, last, lows, highs):
     """lows, highs = the covers of nodes first..last, one column each."""
     low = np.empty(lows.shape[0], np.int64)
@@ -66,7 +66,7 @@ def _slabs(widths, j, pages):
     return min(max(int(share + 0.5), 1), pages)
 
 
-@kernel
+@allocating_kernel
 def tile(centres, widths, n_pages, order):
     """order = the entries page after page; page p is [n * p // n_pages, n * (p + 1) // n_pages).
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
 
 # added to every width, so that an equality has a volume and one attribute cannot make all volumes nought
 _LEAST_WIDTH = 1e-3
@@ -28,7 +28,7 @@ def shares(tree, node, n, low, high):
             high[j, i] = min(max((np.float64(tree.highs[node, j, i]) - floor) * scale, 0.0), 1.0)
 
 
-@kernel
+@allocating_kernel
 def choose_entry(tree, node, box_low, box_high):
     """The entry to descend into: least overlap enlargement above leaves, least enlargement elsewhere."""
     d = box_low.size
@@ -111,7 +111,7 @@ def _sweep(low, high, order, backwards, out_low, out_high):
             out_high[j, k] = b
 
 
-@kernel
+@allocating_kernel
 def split_order(tree, node, least, best_order):
     """The best distribution of an overflowing node: fills best_order, returns the first group's size.
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.rtree import CAPACITY, FREE, LEAF_CAPACITY, LEAF_LEAST, LEAST, N_FREE, ROOT, USED
 from rangecast.kernels.rtree_split import centre_distances, choose_entry, order_entries, split_order
 
@@ -155,7 +155,7 @@ def _keep(tree, node, kept):
     tree.counts[node] = k
 
 
-@kernel
+@allocating_kernel
 def _put_out(tree, node, pending, n_pending):
     """Take the entries farthest from a node's centre out, to be inserted again."""
     n = tree.counts[node]
@@ -173,7 +173,7 @@ def _put_out(tree, node, pending, n_pending):
     return n_pending
 
 
-@kernel
+@allocating_kernel
 def _split(tree, node, least, low, high):
     """Split an overflowing node; returns the new sibling, which is not yet in the parent."""
     n = tree.counts[node]
@@ -192,7 +192,7 @@ def _split(tree, node, least, low, high):
     return sibling
 
 
-@kernel
+@allocating_kernel
 def _insert_pending(tree, pending, n_pending):
     """Insert the entries of the stack at their levels, with all that follows from it."""
     d = tree.lows.shape[1]
@@ -264,7 +264,7 @@ def _remove_box(tree, box, pending, low, high):
     return n_pending
 
 
-@kernel
+@allocating_kernel
 def change_boxes(tree, gone, lows, highs, first, last, pending):
     """Delete the boxes in `gone`, then insert boxes first..last of the catalog, each by itself.
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
+from rangecast.kernels.memory import scratch
 
 _BLOCK = 1024
 _MISSING = np.iinfo(np.int64).min
 _LAST = np.iinfo(np.int64).max
 
 
-@kernel
+@allocating_kernel
 def order_attributes(lows, highs, first, last, order):
     """Attributes that some box bounds, those that bound the most and the narrowest first.
 
@@ -57,7 +58,7 @@ def scan(codes, lows, highs, box_slots, first, last, order, state, out_events, o
     """
     m = codes.shape[1]
     n_blocks = (last - first + _BLOCK - 1) // _BLOCK
-    found = np.empty(_BLOCK, np.int32)
+    found = scratch(_BLOCK, np.int32)
     step = state[0]
     p = state[1]
     while step < n_blocks * m:

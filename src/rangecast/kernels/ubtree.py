@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.zorder import compare, jump_in, spread
 from rangecast.kernels.ztree import COLUMNS, COUNTS, ENTRIES, KEYS, NEXTS, leaf_of
 
@@ -147,7 +147,7 @@ def _filter_columns(tree, leaf, n_tables, checked, values, wide, codes, e, lows,
     return n
 
 
-@kernel
+@allocating_kernel
 def stab(
     form,
     tree,

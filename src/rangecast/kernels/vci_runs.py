@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels import kernel
+from rangecast.kernels.matches import copy_run
+from rangecast.kernels.memory import ask, prefetch, settle
 
 _LAST = np.iinfo(np.int64).max
 
@@ -129,38 +131,42 @@ def sweep(starts, slots, boxes, dead, new_starts, new_slots, new_boxes):
 
 
 @kernel
-def count(cells, spans, starts, offsets):
-    """offsets: where the candidates of each event begin; returns how many there are."""
-    total = np.int64(0)
-    for e in range(cells.size):
-        offsets[e] = total
+def count(order, cells, spans, starts, counts):
+    """counts[e] = how many candidates event e has; events are looked at in an order."""
+    for i in range(order.size):
+        e = order[i]
         c = np.int64(cells[e])
+        total = np.int64(0)
         for j in range(spans.size):
-            a = c + 1 - spans[j]
-            if a < 0:
-                a = 0
-            total += np.int64(starts[c + 1, j]) - np.int64(starts[a, j])
-    offsets[cells.size] = total
-    return total
+            total += np.int64(starts[c + 1, j]) - np.int64(starts[max(c + 1 - spans[j], 0), j])
+        counts[e] = total
 
 
 @kernel
-def copy(cells, spans, starts, slots, offsets, add, out):
-    """Nothing to check: per event, one slice of slots for each length of construct, with `add` added."""
-    for e in range(cells.size):
+def copy(order, scattered, cells, spans, starts, slots, places, add, past, out):
+    """Nothing to check: per event, one slice of slots for each length of construct, with `add` added.
+
+    `scattered` when the order of the events does not follow the cells: the next slices are then asked
+    for ahead. `past` writes past the caches.
+    """
+    n_columns = np.int64(spans.size)
+    for i in range(order.size):
+        if scattered and i + 2 < order.size:
+            c = np.int64(cells[order[i + 2]])
+            prefetch(starts, (c + 1) * n_columns)
+            for j in range(n_columns):
+                prefetch(starts, max(c + 1 - spans[j], 0) * n_columns + j)
+        if scattered and i + 1 < order.size:
+            c = np.int64(cells[order[i + 1]])
+            for j in range(n_columns):
+                ask(slots, np.int64(starts[max(c + 1 - spans[j], 0), j]), np.int64(starts[c + 1, j]))
+        e = order[i]
         c = np.int64(cells[e])
-        p = np.uint64(offsets[e])
-        for j in range(spans.size):
-            a = c + 1 - spans[j]
-            if a < 0:
-                a = 0
-            # unsigned, because Numba looks for negative indexes otherwise, and then the copy is not
-            # vectorised: 0.16 ns a slot instead of 0.68 (0.43 by slices)
-            first = np.uint64(starts[a, j])
-            n = np.uint64(starts[c + 1, j]) - first
-            for q in range(n):
-                out[p + q] = slots[first + q] + add
-            p += n
+        p = places[e]
+        for j in range(n_columns):
+            a = np.int64(starts[max(c + 1 - spans[j], 0), j])
+            p = copy_run(slots, a, np.int64(starts[c + 1, j]) - a, add, past, out, p)
+    settle()
 
 
 @kernel
@@ -183,11 +189,7 @@ def check(codes, cells, on, n_whole, spans, starts, slots, boxes, checked, lows,
             last = np.int64(starts[c + 1, j])
             whole = j < n_whole
             if whole and checked.size == 0:
-                to = np.uint64(p)
-                of = np.uint64(first)
-                for q in range(np.uint64(last - first)):
-                    out[to + q] = slots[of + q]
-                p += last - first
+                p = copy_run(slots, first, last - first, np.int32(0), False, out, p)
                 continue
             for q in range(first, last):
                 box = boxes[q - skipped]

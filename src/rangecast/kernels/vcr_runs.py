@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
 
 _M1 = np.uint64(0x5555555555555555)
 _M2 = np.uint64(0x3333333333333333)
@@ -74,7 +74,7 @@ def count_pieces(x0s, x1s, y0s, y1s, kx, ky, across, upward):
             upward[k, r] = count_blocks(y0s[r], y1s[r], k)
 
 
-@kernel
+@allocating_kernel
 def count_planes(x0s, x1s, y0s, y1s, kinds, kx, ky, counts):
     """counts[kind, i, j] += entries of constructs of 2**i by 2**j cells."""
     tops = np.empty(ky + 1, np.int64)
@@ -128,7 +128,7 @@ def interleave(xs, ys, out):
         out[r] = z
 
 
-@kernel
+@allocating_kernel
 def sort_pass(keys, entries, shift, out_keys, out_entries):
     """One stable pass of a radix sort by eleven bits of the keys."""
     starts = np.zeros(2049, np.int64)

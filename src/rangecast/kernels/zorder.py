@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
 
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
@@ -133,7 +133,7 @@ def jump_in(address, lows, highs, spreads, dims, shifts, left_lows, left_highs, 
     return True
 
 
-@kernel
+@allocating_kernel
 def jump_in_each(addresses, lows, highs, dims, shifts, out, found):
     """`jump_in` for many addresses and one box: found[i] says whether out[i] was written."""
     spreads = np.empty((lows.size, addresses.shape[1]), np.uint64)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
 
 STATE, COUNTS, NEXTS, KEYS, ENTRIES, COLUMNS, NODE_COUNTS, CHILDREN, NODE_KEYS, NODE_TIES = range(10)
 ROOT, HEIGHT, SIZE, LEAVES, NODES, FREE_LEAF, FREE_NODE, LIVE_LEAVES, LIVE_NODES = range(9)
@@ -143,7 +143,7 @@ def read_all(tree, out_addresses, out_entries, out_columns):
         leaf = nexts[leaf]
 
 
-@kernel
+@allocating_kernel
 def load(tree, addresses, numbers, values, order, n_leaves, per_node):
     """Fill an empty tree with entries in the order of their keys: n_leaves leaves, equally full."""
     state = tree[STATE]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.ztree import (
     CHILDREN,
     COLUMNS,
@@ -204,7 +204,7 @@ def _write_row(tree, leaf, row, address, entry, values, i):
     counts[leaf] += 1
 
 
-@kernel
+@allocating_kernel
 def insert(tree, addresses, numbers, values, order, first):
     """Insert entries order[first:]; returns where it stopped because a new leaf or node had no room.
 
@@ -317,7 +317,7 @@ def _repair_node(tree, parent, slot):
     return True
 
 
-@kernel
+@allocating_kernel
 def delete(tree, addresses, numbers, order, found):
     """Delete entries in the given order; found[i] says whether entry i was there."""
     state = tree[STATE]
