@@ -41,12 +41,13 @@ from rangecast.kernels import equality as kernels
 from rangecast.kernels import packed as packed_kernels
 from rangecast.kernels.grid import sort_by_cell
 from rangecast.kernels.ids import hash_integers
+from rangecast.kernels.views import Views
 from rangecast.storage import Arrays
 
 SORTED = 4096
 FEW = 64
+ROOM = 256
 RARE = 16
-_FIRST = np.arange(64)
 _ARRAYS = ("values", "table", "starts", "boxes", "bounds", "rare_starts", "rare")
 
 
@@ -62,6 +63,11 @@ class EqualityPart(Part):
         self.identical = identical
         self.packed = packed
         self.arrays = arrays
+        shape = np.array([on, dense, identical], np.int64)
+        own = (arrays[name] for name in _ARRAYS)
+        self._views = Views(shape, *own, packed.ones, packed.guards, packed.inexact)
+        longest = int(np.diff(arrays["starts"]).max(initial=0))
+        self._room = min(longest, ROOM)
 
     def _find(self, codes: Codes) -> tuple[npt.NDArray[np.int32], int]:
         """The list of each event, -1 where it has none, and how many entries they have together."""
@@ -81,10 +87,12 @@ class EqualityPart(Part):
         return np.where(lists >= 0, starts[lists + 1] - starts[lists], 0)
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
+        m = codes.shape[1]
+        if m < FEW:
+            return self._stab_few(codes, m, boxes)
         lists, total = self._find(codes)
-        m = len(lists)
-        hits = np.flatnonzero(lists >= 0) if m >= FEW else None
-        if hits is not None and len(hits) < m // 2:
+        hits = np.flatnonzero(lists >= 0)
+        if len(hits) < m // 2:
             # few events have a list: nothing else is looked at for the others
             own, lists = np.ascontiguousarray(codes[:, hits]), lists[hits]
             order, turned = self._order(lists)
@@ -96,6 +104,17 @@ class EqualityPart(Part):
         values = self.packed.pack_events(codes)
         offsets, out = self._stab_lists(order, turned, lists, total, codes, values, boxes)
         return in_turn(order, m, offsets, out) if turned else (offsets, out)
+
+    def _stab_few(self, codes: Codes, m: int, boxes: Boxes) -> Rows:
+        lows, highs, slots, _ = boxes
+        tables = self._views.table, self.packed.views.table
+        offsets = np.empty(m + 1, np.int64)
+        out = np.empty(m * self._room, np.int32)
+        n = kernels.stab_few(*tables, codes, lows, highs, slots, offsets, out)
+        if n < 0:
+            out = np.empty(-n, np.int32)
+            n = kernels.stab_few(*tables, codes, lows, highs, slots, offsets, out)
+        return offsets, out[:n]
 
     def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
         m = codes.shape[1]
@@ -126,7 +145,7 @@ class EqualityPart(Part):
         """Events as they come, or those of a large batch list by list, and which of the two."""
         m = len(lists)
         if not self._turns(m):
-            return _FIRST[:m] if m <= len(_FIRST) else np.arange(m), False
+            return np.arange(m), False
         order = recycling.empty(m, np.int64)
         sort_by_cell(lists + 1, np.zeros(len(self.arrays["starts"]) + 2, np.int64), order)
         return order, True
