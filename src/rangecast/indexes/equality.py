@@ -33,6 +33,7 @@ import numpy.typing as npt
 from rangecast import recycling
 from rangecast.attributes import LAST, MISSING, Codes
 from rangecast.indexes.catalog import Boxes
+from rangecast.indexes.few import FEW, FewEvents
 from rangecast.indexes.packed import Packed, bounded_attributes
 from rangecast.indexes.parts import Part, Piece
 from rangecast.indexes.reading import Rows, once
@@ -45,8 +46,6 @@ from rangecast.kernels.views import Views
 from rangecast.storage import Arrays
 
 SORTED = 4096
-FEW = 64
-ROOM = 256
 RARE = 16
 _ARRAYS = ("values", "table", "starts", "boxes", "bounds", "rare_starts", "rare")
 
@@ -63,11 +62,12 @@ class EqualityPart(Part):
         self.identical = identical
         self.packed = packed
         self.arrays = arrays
-        shape = np.array([on, dense, identical], np.int64)
+        shape = np.array([on, dense], np.int64)
         own = (arrays[name] for name in _ARRAYS)
-        self._views = Views(shape, *own, packed.ones, packed.guards, packed.inexact)
+        # as kernels.stab_few reads them
+        views = Views(shape, *own, packed.ones, packed.guards, packed.inexact, packed.views)
         longest = int(np.diff(arrays["starts"]).max(initial=0))
-        self._room = min(longest, ROOM)
+        self._few = FewEvents(kernels.stab_few, views, longest)
 
     def _find(self, codes: Codes) -> tuple[npt.NDArray[np.int32], int]:
         """The list of each event, -1 where it has none, and how many entries they have together."""
@@ -89,7 +89,10 @@ class EqualityPart(Part):
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         m = codes.shape[1]
         if m < FEW:
-            return self._stab_few(codes, m, boxes)
+            offsets, out = self._few.stab(codes, boxes)
+            if not self.identical:
+                packed_kernels.to_slots(out, len(out), boxes.slots)
+            return offsets, out
         lists, total = self._find(codes)
         hits = np.flatnonzero(lists >= 0)
         if len(hits) < m // 2:
@@ -104,17 +107,6 @@ class EqualityPart(Part):
         values = self.packed.pack_events(codes)
         offsets, out = self._stab_lists(order, turned, lists, total, codes, values, boxes)
         return in_turn(order, m, offsets, out) if turned else (offsets, out)
-
-    def _stab_few(self, codes: Codes, m: int, boxes: Boxes) -> Rows:
-        lows, highs, slots, _ = boxes
-        tables = self._views.table, self.packed.views.table
-        offsets = np.empty(m + 1, np.int64)
-        out = np.empty(m * self._room, np.int32)
-        n = kernels.stab_few(*tables, codes, lows, highs, slots, offsets, out)
-        if n < 0:
-            out = np.empty(-n, np.int32)
-            n = kernels.stab_few(*tables, codes, lows, highs, slots, offsets, out)
-        return offsets, out[:n]
 
     def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
         m = codes.shape[1]

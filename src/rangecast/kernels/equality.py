@@ -7,7 +7,7 @@ import numpy as np
 from rangecast.kernels import kernel
 from rangecast.kernels.ids import hash_integers
 from rangecast.kernels.matches import copy_run
-from rangecast.kernels.packed import box_holds, pack_values, to_slots
+from rangecast.kernels.packed import box_holds, pack_values
 from rangecast.kernels.prefetch import ask, prefetch
 from rangecast.kernels.views import view, view_rows
 
@@ -189,16 +189,15 @@ def stab_lists(
 
 
 @kernel
-def stab_few(part, packing, codes, lows, highs, slots, offsets, out):
-    """All that a few events need, in one call: their lists, their words, their matches as slots.
+def stab_few(part, codes, lows, highs, offsets, out):
+    """All that a few events need, in one call: their lists, their words, the boxes that hold them.
 
-    `part` and `packing` are the tables of views of indexes/equality.py and indexes/packed.py. Returns how
-    many matches there are, or where `out` has less room than the lists have entries, minus that.
+    `part` is the table of views of indexes/equality.py. Returns how many boxes there are, or where `out`
+    has less room than the lists have entries, minus that.
     """
     m = codes.shape[1]
     on = view(part, 0, np.int64)[0]
     dense = view(part, 0, np.int64)[1]
-    identical = view(part, 0, np.int64)[2]
     values = view(part, 1, np.int64)
     table = view(part, 2, np.int32)
     starts = view(part, 3, np.int32)
@@ -217,12 +216,9 @@ def stab_few(part, packing, codes, lows, highs, slots, offsets, out):
         return 0
     ones = view(part, 8, np.uint64)
     words = np.empty((m, ones.size), np.uint64)
-    pack_values(codes, packing, words)
-    n = stab_lists(
+    pack_values(codes, view_rows(part, 11, np.int64), words)
+    return stab_lists(
         np.arange(m), True, lists, starts, boxes, view(part, 5, np.uint64), words, ones,
         view(part, 9, np.uint64), view(part, 10, np.int64), view(part, 6, np.int32),
         view_rows(part, 7, np.int64), codes, lows, highs, offsets, out,
     )  # fmt: skip
-    if not identical:
-        to_slots(out, n, slots)
-    return n

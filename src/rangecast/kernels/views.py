@@ -19,29 +19,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba import carray, config, types
+from numba import carray, config, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
 from rangecast.kernels import kernel
 
 
 class Views:
-    """Arrays and the table of where they lie.
+    """Arrays and the table of where they lie; other views stand for their table.
 
     >>> views = Views(np.array([5, 7]), np.empty((0, 4)))
     >>> views.table[:, 1:].tolist(), view(views.table, 0, np.int64).tolist()
     ([[2, 1], [0, 4]], [5, 7])
     """
 
-    __slots__ = ("arrays", "table")
+    __slots__ = ("_held", "table")
+    table: npt.NDArray[np.int64]
 
-    def __init__(self, *arrays: npt.NDArray[Any]) -> None:
+    def __init__(self, *held: npt.NDArray[Any] | Views) -> None:
+        arrays = [one.table if isinstance(one, Views) else one for one in held]
         assert all(array.flags.c_contiguous for array in arrays)
-        self.arrays = arrays
+        self._held = held
         self.table = np.array([(a.ctypes.data, *a.shape, 1)[:3] for a in arrays], np.int64)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Views, self.arrays
+        return Views, self._held
 
 
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
