@@ -363,14 +363,14 @@ def stab_plane_few(part, codes, lows, highs, offsets, out):
     Returns how many boxes there are, or where `out` has less room than they might take, minus that.
     """
     m = codes.shape[1]
-    on = view(part, 0, np.int64)
-    ones = view(part, 1, np.uint64)
-    shifts = view_rows(part, 2, np.int64)
-    bases = view(part, 3, np.int64)
-    starts = view(part, 4, np.int32)
-    columns = view(part, 8, np.int64)
+    on = view(part[0], np.int64)
+    ones = view(part[1], np.uint64)
+    shifts = view_rows(part[2], np.int64)
+    bases = view(part[3], np.int64)
+    starts = view(part[4], np.int32)
+    columns = view(part[8], np.int64)
     words = np.empty((m, ones.size), np.uint64)
-    pack_values(codes, view_rows(part, 9, np.int64), words)
+    pack_values(codes, view_rows(part[9], np.int64), words)
     fine_x = np.empty(m, np.int64)
     fine_y = np.empty(m, np.int64)
     locate_plane(words, fine_x, fine_y)
@@ -379,5 +379,5 @@ def stab_plane_few(part, codes, lows, highs, offsets, out):
         return -room
     return stab_plane(
         np.arange(m), codes, on, fine_x, fine_y, words, ones[0], shifts, bases, columns, starts,
-        view(part, 6, np.int32), view(part, 5, np.int32), view(part, 7, np.uint64), lows, highs, offsets, out,
+        view(part[6], np.int32), view(part[5], np.int32), view(part[7], np.uint64), lows, highs, offsets, out,
     )  # fmt: skip

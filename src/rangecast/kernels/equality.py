@@ -196,12 +196,12 @@ def stab_few(part, codes, lows, highs, offsets, out):
     has less room than the lists have entries, minus that.
     """
     m = codes.shape[1]
-    on = view(part, 0, np.int64)[0]
-    dense = view(part, 0, np.int64)[1]
-    values = view(part, 1, np.int64)
-    table = view(part, 2, np.int32)
-    starts = view(part, 3, np.int32)
-    boxes = view(part, 4, np.int32)
+    on = view(part[0], np.int64)[0]
+    dense = view(part[0], np.int64)[1]
+    values = view(part[1], np.int64)
+    table = view(part[2], np.int32)
+    starts = view(part[3], np.int32)
+    boxes = view(part[4], np.int32)
     lists = np.empty(m, np.int32)
     if dense:
         total = find_dense(codes[on], values[0] if values.size else 0, table, starts, lists)
@@ -214,11 +214,11 @@ def stab_few(part, codes, lows, highs, offsets, out):
     if total == 0:
         offsets[:] = 0
         return 0
-    ones = view(part, 8, np.uint64)
+    ones = view(part[8], np.uint64)
     words = np.empty((m, ones.size), np.uint64)
-    pack_values(codes, view_rows(part, 11, np.int64), words)
+    pack_values(codes, view_rows(part[11], np.int64), words)
     return stab_lists(
-        np.arange(m), True, lists, starts, boxes, view(part, 5, np.uint64), words, ones,
-        view(part, 9, np.uint64), view(part, 10, np.int64), view(part, 6, np.int32),
-        view_rows(part, 7, np.int64), codes, lows, highs, offsets, out,
+        np.arange(m), m > 1, lists, starts, boxes, view(part[5], np.uint64), words, ones,
+        view(part[9], np.uint64), view(part[10], np.int64), view(part[6], np.int32),
+        view_rows(part[7], np.int64), codes, lows, highs, offsets, out,
     )  # fmt: skip

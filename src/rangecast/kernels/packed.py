@@ -85,17 +85,17 @@ def pack_values(codes, packing, out):
     All attributes in one call, and all arrays as one table of views (those of indexes/packed.py, in its
     order): for a single event more calls or more arrays would cost more than the packing.
     """
-    n_wide = view(packing, 0, np.int64)[0]
-    first_narrow = view(packing, 0, np.int64)[1]
-    attributes = view(packing, 1, np.int64)
-    spans = view_rows(packing, 2, np.int64)
-    cuts = view(packing, 3, np.int64)
-    cut_starts = view(packing, 4, np.int64)
-    origins = view(packing, 5, np.int64)
-    shifts = view(packing, 6, np.int64)
-    hints = view(packing, 7, np.int32)
-    hint_at = view_rows(packing, 8, np.int64)
-    scales = view_rows(packing, 9, np.float64)
+    n_wide = view(packing[0], np.int64)[0]
+    first_narrow = view(packing[0], np.int64)[1]
+    attributes = view(packing[1], np.int64)
+    spans = view_rows(packing[2], np.int64)
+    cuts = view(packing[3], np.int64)
+    cut_starts = view(packing[4], np.int64)
+    origins = view(packing[5], np.int64)
+    shifts = view(packing[6], np.int64)
+    hints = view(packing[7], np.int32)
+    hint_at = view_rows(packing[8], np.int64)
+    scales = view_rows(packing[9], np.float64)
     out[:] = np.uint64(0)
     bits = np.empty(1, np.int64)
     number = bits.view(np.float64)

@@ -29,7 +29,7 @@ class Views:
     """Arrays and the table of where they lie; other views stand for their table.
 
     >>> views = Views(np.array([5, 7]), np.empty((0, 4)))
-    >>> views.table[:, 1:].tolist(), view(views.table, 0, np.int64).tolist()
+    >>> views.table[:, 1:].tolist(), view(views.table[0], np.int64).tolist()
     ([[2, 1], [0, 4]], [5, 7])
     """
 
@@ -38,7 +38,7 @@ class Views:
 
     def __init__(self, *held: npt.NDArray[Any] | Views) -> None:
         arrays = [one.table if isinstance(one, Views) else one for one in held]
-        assert all(array.flags.c_contiguous for array in arrays)
+        assert all(array.flags.c_contiguous and array.flags.aligned for array in arrays)
         self._held = held
         self.table = np.array([(a.ctypes.data, *a.shape, 1)[:3] for a in arrays], np.int64)
 
@@ -47,7 +47,10 @@ class Views:
 
 
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
-    _pointer: Any = ctypes.c_void_p
+
+    def _pointer(address):
+        """An address as a pointer."""
+        return ctypes.c_void_p(int(address))
 
 else:
 
@@ -62,12 +65,12 @@ else:
 
 
 @kernel
-def view(table, k, dtype):
-    """The k-th array of some views, of one dimension; the type must be the one it has."""
-    return carray(_pointer(table[k, 0]), (table[k, 1],), dtype)
+def view(row, dtype):
+    """The array of a row of the table, of one dimension; the type must be the one it has."""
+    return carray(_pointer(row[0]), (row[1],), dtype)
 
 
 @kernel
-def view_rows(table, k, dtype):
+def view_rows(row, dtype):
     """The same of two dimensions."""
-    return carray(_pointer(table[k, 0]), (table[k, 1], table[k, 2]), dtype)
+    return carray(_pointer(row[0]), (row[1], row[2]), dtype)
