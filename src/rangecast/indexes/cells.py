@@ -30,7 +30,7 @@ give another run. Only a box that lies within one cell is compared.
 Lists hold slots, or box numbers when codes may have to be looked at: because other attributes are
 bounded, or because fine cells hold several codes with an end of a box between them (an event in the
 same fine cell as an end of a box is compared with its codes). checked.py has the bounds on other
-attributes.
+attributes. A few events on two attributes are answered by one kernel call (few.py).
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ value in the same cell as an end of the box needs its codes looked at, one in th
                                        with wide fields, then of those with medium ones
     guards       uint64   n_words      the guard bits of each word
 
-kernels/packed.py has the layout of a word and the comparison.
+kernels/packed.py has the layout of a word and the comparison. Events are packed by a kernel that finds these
+arrays and those of the grids by a table, `views`: ten of them handed over cost more than packing one event.
 """
 
 from __future__ import annotations

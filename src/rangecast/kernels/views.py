@@ -1,8 +1,8 @@
 """Arrays that are handed to kernels once, not at every call.
 
-Taking in an array costs a call 0.1 us, which is nothing to a batch and most of the time of one event: a
+Taking in an array costs a call 0.1 us, which is nothing to a batch but shows in a match of one event: a
 structure of twenty arrays spends 2 us before it looks at anything. A kernel that takes the table of some
-`Views` instead pays for one, and makes the arrays again from where they lie.
+`Views` instead pays for one array, and makes the others again from where they lie.
 
     array   dtype   shape    meaning
     table   int64   (k, 3)   of each array: its address, its rows, its columns (1 for those of one dimension)
