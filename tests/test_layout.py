@@ -27,7 +27,7 @@ LAYERS = (
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
 
 # What a kernel module may import from outside; the package itself also chooses the cache folder.
-KERNEL_IMPORTS = {"numpy", "numba", "llvmlite", "__future__", "typing", "collections"}
+KERNEL_IMPORTS = {"numpy", "numba", "llvmlite", "ctypes", "__future__", "typing", "collections"}
 KERNEL_PACKAGE_IMPORTS = KERNEL_IMPORTS | {"hashlib", "os", "pathlib", "tempfile"}
 VAGUE_NAMES = {"utils", "util", "common", "core", "helpers", "helper", "misc"}
 MAX_LINES = 400

@@ -91,6 +91,8 @@ class Events:
         """The codes as an index of `schema` must see them now; never changes this object's answer."""
         if schema is not self.schema:
             return self._translated(schema)
+        if not self._strangers:
+            return self.codes
         stale = [p for p, s in self._strangers.items() if s.known < len(self._vocabulary(p))]
         if stale:
             codes = self.codes.copy()

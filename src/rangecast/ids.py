@@ -21,6 +21,7 @@ from rangecast.columns import describe
 from rangecast.errors import SubscriptionError
 from rangecast.kernels import ids as kernels
 
+FEW = 256  # up to here numpy takes them sooner than a kernel is called
 _NO_LETTERS = np.empty(0, np.uint8)
 _NO_STARTS = np.zeros(1, np.int64)
 _NO_VALUES = np.empty(0, np.int64)
@@ -120,6 +121,8 @@ class Ids:
     def take(self, slots: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The ids at some slots: int64, or an object array of str."""
         if not self.textual:
+            if len(slots) <= FEW:
+                return self.values.take(slots)
             out = recycling.empty(len(slots), np.int64)
             if self._consecutive(len(slots)):
                 # half the time of a gather from a table that fills the cache, or less

@@ -54,8 +54,12 @@ class Matches:
         """Rows of slots or what will write them; where ids count up with slots, `base` is their distance."""
         self.offsets = offsets
         self._base = base
-        self._pending = None if isinstance(slots, np.ndarray) else slots
-        self._slots = slots if isinstance(slots, np.ndarray) else None
+        self._slots: npt.NDArray[np.int32] | None = None
+        self._pending: Pending | None = None
+        if isinstance(slots, np.ndarray):
+            self._slots = slots
+        else:
+            self._pending = slots
         self._names = names
         self._ids: npt.NDArray[Any] | None = None
 
@@ -74,7 +78,7 @@ class Matches:
     @property
     def n_pairs(self) -> int:
         """How many (event, subscription) pairs there are."""
-        return int(self.offsets[-1])
+        return int(self.offsets.item(-1))
 
     @property
     def slots(self) -> npt.NDArray[np.int32]:
@@ -88,13 +92,15 @@ class Matches:
     def ids(self) -> npt.NDArray[Any]:
         """The subscription ids, row after row."""
         if self._ids is None:
-            if self._slots is None and self._pending is not None:
+            slots = self._slots
+            if slots is None:
+                assert self._pending is not None
                 self._ids = self._pending.ids()
-            elif self._base is not None and self.n_pairs > MANY:
-                self._ids = recycling.empty(len(self.slots), np.int64)
-                np.add(self.slots, self._base, out=self._ids)
+            elif self._base is not None and len(slots) > MANY:
+                self._ids = recycling.empty(len(slots), np.int64)
+                np.add(slots, self._base, out=self._ids)
             else:
-                self._ids = self._names.take(self.slots)
+                self._ids = self._names.take(slots)
         return self._ids
 
     @property

@@ -27,7 +27,7 @@ it took, so that `stats` and `explain_plan` say what the last batches cost where
 
 from __future__ import annotations
 
-import time
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -85,10 +85,10 @@ class AutoPart(Part):
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         own = boxes if self.groups is None else self.groups.boxes
         found = []
-        start = time.perf_counter()
+        start = perf_counter()
         for k, path in enumerate(self.paths):
             found.append(path.part.stab(codes, own))
-            now = time.perf_counter()
+            now = perf_counter()
             self.seconds[k] += now - start
             start = now
         self.events += codes.shape[1]
@@ -185,12 +185,10 @@ class AutoIndex(StaticIndex):
         self._replanner.wait()
         return part
 
-    def _notice(self, codes: Codes) -> None:
-        self._replanner.seen.notice(codes)
-
-    def _prepare(self, n_events: int) -> None:
-        super()._prepare(n_events)
-        if self._replanner.due():
+    def _prepare(self, codes: Codes) -> None:
+        due = self._replanner.notice(codes)
+        super()._prepare(codes)
+        if due:
             self._reconsider()
 
     def _reconsider(self) -> None:

@@ -91,11 +91,8 @@ class Index:
         """Take out slots that are about to be marked as gone."""
         raise NotImplementedError
 
-    def _notice(self, codes: Codes) -> None:
-        """Take note of the events of a batch, for choices to come."""
-
-    def _prepare(self, n_events: int) -> None:
-        """Do what pays before a batch of so many events is matched."""
+    def _prepare(self, codes: Codes) -> None:
+        """Take note of the events of a batch, and do what pays before they are matched."""
 
     def _stab(self, codes: Codes) -> Rows:
         """Match a batch of codes (d, n_events): offsets and slots."""
@@ -186,11 +183,11 @@ class Index:
     def match(self, events: Events, threads: int = 1) -> Matches:
         """The subscriptions that each event matches; `threads` cuts the batch, the answer is the same."""
         codes = events.codes_for(self.schema)
-        self._notice(codes)
-        self._prepare(codes.shape[1])
+        self._prepare(codes)
+        n_events = codes.shape[1]
         with self._reading() as reading:
-            matches = reading.match(codes, max(1, min(threads, codes.shape[1])))
-            self._last = {"last_events": len(matches), "last_matches": matches.n_pairs}
+            matches = reading.match(codes, 1 if threads <= 1 else max(1, min(threads, n_events)))
+            self._last = {"last_events": n_events, "last_matches": matches.n_pairs}
             return matches
 
     def estimate(self, events: Events, level: int | None = None) -> Estimate:

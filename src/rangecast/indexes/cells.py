@@ -30,7 +30,7 @@ give another run. Only a box that lies within one cell is compared.
 Lists hold slots, or box numbers when codes may have to be looked at: because other attributes are
 bounded, or because fine cells hold several codes with an end of a box between them (an event in the
 same fine cell as an end of a box is compared with its codes). checked.py has the bounds on other
-attributes.
+attributes. A few events on two attributes are answered by one kernel call (few.py).
 """
 
 from __future__ import annotations
@@ -46,14 +46,17 @@ from rangecast.errors import OptionError
 from rangecast.grid import Grid
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.checked import Checked
+from rangecast.indexes.few import FEW, FewEvents
 from rangecast.indexes.levels import choose_levels
 from rangecast.indexes.packed import CELLS, Packed, bounded_attributes, fit_grid
 from rangecast.indexes.parts import Part, StaticIndex
+from rangecast.indexes.reading import Rows
 from rangecast.indexes.rows import Counted, Found, in_turn
 from rangecast.indexes.selectivity import estimate_selectivity, named_attributes
 from rangecast.kernels import cells as kernels
 from rangecast.kernels import packed as packed_kernels
 from rangecast.kernels.grid import sort_by_cell
+from rangecast.kernels.views import Views
 from rangecast.memory import check_fits
 from rangecast.storage import Arrays
 
@@ -72,30 +75,32 @@ class CellsPart(Part):
     ratio = 16
 
     def __init__(
-        self,
-        on: list[int],
-        packed: Packed,
-        boxed: bool,
-        identical: bool,
-        arrays: Arrays,
+        self, on: list[int], packed: Packed, boxed: bool, identical: bool, arrays: Arrays,
         checked: Checked | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.on = np.array(on, np.int64)
         self.packed = packed
         self.checked = checked
         self.boxed = boxed
         self.identical = identical
         self.arrays = arrays
+        if len(on) == 2:
+            # as kernels.stab_plane_few reads them
+            own = (arrays[name] for name in ("shifts", "bases", *_PLANE))
+            self._few = FewEvents(kernels.stab_plane_few, Views(self.on, packed.ones, *own, packed.views))
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         if len(self.on) == 1 and not self.boxed:
             return self._count_line(codes)
         m = codes.shape[1]
         order, turned = np.arange(m), False
-        offsets = recycling.empty(m + 1, np.int64)
         if len(self.on) == 1:
-            out, n = self._stab_line(codes, boxes, offsets)
+            offsets, out, n = self._stab_line(codes, boxes)
+        elif m < FEW:
+            offsets, out = self._few.stab(codes, boxes)
+            n = len(out)
         else:
+            offsets = recycling.empty(m + 1, np.int64)
             words = self.packed.pack_events(codes)
             x, y = recycling.empty(m, np.int64), recycling.empty(m, np.int64)
             kernels.locate_plane(words, x, y)
@@ -116,10 +121,9 @@ class CellsPart(Part):
             packed_kernels.to_slots(out, n, boxes.slots)
         return in_turn(order, m, offsets, out[:n]) if turned else (offsets, out[:n])
 
-    def _stab_line(
-        self, codes: Codes, boxes: Boxes, offsets: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int32], int]:
+    def _stab_line(self, codes: Codes, boxes: Boxes) -> tuple[*Rows, int]:
         """On one attribute: what may match, and how much it is."""
+        offsets = recycling.empty(codes.shape[1] + 1, np.int64)
         a, on = self.arrays, int(self.on[0])
         shifts, bases = a["shifts"][:, 0], a["bases"]
         cells = self.packed.grid(0).locate(codes[on])
@@ -134,7 +138,7 @@ class CellsPart(Part):
             inner_starts, whole, begins, ends, inner, a["inner_ends"], boxes.lows[on], boxes.highs[on],
             False, offsets, np.int32(0), out,
         )  # fmt: skip
-        return out, n
+        return offsets, out, n
 
     def _along(self, x: npt.NDArray[np.int64], y: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Events of one place after each other: they read the same lists."""

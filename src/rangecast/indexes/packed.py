@@ -12,7 +12,8 @@ value in the same cell as an end of the box needs its codes looked at, one in th
                                        with wide fields, then of those with medium ones
     guards       uint64   n_words      the guard bits of each word
 
-kernels/packed.py has the layout of a word and the comparison.
+kernels/packed.py has the layout of a word and the comparison. Events are packed by a kernel that finds these
+arrays and those of the grids by a table, `views`: ten of them handed over cost more than packing one event.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rangecast.attributes import LAST, MISSING, PRESENT, Codes, decoded_floats
 from rangecast.grid import Grid
 from rangecast.indexes.catalog import Boxes
 from rangecast.kernels import packed as kernels
+from rangecast.kernels.views import Views
 from rangecast.storage import Arrays
 
 CELLS = 32_000
@@ -70,6 +72,10 @@ class Packed:
             if not known:
                 word, half = self._place(i)
                 self.ones[word] |= np.uint64(0x0001_0001 << 32 * half)
+        # as kernels.pack_values reads them
+        places = np.array([n_wide, self._first_narrow], np.int64)
+        grids_are = (self._cuts, self._cut_starts, self._origins, self._shifts, *self._hints)
+        self.views = Views(places, self.attributes, self.spans, *grids_are)
 
     def _place(self, i: int) -> tuple[int, int]:
         k = i - len(self.spans)
@@ -127,10 +133,7 @@ class Packed:
         """A row of words for each event."""
         n = codes.shape[1]
         out = recycling.empty(n * len(self.ones), np.uint64).reshape(n, len(self.ones))
-        kernels.pack_values(
-            codes, self.attributes, self.n_wide, self.spans, self._first_narrow,
-            self._cuts, self._cut_starts, self._origins, self._shifts, *self._hints, out,
-        )  # fmt: skip
+        kernels.pack_values(codes, self.views.table, out)
         return out
 
     def export(self) -> tuple[dict[str, Any], Arrays]:

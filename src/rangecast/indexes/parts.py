@@ -21,6 +21,7 @@ matching needs no lock and sees all of an insert or delete, or nothing of it.
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -126,11 +127,18 @@ class _State(NamedTuple):
     dead: npt.NDArray[np.uint8] | None
     names: Ids
     flagged: npt.NDArray[np.uint8] | None
+    tail: int
+    """How many boxes no part covers."""
+    only: _Covered | None
+    """The part that answers alone: there is no other, no tail, nothing to drop, and so nothing to join."""
 
 
 class _StaticReading(Reading):
+    """One for all matches of a state: making it would show in a match of one event, as joining would."""
+
     def __init__(self, index: StaticIndex) -> None:
-        self._index = index
+        # the index holds its reading: the other way round too, and it would not go when nobody holds it
+        self._index = weakref.proxy(index)
         self._state = state = index._state
         self.names = state.names
         self.flagged = state.flagged
@@ -147,7 +155,13 @@ class _StaticReading(Reading):
 
     def match(self, codes: Codes, threads: int) -> Matches:
         state, n = self._state, codes.shape[1]
-        sources = self._sources(codes) if threads == 1 else self._threaded(codes, threads)
+        if threads == 1 and state.only is not None:
+            found = state.only.part.stab(codes, state.boxes)
+            if not isinstance(found, Counted):
+                return Matches(*found, state.names, state.only.base)
+            sources = [Source(found, state.only.base)]
+        else:
+            sources = self._sources(codes) if threads == 1 else self._threaded(codes, threads)
         if state.dead is not None or state.flagged is not None:
             return Matches(*without_repeats(*self._rows(n, sources), state.flagged), state.names)
         if len(sources) == 1 and not isinstance(sources[0].found, Counted):
@@ -159,9 +173,9 @@ class _StaticReading(Reading):
         """What each part and the tail found."""
         state = self._state
         sources = [Source(c.part.stab(codes, state.boxes), c.base) for c in state.parts]
-        tail = state.parts[-1].last if state.parts else 0
-        if tail < state.boxes.n:
-            sources.append(Source(scan_rows(codes, state.boxes, tail, state.boxes.n)))
+        if state.tail:
+            last = state.boxes.n
+            sources.append(Source(scan_rows(codes, state.boxes, last - state.tail, last)))
         return sources
 
     def _threaded(self, codes: Codes, threads: int) -> list[Source]:
@@ -223,10 +237,13 @@ class StaticIndex(Index):
 
     def _publish(self) -> None:
         catalog = self._catalog
-        n = catalog.n_slots
         dead = self._dead() if self._holds_dead() else None
-        flagged = catalog.overlapping[:n] if catalog.n_overlapping else None
-        self._state = _State(self._parts, catalog.boxes, dead, catalog.ids, flagged)
+        flagged = catalog.overlapping[: catalog.n_slots] if catalog.n_overlapping else None
+        tail = catalog.n_boxes - (self._parts[-1].last if self._parts else 0)
+        alone = len(self._parts) == 1 and not tail and dead is None and flagged is None
+        only = self._parts[0] if alone else None
+        self._state = _State(self._parts, catalog.boxes, dead, catalog.ids, flagged, tail, only)
+        self._read = _StaticReading(self)
 
     def _dead(self) -> npt.NDArray[np.uint8]:
         return 1 - self._catalog.alive[: self._catalog.n_slots]
@@ -241,14 +258,13 @@ class StaticIndex(Index):
         return not self.part_type.exact or held > catalog.n_living_boxes
 
     def _reading(self) -> contextlib.AbstractContextManager[Reading]:
-        return _StaticReading(self)
+        return self._read
 
     def _estimate(self, codes: Codes, level: int | None) -> Estimate:
         state = self._state
         if level is not None:
             raise OptionError(f"index {self.name!r} has no levels to estimate at, got level={level}")
-        tail = state.parts[-1].last if state.parts else 0
-        workloads = np.full(codes.shape[1], state.boxes.n - tail, np.int64)
+        workloads = np.full(codes.shape[1], state.tail, np.int64)
         for covered in state.parts:
             counts = covered.part.count_candidates(codes)
             if counts is None:
@@ -294,10 +310,11 @@ class StaticIndex(Index):
         if swept is not None:
             self._replace(covered, covered.built - self._gone[covered.first], swept)
 
-    def _prepare(self, n_events: int) -> None:
-        state = self._state
-        tail = state.boxes.n - (state.parts[-1].last if state.parts else 0)
-        much_tail = tail >= 16 and tail * n_events > TAIL_WORK
+    def _prepare(self, codes: Codes) -> None:
+        tail = self._state.tail
+        if not tail and not self._filtered:
+            return
+        much_tail = tail >= 16 and tail * codes.shape[1] > TAIL_WORK
         much_dead = self._filtered > self._catalog.n_living_boxes
         if not (much_tail or much_dead) or not self._lock.acquire(blocking=False):
             return
@@ -352,12 +369,11 @@ class StaticIndex(Index):
         for covered in self._parts:
             for key, value in covered.part.stats().items():
                 totals[key] = totals.get(key, 0) + value
-        tail = self._parts[-1].last if self._parts else 0
         dead = self._state.dead
         return {
             "bytes": sum(c.part.nbytes for c in self._parts) + (dead.nbytes if dead is not None else 0),
             "parts": len(self._parts),
-            "tail_boxes": self._catalog.n_boxes - tail,
+            "tail_boxes": self._state.tail,
             **totals,
         }
 

@@ -48,8 +48,9 @@ class Replanner:
         self.replans = 0
         self._due_at = SOONEST
 
-    def due(self) -> bool:
-        """Whether so many events have passed that parts should be looked at again."""
+    def notice(self, codes: Codes) -> bool:
+        """Take note of a batch; whether so many events have passed that parts should be looked at again."""
+        self.seen.notice(codes)
         return self.seen.n >= self._due_at
 
     def wait(self, n_events: float = 0.0) -> None:

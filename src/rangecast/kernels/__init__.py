@@ -13,7 +13,8 @@ calls of a small kernel would show, it is an `inlined_kernel`: Numba hands over 
 
 Conventions: arrays are C-contiguous and writable (a memory-mapped index is mapped copy-on-write for
 this reason: a read-only array is another type to Numba and would compile everything again). The
-caller checks and allocates; a kernel writes into `out`.
+caller checks and allocates; a kernel writes into `out`. Where one event at a time must be fast, a kernel
+takes the arrays of a part as one table of where they lie (views.py).
 """
 
 from __future__ import annotations

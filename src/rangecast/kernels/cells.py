@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.matches import copy_run
-from rangecast.kernels.packed import GUARDS, box_holds
+from rangecast.kernels.packed import GUARDS, box_holds, pack_values
+from rangecast.kernels.views import view, view_rows
 
 _LAST = np.iinfo(np.int64).max
 _LOWER = np.uint64(0xFFFF_FFFF)
@@ -353,3 +354,30 @@ def stab_plane(
                         p += sure or box_holds(lows, highs, crossing[q], codes, on, e)
     offsets[order.size] = p
     return p
+
+
+@allocating_kernel
+def stab_plane_few(part, codes, lows, highs, offsets, out):
+    """All that a few events need, in one call; `part` is the table of views of indexes/cells.py.
+
+    Returns how many boxes there are, or where `out` has less room than they might take, minus that.
+    """
+    m = codes.shape[1]
+    on = view(part[0], np.int64)
+    ones = view(part[1], np.uint64)
+    shifts = view_rows(part[2], np.int64)
+    bases = view(part[3], np.int64)
+    starts = view(part[4], np.int32)
+    columns = view(part[8], np.int64)
+    words = np.empty((m, ones.size), np.uint64)
+    pack_values(codes, view_rows(part[9], np.int64), words)
+    fine_x = np.empty(m, np.int64)
+    fine_y = np.empty(m, np.int64)
+    locate_plane(words, fine_x, fine_y)
+    room = bound_plane(fine_x, fine_y, shifts, bases, columns, starts)
+    if room > out.size:
+        return -room
+    return stab_plane(
+        np.arange(m), codes, on, fine_x, fine_y, words, ones[0], shifts, bases, columns, starts,
+        view(part[6], np.int32), view(part[5], np.int32), view(part[7], np.uint64), lows, highs, offsets, out,
+    )  # fmt: skip

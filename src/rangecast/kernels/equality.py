@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
+from rangecast.kernels.ids import hash_integers
 from rangecast.kernels.matches import copy_run
 from rangecast.kernels.memory import ask, prefetch, scratch
-from rangecast.kernels.packed import box_holds
+from rangecast.kernels.packed import box_holds, pack_values
+from rangecast.kernels.views import view, view_rows
 
 _CHUNK = 512
 _NONE = np.uint64(0)
@@ -184,3 +186,39 @@ def stab_lists(
             p += k
     offsets[order.size] = p
     return p
+
+
+@allocating_kernel
+def stab_few(part, codes, lows, highs, offsets, out):
+    """All that a few events need, in one call: their lists, their words, the boxes that hold them.
+
+    `part` is the table of views of indexes/equality.py. Returns how many boxes there are, or where `out`
+    has less room than the lists have entries, minus that.
+    """
+    m = codes.shape[1]
+    on = view(part[0], np.int64)[0]
+    dense = view(part[0], np.int64)[1]
+    values = view(part[1], np.int64)
+    table = view(part[2], np.int32)
+    starts = view(part[3], np.int32)
+    boxes = view(part[4], np.int32)
+    lists = np.empty(m, np.int32)
+    if dense:
+        total = find_dense(codes[on], values[0] if values.size else 0, table, starts, lists)
+    else:
+        hashes = np.empty(m, np.uint64)
+        hash_integers(codes[on], hashes)
+        total = find_hashed(codes[on], hashes, values, table, starts, lists)
+    if total > out.size:
+        return -total
+    if total == 0:
+        offsets[:] = 0
+        return 0
+    ones = view(part[8], np.uint64)
+    words = np.empty((m, ones.size), np.uint64)
+    pack_values(codes, view_rows(part[11], np.int64), words)
+    return stab_lists(
+        np.arange(m), m > 1, lists, starts, boxes, view(part[5], np.uint64), words, ones,
+        view(part[9], np.uint64), view(part[10], np.int64), view(part[6], np.int32),
+        view_rows(part[7], np.int64), codes, lows, highs, offsets, out,
+    )  # fmt: skip

@@ -23,6 +23,7 @@ import numpy as np
 from rangecast.kernels import kernel
 from rangecast.kernels.grid import cell_of
 from rangecast.kernels.memory import scratch
+from rangecast.kernels.views import view, view_rows
 
 TOP = 32_767
 WIDE_TOP = 2**31 - 1
@@ -74,10 +75,7 @@ def _add_fields(i, n_wide, low, high, row):
 
 
 @kernel
-def pack_values(
-    codes, attributes, n_wide, spans, first_narrow, cuts, cut_starts, origins, shifts, hints, hint_at, scales,
-    out,
-):  # fmt: skip
+def pack_values(codes, packing, out):
     """out[e] = the words of event e: wide fields, medium fields, then the others two by two.
 
     hint_at[i] = (first code, last code, shift, start): the cell of a code between them lies within
@@ -85,8 +83,20 @@ def pack_values(
     0: there are no hints. With a scale, scales[i] = (first value, scale), k is the distance of its value as a
     float, times the scale: rounding keeps the order, which is all that is needed.
 
-    All attributes in one call: for a single event a call for each would cost more than the packing.
+    All attributes in one call, and all arrays as one table of views (those of indexes/packed.py, in its
+    order): for a single event more calls or more arrays would cost more than the packing.
     """
+    n_wide = view(packing[0], np.int64)[0]
+    first_narrow = view(packing[0], np.int64)[1]
+    attributes = view(packing[1], np.int64)
+    spans = view_rows(packing[2], np.int64)
+    cuts = view(packing[3], np.int64)
+    cut_starts = view(packing[4], np.int64)
+    origins = view(packing[5], np.int64)
+    shifts = view(packing[6], np.int64)
+    hints = view(packing[7], np.int32)
+    hint_at = view_rows(packing[8], np.int64)
+    scales = view_rows(packing[9], np.float64)
     out[:] = np.uint64(0)
     bits = scratch(1, np.int64)
     number = bits.view(np.float64)
