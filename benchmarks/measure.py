@@ -14,6 +14,8 @@ package's thread pool outlives it.
     match      one batch, with the ids read; encoding is apart, for us and for peers
     events     as many of the workload's as fit `budget` seconds a batch, from a trial: a slow
                contender answers fewer, and is compared per event
+    settling   before the rounds each answers its batch for some seconds, as a service would have: `auto`
+               learns from the events that come
     answers    each contender's must agree with those of the index that answered most events, in the
                number of pairs and in the sum of their ids; every round must find as many again
 
@@ -46,6 +48,7 @@ from peers import PEERS, Peer, Plain
 from rangecast import workloads
 
 _REBUILD_SECONDS = 2.0
+_SETTLING_SECONDS, _SETTLING_BATCHES = 1.0, 64
 _MEMORY_EVENTS = 100
 
 
@@ -133,9 +136,8 @@ def timed(call: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
         gc.enable()
 
 
-def build_timed(c: Contender) -> float:
-    """Build anew, up to the first answer."""
-    c.built = None
+def build_timed(c: Contender) -> tuple[float, Any]:
+    """Build anew, up to the first answer: the seconds, and what was built."""
     first = c.load(1)
 
     def whole() -> Any:
@@ -143,8 +145,16 @@ def build_timed(c: Contender) -> float:
         c.match(built, first)
         return built
 
-    seconds, c.built = timed(whole)
-    return seconds
+    return timed(whole)
+
+
+def settle(c: Contender) -> None:
+    """Let a contender answer its batch for a while."""
+    spent = 0.0
+    for _ in range(_SETTLING_BATCHES):
+        spent += timed(c.match, c.built, c.loaded)[0]
+        if spent > _SETTLING_SECONDS:
+            break
 
 
 def resident(key: str, source: str = "/proc/self/status") -> int | None:
@@ -293,7 +303,8 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         if "skipped" in c.row:
             continue
         c.warm()
-        c.row["build_s"] = [build_timed(c)]
+        seconds, c.built = build_timed(c)
+        c.row["build_s"] = [seconds]
         c.row["bytes"] = c.stats(c.built).get("bytes")
         c.row["events"] = events_within(c, request["budget"])
         c.row["match_s"] = []
@@ -305,11 +316,12 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     check_agreement(ready)
     for c in ready:
         c.loaded = c.load(c.row["events"])
+        settle(c)
     for turn in range(request["repeat"]):
         say(f"{w.name}: round {turn + 1} of {request['repeat']}")
         for c in ready:
             if turn and sum(c.row["build_s"]) < _REBUILD_SECONDS:
-                c.row["build_s"].append(build_timed(c))
+                c.row["build_s"].append(build_timed(c)[0])
             seconds, answer = timed(c.match, c.built, c.loaded)
             c.row["match_s"].append(seconds)
             pairs = len(c.ids(answer))

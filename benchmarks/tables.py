@@ -9,7 +9,8 @@ CLOSE = 1.2
 HEAD = """# Every index on every workload
 
 Made by `python benchmarks/run.py{arguments}`, whose figures [benchmarks.md](benchmarks.md) explains. Wall-clock time
-of one run on a machine in use, the best of {repeat} rounds, all ids delivered, answers compared. Read the ratios.
+of one run on a machine in use, the best of {repeat} rounds after a second of settling, all ids delivered, answers
+compared. Read the ratios.
 
 ## `auto` beside the best of the others
 
