@@ -38,7 +38,11 @@ CHURNED = (
     ("lonlat", 256_000, 20_000),
     ("boxes-12d", 1_000_000, 200),
 )
-THREADED = (("boxes-12d", 1_000_000, 400), ("rein", 1_000_000, 400), ("predicates-16", 1_200_000, 20_000))
+THREADED = (
+    ("boxes-12d", 1_000_000, 4_000),
+    ("rein", 1_000_000, 1_000),
+    ("predicates-16", 1_200_000, 40_000),
+)
 
 
 def opened(w: workloads.Workload, subs: rc.Subscriptions) -> rc.Index:
@@ -140,13 +144,25 @@ def threads(name: str, n: int, m: int, rounds: int) -> str:
 
 
 @njit(nogil=True)
-def _compute(n: int) -> Any:
-    """A loop that needs no memory."""
+def _multiply(n: int) -> Any:
+    """A chain of multiplications, each of which waits for the one before."""
     x, y = np.uint64(1), np.uint64(2)
     for _ in range(n):
         x = x * np.uint64(6364136223846793005) + y
         y ^= x >> np.uint64(7)
     return y
+
+
+@njit(nogil=True)
+def _add(n: int) -> Any:
+    """Additions that do not wait for each other: what one core does at a time is all in use."""
+    a, b, c, d = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+    for i in range(np.uint64(n)):
+        a += i ^ b
+        b ^= c + i
+        c += d ^ i
+        d ^= a + i
+    return a + b + c + d
 
 
 @njit(nogil=True)
@@ -161,10 +177,11 @@ def _read(words: Any) -> Any:
 def machine(rounds: int) -> Iterator[str]:
     """What a second thread brings on this machine where nothing is shared but memory."""
     halves = [np.ones(1 << 24, np.uint64) for _ in range(2)]
-    _compute(1), _read(halves[0][:1])
+    _multiply(1), _add(1), _read(halves[0][:1])
     with ThreadPoolExecutor(2) as pool:
         for what, call, each in (
-            ("computes only", _compute, [20_000_000] * 2),
+            ("multiplies in a chain", _multiply, [20_000_000] * 2),
+            ("adds as fast as it can", _add, [50_000_000] * 2),
             ("reads 128 MB only", _read, halves),
         ):
             best = [np.inf, np.inf]

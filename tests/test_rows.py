@@ -67,19 +67,3 @@ def test_answers_are_the_same_however_they_are_written(name, turned, named, size
         assert [
             sorted(row.tolist()) for row in map(index.match(events, threads).row, range(len(events)))
         ] == expected
-
-
-def test_sources_that_share_their_counts_stand_in_one_column():
-    counts = np.array([2, 1, 0, 3])
-    shares = []
-    for order in ([3, 0], [1, 2]):
-        own = np.array(order)
-        offsets = np.concatenate([[0], np.cumsum(counts[own])])
-        slots = np.concatenate([10 * e + np.arange(counts[e]) for e in order]).astype(np.int32)
-        shares.append((own, offsets, slots))
-    shared = np.zeros(4, np.int64)
-    sources = [rows.Source(rows.in_turn(own, 4, *found, shared)) for own, *found in shares]
-    sources.append(rows.Source((np.array([0, 1, 1, 1, 1]), np.array([7], np.int32))))
-    pending = rows.PendingRows(4, sources, rc.Subscriptions.from_arrays(SCHEMA, np.arange(64), {}, {}).ids)
-    assert pending.offsets.tolist() == [0, 3, 4, 4, 7]
-    assert pending.slots().tolist() == [0, 1, 7, 10, 30, 31, 32]

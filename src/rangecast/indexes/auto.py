@@ -41,7 +41,7 @@ from rangecast.indexes.cells import CellsPart
 from rangecast.indexes.equality import EqualityPart, build_equality
 from rangecast.indexes.grouped import Groups, find_groups
 from rangecast.indexes.packed import bounded_attributes, column
-from rangecast.indexes.parts import Part, Piece, StaticIndex, _Covered
+from rangecast.indexes.parts import Part, StaticIndex, _Covered
 from rangecast.indexes.planning import Plan
 from rangecast.indexes.replanning import History, Replanner
 from rangecast.indexes.rows import Found, together
@@ -94,11 +94,6 @@ class AutoPart(Part):
         self.events += codes.shape[1]
         joined = found[0] if len(found) == 1 else together(found, codes.shape[1])
         return joined if self.groups is None else self.groups.expand(joined)
-
-    def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
-        if self.groups is not None:
-            return super().pieces(codes, cuts, boxes, threads)
-        return [piece for path in self.paths for piece in path.part.pieces(codes, cuts, boxes, threads)]
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
         total = np.zeros(codes.shape[1], np.int64)

@@ -37,8 +37,6 @@ domain wide), batches of 200 events, on a busy machine:
 
 from __future__ import annotations
 
-import itertools
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,8 +48,7 @@ from rangecast.errors import OptionError
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.clustering import cluster
 from rangecast.indexes.packed import Packed, bounded_attributes
-from rangecast.indexes.parts import Part, Piece, StaticIndex
-from rangecast.indexes.reading import once
+from rangecast.indexes.parts import Part, StaticIndex
 from rangecast.indexes.rows import Counted, Found
 from rangecast.kernels import bitmap as kernels
 from rangecast.kernels import packed as packed_kernels
@@ -87,30 +84,19 @@ class BitmapPart(Part):
         return len(self.arrays["n_block_attributes"])
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
-        return self._stab_blocks(codes, boxes, self._choose(codes), 0, self.n_blocks)
+        return self._stab_blocks(codes, boxes, self._choose(codes))
 
-    def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
-        if self.n_blocks < 4 * threads:
-            return super().pieces(codes, cuts, boxes, threads)
-        # by blocks, so that each is read once, and in many pieces: some blocks are asked for by more events
-        ends = np.linspace(0, self.n_blocks, 4 * threads + 1).astype(np.int64).tolist()
-        choice = once(partial(self._choose, codes))
-        return [
-            Piece(0, partial(lambda a, b: self._stab_blocks(codes, boxes, choice(), a, b), a, b))
-            for a, b in itertools.pairwise(ends)
-        ]
-
-    def _stab_blocks(self, codes: Codes, boxes: Boxes, choice: _Choice, first: int, last: int) -> Found:
-        """The matches within some of the blocks."""
+    def _stab_blocks(self, codes: Codes, boxes: Boxes, choice: _Choice) -> Found:
+        """The matches within the blocks that were chosen."""
         a = self.arrays
         m = codes.shape[1]
         values, cells, chosen = choice
-        state = np.array([first, 0, 0, 0, 0], np.int64)
+        state = np.zeros(5, np.int64)
         # a block that finds no room begins anew, and room that is not touched costs nothing
         rows = recycling.empty(2 * BLOCK + min(64 * m, 1 << 22), np.int32)
         events, ends = np.empty(m + (1 << 12), np.int32), np.empty(m + (1 << 12), np.int64)
         while not kernels.stab_blocks(
-            last, chosen, cells, values, self.packed.ones, self.packed.inexact, codes, boxes.lows,
+            chosen, cells, values, self.packed.ones, self.packed.inexact, codes, boxes.lows,
             boxes.highs, a["boxes"], a["bounds"], a["block_attributes"], a["n_block_attributes"],
             a["block_rows"], a["row_bases"], a["bits"], state, events, ends, rows,
         ):  # fmt: skip

@@ -24,8 +24,6 @@ nor the packing of every event: its bounds stand in a list of their own.
 
 from __future__ import annotations
 
-import itertools
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,8 +34,8 @@ from rangecast.attributes import LAST, MISSING, Codes
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.few import FEW, FewEvents
 from rangecast.indexes.packed import Packed, bounded_attributes
-from rangecast.indexes.parts import Part, Piece
-from rangecast.indexes.reading import Rows, once
+from rangecast.indexes.parts import Part
+from rangecast.indexes.reading import Rows
 from rangecast.indexes.rows import Found, in_turn
 from rangecast.kernels import equality as kernels
 from rangecast.kernels import packed as packed_kernels
@@ -108,28 +106,6 @@ class EqualityPart(Part):
         values = self.packed.pack_events(codes)
         offsets, out = self._stab_lists(order, turned, lists, total, codes, values, boxes)
         return in_turn(order, m, offsets, out) if turned else (offsets, out)
-
-    def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
-        m = codes.shape[1]
-        if not self._turns(m):
-            return super().pieces(codes, cuts, boxes, threads)
-
-        def prepare() -> tuple[Any, ...]:
-            lists, _ = self._find(codes)
-            return lists, self._order(lists)[0], self.packed.pack_events(codes), np.zeros(m, np.int64)
-
-        # by lists: each is then read by one thread, for all its events
-        prepared = once(prepare)
-        ends = np.linspace(0, m, 2 * threads + 1).astype(np.int64).tolist()
-
-        def stab(a: int, b: int) -> Found:
-            lists, order, values, counts = prepared()
-            own = order[a:b]
-            room = kernels.count_entries(own, lists, self.arrays["starts"])
-            offsets, out = self._stab_lists(own, True, lists, room, codes, values, boxes)
-            return in_turn(own, m, offsets, out, counts)
-
-        return [Piece(0, partial(stab, a, b)) for a, b in itertools.pairwise(ends)]
 
     def _turns(self, m: int) -> bool:
         """Whether a batch is answered list by list."""

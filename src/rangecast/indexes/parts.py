@@ -21,9 +21,8 @@ matching needs no lock and sees all of an insert or delete, or nothing of it.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import weakref
-from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -35,7 +34,7 @@ from rangecast.ids import Ids
 from rangecast.indexes.base import Index
 from rangecast.indexes.catalog import Boxes
 from rangecast.indexes.estimate import Estimate
-from rangecast.indexes.reading import Reading, Rows, cut_batch, pool, without_repeats
+from rangecast.indexes.reading import Cut, Reading, Rows, cut_batch, pool, without_repeats
 from rangecast.indexes.rows import Counted, Found, PendingRows, Source, scan_rows
 from rangecast.kernels import matches as match_kernels
 from rangecast.matches import Matches
@@ -46,13 +45,6 @@ TAIL_LIMIT = 512
 TAIL_WORK = 1 << 18  # boxes looked at, over all events of a batch
 REBUILD_SHARE = 4
 SWEEP_SHARE = 128
-
-
-class Piece(NamedTuple):
-    """A call that finds matches of the events from the first on."""
-
-    first: int
-    call: Callable[[], Found]
 
 
 class Part:
@@ -81,11 +73,6 @@ class Part:
     def without(self, dead: npt.NDArray[np.uint8]) -> Part | None:
         """This part without the entries of dead slots, or None where only building anew does that."""
         return None
-
-    def pieces(self, codes: Codes, cuts: list[tuple[int, Codes]], boxes: Boxes, threads: int) -> list[Piece]:
-        """Calls that together do what `stab` does and can run side by side: one for each cut of the batch,
-        unless a part knows better."""
-        return [Piece(first, partial(self.stab, cut, boxes)) for first, cut in cuts]
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
         """How many entries each event would look at, None where that is not known before the search."""
@@ -179,21 +166,12 @@ class _StaticReading(Reading):
         return sources
 
     def _threaded(self, codes: Codes, threads: int) -> list[Source]:
-        """The same, by several threads."""
-        state = self._state
-        cuts = cut_batch(codes, threads)
-        pieces: list[tuple[int | None, Piece]] = []
-        for covered in state.parts:
-            own = covered.part.pieces(codes, cuts, state.boxes, threads)
-            pieces += [(covered.base, piece) for piece in own]
-        tail = state.parts[-1].last if state.parts else 0
-        if tail < state.boxes.n:
-            for first, cut in cuts:
-                pieces.append((None, Piece(first, partial(scan_rows, cut, state.boxes, tail, state.boxes.n))))
-        # the first pieces of all paths, then the second ones: those of one path wait for what they share
-        turns = sorted(range(len(pieces)), key=lambda k: (k % (2 * threads), k))
-        found = dict(zip(turns, pool(threads)(lambda k: pieces[k][1].call(), turns), strict=True))
-        return [Source(found[k], base, piece.first) for k, (base, piece) in enumerate(pieces)]
+        """The same, by several threads: each looks in all parts, for some of the events."""
+
+        def find(cut: Cut) -> list[Source]:
+            return [source._replace(first=cut.first) for source in self._sources(cut.codes())]
+
+        return list(itertools.chain.from_iterable(pool(threads)(find, cut_batch(codes, threads))))
 
     def _rows(self, n_events: int, sources: list[Source]) -> Rows:
         """The matches without dead slots."""

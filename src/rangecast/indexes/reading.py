@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +19,25 @@ from rangecast.indexes.estimate import Estimate
 from rangecast.kernels import matches as kernels
 from rangecast.matches import Matches
 
+LEAST_PIECE = 16_384
+
 Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
 """Offsets and slots: the matches of a batch in rows, one per event."""
 
 Run = Callable[..., Iterable[Any]]
 """What calls a function with each of some arguments, one after the other or side by side, like `map`."""
+
+
+class Cut(NamedTuple):
+    """Some events of a batch, from the first to before the last."""
+
+    batch: Codes
+    first: int
+    last: int
+
+    def codes(self) -> Codes:
+        """Their codes, copied by whoever looks for them."""
+        return np.ascontiguousarray(self.batch[:, self.first : self.last])
 
 
 class Reading:
@@ -47,33 +60,19 @@ class Reading:
         if threads == 1:
             return Matches(*without_repeats(*self.stab(codes), self.flagged), self.names)
         found = pool(threads)(
-            lambda cut: without_repeats(*self.stab(cut[1]), self.flagged), cut_batch(codes, threads)
+            lambda cut: without_repeats(*self.stab(cut.codes()), self.flagged), cut_batch(codes, threads)
         )
         return Matches(*joined(list(found)), self.names)
 
 
-def cut_batch(codes: Codes, threads: int) -> list[tuple[int, Codes]]:
-    """A batch in pieces for several threads, each with the number of its first event."""
+def cut_batch(codes: Codes, threads: int) -> list[Cut]:
+    """A batch in pieces for several threads."""
     n = codes.shape[1]
-    # Twice as many pieces as threads evens out events that match more than others; but an index
-    # that reads all of itself for a batch reads it once per piece, so small batches are cut less.
-    wanted = threads if n < 4096 else 2 * threads
-    cuts = np.linspace(0, n, min(n, wanted) + 1).astype(np.int64).tolist()
-    return [(a, np.ascontiguousarray(codes[:, a:b])) for a, b in itertools.pairwise(cuts)]
-
-
-def once(make: Callable[[], Any]) -> Callable[[], Any]:
-    """What several pieces need, made by the first that asks while the others wait."""
-    lock = threading.Lock()
-    made: list[Any] = []
-
-    def get() -> Any:
-        with lock:
-            if not made:
-                made.append(make())
-        return made[0]
-
-    return get
+    # Several pieces a thread even out events that match more than others. But many indexes do in order what
+    # a large batch asks for, or read all of themselves for any batch, and a small piece gains less by that.
+    each = max(1, min(4, n // (threads * LEAST_PIECE)))
+    ends = np.linspace(0, n, min(n, threads * each) + 1).astype(np.int64).tolist()
+    return [Cut(codes, a, b) for a, b in itertools.pairwise(ends)]
 
 
 def pool(threads: int) -> Run:

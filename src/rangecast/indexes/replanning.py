@@ -7,8 +7,8 @@ Another layout must promise to be WORTH times cheaper, and what was lost without
 the part was built, must exceed what building it costs. So a choice that was wrong costs at most about as
 much again as the right one would have, however many events come. Each time the same boxes are laid out anew
 the loss must be twice as large: events that change their nature every hour do not keep an index building.
-Time is what the part counted, or as estimated where that is more: threads count none, and an estimate from
-subscriptions alone may be far off.
+Time is what the part counted, or as estimated where that is more: an estimate from subscriptions alone may be
+far off, and of threads that count at once one may be lost.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Matches on their way: counted, found, joined over several sources, and written as slots or ids.
 
-A source is a part of a static layout, a piece of it, or the tail. It gives rows (offsets and slots), or it
-counts its matches first and writes them when they are wanted, straight to where they belong. Several
-sources can be written side by side, since each knows its places.
+A source is a part of a static layout or the tail, for all events of a batch or some of them. It gives rows
+(offsets and slots), or it counts its matches first and writes them when they are wanted, straight to where
+they belong. Several sources can be written side by side, since each knows its places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -81,16 +81,11 @@ def in_turn(
     n_events: int,
     offsets: npt.NDArray[np.int64],
     slots: npt.NDArray[np.int32],
-    counts: npt.NDArray[np.int64] | None = None,
 ) -> Counted:
-    """Rows of some or all events that were found in another order: row r is that of event order[r].
-
-    Who finds the rows of other events can give the same counts to each, zeros at first (`_Column`).
-    """
-    if counts is None:
-        counts = recycling.empty(n_events, np.int64)
-        if len(order) < n_events:
-            counts[:] = 0
+    """Rows of some or all events that were found in another order: row r is that of event order[r]."""
+    counts = recycling.empty(n_events, np.int64)
+    if len(order) < n_events:
+        counts[:] = 0
     counts[order] = np.diff(offsets)
 
     def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
@@ -130,7 +125,7 @@ def written(found: Found) -> Rows:
 
 
 class Source(NamedTuple):
-    """What one part, a piece of it or the tail found, from some event on, and what makes ids of its slots
+    """What one part or the tail found, from some event on, and what makes ids of its slots
     when added, if known."""
 
     found: Found
@@ -138,68 +133,46 @@ class Source(NamedTuple):
     first: int = 0
 
 
-class _Column(NamedTuple):
-    """Sources of one base that stand at the same place in each row: one, or several that found matches of
-    different events and counted them in one and the same array."""
-
-    sources: list[Source]
-    counts: npt.NDArray[np.int64]
-
-
 class PendingRows:
     """Matches that are counted but not written: whoever wants ids gets them without slots in between."""
 
     def __init__(self, n_events: int, sources: list[Source], names: Ids, run: Run = map) -> None:
         self.offsets = np.zeros(n_events + 1, np.int64)
-        self._columns: list[_Column] = []
+        self._sources = sources
+        self._counts = [count_rows(source.found) for source in sources]
         self._names = names
         self._run = run
-        for source in sources:
-            counts = count_rows(source.found)
-            if self._columns and self._columns[-1].counts is counts:
-                self._columns[-1].sources.append(source)
-                continue
-            self._columns.append(_Column([source], counts))
+        for source, counts in zip(sources, self._counts, strict=True):
             self.offsets[source.first + 1 : source.first + 1 + len(counts)] += counts
         np.cumsum(self.offsets, out=self.offsets)
 
     def slots(self) -> npt.NDArray[np.int32]:
         """The slots, row after row."""
         out = recycling.empty(int(self.offsets[-1]), np.int32)
-        calls = [
-            partial(place, source.found, places, out, 0)
-            for column, places in self._places()
-            for source in column.sources
-        ]
-        self._call(calls)
+        self._write(lambda source, counts, places: place(source.found, places, out, 0))
         return out
 
     def ids(self) -> npt.NDArray[Any]:
         """The ids, row after row."""
-        if all(column.sources[0].base is None for column in self._columns):
+        if all(source.base is None for source in self._sources):
             return self._names.take(self.slots())
         out = recycling.empty(int(self.offsets[-1]), np.int64)
-        calls, naming = [], []
-        for column, places in self._places():
-            calls += [partial(place, s.found, places, out, s.base or 0) for s in column.sources]
-            if column.sources[0].base is None:
-                naming.append(
-                    partial(match_kernels.name_rows, column.counts, self._names.values, places, out)
-                )
-        self._call(calls)
-        self._call(naming)
+
+        def write(source: Source, counts: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
+            place(source.found, places, out, source.base or 0)
+            if source.base is None:
+                match_kernels.name_rows(counts, self._names.values, places, out)
+
+        self._write(write)
         return out
 
-    def _places(self) -> Iterator[tuple[_Column, npt.NDArray[np.int64]]]:
-        """Where each column's matches of an event begin."""
+    def _write(self, write: Callable[[Source, npt.NDArray[np.int64], npt.NDArray[np.int64]], None]) -> None:
         free = self.offsets[:-1].copy()
-        for column in self._columns:
-            first = column.sources[0].first
-            own = free[first : first + len(column.counts)]
-            yield column, own.copy()
-            own += column.counts
-
-    def _call(self, calls: Sequence[Callable[[], None]]) -> None:
+        calls = []
+        for source, counts in zip(self._sources, self._counts, strict=True):
+            own = free[source.first : source.first + len(counts)]
+            calls.append(partial(write, source, counts, own.copy()))
+            own += counts
         # waking threads takes as long as writing some ten thousand
         run = self._run if self.offsets[-1] > SHARED else map
         for _ in run(lambda call: call(), calls):

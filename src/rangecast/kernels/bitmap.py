@@ -137,16 +137,17 @@ def _expand(left, n_words, first, found):
 
 @kernel
 def stab_blocks(
-    last_block, chosen, cells, values, ones, inexact, codes, lows, highs, boxes, bounds,
+    chosen, cells, values, ones, inexact, codes, lows, highs, boxes, bounds,
     block_attributes, n_block_attributes, block_rows, row_bases, bits, state, run_events, run_ends, out,
 ):  # fmt: skip
-    """Emit the rows of boxes that hold an event, block by block up to last_block: a run for each block and
+    """Emit the rows of boxes that hold an event, block by block: a run for each block and
     event, out[run_ends[r - 1] : run_ends[r]], which begins at 0 for the first.
 
     state[0] is the block to go on with, state[1] counts rows written, state[2] candidates, state[4] runs;
     returns False when there may be no room for another block.
     """
     m = cells.shape[0]
+    n_blocks = n_block_attributes.size
     left = scratch(WORDS, np.uint64)
     found = scratch(_BLOCK, np.int64)
     p = state[1]
@@ -154,7 +155,7 @@ def stab_blocks(
     candidates = state[2]
     seen = _NONE
     found_before = 0
-    for b in range(state[0], last_block):
+    for b in range(state[0], n_blocks):
         word = b >> 6
         up = np.uint64(b & 63)
         n = n_block_attributes[b]
@@ -169,7 +170,7 @@ def stab_blocks(
             seen |= _touch(bits, block_rows[b], block_rows[b + 1])
         # the rows of the next block come while the events of this one are looked at
         coming = WORDS * block_rows[b + 1]
-        until = WORDS * block_rows[b + 2] if m > 64 and b + 1 < last_block else coming
+        until = WORDS * block_rows[b + 2] if m > 64 and b + 1 < n_blocks else coming
         step = ((until - coming) // max(m, 1) + 8) & -8
         if found_before > size // 16:
             seen |= _touch(bounds, first, first + size)
@@ -263,7 +264,7 @@ def stab_blocks(
                 runs += 1
         found_before = candidates - candidates_before
     state[3] = np.int64(seen & _ONE)  # so that the reads are not optimised away
-    state[0] = last_block
+    state[0] = n_blocks
     state[1] = p
     state[2] = candidates
     state[4] = runs

@@ -63,17 +63,6 @@ def find_hashed(codes, hashes, values, table, starts, out):
 
 
 @kernel
-def count_entries(order, lists, starts):
-    """How many entries the lists of some events have together."""
-    total = 0
-    for i in range(order.size):
-        k = lists[order[i]]
-        if k >= 0:
-            total += starts[k + 1] - starts[k]
-    return total
-
-
-@kernel
 def to_columns(starts, rows, out):
     """Lay out the bounds of each list word by word: all first words of its boxes, then all second ones."""
     n_words = rows.shape[1]
