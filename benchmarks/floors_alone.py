@@ -39,9 +39,9 @@ CHURNED = (
     ("boxes-12d", 1_000_000, 200),
 )
 THREADED = (
-    ("boxes-12d", 1_000_000, 4_000),
-    ("rein", 1_000_000, 1_000),
-    ("predicates-16", 1_200_000, 40_000),
+    ("boxes-12d", 1_000_000, 10_000),
+    ("rein", 1_000_000, 2_000),
+    ("predicates-16", 1_200_000, 100_000),
 )
 
 
@@ -136,7 +136,7 @@ def threads(name: str, n: int, m: int, rounds: int) -> str:
     index, events = opened(w, w.subscriptions()), w.events()
     check(name, index.match(events, threads=2), index.match(events))
     best = [np.inf, np.inf]
-    for _ in range(2 * rounds):
+    for _ in range(4 * rounds):
         for k in (1, 2):
             took, _ = timed(lambda k=k: index.match(events, threads=k).ids, time.perf_counter)
             best[k - 1] = min(best[k - 1], took)

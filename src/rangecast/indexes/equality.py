@@ -53,7 +53,7 @@ class EqualityPart(Part):
     """Lists by value; see the module head."""
 
     exact = True
-    ratio = 16
+    ratio = 32
 
     def __init__(self, on: int, dense: bool, identical: bool, packed: Packed, arrays: Arrays) -> None:
         self.on = on

@@ -44,9 +44,13 @@ class Counted(NamedTuple):
 Found = Rows | Counted
 
 
-def past_caches(out: npt.NDArray[Any]) -> bool:
-    """Whether an answer is so large that nobody would find it in the caches."""
-    return out.nbytes > CACHES
+def past_caches(n: int, out: npt.NDArray[Any]) -> bool:
+    """Whether one source writes so much that nobody would find it in the caches.
+
+    What little another adds to each row does not: a line that is written past them in pieces costs more than
+    one that is fetched.
+    """
+    return n * out.itemsize > CACHES
 
 
 def count_rows(found: Found) -> npt.NDArray[np.int64]:
@@ -59,7 +63,7 @@ def place(found: Found, places: npt.NDArray[np.int64], out: npt.NDArray[Any], ad
     if isinstance(found, Counted):
         found.fill(places, out, add)
     else:
-        match_kernels.place_rows(*found, places, out.dtype.type(add), past_caches(out), out)
+        match_kernels.place_rows(*found, places, out.dtype.type(add), past_caches(len(found[1]), out), out)
 
 
 def as_they_come(n_events: int) -> npt.NDArray[np.int64]:
@@ -89,7 +93,7 @@ def in_turn(
     counts[order] = np.diff(offsets)
 
     def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
-        past, plus = past_caches(out), out.dtype.type(add)
+        past, plus = past_caches(len(slots), out), out.dtype.type(add)
         match_kernels.place_turned(order, offsets, slots, places, plus, past, out)
 
     return Counted(counts, fill)

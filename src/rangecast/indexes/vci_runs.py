@@ -56,6 +56,7 @@ MOST_CELLS = 2**20
 FEWEST_CELLS = 1024
 SAMPLE = 16_384
 SORTED = 4096
+ROOMY = 16
 _STORED = ("starts", "spans", "slots", "boxes", "checked")
 
 
@@ -63,7 +64,7 @@ class RunsPart(Part):
     """Entries of constructs, one slice a level for each cell."""
 
     exact = True
-    ratio = 16
+    ratio = 32
 
     def __init__(self, on: int, n_whole: int, grid: Grid, arrays: Arrays) -> None:
         self.on = on
@@ -79,17 +80,18 @@ class RunsPart(Part):
         order = along(cells, self.grid.n_cells) if turned else as_they_come(m)
         counts = recycling.empty(m, np.int64)
         kernels.count(order, cells, a["spans"], a["starts"], counts)
+        total = int(counts.sum())
         if not len(a["boxes"]):
 
             def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
-                past, plus = past_caches(out), out.dtype.type(add)
+                past, plus = past_caches(total, out), out.dtype.type(add)
                 kernels.copy(
                     order, not turned, cells, a["spans"], a["starts"], a["slots"], places, plus, past, out
                 )
 
             return Counted(counts, fill)
         offsets = np.empty(m + 1, np.int64)
-        out = recycling.empty(int(counts.sum()), np.int32)
+        out = recycling.empty(total, np.int32)
         n = kernels.check(
             codes, cells, self.on, self.n_whole, a["spans"], a["starts"], a["slots"], a["boxes"],
             a["checked"], boxes.lows, boxes.highs, offsets, out,
@@ -211,7 +213,9 @@ def build_runs(
     firsts, lasts = grid.locate(lows), grid.locate(highs)
     begins, ends = np.empty_like(firsts), np.empty_like(lasts)
     crossing = int(kernels.trim(lows, highs, firsts, lasts, grid.cuts, begins, ends))
-    k = choose_level(ends - begins, grid.n_cells) if longest is None else longest.bit_length() - 1
+    # in a part that is small beside the index, bytes are few whatever they are spent on
+    enough = ROOMY if len(numbers) * ROOMY <= boxes.n else 0
+    k = choose_level(ends - begins, grid.n_cells, enough) if longest is None else longest.bit_length() - 1
     totals = np.zeros(k + 1, np.int64)
     kernels.count_constructs(begins, ends, k, totals)
     columns = np.zeros(k + 2, np.int64)
@@ -276,11 +280,14 @@ def sorted_by_length_and_low(subs: Subscriptions, on: int) -> Subscriptions:
     return subs.select(order[np.argsort(magnitudes[order], kind="stable")])
 
 
-def choose_level(lengths: npt.NDArray[Any], n_cells: int) -> int:
-    """The k for which constructs of up to 2**k cells need the fewest bytes.
+def choose_level(lengths: npt.NDArray[Any], n_cells: int, enough: int = 0) -> int:
+    """The k for which constructs of up to 2**k cells need the fewest bytes, or the smallest for which they
+    need no more than enough entries each: an event reads a slice for every level.
 
     >>> choose_level(np.full(1000, 100), 5_000), choose_level(np.ones(1000, int), 5_000)
     (4, 0)
+    >>> choose_level(np.full(1000, 100), 5_000, 16)
+    3
     """
     longest = int(lengths.max(initial=1))
     step = max(1, len(lengths) // SAMPLE)
@@ -289,6 +296,8 @@ def choose_level(lengths: npt.NDArray[Any], n_cells: int) -> int:
     for k in range(max(longest, 1).bit_length()):
         rests = sample & ((1 << k) - 1)
         entries = (sample >> k).sum() + np.bitwise_count(rests).sum()
+        if entries <= enough * len(sample):
+            return k
         size = (k + 1) * n_cells + step * int(entries)
         if size < fewest:
             best, fewest = k, size
