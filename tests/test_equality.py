@@ -90,7 +90,7 @@ def test_lists_equal_the_scan_through_deletes(used, rare, size):
     assert swept is not part
     assert len(swept.arrays["boxes"]) == n - n // 10
     check(index, events)
-    index.insert(subscriptions(n // 20, 4, used, rare))
+    index.insert(subscriptions(n // 40, 4, used, rare))
     check(index, events)
     check(pickle.loads(pickle.dumps(index)), events)
 

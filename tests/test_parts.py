@@ -148,11 +148,11 @@ def test_threads_write_the_same_ids_in_the_same_places(name, size, monkeypatch):
     monkeypatch.setattr("rangecast.indexes.rows.SHARED", 0)
     monkeypatch.setattr("rangecast.indexes.equality.SORTED", 64)
     monkeypatch.setattr("rangecast.indexes.parts.TAIL_LIMIT", 4)
-    n = size(6_000)
+    n = max(size(6_000), 400)
     w = workloads.workload(name, n, 200)
     index = rc.open_index("auto", w.schema)
     index.insert(w.subscriptions())
-    index.insert(w.subscriptions().select(np.arange(n // 20)))
+    index.insert(w.subscriptions().select(np.arange(n // 40)))
     assert len(index._state.parts) == 2
     alone = index.match(w.events())
     for threads in (2, 3):

@@ -332,8 +332,8 @@ def test_deletes_in_bulk_are_swept_out_of_a_part(monkeypatch):
         assert index.stats()["entries"] < entries
         left = subs.select(np.arange(40, 200))
         assert rows_of(index.match(batch)) == [sorted(row) for row in match_boxes(left, batch)]
-        index.insert(subs.select(np.arange(0, 8)))
+        index.insert(subs.select(np.arange(0, 4)))
         index.delete(subs.ids.values[[0, 50]])
-        left = subs.select([*range(1, 8), *range(40, 50), *range(51, 200)])
+        left = subs.select([*range(1, 4), *range(40, 50), *range(51, 200)])
         assert index.stats()["parts"] == 2
         assert rows_of(index.match(batch)) == [sorted(row) for row in match_boxes(left, batch)]
