@@ -30,7 +30,6 @@ MAIN = [
     "test_spark_ingest.py::test_bad_rows_are_set_aside_and_stop_nothing",
     "test_spark_reduce.py::test_nested_boxes_in_several_partitions[strings]",
     "test_spark_reduce.py::test_nothing_to_reduce[long]",
-    "test_spark_files.py::test_pairs_are_those_of_the_library",
     "test_spark_files.py::test_a_run_is_taken_up_where_it_was_left",
     "test_spark_stream.py::test_by_event_time_a_backfill_gives_what_was_live",
     "test_spark_stream.py::test_versions_are_held_while_a_batch_needs_them",
