@@ -84,13 +84,9 @@ class BitmapPart(Part):
         return len(self.arrays["n_block_attributes"])
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
-        return self._stab_blocks(codes, boxes, self._choose(codes))
-
-    def _stab_blocks(self, codes: Codes, boxes: Boxes, choice: _Choice) -> Found:
-        """The matches within the blocks that were chosen."""
         a = self.arrays
         m = codes.shape[1]
-        values, cells, chosen = choice
+        values, cells, chosen = self._choose(codes)
         state = np.zeros(5, np.int64)
         # a block that finds no room begins anew, and room that is not touched costs nothing
         rows = recycling.empty(2 * BLOCK + min(64 * m, 1 << 22), np.int32)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels import allocating_kernel, kernel
-from rangecast.kernels.memory import prefetch, scratch
+from rangecast.kernels.machine import prefetch, scratch
 from rangecast.kernels.packed import GUARDS, box_holds
 
 WORDS = 64

@@ -6,8 +6,8 @@ import numpy as np
 
 from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.ids import hash_integers
+from rangecast.kernels.machine import ask, prefetch, scratch
 from rangecast.kernels.matches import copy_run
-from rangecast.kernels.memory import ask, prefetch, scratch
 from rangecast.kernels.packed import box_holds, pack_values
 from rangecast.kernels.views import view, view_rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
-from rangecast.kernels.memory import put_past, settle
+from rangecast.kernels.machine import put_past, settle
 
 
 @inlined_kernel

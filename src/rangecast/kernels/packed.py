@@ -22,7 +22,7 @@ import numpy as np
 
 from rangecast.kernels import kernel
 from rangecast.kernels.grid import cell_of
-from rangecast.kernels.memory import scratch
+from rangecast.kernels.machine import scratch
 from rangecast.kernels.views import view, view_rows
 
 TOP = 32_767

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels import allocating_kernel, kernel
-from rangecast.kernels.memory import scratch
+from rangecast.kernels.machine import scratch
 
 _BLOCK = 1024
 _MISSING = np.iinfo(np.int64).min

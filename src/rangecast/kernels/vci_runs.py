@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels import kernel
+from rangecast.kernels.machine import ask, prefetch, settle
 from rangecast.kernels.matches import copy_run
-from rangecast.kernels.memory import ask, prefetch, settle
 
 _LAST = np.iinfo(np.int64).max
 
