@@ -14,7 +14,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo stream-demo test lint typecheck test-compiled test-nojit test-bounds coverage bench soak format clean
+.PHONY: help .venv demo stream-demo check test lint typecheck test-compiled test-nojit test-bounds coverage bench soak format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,8 @@ demo: $(STAMP) ## generate subscriptions and events, match them, write Parquet
 stream-demo: $(STAMP) ## ticks flow while alerts come and go; about a minute
 	$(BIN)/rangecast stream-demo
 
+check: lint typecheck test-nojit ## what is quick, for daily work: rules, types, the tests without compiling
+
 test: lint typecheck test-compiled test-nojit test-bounds ## everything that must pass
 
 lint: $(STAMP) ## ruff: rules and formatting
@@ -49,25 +51,22 @@ typecheck: $(STAMP) ## mypy --strict on src
 test-compiled: $(STAMP) ## tests and doctests with compiled kernels
 	$(PYTEST)
 
-# What starts processes, reads the code base or goes by time spent is the same with and without compiled kernels.
-SAME_WITHOUT := benchmarks layout planning public readme store store_cli
-PLAIN = NUMBA_DISABLE_JIT=1 $(PYTEST) -m 'not slow and not spark' $(SAME_WITHOUT:%=--ignore=tests/test_%.py)
+PLAIN = NUMBA_DISABLE_JIT=1 $(PYTEST) -m 'not slow and not spark and not once'
 test-nojit: $(STAMP) ## tests with the kernels as plain Python
 	$(PLAIN)
 
 coverage: $(STAMP) ## the same with coverage, which takes twice as long
 	$(PLAIN) --cov --cov-report=term:skip-covered
 
-# Only what calls kernels, and little optimised: this leg looks for a wrong index, and compiling is most of it.
-NO_KERNELS := benchmarks cli expiry files following holds language layout planning public readme recycling schema store store_cli store_model workloads
+# Little optimised: this leg looks for a wrong index, and compiling is most of it.
 test-bounds: $(STAMP) ## tests with kernels that check every array index
-	NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(PYTEST) tests -m 'not slow and not spark' $(NO_KERNELS:%=--ignore=tests/test_%.py)
+	NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(PYTEST) tests -m 'not slow and not spark and not once and not without_kernels'
 
 bench: $(STAMP) ## the benchmark tables
 	$(BIN)/python benchmarks/run.py
 
 soak: $(STAMP) ## kill the processes of streams at random, count what is lost or doubled
-	$(BIN)/python tests/streaming_soak.py --kills 24
+	$(BIN)/python tests/spark/stream_soak.py --kills 24
 
 format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

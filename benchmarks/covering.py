@@ -23,7 +23,7 @@ from rich.table import Table
 
 import rangecast as rc
 from rangecast.covering.search import Query, stored_arrays
-from rangecast.kernels import dominance
+from rangecast.kernels.covering import dominance
 
 console = Console(width=120)
 SPAN = 1 << 16

@@ -29,7 +29,7 @@ import tables
 from measure import parse_index
 from peers import PEERS
 from rangecast import workloads
-from rangecast.indexes import REGISTRY
+from rangecast.engine import REGISTRY
 
 HERE = Path(__file__).resolve().parent
 _PACKAGES = ("rangecast", "numpy", "numba", "ncls", "superintervals", "shapely", "rtree", "duckdb", "polars")

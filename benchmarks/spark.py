@@ -259,7 +259,7 @@ class Bench:
 
 def check_workloads(spark: Any, folder: Path, n: int, m: int) -> list[tuple[str, int]]:
     """Spark's pairs beside the library's, on every workload."""
-    from rangecast.commands.generate import events_table
+    from rangecast.cli.generate import events_table
 
     seen = []
     for name in workloads.names():

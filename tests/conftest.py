@@ -27,8 +27,8 @@ LEG = "nojit" if flag("NUMBA_DISABLE_JIT") else "bounds" if flag("NUMBA_BOUNDSCH
 def numba_cache_dir() -> Path:
     """The cache folder for this state of the kernels and these settings of Numba."""
     state = hashlib.sha256()
-    for path in sorted((ROOT / "src/rangecast/kernels").glob("*.py")):
-        state.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted((ROOT / "src/rangecast/kernels").rglob("*.py")):
+        state.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     for name in sorted(os.environ):
         if name.startswith("NUMBA_") and name != "NUMBA_CACHE_DIR":
             state.update(f"{name}={os.environ[name]}\0".encode())
@@ -73,17 +73,16 @@ FAMILIES = {
         "bitmap",
         "cells",
         "equality",
-        "grouped",
-        "planning",
-        "levels",
+        "shared",
+        "planner",
+        "small",
         "packed",
-        "clustering",
         "parts",
-        "rows",
+        "answers",
     ),
     "vci": ("islist", "vci"),
     "vcr": ("vcr", "plane"),
-    "ztree": ("counting", "covering", "routing", "ubtree", "zcurve", "zorder", "ztree"),
+    "ztree": ("counting", "covering", "routing", "ubtree", "zorder"),
     "rtree": ("rtree", "scheduling"),
 }
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import rangecast as rc
-from rangecast.attributes import LAST, MISSING, PRESENT
+from rangecast.types.attributes import LAST, MISSING, PRESENT
 
 EXTREMES = [MISSING, PRESENT, PRESENT + 1, -1, 0, 1, LAST - 1, LAST]
 

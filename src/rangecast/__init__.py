@@ -1,8 +1,8 @@
 """rangecast: which of millions of stored subscriptions does this event match?"""
 
 from rangecast import covering
-from rangecast.attributes import Attribute, Category, Float, Int, Timestamp
 from rangecast.covering import CoverIndex
+from rangecast.engine import Index, load_index, open_index
 from rangecast.errors import (
     CapacityError,
     EventError,
@@ -15,16 +15,16 @@ from rangecast.errors import (
     SubscriptionError,
     UnknownIndexError,
 )
-from rangecast.events import Events
-from rangecast.explanation import Explanation
-from rangecast.following import Follower
-from rangecast.indexes import Index, load_index, open_index
-from rangecast.matches import Matches
+from rangecast.model.events import Events
+from rangecast.model.explanation import Explanation
+from rangecast.model.matches import Matches
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.papers.rtree.scheduling import AdaptiveLevel, ShortestFirst
 from rangecast.routing import Network, Router
-from rangecast.scheduling import AdaptiveLevel, ShortestFirst
-from rangecast.schema import Schema
-from rangecast.store import Store
-from rangecast.subscriptions import Subscriptions
+from rangecast.store.follower import Follower
+from rangecast.store.store import Store
+from rangecast.types.attributes import Attribute, Category, Float, Int, Timestamp
+from rangecast.types.schema import Schema
 
 __version__ = "0.1.0"
 

@@ -1,5 +1,5 @@
 """`python -m rangecast` is the command `rangecast`."""
 
-from rangecast.cli import main
+from rangecast.cli.app import main
 
 main()

@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from rangecast.covering.search import Query, Stored, living_boxes
 from rangecast.covering.universe import Universe
-from rangecast.indexes.catalog import Catalog
-from rangecast.kernels import dominance as kernels
+from rangecast.engine.catalog import Catalog
+from rangecast.kernels.covering import dominance as kernels
 
 TAIL_LIMIT = 512
 RATIO = 4

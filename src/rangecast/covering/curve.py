@@ -2,7 +2,7 @@
 
     part        what it holds
     universe    grids that turn boxes into points of `bits` bits a coordinate (universe.py)
-    tree        the B+tree over their Z-addresses that the UB-tree also uses (indexes/ztree.py)
+    tree        the B+tree over their Z-addresses that the UB-tree also uses (zorder/tree.py)
 
 A query's extremal rectangle is cut into standard cubes (extremal.py), those of one rectangle of cubes
 joined into runs; each run is one descent of the tree and a walk while entries are in it. The search
@@ -21,10 +21,10 @@ import numpy.typing as npt
 
 from rangecast.covering.search import Query, Stored, living_boxes
 from rangecast.covering.universe import Sides, Universe
-from rangecast.indexes.catalog import Catalog
-from rangecast.indexes.zcurve import Addresses, ZCurve
-from rangecast.indexes.ztree import ZTree
-from rangecast.kernels import covering as kernels
+from rangecast.engine.catalog import Catalog
+from rangecast.kernels.covering import cubes as kernels
+from rangecast.zorder.curve import Addresses, ZCurve
+from rangecast.zorder.tree import ZTree
 
 
 class CurveSearch:

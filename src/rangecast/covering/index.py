@@ -28,13 +28,13 @@ import numpy.typing as npt
 from rangecast.covering.blocks import BlockSearch
 from rangecast.covering.curve import CurveSearch
 from rangecast.covering.search import Query, stored_arrays
+from rangecast.engine.catalog import Catalog
+from rangecast.engine.selectivity import choose_attributes, named_attributes
 from rangecast.errors import CapacityError, OptionError, SubscriptionError
-from rangecast.ids import Ids
-from rangecast.indexes.catalog import Catalog
-from rangecast.indexes.selectivity import choose_attributes, named_attributes
-from rangecast.kernels import covering as kernels
-from rangecast.schema import Schema
-from rangecast.subscriptions import Subscriptions
+from rangecast.kernels.covering import cubes as kernels
+from rangecast.model.ids import Ids
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.types.schema import Schema
 
 AUTO_CUBES = 1024
 METHODS = ("blocks", "curve")

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from rangecast.covering.index import CoverIndex
 from rangecast.errors import SubscriptionError
-from rangecast.ids import Ids
-from rangecast.kernels import dominance as kernels
-from rangecast.subscriptions import Subscriptions
+from rangecast.kernels.covering import dominance as kernels
+from rangecast.model.ids import Ids
+from rangecast.model.subscriptions import Subscriptions
 
 
 class Reduction:

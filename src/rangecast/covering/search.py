@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.attributes import Codes
-from rangecast.indexes.catalog import Catalog
-from rangecast.subscriptions import Subscriptions
+from rangecast.engine.catalog import Catalog
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.types.attributes import Codes
 
 Stored = tuple[npt.NDArray[Any], ...]
 

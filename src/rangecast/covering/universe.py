@@ -21,9 +21,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.attributes import Codes
-from rangecast.grid import Grid
-from rangecast.schema import Schema
+from rangecast.engine.grid import Grid
+from rangecast.types.attributes import Codes
+from rangecast.types.schema import Schema
 
 Sides = npt.NDArray[np.int64]
 

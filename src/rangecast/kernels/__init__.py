@@ -1,4 +1,4 @@
-"""The Numba loops, one module per index with the same stem.
+"""The Numba loops, in the folders of the modules that call them.
 
 `kernel` is the one home of the decorator and its defaults. Importing compiles nothing: each kernel
 compiles at its first call and comes from the disk cache after that. The cache's folder is named by
@@ -14,7 +14,7 @@ calls of a small kernel would show, it is an `inlined_kernel`: Numba hands over 
 Conventions: arrays are C-contiguous and writable (a memory-mapped index is mapped copy-on-write for
 this reason: a read-only array is another type to Numba and would compile everything again). The
 caller checks and allocates; a kernel writes into `out`. Where one event at a time must be fast, a kernel
-takes the arrays of a part as one table of where they lie (views.py).
+takes the arrays of a part as one table of where they lie (machine/views.py).
 """
 
 from __future__ import annotations
@@ -22,14 +22,26 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from pathlib import Path
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
+
+
+def _sources(folder: Traversable, under: str = "") -> Iterator[tuple[str, bytes]]:
+    """Every source by its name, by way of the importer: a Spark worker may have the package in a zip."""
+    for entry in folder.iterdir():
+        name = f"{under}/{entry.name}"
+        if entry.is_dir():
+            yield from _sources(entry, name)
+        elif name.endswith(".py"):
+            yield name, entry.read_bytes()
 
 
 def _cache_folder() -> str:
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
+    for name, source in sorted(_sources(files("rangecast.kernels"))):
+        digest.update(name.encode() + b"\0" + source + b"\0")
     digest.update(os.environ.get("NUMBA_BOUNDSCHECK", "").encode())
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = os.path.join(base, "rangecast", "numba-" + digest.hexdigest()[:16])

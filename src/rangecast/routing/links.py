@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.covering import CoverIndex
-from rangecast.indexes import open_index
-from rangecast.schema import Schema
-from rangecast.subscriptions import Subscriptions
+from rangecast.engine import open_index
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.types.schema import Schema
 
 IdArray = npt.NDArray[Any]
 NO_IDS: IdArray = np.empty(0, np.int64)
@@ -63,7 +63,7 @@ class Link:
         self.withheld = Withheld()
 
 
-def joined(one: Message, two: Message) -> Message:
+def merge_messages(one: Message, two: Message) -> Message:
     """Two messages to one neighbour as one."""
     subs = [m.add for m in (one, two) if len(m.add)]
     drop = np.concatenate([m.drop for m in (one, two) if len(m.drop)] or [NO_IDS])

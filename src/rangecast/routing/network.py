@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import OptionError, SubscriptionError
-from rangecast.events import Events
-from rangecast.ids import Ids
-from rangecast.matches import Matches
+from rangecast.model.events import Events
+from rangecast.model.ids import Ids
+from rangecast.model.matches import Matches
+from rangecast.model.subscriptions import Subscriptions
 from rangecast.routing.links import NO_IDS, IdArray, Message
 from rangecast.routing.router import Router
-from rangecast.schema import Schema
-from rangecast.subscriptions import Subscriptions
+from rangecast.types.schema import Schema
 
 
 class Network:

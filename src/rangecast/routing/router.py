@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.covering import CoverIndex, reduce
+from rangecast.engine import open_index
+from rangecast.engine.contract import Index
 from rangecast.errors import OptionError, SubscriptionError
-from rangecast.events import Events
-from rangecast.ids import Ids
-from rangecast.indexes import open_index
-from rangecast.indexes.base import Index
-from rangecast.matches import Matches
-from rangecast.routing.links import NO_IDS, Link, Message, joined
-from rangecast.schema import Schema
-from rangecast.subscriptions import Subscriptions
+from rangecast.model.events import Events
+from rangecast.model.ids import Ids
+from rangecast.model.matches import Matches
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.routing.links import NO_IDS, Link, Message, merge_messages
+from rangecast.types.schema import Schema
 
 
 class Router:
@@ -127,7 +127,7 @@ class Router:
         sent = self.subscribe(message.add, source)
         if len(message.drop):
             for neighbour, more in self.unsubscribe(message.drop, source).items():
-                sent[neighbour] = joined(sent[neighbour], more) if neighbour in sent else more
+                sent[neighbour] = merge_messages(sent[neighbour], more) if neighbour in sent else more
         return sent
 
     def publish(self, events: Events, source: Any = None) -> tuple[Matches, dict[Any, npt.NDArray[np.int64]]]:

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rangecast.engine import Index, load_index, open_index
 from rangecast.errors import OptionError, StorageError
-from rangecast.indexes import Index, load_index, open_index
-from rangecast.schema import Schema
-from rangecast.store import Store
-from rangecast.subscriptions import Subscriptions
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.store.store import Store
+from rangecast.types.schema import Schema
 
 
 @dataclass(frozen=True)

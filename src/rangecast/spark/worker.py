@@ -22,10 +22,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rangecast.engine import Index, load_index
 from rangecast.errors import StorageError
-from rangecast.events import Events
-from rangecast.indexes import Index, load_index
-from rangecast.matches import Matches
+from rangecast.model.events import Events
+from rangecast.model.matches import Matches
 
 PAIRS, LISTS, COUNTS = "pairs", "lists", "counts"
 FORMS = (PAIRS, LISTS, COUNTS)

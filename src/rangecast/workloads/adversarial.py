@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.attributes import Int
-from rangecast.schema import Schema
+from rangecast.types.attributes import Int
+from rangecast.types.schema import Schema
 from rangecast.workloads.registry import Columns, Draw, Drawn, at_least, in_unit_range, named
 
 

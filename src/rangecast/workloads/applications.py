@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.attributes import Category, Float, Int, Timestamp
-from rangecast.schema import Schema
+from rangecast.types.attributes import Category, Float, Int, Timestamp
+from rangecast.types.schema import Schema
 from rangecast.workloads.registry import Columns, Draw, Drawn, at_least, in_unit_range, named
 
 _OPENING = np.datetime64("2026-03-02T14:30:00", "us")

@@ -16,9 +16,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.attributes import Float, Int
 from rangecast.errors import OptionError
-from rangecast.schema import Schema
+from rangecast.types.attributes import Float, Int
+from rangecast.types.schema import Schema
 from rangecast.workloads.registry import Columns, Draw, Drawn, at_least, in_unit_range, named
 
 _SHORT = 65_536

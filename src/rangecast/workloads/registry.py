@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.attributes import Category, Timestamp
 from rangecast.errors import OptionError
-from rangecast.events import Events
-from rangecast.schema import Schema
-from rangecast.subscriptions import Subscriptions
+from rangecast.model.events import Events
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.types.attributes import Category, Timestamp
+from rangecast.types.schema import Schema
 
 SEED = 2026
 
@@ -59,7 +59,7 @@ Generator = Callable[..., Drawn]
 
 
 @dataclass(frozen=True)
-class Entry:
+class NamedWorkload:
     """One name of the table."""
 
     name: str
@@ -136,7 +136,7 @@ class Workload:
         return {i: " and ".join(said) or whole for i, said in zip(ids, predicates, strict=True)}
 
 
-_ENTRIES: dict[str, Entry] = {}
+_ENTRIES: dict[str, NamedWorkload] = {}
 
 
 def named(
@@ -150,7 +150,9 @@ def named(
             for p in inspect.signature(generate).parameters.values()
             if p.kind is inspect.Parameter.KEYWORD_ONLY
         }
-        _ENTRIES[name] = Entry(name, trait, n_subscriptions, n_events, source, generate, options | presets)
+        _ENTRIES[name] = NamedWorkload(
+            name, trait, n_subscriptions, n_events, source, generate, options | presets
+        )
         return generate
 
     return enter
@@ -165,7 +167,7 @@ def names() -> list[str]:
     return [entry.name for entry in describe()]
 
 
-def describe() -> list[Entry]:
+def describe() -> list[NamedWorkload]:
     """The table itself: trait, default sizes, source and parameters of each name."""
     order = ("papers", "applications", "adversarial")
     return sorted(_ENTRIES.values(), key=lambda e: order.index(e.generate.__module__.rpartition(".")[2]))

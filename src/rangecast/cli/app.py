@@ -1,0 +1,67 @@
+"""The command line: one app, a module per command in `commands/`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rangecast import __version__
+from rangecast.cli import (
+    demo,
+    experiment,
+    explain,
+    generate,
+    indexes,
+    match,
+    schema,
+    spark,
+    spark_stream,
+    store,
+    stream_demo,
+)
+from rangecast.cli.console import CommandGroup
+
+app = typer.Typer(
+    cls=CommandGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rangecast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def rangecast(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Which of many stored subscriptions does each event match?
+
+    Data goes to stdout or files, everything for people to stderr.
+    """
+
+
+app.command()(match.match)
+app.command()(explain.explain)
+app.add_typer(schema.app, name="schema")
+app.add_typer(store.app, name="store")
+spark.app.command()(spark_stream.stream)
+app.add_typer(spark.app, name="spark")
+app.command()(generate.generate)
+app.command()(indexes.indexes)
+app.command()(experiment.experiment)
+app.command()(demo.demo)
+app.command()(stream_demo.stream_demo)
+
+
+def main() -> None:
+    """The entry point `rangecast`."""
+    app()

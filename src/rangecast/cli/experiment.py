@@ -1,0 +1,51 @@
+"""`rangecast experiment`: run a paper's experiment and weigh its claims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rangecast.cli.console import say
+from rangecast.errors import OptionError
+from rangecast.papers import EXPERIMENTS, ExperimentReport
+from rangecast.papers import experiment as find
+
+DOCS = Path("docs") / "experiments"
+
+
+def experiment(
+    name: Annotated[str | None, typer.Argument(help="Name of the experiment.", show_default=False)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: is all well?")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for tables, plots and the page.", show_default="experiment-output/NAME"),
+    ] = None,
+    docs: Annotated[bool, typer.Option("--docs", help="Write to docs/experiments of this clone.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+) -> None:
+    """Run the experiment of a paper: tables, plots, and a page that weighs its claims.
+
+    Plots need Matplotlib, which comes with the bench extra.
+
+    \b
+    Example:
+      rangecast experiment --list
+      rangecast experiment NAME --quick --out results
+    """
+    if list_:
+        typer.echo("\n".join(EXPERIMENTS))
+        return
+    if name is None:
+        raise OptionError("experiment takes a NAME; --list shows them")
+    run = find(name)
+    if docs and out is not None:
+        raise OptionError("experiment takes --out or --docs, not both")
+    if docs and not DOCS.parent.is_dir():
+        raise OptionError("--docs must run in the root of a clone, where docs/ is")
+    folder = DOCS if docs else out or Path("experiment-output") / name
+    report = ExperimentReport(name, folder, quick, echo=say)
+    run(report)
+    agreed = sum(claim.agrees is True for claim in report.claims)
+    say(f"{agreed} of {len(report.claims)} claims agree; written to {folder}")

@@ -1,0 +1,227 @@
+"""`rangecast spark`: the pipeline on Spark from the command line. PySpark is imported when a command runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rangecast.cli.console import OK, REJECTED, bar, print_table, say
+from rangecast.errors import OptionError, SetupError
+from rangecast.store.store import Store
+from rangecast.types.schema import Schema
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The same on Spark: ingest subscriptions, match files of events, streams, reduce by covering.",
+)
+
+StoreOption = Annotated[Path, typer.Option("--store", help="Folder of the store.")]
+Master = Annotated[
+    str | None, typer.Option(help="Spark master, or sc://HOST:PORT for Connect.", show_default="local[*,3]")
+]
+Conf = Annotated[list[str] | None, typer.Option(help="Spark setting, as in 'k=v'; repeat for more.")]
+_SHOWN = 5
+
+
+@app.command()
+def ingest(
+    subscriptions: Annotated[
+        list[str], typer.Argument(help="Files, folders or patterns: .csv, .jsonl or .parquet.")
+    ],
+    store: StoreOption,
+    schema: Annotated[
+        Path | None, typer.Option(help="Schema file (TOML); needed when the store is made.")
+    ] = None,
+    id: Annotated[str, typer.Option(help="Column of ids.")] = "id",
+    condition: Annotated[
+        str | None, typer.Option(help="Column of conditions.", show_default="condition, or else bounds")
+    ] = None,
+    sequence: Annotated[
+        str | None, typer.Option(help="Column that orders rows of one id; the largest wins.")
+    ] = None,
+    op: Annotated[str | None, typer.Option(help="Column that says upsert or delete.")] = None,
+    format: Annotated[
+        str | None, typer.Option(help="csv, jsonl or parquet.", show_default="by suffix")
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Load subscriptions into a store as one version and publish its snapshot.
+
+    Rows that cannot be loaded are set aside with their reasons, in the store's folder `rejected`.
+
+    \b
+    Example:
+      rangecast spark ingest alerts/*.parquet --store store/ --schema schema.toml
+    """
+    from rangecast.spark.batch.files import list_files
+
+    files = list_files(subscriptions)
+    model = Schema.from_toml(schema) if schema is not None else None
+    home = Store.open(store, model)
+    spark = start_session(master, conf)
+    from rangecast.spark import ingest as run
+    from rangecast.spark.ingest import read_subscriptions
+
+    frame = read_subscriptions(spark, files, format, numbers=(id, sequence))
+    say(f"ingesting {len(files):,} files into {home.path}")
+    report = run(frame, model, home, id=id, condition=condition, sequence=sequence, op=op)
+    say(str(report))
+    raise typer.Exit(_show_rejected(report))
+
+
+@app.command()
+def match(
+    events: Annotated[
+        list[str], typer.Argument(help="Files, folders or patterns: .csv, .jsonl or .parquet.")
+    ],
+    store: StoreOption,
+    out: Annotated[
+        Path, typer.Option(help="Folder for the matches; a run that broke off is taken up again.")
+    ],
+    event_id: Annotated[str, typer.Option(help="Column of the events' ids.")] = "id",
+    keep: Annotated[list[str] | None, typer.Option(help="Column to keep; repeat for more.")] = None,
+    form: Annotated[str, typer.Option(help="pairs, lists or counts.")] = "pairs",
+    outer: Annotated[bool, typer.Option("--outer", help="Keep events without a match.")] = False,
+    absent: Annotated[
+        list[str] | None, typer.Option(help="Attribute that the events have no column for; repeat for more.")
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option(help="Version of the store.", show_default="the newest")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(help="csv, jsonl or parquet.", show_default="by suffix")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew.")] = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Match files of events against a store and write Parquet.
+
+    Workers read, match and write the files themselves. A second call with the same arguments does only what
+    is missing.
+
+    \b
+    Example:
+      rangecast spark match 'trades/*.parquet' --store store/ --out matches/
+    """
+    home = Store.open(store)
+    spark = start_session(master, conf)
+    from rangecast.spark import match_files
+
+    with bar("matching", None) as progress:
+        report = match_files(
+            spark,
+            events,
+            home,
+            out,
+            event_id=event_id,
+            keep=keep or (),
+            form=form,
+            outer=outer,
+            absent=absent or (),
+            version=version,
+            format=format,
+            overwrite=overwrite,
+            progress=lambda done, units: progress.move(done, f"{done} of {units}"),
+        )
+    rows: list[list[Any]] = [
+        ["version", report.version],
+        ["subscriptions", f"{report.subscriptions:,}"],
+        ["events", f"{report.rows:,}"],
+        ["matches", f"{report.pairs:,}"],
+        ["files", f"{report.files:,} ({report.skipped:,} done before)"],
+        ["seconds", f"{sum(report.seconds.values()):.1f}"],
+        ["matches in", report.out],
+    ]
+    print_table(["", ""], rows)
+    raise typer.Exit(_show_rejected(report))
+
+
+@app.command()
+def reduce(
+    subscriptions: Annotated[
+        list[str], typer.Argument(help="Files, folders or patterns: .csv, .jsonl or .parquet.")
+    ],
+    schema: Annotated[Path, typer.Option(help="Schema file (TOML).")],
+    out: Annotated[Path, typer.Option(help="Folder for pairs/, kept/ and rejected/.")],
+    id: Annotated[str, typer.Option(help="Column of ids.")] = "id",
+    condition: Annotated[
+        str | None, typer.Option(help="Column of conditions.", show_default="condition, or else bounds")
+    ] = None,
+    epsilon: Annotated[
+        float, typer.Option(help="Share of the places where a cover may be that need not be searched.")
+    ] = 0.0,
+    partitions: Annotated[
+        int | None, typer.Option(help="Parts that are reduced on their own first.", show_default="by size")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(help="csv, jsonl or parquet.", show_default="by suffix")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in the folder.")] = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Find the subscriptions that others cover and write Parquet.
+
+    `pairs` says which subscription covers which, `kept` has the ids of those that no other covers.
+
+    \b
+    Example:
+      rangecast spark reduce 'alerts/*.parquet' --schema schema.toml --out reduced/
+    """
+    from rangecast.spark.batch.files import list_files
+
+    files = list_files(subscriptions)
+    model = Schema.from_toml(schema)
+    if out.exists() and not overwrite:
+        raise OptionError(f"--out must be a folder that is not there yet, got {out}; or say --overwrite")
+    spark = start_session(master, conf)
+    from rangecast.spark import reduce as run
+    from rangecast.spark.ingest import read_subscriptions
+
+    frame = read_subscriptions(spark, files, format, numbers=(id,))
+    say(f"reducing the subscriptions of {len(files):,} files")
+    found = run(frame, model, id=id, condition=condition, epsilon=epsilon, partitions=partitions)
+    for name in ("pairs", "kept", "rejected"):
+        getattr(found, name).write.mode("overwrite").parquet(str((out / name).absolute()))
+    rows: list[list[Any]] = [
+        ["subscriptions", f"{found.accepted:,}"],
+        ["covered", f"{found.n_covered:,}"],
+        ["kept", f"{found.n_kept:,}"],
+        ["seconds", f"{sum(found.seconds.values()):.1f}"],
+        ["written to", out],
+    ]
+    print_table(["", ""], rows)
+    raise typer.Exit(_show_rejected(found))
+
+
+def start_session(master: str | None, conf: Sequence[str] | None) -> Any:
+    """The session that --master and --conf ask for."""
+    try:
+        from rangecast.spark import session
+    except ImportError as error:
+        raise SetupError(str(error)) from None
+    settings = {}
+    for item in conf or ():
+        key, equals, value = item.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise OptionError(f"--conf takes spark.KEY=VALUE, got {item!r}")
+        settings[key] = value
+    say("starting Spark")
+    if master is not None and master.startswith("sc://"):
+        return session(remote=master, conf=settings)
+    return session(master, conf=settings)
+
+
+def _show_rejected(report: Any) -> int:
+    if not report.rejected_rows:
+        return OK
+    say(f"set aside: {report.rejected_rows:,}")
+    for row in report.rejected.limit(_SHOWN).collect():
+        said = row.asDict()
+        say(f"  {said.get('id', said.get('event_id'))}: {said['reason'].splitlines()[0]}")
+    return REJECTED

@@ -1,0 +1,332 @@
+"""`rangecast store`: durable subscriptions from the command line, also while others read them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rangecast.cli.console import OK, REJECTED, options_of, print_table, say
+from rangecast.cli.loading import load_subscriptions
+from rangecast.cli.match import report_rejects
+from rangecast.errors import OptionError, SubscriptionError
+from rangecast.loading import Rejects
+from rangecast.memory import readable
+from rangecast.model.explanation import describe_interval
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.store.expiry import instant
+from rangecast.store.store import Store
+from rangecast.types.schema import Schema
+
+app = typer.Typer(no_args_is_help=True, help="Keep subscriptions durably: add, remove, look, tidy up.")
+
+Place = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the store.")]
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+@app.command()
+def add(
+    store: Place,
+    subscriptions: Annotated[
+        str | None, typer.Option("--subscriptions", help="File of subscriptions: .csv, .jsonl or .parquet.")
+    ] = None,
+    schema: Annotated[
+        Path | None, typer.Option(help="Schema file (TOML); needed when the store is made.")
+    ] = None,
+    id: Annotated[str, typer.Option(help="Column of ids; with --condition the id itself.")] = "id",
+    condition: Annotated[str | None, typer.Option(help="One condition, for the subscription --id.")] = None,
+    ttl: Annotated[
+        str | None,
+        typer.Option(help="How long they live, as in '90s', '2h' or '1d12h'.", show_default="ever"),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="When they end, as in 2026-12-24T18:00+01:00; UTC without a zone.")
+    ] = None,
+    rejects: Annotated[Path | None, typer.Option(help="CSV file for rows that were set aside.")] = None,
+    index: Annotated[
+        str | None, typer.Option(help="Index of the snapshots, when the store is made.", show_default="auto")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="Option of that index, as in 'on=price'; repeat for more.")
+    ] = None,
+) -> None:
+    """Add subscriptions as one version; one whose id is there takes the other's place.
+
+    Those with --ttl or --expires are deleted by 'rangecast store expire', or by a stream, once their
+    time has come.
+
+    \b
+    Example:
+      rangecast store add alerts/ --schema schema.toml --subscriptions alerts.csv
+      rangecast store add alerts/ --id 7 --condition "price < 10 and symbol = 'IBM'" --ttl 2h
+    """
+    if (subscriptions is None) == (condition is None):
+        raise OptionError("store add takes --subscriptions FILE, or --id ID and --condition TEXT")
+    ends = _end(ttl, expires)
+    options = options_of(option or [])
+    model = Schema.from_toml(schema) if schema is not None else None
+    home = Store.open(store, model, index=index, options=options or None)
+    aside = Rejects(rejects)
+    with home.writing():
+        if subscriptions is not None:
+            subs = load_subscriptions(home.schema, subscriptions, aside, id=id)
+        else:
+            subs = Subscriptions.parse(home.schema, [(_id(home, id), str(condition))])
+        version = home.insert(subs, expires=ends)
+    aside.close(finished=True)
+    say(f"{home.path}: version {version}, {len(subs):,} subscriptions added or replaced{_until(ends)}")
+    report_rejects(aside)
+    raise typer.Exit(REJECTED if len(aside) else OK)
+
+
+@app.command()
+def remove(
+    store: Place,
+    ids: Annotated[list[str], typer.Argument(help="Ids of the subscriptions to remove.")],
+) -> None:
+    """Remove subscriptions by id, as one version.
+
+    \b
+    Example:
+      rangecast store remove alerts/ 7 8 9
+    """
+    home = Store.open(store)
+    wanted = [_id(home, id) for id in ids]
+    unknown = home.delete(wanted)
+    say(f"{home.path}: version {home.version}, {len(wanted) - len(unknown):,} subscriptions removed")
+    if unknown:
+        say(f"not there: {', '.join(map(str, unknown))}")
+    raise typer.Exit(REJECTED if unknown else OK)
+
+
+@app.command(name="list")
+def list_(
+    store: Place,
+    version: Annotated[int | None, typer.Option(help="A version.", show_default="the newest")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Most subscriptions to print; 0 for all.")] = 100,
+) -> None:
+    """Print the subscriptions: id and condition, as the boxes that it became.
+
+    \b
+    Example:
+      rangecast store list alerts/ --limit 10
+    """
+    home = Store.open(store)
+    subs = home.subscriptions(version)
+    shown = range(len(subs) if limit == 0 else min(limit, len(subs)))
+    heads = ["id", "condition"]
+    rows = [[subs.ids[row], condition_of(subs, row)] for row in shown]
+    # when one ends is known of the newest version
+    ends = home.expires_at(subs.ids.head(len(shown))) if version is None else None
+    if ends is not None and ends.any():
+        heads.append("ends")
+        rows = [[*row, _written(end) if end else ""] for row, end in zip(rows, ends.tolist(), strict=True)]
+    print_table(heads, rows)
+    if len(shown) < len(subs):
+        say(f"and {len(subs) - len(shown):,} more; --limit 0 prints all")
+
+
+@app.command()
+def show(
+    store: Place,
+    id: Annotated[str | None, typer.Argument(help="A subscription; without one, the store itself.")] = None,
+) -> None:
+    """Print what the store holds, or one subscription.
+
+    \b
+    Example:
+      rangecast store show alerts/
+      rangecast store show alerts/ 7
+    """
+    home = Store.open(store)
+    if id is not None:
+        subs = home.subscriptions()
+        wanted = _id(home, id)
+        if wanted not in home:
+            raise OptionError(f"{home.path}: no subscription has the id {wanted!r}")
+        row = next(row for row in range(len(subs)) if subs.ids[row] == wanted)
+        end = int(home.expires_at([wanted])[0])
+        heads, cells = ["id", "condition"], [wanted, condition_of(subs, row)]
+        print_table(heads + ["ends"] * bool(end), [cells + [_written(end)] * bool(end)])
+        return
+    snapshots = home.snapshots()
+    rows: list[list[Any]] = [
+        ["version", home.version],
+        ["oldest version", home.oldest],
+        ["subscriptions", f"{len(home):,}"],
+        ["attributes", ", ".join(f"{a.name} {a.kind}" for a in home.schema)],
+        ["index", home.kind],
+        ["snapshots", ", ".join(map(str, snapshots)) or "none yet"],
+        ["change log", readable(sum(p.stat().st_size for p in (home.path / "log").glob("*.log")))],
+    ]
+    if home.version > 0:
+        rows.insert(1, ["changed", home.time_of(home.version).isoformat(sep=" ", timespec="seconds")])
+    ending = home.next_expiry()
+    if ending is not None:
+        rows.append(["next to end", _written(ending)])
+    rows += [["held", f"version {hold.version} by {hold.name}"] for hold in home.holds()]
+    print_table(["", ""], rows)
+
+
+@app.command()
+def compact(
+    store: Place,
+    keep: Annotated[
+        int | None,
+        typer.Option(help="Oldest version to keep.", show_default="the oldest that is held, or the newest"),
+    ] = None,
+) -> None:
+    """Remove snapshots and changes that no version from --keep on needs.
+
+    What a stream or a job holds is kept; 'rangecast store holds' says who holds what.
+
+    \b
+    Example:
+      rangecast store compact alerts/ --keep 40
+    """
+    home = Store.open(store)
+    gone = home.compact(keep)
+    say(
+        f"{home.path}: {gone['snapshots']:,} snapshots and {gone['segments']:,} log files removed, "
+        f"{readable(gone['bytes'])} freed"
+    )
+
+
+@app.command()
+def expire(
+    store: Place,
+    now: Annotated[
+        str | None, typer.Option(help="The time to go by; UTC without a zone.", show_default="the present")
+    ] = None,
+) -> None:
+    """Delete the subscriptions whose time has come, as one version.
+
+    \b
+    Example:
+      rangecast store expire alerts/
+    """
+    home = Store.open(store)
+    with home.writing():
+        before = home.version
+        after = home.expire(_moment(now, "--now") if now is not None else None)
+        n = home.changed(before, after)
+    say(f"{home.path}: version {after}, {n:,} subscriptions had come to their end")
+
+
+@app.command()
+def holds(
+    store: Place,
+    release: Annotated[
+        list[str] | None, typer.Option(help="Give up the hold of this name; repeat for more.")
+    ] = None,
+) -> None:
+    """Print who needs which version, which compact keeps; or give up what nobody uses any more.
+
+    A stream holds the versions of batches that it may have to run again, also while it is stopped.
+
+    \b
+    Example:
+      rangecast store holds alerts/
+      rangecast store holds alerts/ --release nightly-match
+    """
+    home = Store.open(store)
+    unknown = [name for name in release or [] if not home.release(name)]
+    kept = home.holds()
+    if kept:
+        rows = [[hold.name, hold.version, _written(hold.time), hold.note] for hold in kept]
+        print_table(["name", "version", "since", "note"], rows)
+    else:
+        say(f"{home.path}: no version is held")
+    if unknown:
+        say(f"not there: {', '.join(unknown)}")
+    raise typer.Exit(REJECTED if unknown else OK)
+
+
+@app.command()
+def verify(store: Place) -> None:
+    """Read everything and check it against its sums; exit code 1 when something is damaged.
+
+    \b
+    Example:
+      rangecast store verify alerts/
+    """
+    home = Store.open(store)
+    problems = home.verify()
+    for problem in problems:
+        typer.echo(problem)
+    if problems:
+        raise typer.Exit(REJECTED)
+    say(f"{home.path}: versions {home.oldest} to {home.version} are sound")
+
+
+def condition_of(subs: Subscriptions, row: int) -> str:
+    """The boxes of a subscription in words of the language.
+
+    >>> from rangecast import Int, Schema
+    >>> condition_of(Subscriptions.parse(Schema(Int("price")), {7: "price in (1, 5)"}), 0)
+    'price = 1 or price = 5'
+    """
+    boxes = []
+    for box in (subs.owners == row).nonzero()[0].tolist():
+        lows, highs = subs.lows[:, box].tolist(), subs.highs[:, box].tolist()
+        said = [
+            f"{attribute.name} {describe_interval(attribute, low, high)}"
+            for attribute, low, high in zip(subs.schema, lows, highs, strict=True)
+        ]
+        bounded = [words for words in said if not words.endswith(" is missing or present")]
+        boxes.append(" and ".join(bounded) or "anything")
+    return " or ".join(boxes) or "nothing"
+
+
+def _end(ttl: str | None, expires: str | None) -> int | None:
+    """When subscriptions end, by the options of `add`."""
+    if ttl is not None and expires is not None:
+        raise OptionError("store add takes --ttl or --expires, not both")
+    if ttl is not None:
+        return instant() + duration_of(ttl)
+    return _moment(expires, "--expires") if expires is not None else None
+
+
+def duration_of(text: str) -> int:
+    """Microseconds of a length of time.
+
+    >>> duration_of("1h30m"), duration_of("0.5s")
+    (5400000000, 500000)
+    """
+    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhdw])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise OptionError(
+            f"a length of time must be as in '90s', '2h' or '1d12h' (w d h m s ms), got {text!r}"
+        )
+    return round(sum(float(number) * _SECONDS[unit] * 1_000_000 for number, unit in parts))
+
+
+def _moment(text: str, option: str) -> int:
+    try:
+        return instant(text)
+    except (SubscriptionError, ValueError) as error:
+        raise OptionError(f"{option} must be a time as in 2026-12-24T18:00+01:00, got {text!r}") from error
+
+
+def _written(time: int) -> str:
+    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=time)
+    return moment.isoformat(sep=" ", timespec="seconds")
+
+
+def _until(ends: int | None) -> str:
+    return f", until {_written(ends)}" if ends else ""
+
+
+def _id(home: Store, text: str) -> int | str:
+    """An id as the store has them: a whole number unless its ids are strings."""
+    if home.ids_are_text:
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        if home.ids_are_text is None:
+            return text
+        raise OptionError(f"{home.path}: ids are whole numbers, got {text!r}") from None

@@ -1,0 +1,56 @@
+"""The indexes, by name. A new one joins with one line in `REGISTRY`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+from rangecast.array_file import read_arrays
+from rangecast.engine.contract import Index
+from rangecast.errors import StorageError, UnknownIndexError
+from rangecast.types.schema import Schema
+
+REGISTRY: dict[str, str] = {
+    "auto": "rangecast.engine.auto:AutoIndex",
+    "scan": "rangecast.engine.scan:ScanIndex",
+    "direct": "rangecast.papers.vci.direct:DirectIndex",
+    "islist": "rangecast.papers.vci.islist:IslistIndex",
+    "vci": "rangecast.papers.vci.index:VciIndex",
+    "vcr": "rangecast.papers.vcr.index:VcrIndex",
+    "counting": "rangecast.papers.ubtree.counting:CountingIndex",
+    "ubtree": "rangecast.papers.ubtree.index:UBTreeIndex",
+    "rtree": "rangecast.papers.rtree.index:RTreeIndex",
+    "cells": "rangecast.engine.cells:CellsIndex",
+    "bitmap": "rangecast.engine.bitmap:BitmapIndex",
+}
+
+
+def index_type(name: str) -> type[Index]:
+    """The class behind a name."""
+    if name not in REGISTRY:
+        raise UnknownIndexError(f"no index is called {name!r}; there are {', '.join(sorted(REGISTRY))}")
+    module, _, kind = REGISTRY[name].partition(":")
+    found: type[Index] = getattr(importlib.import_module(module), kind)
+    return found
+
+
+def open_index(name: str, schema: Schema, **options: Any) -> Index:
+    """An empty index of a kind, for subscriptions of a schema.
+
+    >>> from rangecast import Int, Schema
+    >>> open_index("scan", Schema(Int("price")))
+    <ScanIndex 'scan': 0 subscriptions>
+    """
+    return index_type(name)(schema, **options)
+
+
+def load_index(path: str | os.PathLike[str], mmap: bool = True, verify: bool = True) -> Index:
+    """The index that was saved to a file; `mmap` shares its pages, `verify` checks every array first."""
+    meta, arrays = read_arrays(path, mmap, verify)
+    if "index" not in meta:
+        raise StorageError(f"{path}: holds no index")
+    return index_type(meta["index"])._from_dump(meta, arrays)
+
+
+__all__ = ["REGISTRY", "Index", "index_type", "load_index", "open_index"]

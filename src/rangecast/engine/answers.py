@@ -1,0 +1,336 @@
+"""Matches on their way: counted, found, joined over several portions, and written as slots or ids.
+
+A source is a part of a static layout or the tail, for all events of a batch or some of them. It gives rows
+(offsets and slots), or it counts its matches first and writes them when they are wanted, straight to where
+they belong. Several portions can be written side by side, since each knows its places.
+
+What one match reads, taken once, and how several threads share a batch.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast import buffers
+from rangecast.engine.catalog import Boxes, Catalog
+from rangecast.kernels.engine import scan as scan_kernels
+from rangecast.kernels.engine.grid import sort_by_cell
+from rangecast.kernels.model import matches as kernels
+from rangecast.kernels.model import matches as match_kernels
+from rangecast.model.ids import Ids
+from rangecast.model.matches import Matches
+from rangecast.types.attributes import Codes
+
+SHARED = 1 << 16
+CACHES = 32 << 20
+_ORDER_BITS = 14
+_FIRST = np.arange(64)
+_NO_ROWS = np.empty(0, np.int32)
+
+LEAST_PIECE = 16_384
+
+Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
+"""Offsets and slots: the matches of a batch in rows, one per event."""
+
+Run = Callable[..., Iterable[Any]]
+"""What calls a function with each of some arguments, one after the other or side by side, like `map`."""
+
+
+class Cut(NamedTuple):
+    """Some events of a batch, from the first to before the last."""
+
+    batch: Codes
+    first: int
+    last: int
+
+    def codes(self) -> Codes:
+        """Their codes, copied by whoever looks for them."""
+        return np.ascontiguousarray(self.batch[:, self.first : self.last])
+
+
+class Estimate:
+    """The workload of each event of a batch (`Index.estimate`), and the level at which a tree was asked.
+
+    >>> estimate = Estimate(np.array([5, 1, 5, 2]))
+    >>> len(estimate), estimate.order.tolist()
+    (4, [1, 3, 0, 2])
+    """
+
+    def __init__(self, workloads: npt.NDArray[np.int64], level: int | None = None) -> None:
+        self.workloads = workloads
+        self.level = level
+
+    def __len__(self) -> int:
+        return len(self.workloads)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self):,} events, {int(self.workloads.sum()):,} in all)"
+
+    @property
+    def order(self) -> npt.NDArray[np.int64]:
+        """The rows of the events, the least workload first; those alike keep their order."""
+        return np.argsort(self.workloads, kind="stable")
+
+
+class Reading:
+    """What one match reads: taken once, so that a writer can go on meanwhile."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.names: Ids = catalog.ids
+        self.flagged = catalog.overlapping[: catalog.n_slots] if catalog.n_overlapping else None
+
+    def stab(self, codes: Codes) -> Rows:
+        """The matches of a batch, as slots; a slot may repeat only if it is flagged."""
+        raise NotImplementedError
+
+    def stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
+        """The matches of one event (d, 1) of a batch whose work was estimated."""
+        return self.stab(codes)
+
+    def match(self, codes: Codes, threads: int) -> Matches:
+        """The matches of a batch, each once."""
+        if threads == 1:
+            return Matches(*without_repeats(*self.stab(codes), self.flagged), self.names)
+        found = pool(threads)(
+            lambda cut: without_repeats(*self.stab(cut.codes()), self.flagged), cut_batch(codes, threads)
+        )
+        return Matches(*join_rows(list(found)), self.names)
+
+
+def cut_batch(codes: Codes, threads: int) -> list[Cut]:
+    """A batch in pieces for several threads."""
+    n = codes.shape[1]
+    # Several pieces a thread even out events that match more than others. But many indexes do in order what
+    # a large batch asks for, or read all of themselves for any batch, and a small piece gains less by that.
+    each = max(1, min(4, n // (threads * LEAST_PIECE)))
+    ends = np.linspace(0, n, min(n, threads * each) + 1).astype(np.int64).tolist()
+    return [Cut(codes, a, b) for a, b in itertools.pairwise(ends)]
+
+
+def pool(threads: int) -> Run:
+    """A `map` that runs its calls in so many threads."""
+    return _pool(threads).map
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that stay: starting them costs as much as a small batch."""
+    return ThreadPoolExecutor(threads, "rangecast")
+
+
+# a forked process has none of its parent's threads
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def join_rows(rows: Sequence[Rows]) -> Rows:
+    """The rows of pieces of a batch, one piece after the other."""
+    ends = np.cumsum([0, *(len(slots) for _, slots in rows)])
+    offsets = [np.zeros(1, np.int64), *(piece[1:] + end for (piece, _), end in zip(rows, ends, strict=False))]
+    return np.concatenate(offsets), np.concatenate([slots for _, slots in rows])
+
+
+def without_repeats(
+    offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32], flagged: npt.NDArray[np.uint8] | None
+) -> Rows:
+    """Rows in which each slot stands once; only flagged slots can repeat."""
+    if flagged is None or not len(slots):
+        return offsets, slots
+    stamps = np.full(len(flagged), -1, np.int64)
+    kept = np.empty_like(offsets)
+    n = kernels.drop_repeats(offsets, slots, flagged, stamps, kept)
+    return kept, slots[:n]
+
+
+class Counted(NamedTuple):
+    """Matches that were counted, and what writes them: one row an event, from the places given on.
+
+    `fill(places, out, add)` writes slot + add: into 32 bits with 0 the slots, into 64 bits with what turns
+    them into ids, where the ids of a part count up with its slots (`_Covered.base` in parts.py).
+    """
+
+    counts: npt.NDArray[np.int64]
+    fill: Callable[[npt.NDArray[np.int64], npt.NDArray[Any], int], None]
+
+
+Found = Rows | Counted
+
+
+def writes_past_caches(n: int, out: npt.NDArray[Any]) -> bool:
+    """Whether one portion writes so much that nobody would find it in the caches.
+
+    What little another adds to each row does not: a line that is written past them in pieces costs more than
+    one that is fetched.
+    """
+    return n * out.itemsize > CACHES
+
+
+def count_rows(found: Found) -> npt.NDArray[np.int64]:
+    """Matches per event."""
+    return found.counts if isinstance(found, Counted) else np.diff(found[0])
+
+
+def write_found(found: Found, places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
+    """Write the slots of each event, with something added, from its place on."""
+    if isinstance(found, Counted):
+        found.fill(places, out, add)
+    else:
+        match_kernels.place_rows(
+            *found, places, out.dtype.type(add), writes_past_caches(len(found[1]), out), out
+        )
+
+
+def event_order(n_events: int) -> npt.NDArray[np.int64]:
+    """The events of a batch in their own order."""
+    # cut from a table, for it shows in a match of one event
+    return _FIRST[:n_events] if n_events <= len(_FIRST) else np.arange(n_events)
+
+
+def order_by_cell(cells: npt.NDArray[Any], n_cells: int) -> npt.NDArray[np.int64]:
+    """Events of neighbouring cells after each other, for they read the same lists."""
+    down = max(0, n_cells.bit_length() - _ORDER_BITS)
+    order = buffers.empty(len(cells), np.int64)
+    sort_by_cell(cells >> down, np.zeros((1 << _ORDER_BITS) + 1, np.int64), order)
+    return order
+
+
+def restore_order(
+    order: npt.NDArray[np.int64],
+    n_events: int,
+    offsets: npt.NDArray[np.int64],
+    slots: npt.NDArray[np.int32],
+) -> Counted:
+    """Rows of some or all events that were found in another order: row r is that of event order[r]."""
+    counts = buffers.empty(n_events, np.int64)
+    if len(order) < n_events:
+        counts[:] = 0
+    counts[order] = np.diff(offsets)
+
+    def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
+        past, plus = writes_past_caches(len(slots), out), out.dtype.type(add)
+        match_kernels.place_turned(order, offsets, slots, places, plus, past, out)
+
+    return Counted(counts, fill)
+
+
+def join_found(several: Sequence[Found], n_events: int) -> Found:
+    """What several sources found, one after the other within each event."""
+    held = [found for found in several if isinstance(found, Counted) or len(found[1])]
+    if not held:
+        return np.zeros(n_events + 1, np.int64), _NO_ROWS
+    if len(held) == 1:
+        return held[0]
+    counts = [count_rows(found) for found in held]
+
+    def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
+        places = places.copy()
+        for found, own in zip(held, counts, strict=True):
+            write_found(found, places, out, add)
+            places += own
+
+    return Counted(sum(counts[1:], start=counts[0]), fill)
+
+
+def write_rows(found: Found) -> Rows:
+    """The same as rows."""
+    if not isinstance(found, Counted):
+        return found
+    offsets = np.zeros(len(found.counts) + 1, np.int64)
+    np.cumsum(found.counts, out=offsets[1:])
+    out = buffers.empty(int(offsets[-1]), np.int32)
+    found.fill(offsets[:-1].copy(), out, 0)
+    return offsets, out
+
+
+class Portion(NamedTuple):
+    """What one part or the tail found, from some event on, and what makes ids of its slots
+    when added, if known."""
+
+    found: Found
+    base: int | None = None
+    first: int = 0
+
+
+class PendingRows:
+    """Matches that are counted but not written: whoever wants ids gets them without slots in between."""
+
+    def __init__(self, n_events: int, sources: list[Portion], names: Ids, run: Run = map) -> None:
+        self.offsets = np.zeros(n_events + 1, np.int64)
+        self._sources = sources
+        self._counts = [count_rows(source.found) for source in sources]
+        self._names = names
+        self._run = run
+        for source, counts in zip(sources, self._counts, strict=True):
+            self.offsets[source.first + 1 : source.first + 1 + len(counts)] += counts
+        np.cumsum(self.offsets, out=self.offsets)
+
+    def slots(self) -> npt.NDArray[np.int32]:
+        """The slots, row after row."""
+        out = buffers.empty(int(self.offsets[-1]), np.int32)
+        self._write(lambda source, counts, places: write_found(source.found, places, out, 0))
+        return out
+
+    def ids(self) -> npt.NDArray[Any]:
+        """The ids, row after row."""
+        if all(source.base is None for source in self._sources):
+            return self._names.take(self.slots())
+        out = buffers.empty(int(self.offsets[-1]), np.int64)
+
+        def write(source: Portion, counts: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
+            write_found(source.found, places, out, source.base or 0)
+            if source.base is None:
+                match_kernels.name_rows(counts, self._names.values, places, out)
+
+        self._write(write)
+        return out
+
+    def _write(self, write: Callable[[Portion, npt.NDArray[np.int64], npt.NDArray[np.int64]], None]) -> None:
+        free = self.offsets[:-1].copy()
+        calls = []
+        for source, counts in zip(self._sources, self._counts, strict=True):
+            own = free[source.first : source.first + len(counts)]
+            calls.append(partial(write, source, counts, own.copy()))
+            own += counts
+        # waking threads takes as long as writing some ten thousand
+        run = self._run if self.offsets[-1] > SHARED else map
+        for _ in run(lambda call: call(), calls):
+            pass
+
+
+def scan_rows(codes: Codes, boxes: Boxes, first: int, last: int) -> Rows:
+    """Match a batch against a range of boxes by looking at each."""
+    lows, highs = boxes.lows, boxes.highs
+    order = np.empty(len(lows), np.int64)
+    used = scan_kernels.order_attributes(lows, highs, first, last, order)
+    return grow_and_group(
+        codes.shape[1],
+        lambda state, events, slots: scan_kernels.scan(
+            codes, lows, highs, boxes.slots, first, last, order[:used], state, events, slots
+        ),
+    )
+
+
+def grow_and_group(n_events: int, run: Any) -> Rows:
+    """Call a kernel that emits (event, slot) pairs until it is done, then put them into rows.
+
+    The kernel gets `state` (int64[2]: where to go on, pairs written) and two int32 buffers; it returns
+    True when done and False when the buffers are full.
+    """
+    state = np.zeros(2, np.int64)
+    events = np.empty(max(1024, 4 * n_events), np.int32)
+    slots = np.empty(len(events), np.int32)
+    while not run(state, events, slots):
+        events, slots = (np.concatenate([a, np.empty(len(a), np.int32)]) for a in (events, slots))
+    n = int(state[1])
+    offsets = np.zeros(n_events + 1, np.int64)
+    out = buffers.empty(n, np.int32)
+    match_kernels.group_pairs(events, slots, n, offsets, out)
+    return offsets, out

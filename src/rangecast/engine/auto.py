@@ -1,0 +1,463 @@
+"""`auto`: an access path for each subscription, chosen from statistics.
+
+    path       holds                                                   module
+    equality   boxes that ask for one value of an attribute where      equality.py
+               events seldom have that value
+    runs       the rest, when they bound one attribute of few values   runs.py
+    cells      the rest, on one or two of their attributes, or         cells.py
+    bitmap     the rest, on all of them: whichever costs less          bitmap.py
+    scan       everything, when it is little
+
+How often events have a value is taken to be how often subscriptions ask for it. So a value that one
+in fifty asks for is no equality worth a list: its boxes go with the rest, where their other bounds tell
+them apart and clustering keeps them together. An attribute with the same value in 99 of 100 boxes is such a
+case too. But a rest of a few thousand boxes costs more a box than one of a million, and the first of it most:
+in `predicates-16` 1,873 boxes of 1.2 million took half the time, before lists on three more attributes
+left 173 of them.
+
+What costs less is estimated on samples (planner.py): of boxes, and of events once some were seen. A part
+that was built before, or for other events, is built anew when what it loses beside the best layout
+exceeds what building costs (planner.py). One that came from a file or a pickle stays as it is: it may be
+mapped into several processes, and a private copy in each would take their memory.
+
+Where many boxes are alike, paths are laid out over one of each kind, and what they find is the slots of all
+of them (shared_boxes.py).
+
+A part of `auto` is one part per path. Their answers are joined row by row. Each path counts the time
+it took, so that `stats` and `explain_plan` say what the last batches cost where.
+
+An access path of `auto`: how boxes without an equality get theirs, and what is said of paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.array_file import Arrays
+from rangecast.engine.answers import Found, join_found
+from rangecast.engine.bitmap import BLOCK, BitmapPart, build_bitmap, estimate_bytes
+from rangecast.engine.catalog import Boxes
+from rangecast.engine.cells import BUDGET, CellsPart, build_cells
+from rangecast.engine.equality import EqualityPart, build_equality
+from rangecast.engine.packed_bounds import fit_grid
+from rangecast.engine.parts import Part, StaticIndex, _Covered
+from rangecast.engine.planner import History, Layout, Plan, Replanner, choose_layout
+from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, RunsPart, build_runs
+from rangecast.engine.scan import ScanPart
+from rangecast.engine.selectivity import bounded_attributes, column
+from rangecast.engine.shared_boxes import Groups, find_groups
+from rangecast.errors import CapacityError
+from rangecast.memory import check_fits
+from rangecast.types.attributes import Codes
+from rangecast.types.schema import Schema
+
+TINY = 192
+_NEARLY = 1.5
+_LIST_NS = 1.5
+_PROBE_NS = 40.0
+_REST_NS = 0.03
+_REST_BLOCK_NS = 1000.0
+_KINDS: dict[str, type[Part]] = {
+    "equality": EqualityPart,
+    "runs": RunsPart,
+    "cells": CellsPart,
+    "bitmap": BitmapPart,
+    "scan": ScanPart,
+}
+
+
+class AutoPart(Part):
+    """A part per access path."""
+
+    exact = True
+
+    def __init__(self, paths: list[Path], groups: Groups | None = None) -> None:
+        self.paths = paths
+        self.groups = groups
+        self.ratio = min((path.part.ratio for path in paths), default=Part.ratio)
+        self.seconds = [0.0] * len(paths)
+        self.events = 0
+        self.history = History()
+
+    def planned(self) -> Path | None:
+        """The path that was chosen by an estimate; there is one at most."""
+        return next((path for path in self.paths if path.plan is not None), None)
+
+    def stab(self, codes: Codes, boxes: Boxes) -> Found:
+        own = boxes if self.groups is None else self.groups.boxes
+        found = []
+        start = perf_counter()
+        for k, path in enumerate(self.paths):
+            found.append(path.part.stab(codes, own))
+            now = perf_counter()
+            self.seconds[k] += now - start
+            start = now
+        self.events += codes.shape[1]
+        joined = found[0] if len(found) == 1 else join_found(found, codes.shape[1])
+        return joined if self.groups is None else self.groups.expand(joined)
+
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
+        total = np.zeros(codes.shape[1], np.int64)
+        for path in self.paths:
+            counts = path.part.count_candidates(codes)
+            if counts is None:
+                return None
+            total += counts
+        return total
+
+    def stats(self) -> dict[str, int]:
+        return {} if self.groups is None else self.groups.stats()
+
+    def without(self, dead: npt.NDArray[np.uint8]) -> AutoPart | None:
+        if self.groups is not None:
+            return self._anew(AutoPart(self.paths, self.groups.without(dead)))
+        swept = [(path, path.part.without(dead)) for path in self.paths]
+        if any(part is None for _, part in swept):
+            return None
+        return self._anew(AutoPart([path._replace(part=part) for path, part in swept if part is not None]))
+
+    def _anew(self, swept: AutoPart) -> AutoPart:
+        swept.history, swept.seconds, swept.events = self.history, self.seconds, self.events
+        return swept
+
+    @property
+    def derived_bytes(self) -> int:
+        own = 0 if self.groups is None else self.groups.boxes.slots.nbytes
+        return own + sum(path.part.derived_bytes for path in self.paths)
+
+    def export(self) -> tuple[dict[str, Any], Arrays]:
+        metas: list[dict[str, Any]] = []
+        arrays: Arrays = {} if self.groups is None else self.groups.export()
+        for k, path in enumerate(self.paths):
+            meta, own = path.part.export()
+            plan = None if path.plan is None else path.plan.export()
+            metas.append(
+                {"kind": path.kind, "on": list(path.on), "size": path.size, "meta": meta, "plan": plan}
+            )
+            arrays.update({f"path{k}.{name}": array for name, array in own.items()})
+        return {"paths": metas}, arrays
+
+    @classmethod
+    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> AutoPart:
+        paths = []
+        for k, entry in enumerate(meta["paths"]):
+            prefix = f"path{k}."
+            own = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+            part = _KINDS[entry["kind"]].restore(entry["meta"], own)
+            plan = None if entry["plan"] is None else Plan.restore(entry["plan"])
+            paths.append(Path(entry["kind"], tuple(entry["on"]), entry["size"], part, plan))
+        out = cls(paths, Groups.restore(arrays))
+        out.history.settled = True
+        return out
+
+
+class AutoIndex(StaticIndex):
+    """The index to open when nothing speaks for another.
+
+    >>> import rangecast as rc
+    >>> schema = rc.Schema(rc.Category("symbol"), rc.Float("price"))
+    >>> index = rc.open_index("auto", schema)
+    >>> index.insert(rc.Subscriptions.parse(schema, {7: "symbol = 'IBM' and price > 120"}))
+    >>> index.match(rc.Events.from_rows(schema, [{"symbol": "IBM", "price": 121.5}])).row(0).tolist()
+    [7]
+    """
+
+    name = "auto"
+    part_type = AutoPart
+
+    def _configure(self, memory_limit: int | None = None) -> None:
+        self._memory_limit = memory_limit
+        self._replanner = Replanner(len(self.schema))
+
+    def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
+        seen = self._replanner.seen
+        groups = (
+            find_groups(boxes, numbers, bounded_attributes(boxes, numbers)) if len(numbers) > TINY else None
+        )
+        if groups is not None:
+            boxes, numbers = groups.boxes, np.arange(groups.boxes.n)
+        part = AutoPart(build_paths(boxes, numbers, self._memory_limit, seen.sample()), groups)
+        part.history.since = seen.n
+        self._replanner.wait()
+        return part
+
+    def _prepare(self, codes: Codes) -> None:
+        due = self._replanner.notice(codes)
+        super()._prepare(codes)
+        if due:
+            self._reconsider()
+
+    def _reconsider(self) -> None:
+        """Build parts anew that lose more by their layout than building costs, unless a writer is at work."""
+        soonest = min((self._events_to_go(covered) for covered in self._state.parts), default=np.inf)
+        self._replanner.wait(soonest)
+        events = self._replanner.seen.sample()
+        if soonest > 0 or events is None or not self._lock.acquire(blocking=False):
+            return
+        try:
+            for covered in self._parts:
+                if not self._events_to_go(covered):
+                    self._weigh(covered, events)
+        finally:
+            self._lock.release()
+
+    def _events_to_go(self, covered: _Covered) -> float:
+        part = covered.part
+        assert isinstance(part, AutoPart)
+        path = part.planned()
+        plan = None if path is None else path.plan
+        return self._replanner.events_to_go(plan, part.history, sum(part.seconds))
+
+    def _weigh(self, covered: _Covered, events: Codes) -> None:
+        part = covered.part
+        assert isinstance(part, AutoPart)
+        path, groups, replanner = part.planned(), part.groups, self._replanner
+        boxes = self._catalog.boxes if groups is None else groups.boxes
+        assert path is not None
+        assert path.plan is not None
+        seconds = sum(part.seconds)
+        if not replanner.pays(boxes, path.plan, path.size, part.history, seconds, events):
+            return
+        living = self._living(covered.first, covered.last) if groups is None else np.arange(boxes.n)
+        others = [other for other in part.paths if other is not path]
+        rest = _not_taken(others, living)
+        try:
+            if len(rest):
+                others.append(rest_path(boxes, rest, living, self._memory_limit, events))
+        except MemoryError:
+            # a match must not fail for want of room to do better
+            part.history.settled = True
+            return
+        fresh = AutoPart(others, groups)
+        fresh.history = History(replanner.seen.n, part.history.replans + 1)
+        replanner.replans += 1
+        # how many were alive when the part was built is left as it was: other paths may hold dead ones
+        self._parts = tuple(one._replace(part=fresh) if one is covered else one for one in self._parts)
+        self._publish()
+
+    def plan(self) -> list[dict[str, Any]]:
+        """Per access path: its kind, the attributes it goes by, boxes, bytes, time spent, and why it was
+        chosen."""
+        spent = []
+        for covered in self._state.parts:
+            part = covered.part
+            assert isinstance(part, AutoPart)
+            spent += [(path, part.seconds[k], part.events) for k, path in enumerate(part.paths)]
+        return report_paths(self.schema, spent)
+
+    def explain_plan(self) -> str:
+        """The access paths in use and why, for a person.
+
+        >>> import rangecast as rc
+        >>> print(rc.open_index("auto", rc.Schema(rc.Int("a"))).explain_plan())
+        0 subscriptions in 0 parts, 0 boxes in the unsorted tail
+        """
+        stats = self._structure_stats()
+        head = (
+            f"{len(self):,} subscriptions in {len(self._state.parts)} parts, "
+            f"{stats['tail_boxes']:,} boxes in the unsorted tail"
+        )
+        if "groups" in stats:
+            head += f"\n  {stats['grouped_boxes']:,} boxes are kept as {stats['groups']:,} that differ"
+        return "\n".join([head, *explain_paths(stats["paths"])])
+
+    def _structure_stats(self) -> dict[str, Any]:
+        return {**super()._structure_stats(), "paths": self.plan(), "replans": self._replanner.replans}
+
+
+def build_paths(
+    boxes: Boxes,
+    numbers: npt.NDArray[np.int64],
+    memory_limit: int | None = None,
+    events: Codes | None = None,
+) -> list[Path]:
+    """Access paths for the boxes with these numbers, for events like these if some were seen."""
+    n = len(numbers)
+    if n == 0:
+        return []
+    # a scan looks at a range of boxes, so only when no dead one lies between them
+    if n <= TINY and int(numbers[-1]) - int(numbers[0]) == n - 1:
+        return [Path("scan", (), n, ScanPart(int(numbers[0]), int(numbers[-1]) + 1))]
+    used = bounded_attributes(boxes, numbers)
+    check_fits(
+        estimate_bytes(n, len(used), 4),
+        memory_limit,
+        f"'auto' for {n:,} boxes on {len(used)} attributes",
+        "the index 'scan' needs nearly nothing beyond the subscriptions",
+    )
+    paths = []
+    for on, chosen in _choose_equalities(boxes, numbers, used):
+        paths.append(Path("equality", (on,), len(chosen), build_equality(boxes, chosen, on)))
+    rest = _not_taken(paths, numbers)
+    if len(rest):
+        paths.append(rest_path(boxes, rest, numbers, memory_limit, events))
+    return paths
+
+
+def _not_taken(equalities: list[Path], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The boxes that no equality has."""
+    if not equalities or not len(numbers):
+        return numbers
+    taken = np.zeros(int(numbers[-1]) + 1, bool)
+    for path in equalities:
+        part = path.part
+        assert isinstance(part, EqualityPart)
+        held = part.arrays["boxes"]
+        taken[held[held < len(taken)]] = True
+    return numbers[~taken[numbers]]
+
+
+def _choose_equalities(
+    boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]
+) -> list[tuple[int, npt.NDArray[np.int64]]]:
+    """Attributes with lists by value, and the boxes of each.
+
+    Attributes are taken one at a time, each the one that saves most; a box goes by the first of them
+    whose value is about as rare as its rarest.
+    """
+    n = len(numbers)
+    costs: dict[int, npt.NDArray[np.float32]] = {}
+    for j in used:
+        lows, highs = column(boxes.lows, j, numbers), column(boxes.highs, j, numbers)
+        equal = lows == highs
+        asked = int(np.count_nonzero(equal))
+        if asked * _rest_ns(asked) < _PROBE_NS / 8 and asked < n // 2:
+            continue
+        costs[j] = np.full(n, np.inf, np.float32)
+        costs[j][equal] = _shares(lows[equal]) * np.float32(_LIST_NS)
+    best = np.full(n, np.inf, np.float32)
+    chosen: list[int] = []
+    while len(chosen) < len(costs):
+        # those without a list share a path, in which few cost more each than many do
+        rest_ns = _rest_ns(int(np.count_nonzero(best == np.inf)))
+        now = np.minimum(best, np.float32(rest_ns))
+        gains = {j: float(np.maximum(now - cost, 0).sum()) for j, cost in costs.items() if j not in chosen}
+        j = max(gains, key=lambda k: gains[k])
+        # the first attribute pays for itself even with few boxes if it takes most of them
+        if gains[j] < _PROBE_NS and not (not chosen and gains[j] > 0.5 * n * rest_ns):
+            break
+        chosen.append(j)
+        best = np.where(costs[j] < now, costs[j], best)
+    if not chosen:
+        return []
+    # the first that is nearly as rare: one long list is read faster than several short ones
+    winner = np.full(n, -1, np.int16)
+    for k in reversed(range(len(chosen))):
+        winner[costs[chosen[k]] <= _NEARLY * best] = k
+    winner[best == np.inf] = -1
+    return [(j, numbers[winner == k]) for k, j in enumerate(chosen) if (winner == k).any()]
+
+
+def _rest_ns(n: int) -> float:
+    """What one of n boxes without a list costs an event, where it is not passed over with its block."""
+    return max(_REST_NS, _REST_BLOCK_NS / max(n, BLOCK))
+
+
+def _shares(values: Codes) -> npt.NDArray[np.float32]:
+    """For each value, the share of all that are equal to it; rare ones count as their average."""
+    if not len(values):
+        return np.empty(0, np.float32)
+    distinct, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    smoothed = (counts + 1.0) / (len(values) + len(distinct))
+    return smoothed[inverse].astype(np.float32)
+
+
+class Path(NamedTuple):
+    """One access path of a part: its kind, the attributes it goes by, how many boxes it holds, and why."""
+
+    kind: str
+    on: tuple[int, ...]
+    size: int
+    part: Part
+    plan: Plan | None = None
+
+
+def rest_path(
+    boxes: Boxes,
+    numbers: npt.NDArray[np.int64],
+    around: npt.NDArray[np.int64],
+    memory_limit: int | None,
+    events: Codes | None,
+) -> Path:
+    """Runs, cells or bitmap, for boxes that no equality tells apart, among all those `around` them."""
+    n = len(numbers)
+    used = bounded_attributes(boxes, numbers)
+    if len(used) < 2:
+        return _line_path(boxes, numbers, used[0] if used else 0, memory_limit)
+    plan = choose_layout(boxes, numbers, used, around, events)
+    kind, on, _ = plan.chosen
+    try:
+        if kind == "cells":
+            return Path(kind, on, n, build_cells(boxes, numbers, on, BUDGET, memory_limit), plan)
+        return Path(kind, on, n, build_bitmap(boxes, numbers, memory_limit=memory_limit), plan)
+    except CapacityError:
+        # fewer and larger cells before giving up
+        return Path("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
+
+
+def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_limit: int | None) -> Path:
+    """Runs or cells, for boxes that bound one attribute at most."""
+    n = len(numbers)
+    lows, highs = column(boxes.lows, on, numbers), column(boxes.highs, on, numbers)
+    # a value a cell: nothing is compared then, and lists are slices whatever the widths; a small part may
+    # have as many cells as beside the large one do not matter
+    grid, _ = fit_grid(lows, highs, min(max(4 * n, boxes.n // 2, FEWEST_CELLS), MOST_CELLS))
+    try:
+        if grid.shift == 0:
+            return Path("runs", (on,), n, build_runs(boxes, numbers, on, grid, None, memory_limit))
+        return Path("cells", (on,), n, build_cells(boxes, numbers, (on,), BUDGET, memory_limit))
+    except CapacityError:
+        return Path("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
+
+
+def report_paths(schema: Schema, spent: Iterable[tuple[Path, float, int]]) -> list[dict[str, Any]]:
+    """Paths of several parts, with their seconds and events, summed by kind and attributes; those with most
+    boxes first. An estimate is that of the largest."""
+    merged: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
+    largest: dict[tuple[str, tuple[int, ...]], int] = {}
+    for path, seconds, events in spent:
+        key = path.kind, path.on
+        named = {"path": path.kind, "on": [schema[j].name for j in path.on]}
+        entry = merged.setdefault(key, {**named, "boxes": 0, "bytes": 0, "seconds": 0.0, "events": 0})
+        entry["boxes"] += path.size
+        entry["bytes"] += path.part.nbytes
+        entry["seconds"] += seconds
+        entry["events"] = max(entry["events"], events)
+        if path.plan is not None and path.size > largest.get(key, 0):
+            largest[key] = path.size
+            entry.update(_reasons(schema, path.plan))
+    return sorted(merged.values(), key=lambda entry: -int(entry["boxes"]))
+
+
+def _reasons(schema: Schema, plan: Plan) -> dict[str, Any]:
+    reasons: dict[str, Any] = {"estimated_ns": round(plan.chosen.ns), "chosen_by": plan.basis}
+    if plan.runner_up is not None:
+        reasons["runner_up"] = _named(schema, plan.runner_up)
+        reasons["runner_up_ns"] = round(plan.runner_up.ns)
+    return reasons
+
+
+def _named(schema: Schema, layout: Layout) -> str:
+    names = ", ".join(schema[j].name for j in layout.on)
+    return f"{layout.kind} on {names}" if names else layout.kind
+
+
+def explain_paths(entries: list[dict[str, Any]]) -> list[str]:
+    """The same as lines for a person."""
+    lines = []
+    for entry in entries:
+        by = f" on {', '.join(entry['on'])}" if entry["on"] else ""
+        per_box = entry["bytes"] / max(entry["boxes"], 1)
+        cost = f", {entry['seconds'] / entry['events'] * 1e6:.2f} us an event" if entry["events"] else ""
+        lines.append(f"  {entry['path']}{by}: {entry['boxes']:,} boxes, {per_box:.0f} bytes each{cost}")
+        if "estimated_ns" in entry:
+            line = f"    by {entry['chosen_by']}: {entry['estimated_ns'] / 1e3:.2f} us an event estimated"
+            if "runner_up" in entry:
+                line += f", {entry['runner_up_ns'] / 1e3:.2f} for {entry['runner_up']}"
+            lines.append(line)
+    return lines

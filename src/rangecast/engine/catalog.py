@@ -1,0 +1,234 @@
+"""Who is in an index: ids, slots and boxes, append-only until it is compacted.
+
+    array         dtype   shape             meaning
+    ids           Ids     n_slots           the id of each slot
+    alive         uint8   n_slots           0 once the slot was deleted or replaced
+    overlapping   uint8   n_slots           1 when two boxes of the slot share a point
+    first_boxes   int64   n_slots + 1       the boxes of slot s are first_boxes[s] .. first_boxes[s + 1]
+    lows, highs   int64   (d, >= n_boxes)   closed code intervals
+    box_slots     int32   >= n_boxes        the slot of each box
+    table         int32   power of two      hash table from id to slot (ids.py)
+
+A slot is an index's own number for one version of one subscription: replacing an id gives it a new
+slot. What is written is never changed, but for `alive`; arrays are replaced by larger ones when full,
+so a reader that holds the arrays of one moment can go on reading them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.array_file import Arrays
+from rangecast.errors import CapacityError, SubscriptionError
+from rangecast.model.ids import Ids, IdTable
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.types.schema import Schema
+
+
+class Boxes(NamedTuple):
+    """The box arrays of one moment; columns beyond `n` are spare room."""
+
+    lows: npt.NDArray[np.int64]
+    highs: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int32]
+    n: int
+
+
+def grown(array: npt.NDArray[Any], used: int, wanted: int) -> npt.NDArray[Any]:
+    """The array, or a copy with more room along its last axis, so that `wanted` entries fit."""
+    capacity = array.shape[-1]
+    if wanted <= capacity:
+        return array
+    # the first load gets exactly its size: most indexes are loaded once
+    room = wanted if used == 0 else max(wanted, capacity + (capacity >> 1), 64)
+    out = np.empty((*array.shape[:-1], room), array.dtype)
+    out[..., :used] = array[..., :used]
+    return out
+
+
+class Catalog:
+    """The subscriptions of one index."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.n_slots = 0
+        self.n_boxes = 0
+        self.n_living = 0
+        self.n_living_boxes = 0
+        self.n_overlapping = 0
+        self._values: npt.NDArray[Any] = np.empty(0, np.int64)
+        self._letters: npt.NDArray[Any] = np.empty(0, np.uint8)
+        self._textual = False
+        self.alive: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self.overlapping: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self.first_boxes: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+        self.lows: npt.NDArray[np.int64] = np.empty((len(schema), 0), np.int64)
+        self.highs: npt.NDArray[np.int64] = np.empty((len(schema), 0), np.int64)
+        self.box_slots: npt.NDArray[np.int32] = np.empty(0, np.int32)
+        self._table: IdTable | None = None
+
+    @property
+    def ids(self) -> Ids:
+        """The ids of all slots."""
+        if self._textual:
+            return Ids(None, self._values[: self.n_slots + 1], self._letters)
+        return Ids(self._values[: self.n_slots])
+
+    @property
+    def boxes(self) -> Boxes:
+        """The box arrays as they are now."""
+        return Boxes(self.lows, self.highs, self.box_slots, self.n_boxes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays in use."""
+        columns = 16 * len(self.schema) * self.n_boxes + 4 * self.n_boxes
+        slots = 10 * self.n_slots + 8
+        return columns + slots + self.ids.nbytes + (self._table.nbytes if self._table else 0)
+
+    @property
+    def table(self) -> IdTable:
+        """The hash table, made when it is first needed: a mapped index that only matches needs none."""
+        if self._table is None:
+            ids = self.ids
+            self._table = IdTable(ids.head(0)).extended(ids, self.alive)
+        return self._table
+
+    def find(self, ids: Ids) -> npt.NDArray[np.int32]:
+        """The living slot of each id, -1 where there is none."""
+        slots = self.table.find(ids)
+        if len(slots):
+            gone = (slots >= 0) & (self.alive[np.maximum(slots, 0)] == 0) if self.n_slots else slots >= 0
+            slots[gone] = -1
+        return slots
+
+    def kill(self, slots: npt.NDArray[np.int32]) -> None:
+        """Mark living slots as gone."""
+        self.alive[slots] = 0
+        self.n_living -= len(slots)
+        self.n_living_boxes -= int((self.first_boxes[slots + 1] - self.first_boxes[slots]).sum())
+        self.n_overlapping -= int(self.overlapping[slots].sum())
+
+    def check(self, subs: Subscriptions) -> None:
+        """Raise unless these subscriptions can be added."""
+        most = 2**31 - 2
+        if self.n_slots + len(subs) > most or self.n_boxes + subs.n_boxes > most:
+            raise CapacityError(f"an index holds at most {most:,} subscriptions and boxes; split the set")
+        if self.n_slots and subs.ids.textual != self._textual:
+            word = ("whole numbers", "strings")[self._textual]
+            raise SubscriptionError(f"the ids of this index are {word}, got {subs.ids[0]!r}")
+
+    def add(self, subs: Subscriptions) -> None:
+        """Append subscriptions that were checked; their ids must not be alive here."""
+        n, m, k = self.n_slots, self.n_boxes, len(subs)
+        had_table = self._table is not None
+        self._append_ids(subs.ids, n)
+        if n == 0 and m == 0:
+            # one bulk load: take its arrays as they are, without a copy
+            self.lows, self.highs = subs.lows, subs.highs
+        else:
+            self.lows = grown(self.lows, m, m + subs.n_boxes)
+            self.highs = grown(self.highs, m, m + subs.n_boxes)
+            self.lows[:, m : m + subs.n_boxes] = subs.lows
+            self.highs[:, m : m + subs.n_boxes] = subs.highs
+        self.box_slots = grown(self.box_slots, m, m + subs.n_boxes)
+        self.box_slots[m : m + subs.n_boxes] = subs.owners + np.int32(n)
+        self.alive = grown(self.alive, n, n + k)
+        self.alive[n : n + k] = 1
+        self.overlapping = grown(self.overlapping, n, n + k)
+        flags = subs.overlapping()
+        self.overlapping[n : n + k] = flags
+        self.first_boxes = grown(self.first_boxes, n + 1, n + k + 1)
+        self.first_boxes[n + 1 : n + k + 1] = m + subs.box_starts()[1:]
+        self.n_slots += k
+        self.n_boxes += subs.n_boxes
+        self.n_living += k
+        self.n_living_boxes += subs.n_boxes
+        self.n_overlapping += int(flags.sum())
+        if had_table:
+            assert self._table is not None
+            self._table = self._table.extended(self.ids, self.alive)
+
+    def _append_ids(self, ids: Ids, n: int) -> None:
+        if n == 0:
+            self._textual = ids.textual
+            self._values = ids.starts if ids.textual else ids.values
+            self._letters = ids.letters
+        elif self._textual:
+            used = int(self._values[n])
+            more = int(ids.starts[-1])
+            self._letters = grown(self._letters, used, used + more)
+            self._letters[used : used + more] = ids.letters[:more]
+            self._values = grown(self._values, n + 1, n + 1 + len(ids))
+            self._values[n + 1 : n + 1 + len(ids)] = ids.starts[1:] + used
+        else:
+            self._values = grown(self._values, n, n + len(ids))
+            self._values[n : n + len(ids)] = ids.values
+
+    def id_base(self, first: int, last: int) -> int | None:
+        """What makes ids of the slots of some boxes when added, where that is the same for all."""
+        if self._textual or first == last:
+            return None
+        a, b = int(self.box_slots[first]), int(self.box_slots[last - 1])
+        values = self._values[a : b + 1]
+        base = int(values[0]) - a
+        # compared as unsigned, whose differences do not overflow
+        steps = np.diff(values.view(np.uint64))
+        return base if bool((steps == 1).all()) and -(2**62) < base < 2**62 else None
+
+    def boxes_of(self, slot: int) -> slice:
+        """The columns of a slot's boxes."""
+        return slice(int(self.first_boxes[slot]), int(self.first_boxes[slot + 1]))
+
+    def living(self) -> Subscriptions:
+        """All living subscriptions, in the order of their slots."""
+        slots = np.flatnonzero(self.alive[: self.n_slots])
+        own = self.box_slots[: self.n_boxes]
+        if self.n_boxes == self.n_slots and not bool((own[1:] == own[:-1]).any()):
+            chosen: Any = slice(self.n_slots) if len(slots) == self.n_slots else slots
+            ids = self.ids if len(slots) == self.n_slots else self.ids.select(slots)
+            return Subscriptions(self.schema, ids, self.lows[:, chosen], self.highs[:, chosen])
+        boxes = np.flatnonzero(self.alive[self.box_slots[: self.n_boxes]])
+        rank = np.cumsum(self.alive[: self.n_slots], dtype=np.int64) - 1
+        owners = rank[self.box_slots[boxes]].astype(np.int32)
+        if len(slots) == self.n_slots:
+            lows, highs = self.lows[:, : self.n_boxes], self.highs[:, : self.n_boxes]
+            return Subscriptions(self.schema, self.ids, lows, highs, owners)
+        return Subscriptions(
+            self.schema, self.ids.select(slots), self.lows[:, boxes], self.highs[:, boxes], owners
+        )
+
+    def export(self) -> Arrays:
+        """The arrays that `restore` takes."""
+        n, m = self.n_slots, self.n_boxes
+        ids: Arrays = {"id_values": self._values[:n]}
+        if self._textual:
+            ids = {"id_starts": self._values[: n + 1], "id_letters": self._letters[: self._values[n]]}
+        return {
+            **ids,
+            "alive": self.alive[:n],
+            "overlapping": self.overlapping[:n],
+            "first_boxes": self.first_boxes[: n + 1],
+            "lows": self.lows[:, :m],
+            "highs": self.highs[:, :m],
+            "box_slots": self.box_slots[:m],
+        }
+
+    @classmethod
+    def restore(cls, schema: Schema, arrays: Arrays) -> Catalog:
+        """A catalog from exported arrays, which it takes as they are."""
+        out = cls(schema)
+        out._textual = "id_starts" in arrays
+        out._values = arrays["id_starts"] if out._textual else arrays["id_values"]
+        out._letters = arrays["id_letters"] if out._textual else out._letters
+        out.alive, out.overlapping = arrays["alive"], arrays["overlapping"]
+        out.first_boxes, out.box_slots = arrays["first_boxes"], arrays["box_slots"]
+        out.lows, out.highs = arrays["lows"], arrays["highs"]
+        out.n_slots, out.n_boxes = len(out.alive), len(out.box_slots)
+        out.n_living = int(out.alive.sum())
+        out.n_living_boxes = int(out.alive[out.box_slots].sum())
+        out.n_overlapping = int((out.overlapping & out.alive).sum())
+        return out

@@ -1,0 +1,344 @@
+"""The contract of an index: insert, delete, match, stats, explain, save.
+
+An index adds only the few primitives that differ: `_add`, `_remove` and `_stab` for structures that
+change in place (this module's `Index`), or one `_build` for static layouts (`parts.py`'s
+`StaticIndex`). Everything else is here: ids and slots, replacing, schemas of other objects, cutting a
+batch among threads, dropping repeats of subscriptions whose boxes overlap, pickling and files.
+
+A structure that changes in place takes one caller at a time; a lock holds the others. Static layouts
+override `_reading`, and match without a lock while another thread writes.
+
+How much work each event of a batch will be: what scheduling orders it by.
+
+A workload is a count of what an index will look at, in its own unit: nodes at a level of a tree, entries
+of lists. Workloads are compared within one batch of one index and mean nothing beyond it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.array_file import Arrays, write_arrays
+from rangecast.engine.answers import Estimate, Reading, Rows
+from rangecast.engine.catalog import Catalog
+from rangecast.errors import OptionError, SubscriptionError
+from rangecast.model.events import Events
+from rangecast.model.explanation import Explanation, explain_boxes
+from rangecast.model.ids import Ids
+from rangecast.model.matches import Matches
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.types.attributes import Codes
+from rangecast.types.schema import Schema
+
+LAYOUT = 2
+"""Changes when the arrays of some index in a file do; files of others are read by building anew."""
+
+
+class _InPlaceReading(Reading):
+    def __init__(self, index: Index) -> None:
+        super().__init__(index._catalog)
+        self._index = index
+
+    def stab(self, codes: Codes) -> Rows:
+        return self._index._stab(codes)
+
+    def stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
+        return self._index._stab_from(codes, event, estimate)
+
+
+class Index:
+    """Subscriptions, ready to be matched; see the module head for what a new kind of index adds."""
+
+    name: ClassVar[str] = ""
+
+    def __init__(self, schema: Schema, **options: Any) -> None:
+        self.schema = schema
+        self.options = dict(options)
+        self._lock = threading.RLock()
+        self._catalog = Catalog(schema)
+        self._last: dict[str, int] = {}
+        self._updates = 0
+        try:
+            self._configure(**options)
+        except TypeError as error:
+            if "_configure" not in str(error):
+                raise
+            what = str(error).split("_configure() ")[-1]
+            raise OptionError(f"index {self.name!r}: {what}") from None
+        self._reset()
+
+    # what a kind of index provides
+
+    def _configure(self) -> None:
+        """Take and check the options."""
+
+    def _reset(self) -> None:
+        """Make the structure empty; the catalog is new."""
+
+    def _arranged(self, subs: Subscriptions) -> Subscriptions:
+        """The same subscriptions in the order in which they shall get slots: those that match together
+        near each other, so that reading their ids afterwards stays within the cache."""
+        return subs
+
+    def _add(self, first: int, last: int) -> None:
+        """Take in the boxes first..last of the catalog."""
+        raise NotImplementedError
+
+    def _remove(self, slots: npt.NDArray[np.int32]) -> None:
+        """Take out slots that are about to be marked as gone."""
+        raise NotImplementedError
+
+    def _prepare(self, codes: Codes) -> None:
+        """Take note of the events of a batch, and do what pays before they are matched."""
+
+    def _stab(self, codes: Codes) -> Rows:
+        """Match a batch of codes (d, n_events): offsets and slots."""
+        raise NotImplementedError
+
+    def _estimate(self, codes: Codes, level: int | None) -> Estimate:
+        """How much work each event of a batch will be."""
+        raise OptionError(
+            f"index {self.name!r} cannot estimate the work of an event; "
+            "auto, rtree, direct, vci, cells and bitmap can"
+        )
+
+    def _stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
+        """Match one event (d, 1), going on where the estimate of its batch stopped."""
+        return self._stab(codes)
+
+    def _export(self) -> tuple[dict[str, Any], Arrays]:
+        """The structure as plain data and arrays."""
+        raise NotImplementedError
+
+    def _restore(self, meta: dict[str, Any], arrays: Arrays) -> None:
+        """Take an exported structure; the catalog is already there."""
+        raise NotImplementedError
+
+    def _structure_stats(self) -> dict[str, Any]:
+        """Counts of the structure for `stats`, with its `bytes`."""
+        return {"bytes": 0}
+
+    # what users call
+
+    def __len__(self) -> int:
+        return self._catalog.n_living
+
+    def __contains__(self, id: Any) -> bool:
+        return bool(self._catalog.find(Ids.of([id]))[0] >= 0)
+
+    def known(self, ids: Any) -> npt.NDArray[np.bool_]:
+        """Which of these ids are in the index."""
+        with self._lock:
+            return self._catalog.find(Ids.of(ids)) >= 0
+
+    @property
+    def ids_are_text(self) -> bool:
+        """Whether the ids are strings; an empty index takes either."""
+        return self._catalog.ids.textual
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}: {len(self):,} subscriptions>"
+
+    def insert(self, subs: Subscriptions) -> None:
+        """Add subscriptions; one whose id is already here takes the other's place."""
+        if not isinstance(subs, Subscriptions):
+            raise SubscriptionError(f"insert takes Subscriptions, got {type(subs).__name__}")
+        if not len(subs):
+            return
+        with self._lock:
+            subs = subs.reconciled(self.schema)
+            catalog = self._catalog
+            catalog.check(subs)
+            self._check_capacity(subs)
+            replaced = np.empty(0, np.int32)
+            if catalog.n_living:
+                slots = catalog.find(subs.ids)
+                replaced = slots[slots >= 0]
+            first = catalog.n_boxes
+            if len(replaced):
+                self._remove(replaced)
+                catalog.kill(replaced)
+            catalog.add(self._arranged(subs))
+            self._add(first, catalog.n_boxes)
+            self._updates += len(subs)
+            self._settle()
+
+    def delete(self, ids: Any) -> list[Any]:
+        """Take subscriptions out by id; gives back the ids that were not there."""
+        wanted = Ids.of(ids if not isinstance(ids, int | str) else [ids])
+        with self._lock:
+            slots = self._catalog.find(wanted)
+            unknown = [wanted[int(row)] for row in np.flatnonzero(slots < 0)]
+            found = np.unique(slots[slots >= 0]).astype(np.int32)
+            if len(found):
+                self._remove(found)
+                self._catalog.kill(found)
+                self._updates += len(found)
+                self._settle()
+        return unknown
+
+    def match(self, events: Events, threads: int = 1) -> Matches:
+        """The subscriptions that each event matches; `threads` cuts the batch, the answer is the same."""
+        codes = events.codes_for(self.schema)
+        self._prepare(codes)
+        n_events = codes.shape[1]
+        with self._reading() as reading:
+            matches = reading.match(codes, 1 if threads <= 1 else max(1, min(threads, n_events)))
+            self._last = {"last_events": n_events, "last_matches": matches.n_pairs}
+            return matches
+
+    def estimate(self, events: Events, level: int | None = None) -> Estimate:
+        """How much work each event will be, before it is matched; `level` is how deep a tree is asked."""
+        codes = events.codes_for(self.schema)
+        with self._lock:
+            return self._estimate(codes, level)
+
+    def match_each(
+        self, events: Events, estimate: Estimate | None = None
+    ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """The events one by one, as (row, ids): in their order, or by an estimate, the cheapest first.
+
+        An event sees the subscriptions as they are when its turn comes; nothing is locked in between.
+        """
+        if estimate is not None and len(estimate) != len(events):
+            raise OptionError(
+                f"the estimate must be of this batch of {len(events)} events, got {len(estimate)}"
+            )
+        return self._each(events, estimate)
+
+    def _each(self, events: Events, estimate: Estimate | None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        codes = events.codes_for(self.schema)
+        for row in range(len(events)) if estimate is None else estimate.order.tolist():
+            if events.schema is self.schema:
+                # a subscription that came meanwhile may have named a string of this event
+                codes = events.codes_for(self.schema)
+            one = np.ascontiguousarray(codes[:, row : row + 1])
+            with self._reading() as reading:
+                _, slots = reading.stab(one) if estimate is None else reading.stab_from(one, row, estimate)
+                # for one event alone this is cheaper than a stamp per slot
+                slots = slots if reading.flagged is None else np.unique(slots)
+                ids = reading.names.take(slots)
+            yield row, ids
+
+    @property
+    def updates(self) -> int:
+        """How many subscriptions were inserted or deleted since the index was opened."""
+        return self._updates
+
+    def stats(self) -> dict[str, Any]:
+        """Counts and sizes: subscriptions, boxes, bytes, what the structure counts, the last batch."""
+        with self._lock:
+            catalog = self._catalog
+            structure = self._structure_stats()
+            total = catalog.nbytes + structure.pop("bytes")
+            n = len(self)
+            boxes = (
+                int(self._catalog.alive[catalog.box_slots[: catalog.n_boxes]].sum()) if catalog.n_slots else 0
+            )
+            return {
+                "index": self.name,
+                "subscriptions": n,
+                "boxes": boxes,
+                "bytes": total,
+                "bytes_per_subscription": round(total / n, 1) if n else 0.0,
+                "catalog_bytes": catalog.nbytes,
+                **structure,
+                **self._last,
+            }
+
+    def subscriptions(self) -> Subscriptions:
+        """All subscriptions that are in the index."""
+        with self._lock:
+            return self._catalog.living()
+
+    def explain(self, subscription: Any, event: Events | Mapping[str, Any]) -> Explanation:
+        """Why a subscription, by id or given outright, does or does not match an event."""
+        events = event if isinstance(event, Events) else Events.from_rows(self.schema, [event])
+        if len(events) != 1:
+            raise SubscriptionError(f"explain takes one event, got {len(events)}")
+        if isinstance(subscription, Subscriptions):
+            if len(subscription) != 1:
+                raise SubscriptionError(f"explain takes one subscription, got {len(subscription)}")
+            subs = subscription.reconciled(self.schema)
+            return explain_boxes(self.schema, subs.ids[0], subs.lows, subs.highs, events)
+        with self._lock:
+            slot = int(self._catalog.find(Ids.of([subscription]))[0])
+            if slot < 0:
+                raise SubscriptionError(f"no subscription has the id {subscription!r}")
+            columns = self._catalog.boxes_of(slot)
+            lows, highs = self._catalog.lows[:, columns], self._catalog.highs[:, columns]
+        return explain_boxes(self.schema, subscription, lows, highs, events)
+
+    def save(self, path: str | os.PathLike[str]) -> int:
+        """Write the index to one file (rangecast.load_index reads it) and return the file's size."""
+        meta, arrays = self._dump()
+        return write_arrays(path, meta, arrays)
+
+    def compact(self) -> None:
+        """Give back the room of deleted subscriptions by building anew."""
+        with self._lock:
+            living = self._arranged(self._catalog.living())
+            self._catalog = Catalog(self.schema)
+            self._reset()
+            if len(living):
+                self._catalog.add(living)
+                self._add(0, self._catalog.n_boxes)
+
+    # the rest
+
+    def _settle(self) -> None:
+        """After a write: build anew once more slots are dead than alive."""
+        dead = self._catalog.n_slots - self._catalog.n_living
+        if dead > self._catalog.n_living + 4096:
+            self.compact()
+
+    def _check_capacity(self, subs: Subscriptions) -> None:
+        """Raise CapacityError when these subscriptions could not be held."""
+
+    def _reading(self) -> contextlib.AbstractContextManager[Reading]:
+        return self._locked_reading()
+
+    @contextlib.contextmanager
+    def _locked_reading(self) -> Iterator[Reading]:
+        with self._lock:
+            yield _InPlaceReading(self)
+
+    def _dump(self) -> tuple[dict[str, Any], Arrays]:
+        with self._lock:
+            structure, arrays = self._export()
+            meta = {
+                "index": self.name,
+                "layout": LAYOUT,
+                "schema": self.schema.to_dict(words=True),
+                "options": self.options,
+                "structure": structure,
+            }
+            return meta, {**{f"catalog.{k}": v for k, v in self._catalog.export().items()}, **arrays}
+
+    @classmethod
+    def _from_dump(cls, meta: dict[str, Any], arrays: Arrays, schema: Schema | None = None) -> Index:
+        index = cls(schema or Schema.from_dict(meta["schema"]), **meta["options"])
+        prefix = "catalog."
+        catalog = {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
+        index._catalog = Catalog.restore(index.schema, catalog)
+        if meta.get("layout") != LAYOUT:
+            # of a version that laid out structures in another way: the subscriptions are there
+            index.compact()
+            return index
+        index._restore(meta["structure"], {k: v for k, v in arrays.items() if not k.startswith(prefix)})
+        return index
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        meta, arrays = self._dump()
+        return _revive, (type(self), meta, arrays, self.schema)
+
+
+def _revive(kind: type[Index], meta: dict[str, Any], arrays: Arrays, schema: Schema) -> Index:
+    return kind._from_dump(meta, arrays, schema)

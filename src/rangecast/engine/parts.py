@@ -1,0 +1,388 @@
+"""Live updates for static layouts, by one mechanism: immutable parts, a tail, tombstones, merges.
+
+Boxes are numbered in the order of arrival (catalog.py). A static layout covers them like this:
+
+    box numbers   0 ................................................ n_boxes
+                  [ part 0, large      ][ part 1 ][ p. 2 ][ tail: scanned ]
+
+Each part is built once from the living boxes of its range and never changes. New boxes lengthen the
+tail, which is scanned; past TAIL_LIMIT it becomes a part, taking along the parts before it that are
+not at least `ratio` times larger, so there are few parts and a box is rebuilt a logarithmic number of
+times. When that takes all parts, slots are given anew too. A deleted or replaced slot is marked in
+`dead` and dropped from the answers. A part in which more than one in SWEEP_SHARE is dead is swept, if it
+knows how to leave them out by one pass over its entries, and one in which a quarter is dead is built
+anew; when more slots are dead than alive, the catalog is too. A match that would spend more on the tail
+or on dead slots than it takes to be rid of them does that first, unless a writer is at work.
+
+A match takes one `_State`, which is never changed: a writer makes another and swaps it in. So
+matching needs no lock and sees all of an insert or delete, or nothing of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import weakref
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.array_file import Arrays
+from rangecast.engine.answers import (
+    Counted,
+    Cut,
+    Estimate,
+    Found,
+    PendingRows,
+    Portion,
+    Reading,
+    Rows,
+    cut_batch,
+    pool,
+    scan_rows,
+    without_repeats,
+)
+from rangecast.engine.catalog import Boxes
+from rangecast.engine.contract import Index
+from rangecast.errors import OptionError
+from rangecast.kernels.model import matches as match_kernels
+from rangecast.model.ids import Ids
+from rangecast.model.matches import Matches
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.types.attributes import Codes
+
+TAIL_LIMIT = 512
+TAIL_WORK = 1 << 18  # boxes looked at, over all events of a batch
+REBUILD_SHARE = 4
+SWEEP_SHARE = 128
+
+
+class Part:
+    """A static layout of some boxes. Subclasses hold arrays and say how they are matched."""
+
+    exact: ClassVar[bool] = False
+    """Whether it holds the boxes it was made of and no others, so that none was dead at that time."""
+
+    ratio: int = 8
+    """A newer part that is not this many times smaller is merged with this one: more where building costs
+    little beside what a second part costs every event."""
+
+    def stab(self, codes: Codes, boxes: Boxes) -> Found:
+        """The matches of a batch within this part, dead slots included."""
+        raise NotImplementedError
+
+    def export(self) -> tuple[dict[str, Any], Arrays]:
+        """Plain data and arrays from which `restore` makes the part again."""
+        raise NotImplementedError
+
+    @classmethod
+    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> Part:
+        """The part of an export."""
+        raise NotImplementedError
+
+    def without(self, dead: npt.NDArray[np.uint8]) -> Part | None:
+        """This part without the entries of dead slots, or None where only building anew does that."""
+        return None
+
+    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
+        """How many entries each event would look at, None where that is not known before the search."""
+        return None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the part's own arrays."""
+        return sum(array.nbytes for array in self.export()[1].values()) + self.derived_bytes
+
+    @property
+    def derived_bytes(self) -> int:
+        """Bytes of arrays that are made from the exported ones."""
+        return 0
+
+    def stats(self) -> dict[str, int]:
+        """Counts that add up over parts."""
+        return {}
+
+
+class _Covered(NamedTuple):
+    """A part and the box numbers that it covers, with how many were alive when it was built.
+
+    The base is there when ids count up with slots within the part: id = slot + base.
+    """
+
+    first: int
+    last: int
+    built: int
+    part: Part
+    base: int | None
+
+
+class _State(NamedTuple):
+    """All that a match reads."""
+
+    parts: tuple[_Covered, ...]
+    boxes: Boxes
+    dead: npt.NDArray[np.uint8] | None
+    names: Ids
+    flagged: npt.NDArray[np.uint8] | None
+    tail: int
+    """How many boxes no part covers."""
+    only: _Covered | None
+    """The part that answers alone: there is no other, no tail, nothing to drop, and so nothing to join."""
+
+
+class _StaticReading(Reading):
+    """One for all matches of a state: making it would show in a match of one event, as joining would."""
+
+    def __init__(self, index: StaticIndex) -> None:
+        # the index holds its reading: the other way round too, and it would not go when nobody holds it
+        self._index = weakref.proxy(index)
+        self._state = state = index._state
+        self.names = state.names
+        self.flagged = state.flagged
+
+    # by hand: a generator's context manager shows in a match of one event
+    def __enter__(self) -> _StaticReading:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def stab(self, codes: Codes) -> Rows:
+        return self._rows(codes.shape[1], self._sources(codes))
+
+    def match(self, codes: Codes, threads: int) -> Matches:
+        state, n = self._state, codes.shape[1]
+        if threads == 1 and state.only is not None:
+            found = state.only.part.stab(codes, state.boxes)
+            if not isinstance(found, Counted):
+                return Matches(*found, state.names, state.only.base)
+            sources = [Portion(found, state.only.base)]
+        else:
+            sources = self._sources(codes) if threads == 1 else self._threaded(codes, threads)
+        if state.dead is not None or state.flagged is not None:
+            return Matches(*without_repeats(*self._rows(n, sources), state.flagged), state.names)
+        if len(sources) == 1 and not isinstance(sources[0].found, Counted):
+            return Matches(*sources[0].found, state.names, sources[0].base)
+        pending = PendingRows(n, sources, state.names, map if threads == 1 else pool(threads))
+        return Matches(pending.offsets, pending, state.names)
+
+    def _sources(self, codes: Codes) -> list[Portion]:
+        """What each part and the tail found."""
+        state = self._state
+        sources = [Portion(c.part.stab(codes, state.boxes), c.base) for c in state.parts]
+        if state.tail:
+            last = state.boxes.n
+            sources.append(Portion(scan_rows(codes, state.boxes, last - state.tail, last)))
+        return sources
+
+    def _threaded(self, codes: Codes, threads: int) -> list[Portion]:
+        """The same, by several threads: each looks in all parts, for some of the events."""
+
+        def find(cut: Cut) -> list[Portion]:
+            return [source._replace(first=cut.first) for source in self._sources(cut.codes())]
+
+        return list(itertools.chain.from_iterable(pool(threads)(find, cut_batch(codes, threads))))
+
+    def _rows(self, n_events: int, sources: list[Portion]) -> Rows:
+        """The matches without dead slots."""
+        if len(sources) == 1 and not isinstance(sources[0].found, Counted):
+            return self._without_dead(*sources[0].found)
+        pending = PendingRows(n_events, sources, self.names)
+        return self._without_dead(pending.offsets, pending.slots())
+
+    def _without_dead(self, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
+        state = self._state
+        if state.dead is not None and len(slots):
+            kept = np.empty_like(offsets)
+            n = match_kernels.drop_dead(offsets, slots, state.dead, kept)
+            self._index._filtered += len(slots)
+            offsets, slots = kept, slots[:n]
+        return offsets, slots
+
+
+class StaticIndex(Index):
+    """An index whose layout is built from boxes at once; a kind of it provides `_build`."""
+
+    part_type: ClassVar[type[Part]]
+    sweep_share: int | None = None
+    """One in how many must be dead for a sweep; SWEEP_SHARE unless told. A sweep goes over all entries of
+    a part, and saves a look-up a match: who changes much and matches little sets it lower."""
+    _parts: tuple[_Covered, ...]
+    _state: _State
+
+    def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
+        """A part over the boxes with these numbers (ascending)."""
+        raise NotImplementedError
+
+    def _reset(self) -> None:
+        # not published when there is a state already: a match must not see the index empty while
+        # it is built anew
+        self._parts = ()
+        self._gone: dict[int, int] = {}
+        self._filtered = 0
+        if not hasattr(self, "_state"):
+            self._publish()
+
+    def _publish(self) -> None:
+        catalog = self._catalog
+        dead = self._dead() if self._holds_dead() else None
+        flagged = catalog.overlapping[: catalog.n_slots] if catalog.n_overlapping else None
+        tail = catalog.n_boxes - (self._parts[-1].last if self._parts else 0)
+        alone = len(self._parts) == 1 and not tail and dead is None and flagged is None
+        only = self._parts[0] if alone else None
+        self._state = _State(self._parts, catalog.boxes, dead, catalog.ids, flagged, tail, only)
+        self._read = _StaticReading(self)
+
+    def _dead(self) -> npt.NDArray[np.uint8]:
+        return 1 - self._catalog.alive[: self._catalog.n_slots]
+
+    def _holds_dead(self) -> bool:
+        """Whether a part or the tail could still give a dead slot."""
+        catalog = self._catalog
+        if catalog.n_living == catalog.n_slots:
+            return False
+        tail = self._parts[-1].last if self._parts else 0
+        held = catalog.n_boxes - tail + sum(covered.built for covered in self._parts)
+        return not self.part_type.exact or held > catalog.n_living_boxes
+
+    def _reading(self) -> contextlib.AbstractContextManager[Reading]:
+        return self._read
+
+    def _estimate(self, codes: Codes, level: int | None) -> Estimate:
+        state = self._state
+        if level is not None:
+            raise OptionError(f"index {self.name!r} has no levels to estimate at, got level={level}")
+        workloads = np.full(codes.shape[1], state.tail, np.int64)
+        for covered in state.parts:
+            counts = covered.part.count_candidates(codes)
+            if counts is None:
+                return super()._estimate(codes, level)
+            workloads += counts
+        return Estimate(workloads)
+
+    def _arranged(self, subs: Subscriptions) -> Subscriptions:
+        # where ids can count up with slots they do, and reading ids is adding a number
+        order = subs.ids.dense_order()
+        return subs if order is None else subs.select(order)
+
+    def _add(self, first: int, last: int) -> None:
+        tail = self._parts[-1].last if self._parts else 0
+        if last - tail > TAIL_LIMIT:
+            self._cover(tail)
+
+    def _remove(self, slots: npt.NDArray[np.int32]) -> None:
+        """Count the boxes that each part loses; `_settle` publishes who is dead."""
+        if not self._parts:
+            return
+        boxes = self._catalog.first_boxes[slots]
+        lost = self._catalog.first_boxes[slots + 1] - boxes
+        # those of the tail fall behind the last part
+        ends = np.array([covered.last for covered in self._parts])
+        counts = np.bincount(np.searchsorted(ends, boxes, "right"), lost, len(ends))
+        for covered, count in zip(self._parts, counts.tolist(), strict=False):
+            self._gone[covered.first] = self._gone.get(covered.first, 0) + int(count)
+
+    def _settle(self) -> None:
+        super()._settle()
+        for covered in self._parts:
+            gone = self._gone.get(covered.first, 0)
+            if gone > covered.built // REBUILD_SHARE:
+                living = self._living(covered.first, covered.last)
+                self._replace(covered, len(living), self._build(self._catalog.boxes, living))
+            elif gone > covered.built // (self.sweep_share or SWEEP_SHARE):
+                self._sweep(covered)
+        self._publish()
+
+    def _sweep(self, covered: _Covered) -> None:
+        swept = covered.part.without(self._dead())
+        if swept is not None:
+            self._replace(covered, covered.built - self._gone[covered.first], swept)
+
+    def _prepare(self, codes: Codes) -> None:
+        tail = self._state.tail
+        if not tail and not self._filtered:
+            return
+        much_tail = tail >= 16 and tail * codes.shape[1] > TAIL_WORK
+        much_dead = self._filtered > self._catalog.n_living_boxes
+        if not (much_tail or much_dead) or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if much_tail and self._parts:
+                self._cover(self._parts[-1].last)
+            elif much_tail:
+                self._cover(0)
+            if much_dead:
+                self._filtered = 0
+                for covered in self._parts:
+                    if self._gone.get(covered.first, 0):
+                        self._sweep(covered)
+            self._publish()
+        finally:
+            self._lock.release()
+
+    def compact(self) -> None:
+        with self._lock:
+            super().compact()
+            self._publish()
+
+    def _living(self, first: int, last: int) -> npt.NDArray[np.int64]:
+        catalog = self._catalog
+        return np.flatnonzero(catalog.alive[catalog.box_slots[first:last]]) + first
+
+    def _replace(self, covered: _Covered, built: int, part: Part) -> None:
+        fresh = covered._replace(built=built, part=part)
+        self._gone.pop(covered.first, None)
+        self._parts = tuple(fresh if c is covered else c for c in self._parts)
+
+    def _cover(self, first: int) -> None:
+        """Make the tail a part, together with earlier parts that are not much larger."""
+        last = self._catalog.n_boxes
+        parts = list(self._parts)
+        size = last - first
+        while parts and parts[-1].built < parts[-1].part.ratio * size:
+            taken = parts.pop()
+            self._gone.pop(taken.first, None)
+            first = taken.first
+            size += taken.built
+        if not parts and self._catalog.n_living < self._catalog.n_slots:
+            # all is built anew, so slots may be given anew too
+            self.compact()
+            return
+        living = self._living(first, last)
+        part = self._build(self._catalog.boxes, living)
+        self._parts = (*parts, _Covered(first, last, len(living), part, self._catalog.id_base(first, last)))
+
+    def _structure_stats(self) -> dict[str, Any]:
+        totals: dict[str, int] = {}
+        for covered in self._parts:
+            for key, value in covered.part.stats().items():
+                totals[key] = totals.get(key, 0) + value
+        dead = self._state.dead
+        return {
+            "bytes": sum(c.part.nbytes for c in self._parts) + (dead.nbytes if dead is not None else 0),
+            "parts": len(self._parts),
+            "tail_boxes": self._state.tail,
+            **totals,
+        }
+
+    def _export(self) -> tuple[dict[str, Any], Arrays]:
+        metas: list[dict[str, Any]] = []
+        arrays: Arrays = {}
+        for number, covered in enumerate(self._parts):
+            meta, part_arrays = covered.part.export()
+            metas.append({**covered._asdict(), "part": meta})
+            arrays.update({f"part{number}.{name}": array for name, array in part_arrays.items()})
+        return {"parts": metas}, arrays
+
+    def _restore(self, meta: dict[str, Any], arrays: Arrays) -> None:
+        parts = []
+        for number, entry in enumerate(meta["parts"]):
+            prefix = f"part{number}."
+            own = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+            parts.append(_Covered(**{**entry, "part": self.part_type.restore(entry["part"], own)}))
+        self._parts = tuple(parts)
+        if self._catalog.n_living < self._catalog.n_slots:
+            for covered in parts:
+                self._gone[covered.first] = covered.built - len(self._living(covered.first, covered.last))
+        self._publish()

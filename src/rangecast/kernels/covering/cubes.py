@@ -1,0 +1,344 @@
+"""Cover search on the Z curve: the standard cubes of an extremal rectangle, largest first.
+
+A query is a point of 2 beta coordinates whose extremal rectangle reaches from it to the top corner of
+the universe; `sides[k]` is how many cells that is along dimension k. Addresses, `dims` and `shifts`
+are those of kernels/zorder/curve.py, all dimensions with the same number of bits.
+
+Stored subscriptions come as the box arrays of a catalog, in one tuple, in this order:
+
+    lows, highs, box_slots, first_boxes, alive
+
+and queries as the arrays of a `Subscriptions`: lows, highs, first_boxes, with `own` the slot that a
+query has in the catalog itself (it does not cover itself), or -1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels import allocating_kernel, kernel
+from rangecast.kernels.zorder.tree import COUNTS, ENTRIES, KEYS, NEXTS, seek
+
+_ONE = np.uint64(1)
+_ZERO = np.uint64(0)
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+LOWS, HIGHS, BOX_SLOTS, FIRST_BOXES, ALIVE = range(5)
+RUNS, CUBES, CANDIDATES, HITS = range(4)
+
+
+@kernel
+def holds(lows, highs, box, other_lows, other_highs, other):
+    """Whether box `box` of the first arrays holds box `other` of the second."""
+    for j in range(lows.shape[0]):
+        if lows[j, box] > other_lows[j, other] or highs[j, box] < other_highs[j, other]:
+            return False
+    return True
+
+
+@kernel
+def covers_all(stored, slot, lows, highs, first, last):
+    """Whether each of the boxes first..last lies in some box of a stored slot."""
+    first_boxes = stored[FIRST_BOXES]
+    for q in range(first, last):
+        held = False
+        for b in range(first_boxes[slot], first_boxes[slot + 1]):
+            if holds(stored[LOWS], stored[HIGHS], b, lows, highs, q):
+                held = True
+                break
+        if not held:
+            return False
+    return True
+
+
+@kernel
+def confirm(stored, box, lows, highs, first, last, own):
+    """The slot of a stored box if it covers the query whose boxes are first..last, else -1."""
+    if not holds(stored[LOWS], stored[HIGHS], box, lows, highs, first):
+        return -1
+    slot = np.int64(stored[BOX_SLOTS][box])
+    if slot == own or stored[ALIVE][slot] == 0:
+        return -1
+    if last - first > 1 and not covers_all(stored, slot, lows, highs, first, last):
+        return -1
+    return slot
+
+
+@kernel
+def bits_in(x):
+    """How many bits a positive number has, up to its highest 1."""
+    n = 0
+    while x > 0:
+        x >>= 1
+        n += 1
+    return n
+
+
+@kernel
+def count_needed(sides, epsilon):
+    """Cubes that the search examines until 1 - epsilon of the volume is done (Lemma 3.4), as a float."""
+    lowest = bits_in(sides[0])
+    total = 1.0
+    for k in range(sides.size):
+        lowest = min(lowest, bits_in(sides[k]))
+        total *= float(sides[k])
+    goal = total * (1.0 - epsilon) if epsilon > 0.0 else total
+    cubes = 0.0
+    done = 0.0
+    for i in range(lowest - 1, -1, -1):
+        reached = 1.0
+        cube = 1.0
+        for k in range(sides.size):
+            reached *= float((sides[k] >> i) << i)
+            cube *= 2.0**i
+        if reached >= goal and epsilon > 0.0:
+            return cubes + max(0.0, np.ceil((goal - done) / cube))
+        cubes += (reached - done) / cube
+        done = reached
+    return cubes
+
+
+@allocating_kernel
+def count_needed_each(sides, epsilon, out):
+    """out[i] = `count_needed` of the rectangle sides[:, i]."""
+    one = np.empty(sides.shape[0], np.int64)
+    for i in range(sides.shape[1]):
+        for k in range(sides.shape[0]):
+            one[k] = sides[k, i]
+        out[i] = count_needed(one, epsilon)
+
+
+@kernel
+def lay_rectangle(sides, places, level, dims, shifts, first, suffix, free):
+    """Write a rectangle of cubes of side 2**level as addresses; returns the free bits of a run.
+
+    `places[k]` is the bit of sides[k] that the rectangle stands for: its side along k is 2**places[k]
+    (Algorithm 1 of Shen and Tirthapura chooses them). Of a cube's coordinate (eq. 1) the bits above
+    are those of the side inverted, the bit itself is 1, and those between it and the level are free.
+    first is the lowest address; free marks the free bits that count from run to run; suffix marks the
+    lowest bits, all of which take every value: so cubes that follow each other are one run.
+    """
+    n_words = first.size
+    for w in range(n_words):
+        first[w] = _ZERO
+        suffix[w] = _ZERO
+        free[w] = _ZERO
+    joined = 0
+    in_suffix = True
+    for p in range(dims.size - 1, -1, -1):
+        k = dims[p]
+        s = shifts[p]
+        bit = _ONE << np.uint64(63 - (p & 63))
+        word = p >> 6
+        if s < places[k]:
+            if in_suffix:
+                suffix[word] |= bit
+                if s >= level:
+                    joined += 1
+            else:
+                free[word] |= bit
+        else:
+            in_suffix = False
+            if s == places[k] or (sides[k] >> s) & 1 == 0:
+                first[word] |= bit
+    return joined
+
+
+@kernel
+def step_run(first, free):
+    """Move `first` to the next run of its rectangle, in the order of addresses; False after the last."""
+    carry = _ONE
+    for w in range(first.size - 1, -1, -1):
+        if carry == _ZERO:
+            break
+        filled = first[w] | ~free[w]
+        total = filled + carry if filled != _ALL else _ZERO
+        carry = _ONE if filled == _ALL else _ZERO
+        first[w] = (total & free[w]) | (first[w] & ~free[w])
+    return carry == _ZERO
+
+
+@kernel
+def choose_rectangle(sides, level, fixed, places, start):
+    """Algorithm 1: the first (start) or the next choice of `places` for a set of fixed dimensions.
+
+    Fixed dimensions (a bit mask) stay at the level; every other one goes through the 1 bits of its
+    side above the level, highest first. False when the choices are exhausted.
+    """
+    for k in range(sides.size):
+        if (fixed >> k) & 1:
+            places[k] = level
+        else:
+            top = bits_in(sides[k]) - 1
+            if start:
+                places[k] = top
+                continue
+            place = places[k] - 1
+            while place > level and (sides[k] >> place) & 1 == 0:
+                place -= 1
+            if place > level:
+                places[k] = place
+                return True
+            places[k] = top
+    return start
+
+
+@kernel
+def choose_fixed(sides, level):
+    """Masks of the dimensions that must be fixed at a level, and of those that may be besides."""
+    forced = 0
+    optional = 0
+    for k in range(sides.size):
+        if (sides[k] >> level) & 1:
+            if sides[k] >> (level + 1) == 0:
+                forced |= 1 << k
+            else:
+                optional |= 1 << k
+    return forced, optional
+
+
+@kernel
+def search_run(tree, stored, first, suffix, lows, highs, begin, end, own, counts):
+    """The slot of the first entry of a run that covers the query, or -1."""
+    leaves = tree[COUNTS]
+    nexts = tree[NEXTS]
+    keys = tree[KEYS]
+    entries = tree[ENTRIES]
+    leaf, row = seek(tree, first, -1)
+    while leaf >= 0:
+        while row < leaves[leaf]:
+            for w in range(first.size):
+                last = first[w] | suffix[w]
+                held = keys[leaf, row, w]
+                if held != last:
+                    if held > last:
+                        return -1
+                    break
+            counts[CANDIDATES] += 1
+            slot = confirm(stored, entries[leaf, row], lows, highs, begin, end, own)
+            if slot >= 0:
+                return slot
+            row += 1
+        leaf = nexts[leaf]
+        row = 0
+    return -1
+
+
+@kernel
+def search_cubes(
+    tree, stored, sides, dims, shifts, lows, highs, begin, end, own, epsilon, places, words, counts
+):
+    """One query: a covering slot or -1, and the share of the rectangle's volume that was searched."""
+    first, suffix, free = words[0], words[1], words[2]
+    total = 1.0
+    lowest = bits_in(sides[0])
+    for k in range(sides.size):
+        total *= float(sides[k])
+        lowest = min(lowest, bits_in(sides[k]))
+    goal = (1.0 - epsilon) * total
+    done = 0.0
+    for level in range(lowest - 1, -1, -1):
+        forced, optional = choose_fixed(sides, level)
+        if forced | optional == 0:
+            continue
+        cube = 2.0 ** (level * sides.size)
+        # fewest fixed dimensions first: the larger rectangles, whose cubes join into the longest runs
+        chosen = 0
+        while True:
+            fixed = forced | chosen
+            more = fixed != 0 and choose_rectangle(sides, level, fixed, places, True)
+            while more:
+                joined = lay_rectangle(sides, places, level, dims, shifts, first, suffix, free)
+                inside = True
+                while inside:
+                    counts[RUNS] += 1
+                    counts[CUBES] += 1 << joined
+                    done += cube * float(1 << joined)
+                    slot = search_run(tree, stored, first, suffix, lows, highs, begin, end, own, counts)
+                    if slot >= 0:
+                        counts[HITS] += 1
+                        return slot, done / total
+                    if epsilon > 0.0 and done >= goal:
+                        return -1, done / total
+                    inside = step_run(first, free)
+                more = choose_rectangle(sides, level, fixed, places, False)
+            if chosen == optional:
+                break
+            chosen = (chosen - optional) & optional
+    return -1, 1.0
+
+
+@allocating_kernel
+def search_curve(
+    tree, stored, sides, dims, shifts, lows, highs, first_boxes, own, rows, epsilon, out, shares, counts
+):
+    """out[row], shares[row] = the answer of `search_cubes` for each query in `rows`.
+
+    sides[:, i] belongs to rows[i]; it is the rectangle of the first box of that query.
+    """
+    n_dims = sides.shape[0]
+    one = np.empty(n_dims, np.int64)
+    places = np.empty(n_dims, np.int64)
+    words = np.empty((3, tree[KEYS].shape[2]), np.uint64)
+    for i in range(rows.size):
+        row = rows[i]
+        for k in range(n_dims):
+            one[k] = sides[k, i]
+        begin, end = first_boxes[row], first_boxes[row + 1]
+        out[row], shares[row] = search_cubes(
+            tree,
+            stored,
+            one,
+            dims,
+            shifts,
+            lows,
+            highs,
+            begin,
+            end,
+            own[row],
+            epsilon,
+            places,
+            words,
+            counts,
+        )
+
+
+@allocating_kernel
+def list_rectangles(sides, level, out):
+    """Rows of `places`, one a rectangle of cubes of side 2**level; returns how many, filled or not."""
+    places = np.empty(sides.size, np.int64)
+    forced, optional = choose_fixed(sides, level)
+    n = 0
+    if forced | optional == 0:
+        return n
+    chosen = 0
+    while True:
+        fixed = forced | chosen
+        more = fixed != 0 and choose_rectangle(sides, level, fixed, places, True)
+        while more:
+            if n < out.shape[0]:
+                for k in range(sides.size):
+                    out[n, k] = places[k]
+            n += 1
+            more = choose_rectangle(sides, level, fixed, places, False)
+        if chosen == optional:
+            break
+        chosen = (chosen - optional) & optional
+    return n
+
+
+@allocating_kernel
+def list_runs(sides, level, places, dims, shifts, out_firsts, out_lasts):
+    """Addresses of the runs of one rectangle; returns how many and how many cubes each joins."""
+    words = np.empty((3, out_firsts.shape[1]), np.uint64)
+    first, suffix, free = words[0], words[1], words[2]
+    joined = lay_rectangle(sides, places, level, dims, shifts, first, suffix, free)
+    n = 0
+    inside = True
+    while inside:
+        if n < out_firsts.shape[0]:
+            for w in range(first.size):
+                out_firsts[n, w] = first[w]
+                out_lasts[n, w] = first[w] | suffix[w]
+        n += 1
+        inside = step_run(first, free)
+    return n, 1 << joined

@@ -1,0 +1,1 @@
+"""Loops of the engine, a module for each module of `rangecast.engine` that has any."""

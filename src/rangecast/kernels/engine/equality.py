@@ -1,0 +1,213 @@
+"""Lists by value: finding an event's list, and checking what else its members ask for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels import allocating_kernel, kernel
+from rangecast.kernels.engine.packed_bounds import box_holds, pack_values
+from rangecast.kernels.machine.memory import ask, prefetch, scratch
+from rangecast.kernels.machine.views import view, view_rows
+from rangecast.kernels.model.ids import hash_integers
+from rangecast.kernels.model.matches import copy_run
+
+_CHUNK = 512
+_NONE = np.uint64(0)
+_ONE = np.uint64(1)
+
+
+@kernel
+def enter_values(values, hashes, table):
+    """Put the position of each value into an open-addressing table of -1."""
+    mask = np.uint64(table.size - 1)
+    for i in range(values.size):
+        p = hashes[i] & mask
+        while table[p] >= 0:
+            p = (p + np.uint64(1)) & mask
+        table[p] = i
+
+
+@kernel
+def find_dense(codes, origin, table, starts, out):
+    """out[e] = the list of a code, -1 where it has none; table[code - origin] names it.
+
+    Returns how many entries all those lists have.
+    """
+    total = 0
+    last = origin + table.size - 1
+    for e in range(codes.size):
+        k = np.int32(-1)
+        if codes[e] >= origin and codes[e] <= last:
+            k = table[codes[e] - origin]
+        out[e] = k
+        if k >= 0:
+            total += starts[k + 1] - starts[k]
+    return total
+
+
+@kernel
+def find_hashed(codes, hashes, values, table, starts, out):
+    """As `find_dense`, by hash."""
+    total = 0
+    mask = np.uint64(table.size - 1)
+    for e in range(codes.size):
+        p = hashes[e] & mask
+        k = table[p]
+        while k >= 0 and values[k] != codes[e]:
+            p = (p + np.uint64(1)) & mask
+            k = table[p]
+        out[e] = k
+        if k >= 0:
+            total += starts[k + 1] - starts[k]
+    return total
+
+
+@kernel
+def to_columns(starts, rows, out):
+    """Lay out the bounds of each list word by word: all first words of its boxes, then all second ones."""
+    n_words = rows.shape[1]
+    for k in range(starts.size - 1):
+        a = starts[k]
+        n = starts[k + 1] - a
+        p = a * n_words
+        for w in range(n_words):
+            for q in range(n):
+                out[p] = rows[a + q, w]
+                p += 1
+
+
+@kernel
+def sweep_columns(starts, columns, n_words, living, out):
+    """The same without some boxes. Returns how many words are left."""
+    p = 0
+    for k in range(starts.size - 1):
+        a = starts[k]
+        n = starts[k + 1] - a
+        for w in range(n_words):
+            for q in range(n):
+                out[p] = columns[a * n_words + w * n + q]
+                p += living[a + q]
+    return p
+
+
+@kernel
+def _miss(words, value, guard, missed):
+    """missed[q] gets a bit for each field of words[q] that exceeds the value's."""
+    value |= guard
+    for q in range(words.size):
+        missed[q] |= ~(value - words[q]) & guard
+
+
+@kernel
+def stab_lists(
+    order, scattered, lists, starts, boxes, bounds, values, ones, guards, inexact, rare_starts, rare, codes,
+    lows, highs, offsets, out,
+):  # fmt: skip
+    """Emit the boxes of each event's list that hold it.
+
+    Row i of the answer is that of event order[i]; `scattered` when that order does not follow the lists.
+    """
+    p = np.int64(0)
+    n_words = values.shape[1] if bounds.size else 0
+    missed = scratch(_CHUNK, np.uint64)
+    unsure = scratch(_CHUNK, np.uint64)
+    for i in range(order.size):
+        e = order[i]
+        offsets[i] = p
+        if scattered and i + 2 < order.size:
+            prefetch(starts, lists[order[i + 2]])
+            prefetch(rare_starts, lists[order[i + 2]])
+        if scattered and i + 1 < order.size and lists[order[i + 1]] >= 0:
+            k = lists[order[i + 1]]
+            a = np.int64(starts[k])
+            n = np.int64(starts[k + 1]) - a
+            ask(bounds, a * n_words, (a + n) * n_words)
+            ask(boxes, a, a + n)
+            if rare.size:
+                ask(rare, rare.shape[1] * rare_starts[k], rare.shape[1] * rare_starts[k + 1])
+        if lists[e] < 0:
+            continue
+        a = np.int64(starts[lists[e]])
+        n = starts[lists[e] + 1] - a
+        if rare.size == 0 and n_words == 0:
+            p = copy_run(boxes, a, n, np.int32(0), False, out, p)
+            continue
+        if rare.size == 0 and inexact.size == 0 and n_words == 1:
+            # unsigned, as everywhere that a negative index cannot be
+            guard = guards[0]
+            value = values[e, 0] | guard
+            to = np.uint64(p)
+            for q in range(np.uint64(a), np.uint64(a + n)):
+                out[to] = boxes[q]
+                to += np.uint64(((value - bounds[q]) & guard) == guard)
+            p = np.int64(to)
+            continue
+        r = np.int64(rare_starts[lists[e]])
+        last_rare = np.int64(rare_starts[lists[e] + 1])
+        for first in range(0, n, _CHUNK):
+            size = min(n - first, _CHUNK)
+            missed[:size] = _NONE
+            for w in range(n_words):
+                at = a * n_words + w * n + first
+                _miss(bounds[at : at + size], values[e, w], guards[w], missed)
+            while r < last_rare and rare[r, 0] < first + size:
+                v = codes[rare[r, 1], e]
+                if v < rare[r, 2] or v > rare[r, 3]:
+                    missed[rare[r, 0] - first] = _ONE
+                r += 1
+            own = boxes[a + first : a + first + size]
+            into = out[p : p + size]
+            k = 0
+            if inexact.size == 0:
+                for q in range(size):
+                    into[k] = own[q]
+                    k += missed[q] == _NONE
+            else:
+                unsure[:size] = _NONE
+                for w in range(n_words):
+                    if ones[w] != _NONE:
+                        at = a * n_words + w * n + first
+                        _miss(bounds[at : at + size], values[e, w] - ones[w], guards[w], unsure)
+                for q in range(size):
+                    into[k] = own[q]
+                    if missed[q] == _NONE:
+                        k += unsure[q] == _NONE or box_holds(lows, highs, own[q], codes, inexact, e)
+            p += k
+    offsets[order.size] = p
+    return p
+
+
+@allocating_kernel
+def stab_few(part, codes, lows, highs, offsets, out):
+    """All that a few events need, in one call: their lists, their words, the boxes that hold them.
+
+    `part` is the table of views of engine/equality.py. Returns how many boxes there are, or where `out`
+    has less room than the lists have entries, minus that.
+    """
+    m = codes.shape[1]
+    on = view(part[0], np.int64)[0]
+    dense = view(part[0], np.int64)[1]
+    values = view(part[1], np.int64)
+    table = view(part[2], np.int32)
+    starts = view(part[3], np.int32)
+    boxes = view(part[4], np.int32)
+    lists = np.empty(m, np.int32)
+    if dense:
+        total = find_dense(codes[on], values[0] if values.size else 0, table, starts, lists)
+    else:
+        hashes = np.empty(m, np.uint64)
+        hash_integers(codes[on], hashes)
+        total = find_hashed(codes[on], hashes, values, table, starts, lists)
+    if total > out.size:
+        return -total
+    if total == 0:
+        offsets[:] = 0
+        return 0
+    ones = view(part[8], np.uint64)
+    words = np.empty((m, ones.size), np.uint64)
+    pack_values(codes, view_rows(part[11], np.int64), words)
+    return stab_lists(
+        np.arange(m), m > 1, lists, starts, boxes, view(part[5], np.uint64), words, ones,
+        view(part[9], np.uint64), view(part[10], np.int64), view(part[6], np.int32),
+        view_rows(part[7], np.int64), codes, lows, highs, offsets, out,
+    )  # fmt: skip

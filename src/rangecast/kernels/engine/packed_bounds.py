@@ -1,0 +1,216 @@
+"""Two attributes to a 64-bit word: bounds and values in fields of 15 bits, compared all at once.
+
+    bits      bound              value
+    0-14      cell of the low    cell of the value            first attribute
+    16-30     TOP - cell, high   TOP - cell of the value
+    32-62     the same for the second attribute
+
+or one attribute to a word in wide fields of 31 bits (0-30 and 32-62), or three attributes to two words in
+medium fields of 20 bits (0-19, 21-40 and 42-61), where 15 cannot tell its values apart and boxes ask for
+single ones.
+
+A box holds an event when no field of its bound exceeds the event's, which one subtraction tells:
+with the guard bits 15, 31, 47 and 63 set in the event's word, a field that is too small borrows its
+guard. Cells count from 1, so a field of 0 is "not bounded", and a field still holds after one is
+taken from the event's: then its cell lies strictly inside and the comparison needs no codes. Guards stand
+above each field, so words of wide fields have theirs in the bits 31 and 63, of medium ones in 20, 41 and 62.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels import kernel
+from rangecast.kernels.engine.grid import cell_of
+from rangecast.kernels.machine.memory import scratch
+from rangecast.kernels.machine.views import view, view_rows
+
+TOP = 32_767
+WIDE_TOP = 2**31 - 1
+MEDIUM_TOP = 2**20 - 1
+_MISSING = np.iinfo(np.int64).min
+_LAST = np.iinfo(np.int64).max
+GUARDS = np.uint64(0x8000_8000_8000_8000)
+WIDE_GUARDS = np.uint64(0x8000_0000_8000_0000)
+MEDIUM_GUARDS = np.uint64(1 << 20 | 1 << 41 | 1 << 62)
+
+
+@kernel
+def pack_bounds(lows, highs, numbers, cuts, origin, shift, half, out):
+    """Put one attribute's bounds into the half-words of out (n,), for the boxes with these numbers."""
+    up = np.uint64(32 * half)
+    for i in range(numbers.size):
+        low = lows[numbers[i]]
+        high = highs[numbers[i]]
+        word = 0
+        if low != _MISSING:
+            word = cell_of(low, cuts, origin, shift) + 1
+        if high != _LAST:
+            word |= (TOP - 1 - cell_of(high, cuts, origin, shift)) << 16
+        out[i] |= np.uint64(word) << up
+
+
+@kernel
+def _spanned_cell(code, origin, last):
+    """MISSING, below, one cell per code from origin to last, above; counted from 1."""
+    if code == _MISSING:
+        return 1
+    if code < origin:
+        return 2
+    if code > last:
+        return last - origin + 4
+    return code - origin + 3
+
+
+@kernel
+def _add_fields(i, n_wide, low, high, row):
+    """Put both fields of the i-th attribute, which has no grid, into its words."""
+    if i < n_wide:
+        row[i] |= np.uint64(low) | np.uint64(high) << np.uint64(32)
+    else:
+        k = 2 * (i - n_wide)
+        row[n_wide + k // 3] |= np.uint64(low) << np.uint64(21 * (k % 3))
+        k += 1
+        row[n_wide + k // 3] |= np.uint64(high) << np.uint64(21 * (k % 3))
+
+
+@kernel
+def pack_values(codes, packing, out):
+    """out[e] = the words of event e: wide fields, medium fields, then the others two by two.
+
+    hint_at[i] = (first code, last code, shift, start): the cell of a code between them lies within
+    hints[start + k] .. hints[start + k + 1], where k is its distance from the first, shifted; a shift below
+    0: there are no hints. With a scale, scales[i] = (first value, scale), k is the distance of its value as a
+    float, times the scale: rounding keeps the order, which is all that is needed.
+
+    All attributes in one call, and all arrays as one table of views (those of engine/packed_bounds.py, in its
+    order): for a single event more calls or more arrays would cost more than the packing.
+    """
+    n_wide = view(packing[0], np.int64)[0]
+    first_narrow = view(packing[0], np.int64)[1]
+    attributes = view(packing[1], np.int64)
+    spans = view_rows(packing[2], np.int64)
+    cuts = view(packing[3], np.int64)
+    cut_starts = view(packing[4], np.int64)
+    origins = view(packing[5], np.int64)
+    shifts = view(packing[6], np.int64)
+    hints = view(packing[7], np.int32)
+    hint_at = view_rows(packing[8], np.int64)
+    scales = view_rows(packing[9], np.float64)
+    out[:] = np.uint64(0)
+    bits = scratch(1, np.int64)
+    number = bits.view(np.float64)
+    for i in range(attributes.size):
+        values = codes[attributes[i]]
+        if i < spans.shape[0]:
+            top = WIDE_TOP if i < n_wide else MEDIUM_TOP
+            for e in range(values.size):
+                c = _spanned_cell(values[e], spans[i, 0], spans[i, 1])
+                _add_fields(i, n_wide, c, top - c, out[e])
+        else:
+            k = i - spans.shape[0]
+            word = first_narrow + (k >> 1)
+            up = np.uint64(32 * (k & 1))
+            own = cuts[cut_starts[i] : cut_starts[i + 1]]
+            first = hint_at[i, 0]
+            last = hint_at[i, 1]
+            shift = hint_at[i, 2]
+            start = hint_at[i, 3]
+            for e in range(values.size):
+                v = values[e]
+                if shift >= 0 and first <= v and v <= last:
+                    if scales[i, 1] > 0:
+                        bits[0] = v if v >= 0 else v ^ _LAST
+                        at = start + np.int64((number[0] - scales[i, 0]) * scales[i, 1])
+                    else:
+                        at = start + ((v - first) >> shift)
+                    low = hints[at]
+                    high = hints[at + 1]
+                    if high - low > 4:
+                        c = low + 1 + cell_of(v, own[low : high + 1], 0, -1)
+                    else:
+                        c = low + 1
+                        for q in range(low + 1, high + 1):
+                            c += own[q] <= v
+                else:
+                    c = cell_of(v, own, origins[i], shifts[i]) + 1
+                out[e, word] |= np.uint64(c | ((TOP - c) << 16)) << up
+
+
+@kernel
+def pack_spanned_bounds(lows, highs, numbers, origin, last, i, n_wide, columns):
+    """Put the bounds on the i-th attribute, which has no grid, into columns (n_words, n)."""
+    top = WIDE_TOP if i < n_wide else MEDIUM_TOP
+    for r in range(numbers.size):
+        low = lows[numbers[r]]
+        high = highs[numbers[r]]
+        from_low = 0 if low == _MISSING else _spanned_cell(low, origin, last)
+        from_high = 0 if high == _LAST else top - _spanned_cell(high, origin, last)
+        _add_fields(i, n_wide, from_low, from_high, columns[:, r])
+
+
+@kernel
+def box_holds(lows, highs, box, codes, attributes, e):
+    """The comparison of codes, on some attributes."""
+    for k in range(attributes.size):
+        j = attributes[k]
+        if codes[j, e] < lows[j, box] or codes[j, e] > highs[j, box]:
+            return False
+    return True
+
+
+@kernel
+def check_codes(order, codes, lows, highs, attributes, offsets, boxes):
+    """Keep the boxes of each row that hold its event on the given attributes, in place; row i is that of
+    event order[i]."""
+    p = 0
+    a = offsets[0]
+    for i in range(order.size):
+        b = offsets[i + 1]
+        offsets[i] = p
+        for q in range(a, b):
+            box = boxes[q]
+            boxes[p] = box
+            p += box_holds(lows, highs, box, codes, attributes, order[i])
+        a = b
+    offsets[offsets.size - 1] = p
+    return p
+
+
+@kernel
+def check_packed(order, codes, lows, highs, inexact, values, ones, first, rows, words, offsets, boxes):
+    """As `check_codes`, by packed bounds: those of a box stand in row box - first, or where `rows` says."""
+    p = np.int64(0)
+    n_words = words.shape[1]
+    direct = rows.size == 0
+    a = offsets[0]
+    for i in range(order.size):
+        e = order[i]
+        b = offsets[i + 1]
+        offsets[i] = p
+        for q in range(a, b):
+            box = boxes[q]
+            # unsigned, or Numba looks for negative indexes
+            at = np.uint64(box - first)
+            row = at if direct else np.uint64(rows[at])
+            held = GUARDS
+            for w in range(n_words):
+                held &= (values[e, w] | GUARDS) - words[row, w]
+            boxes[np.uint64(p)] = box
+            if inexact.size == 0:
+                p += held == GUARDS
+            elif held == GUARDS:
+                sure = GUARDS
+                for w in range(n_words):
+                    sure &= ((values[e, w] - ones[w]) | GUARDS) - words[row, w]
+                p += sure == GUARDS or box_holds(lows, highs, box, codes, inexact, e)
+        a = b
+    offsets[offsets.size - 1] = p
+    return p
+
+
+@kernel
+def to_slots(boxes, n, box_slots):
+    """Turn the first n box numbers into slots, in place."""
+    for p in range(n):
+        boxes[p] = box_slots[boxes[p]]

@@ -1,0 +1,205 @@
+"""Constructs laid out level by level: counting, filling and stabbing them.
+
+A box covers a range of cells. Those that it only crosses get an entry in the list of their cell, to be
+checked; those that it covers whole are cut, from the left, into runs of 2**k, then 2**(k-1), ... cells,
+and each run gets an entry in the list (its length, its first cell).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels import kernel
+from rangecast.kernels.machine.memory import ask, prefetch, settle
+from rangecast.kernels.model.matches import copy_run
+
+_LAST = np.iinfo(np.int64).max
+
+
+@kernel
+def trim(lows, highs, firsts, lasts, cuts, begins, ends):
+    """The whole cells begins[i] .. ends[i] - 1 of each box; the others in firsts .. lasts it crosses."""
+    crossing = 0
+    n = cuts.size
+    for i in range(lows.size):
+        a = firsts[i]
+        b = lasts[i]
+        end = cuts[b + 1] - 1 if b + 1 < n else _LAST
+        begins[i] = a if lows[i] <= cuts[a] else a + 1
+        ends[i] = b + 1 if end <= highs[i] else b
+        if begins[i] > ends[i]:
+            # one cell, crossed on both sides
+            ends[i] = begins[i]
+        crossing += (b + 1 - a) - (ends[i] - begins[i])
+    return crossing
+
+
+@kernel
+def count_constructs(begins, ends, k, totals):
+    """totals[l] = how many constructs of 2**l cells the ranges are cut into."""
+    for i in range(begins.size):
+        rest = np.int64(ends[i] - begins[i])
+        totals[k] += rest >> k
+        rest &= (np.int64(1) << k) - 1
+        level = 0
+        while rest > 0:
+            totals[level] += rest & 1
+            rest >>= 1
+            level += 1
+
+
+@kernel
+def count_entries(firsts, lasts, begins, ends, k, columns, n_cells, starts):
+    """starts (zeros, columns * n_cells + 1) becomes where each list ends; lists go column by column."""
+    crossed = columns[k + 1]
+    for i in range(begins.size):
+        a = np.int64(begins[i])
+        rest = np.int64(ends[i]) - a
+        level = k
+        while rest > 0:
+            while (np.int64(1) << level) > rest:
+                level -= 1
+            starts[columns[level] * n_cells + a + 1] += 1
+            a += np.int64(1) << level
+            rest -= np.int64(1) << level
+        for c in range(firsts[i], begins[i]):
+            starts[crossed * n_cells + c + 1] += 1
+        for c in range(max(ends[i], begins[i]), lasts[i] + 1):
+            starts[crossed * n_cells + c + 1] += 1
+    for j in range(1, starts.size):
+        starts[j] += starts[j - 1]
+
+
+@kernel
+def fill_entries(firsts, lasts, begins, ends, k, columns, n_cells, cursors, numbers, box_slots, slots, boxes):
+    """Write each box into its lists; boxes holds the numbers of the last boxes.size entries."""
+    crossed = columns[k + 1]
+    skipped = slots.size - boxes.size
+    for i in range(begins.size):
+        box = numbers[i]
+        slot = box_slots[box]
+        a = np.int64(begins[i])
+        rest = np.int64(ends[i]) - a
+        level = k
+        while rest > 0:
+            while (np.int64(1) << level) > rest:
+                level -= 1
+            j = columns[level] * n_cells + a
+            p = cursors[j]
+            cursors[j] = p + 1
+            slots[p] = slot
+            if p >= skipped:
+                boxes[p - skipped] = box
+            a += np.int64(1) << level
+            rest -= np.int64(1) << level
+        for c in range(firsts[i], lasts[i] + 1):
+            if begins[i] <= c < ends[i]:
+                continue
+            j = crossed * n_cells + c
+            p = cursors[j]
+            cursors[j] = p + 1
+            slots[p] = slot
+            boxes[p - skipped] = box
+
+
+@kernel
+def turn(flat, n_cells, starts):
+    """From list starts column by column to rows of one cell's lists, so that a look-up reads few lines."""
+    for c in range(n_cells + 1):
+        for j in range(starts.shape[1]):
+            starts[c, j] = flat[j * n_cells + c]
+
+
+@kernel
+def sweep(starts, slots, boxes, dead, new_starts, new_slots, new_boxes):
+    """The lists without dead slots, into new arrays; returns how many entries and boxes are left."""
+    skipped = slots.size - boxes.size
+    p = np.int64(0)
+    b = np.int64(0)
+    for j in range(starts.shape[1]):
+        for c in range(starts.shape[0] - 1):
+            new_starts[c, j] = p
+            for q in range(starts[c, j], starts[c + 1, j]):
+                new_slots[p] = slots[q]
+                alive = 1 - np.int64(dead[np.uint32(slots[q])])
+                p += alive
+                if q >= skipped:
+                    new_boxes[b] = boxes[q - skipped]
+                    b += alive
+        new_starts[starts.shape[0] - 1, j] = p
+    return p, b
+
+
+@kernel
+def count(order, cells, spans, starts, counts):
+    """counts[e] = how many candidates event e has; events are looked at in an order."""
+    for i in range(order.size):
+        e = order[i]
+        c = np.int64(cells[e])
+        total = np.int64(0)
+        for j in range(spans.size):
+            total += np.int64(starts[c + 1, j]) - np.int64(starts[max(c + 1 - spans[j], 0), j])
+        counts[e] = total
+
+
+@kernel
+def copy(order, scattered, cells, spans, starts, slots, places, add, past, out):
+    """Nothing to check: per event, one slice of slots for each length of construct, with `add` added.
+
+    `scattered` when the order of the events does not follow the cells: the next slices are then asked
+    for ahead. `past` writes past the caches.
+    """
+    n_columns = np.int64(spans.size)
+    for i in range(order.size):
+        if scattered and i + 2 < order.size:
+            c = np.int64(cells[order[i + 2]])
+            prefetch(starts, (c + 1) * n_columns)
+            for j in range(n_columns):
+                prefetch(starts, max(c + 1 - spans[j], 0) * n_columns + j)
+        if scattered and i + 1 < order.size:
+            c = np.int64(cells[order[i + 1]])
+            for j in range(n_columns):
+                ask(slots, np.int64(starts[max(c + 1 - spans[j], 0), j]), np.int64(starts[c + 1, j]))
+        e = order[i]
+        c = np.int64(cells[e])
+        p = places[e]
+        for j in range(n_columns):
+            a = np.int64(starts[max(c + 1 - spans[j], 0), j])
+            p = copy_run(slots, a, np.int64(starts[c + 1, j]) - a, add, past, out, p)
+    settle()
+
+
+@kernel
+def check(codes, cells, on, n_whole, spans, starts, slots, boxes, checked, lows, highs, offsets, out):
+    """As `copy`, but check what must be; offsets are written anew. Returns the number of matches.
+
+    The columns before n_whole hold whole cells: only `checked` attributes are compared there.
+    """
+    skipped = slots.size - boxes.size
+    p = np.int64(0)
+    for e in range(cells.size):
+        offsets[e] = p
+        c = np.int64(cells[e])
+        v = codes[on, e]
+        for j in range(spans.size):
+            a = c + 1 - spans[j]
+            if a < 0:
+                a = 0
+            first = np.int64(starts[a, j])
+            last = np.int64(starts[c + 1, j])
+            whole = j < n_whole
+            if whole and checked.size == 0:
+                p = copy_run(slots, first, last - first, np.int32(0), False, out, p)
+                continue
+            for q in range(first, last):
+                box = boxes[q - skipped]
+                hit = whole or (lows[on, box] <= v and v <= highs[on, box])
+                for i in range(checked.size):
+                    if not hit:
+                        break
+                    d = checked[i]
+                    hit = lows[d, box] <= codes[d, e] and codes[d, e] <= highs[d, box]
+                out[p] = slots[q]
+                p += hit
+    offsets[cells.size] = p
+    return p

@@ -1,0 +1,1 @@
+"""Loops over ids, boxes and matches."""

@@ -1,0 +1,1 @@
+"""Loops of the papers' structures, a folder for each paper."""

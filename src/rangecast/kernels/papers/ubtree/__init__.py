@@ -1,0 +1,1 @@
+"""Loops of the UB-tree and of counting."""

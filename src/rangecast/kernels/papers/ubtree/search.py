@@ -1,0 +1,286 @@
+"""The UB-tree's range search: regions on the curve, grid tables, and the filter within a leaf.
+
+A subscription's box is a point of two coordinates an attribute, the cells of its start and its end; an
+event is the box of points whose starts do not come after its cell and whose ends do not come before it.
+`tree` is the tuple of kernels/zorder/tree.py. In the optimised form a leaf's columns are the cell ids, one
+per grid table, and then start and end of each attribute.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels import allocating_kernel, kernel
+from rangecast.kernels.zorder.curve import compare, jump_in, spread
+from rangecast.kernels.zorder.tree import COLUMNS, COUNTS, ENTRIES, KEYS, NEXTS, leaf_of
+
+COLLECT, PLAIN, OPTIMISED = range(3)
+JUMPS, REGIONS, ENTERED, FILTERED = range(4)
+N_COUNTERS = 4
+
+_ONE = np.uint64(1)
+
+
+@kernel
+def part_of(cell, parts, n_cells):
+    """The part of an attribute's domain in which a cell lies."""
+    return cell * parts // n_cells
+
+
+@kernel
+def pair_of(start, end, parts):
+    """The number of a (start, end) pair of parts, start <= end: dead space has no number."""
+    return start * parts - start * (start - 1) // 2 + end - start
+
+
+@kernel
+def cell_ids(points, members, parts, n_cells, out):
+    """out[t, i] = the cell of point i in grid table t; members[t] are its attributes, then -1."""
+    for t in range(members.shape[0]):
+        for i in range(points.shape[1]):
+            cell = 0
+            for q in range(members.shape[1]):
+                j = members[t, q]
+                if j < 0:
+                    break
+                k = parts[t, q]
+                start = part_of(np.int64(points[2 * j, i]), k, n_cells[j])
+                end = part_of(np.int64(points[2 * j + 1, i]), k, n_cells[j])
+                cell = cell * (k * (k + 1) // 2) + pair_of(start, end, k)
+            out[t, i] = cell
+
+
+@kernel
+def _reached_cells(values, members, parts, n_cells, reached):
+    """The cells of one grid table that an event's box meets; returns how many."""
+    reached[0] = 0
+    n = 1
+    for q in range(members.size):
+        j = members[q]
+        if j < 0:
+            break
+        k = parts[q]
+        part = part_of(values[j], k, n_cells[j])
+        # expanding from the back: what is written lies at or behind what is still to be read
+        fan = (part + 1) * (k - part)
+        for i in range(n - 1, -1, -1):
+            base = reached[i] * (k * (k + 1) // 2)
+            p = i * fan
+            for start in range(part + 1):
+                for end in range(part, k):
+                    reached[p] = base + pair_of(start, end, k)
+                    p += 1
+        n *= fan
+    return n
+
+
+@kernel
+def _coordinate(keys, leaf, row, places, k):
+    """Coordinate k of an address, bit by bit from where the curve has put them."""
+    value = np.uint64(0)
+    for b in range(places.shape[1]):
+        p = places[k, b]
+        if p < 0:
+            break
+        value = (value << _ONE) | ((keys[leaf, row, p >> 6] >> np.uint64(63 - (p & 63))) & _ONE)
+    return np.int64(value)
+
+
+@kernel
+def _filter_addresses(tree, leaf, places, checked, values, wide, codes, e, lows, highs, found):
+    """Rows of a leaf whose points are in the event's box, by their addresses alone."""
+    keys = tree[KEYS]
+    entries = tree[ENTRIES]
+    n = 0
+    for row in range(tree[COUNTS][leaf]):
+        hit = True
+        for q in range(checked.size):
+            j = checked[q]
+            start = _coordinate(keys, leaf, row, places, 2 * j)
+            if start > values[j]:
+                hit = False
+                break
+            end = _coordinate(keys, leaf, row, places, 2 * j + 1)
+            if end < values[j]:
+                hit = False
+                break
+            if wide[j] and (start == values[j] or end == values[j]):
+                box = entries[leaf, row]
+                if codes[j, e] < lows[j, box] or codes[j, e] > highs[j, box]:
+                    hit = False
+                    break
+        found[n] = row
+        n += hit
+    return n
+
+
+@kernel
+def _filter_columns(tree, leaf, n_tables, checked, values, wide, codes, e, lows, highs, found, n):
+    """Of n rows found so far, those whose points are in the event's box, attribute by attribute."""
+    columns = tree[COLUMNS]
+    entries = tree[ENTRIES]
+    for q in range(checked.size):
+        if n == 0:
+            break
+        j = checked[q]
+        value = values[j]
+        starts = columns[leaf, n_tables + 2 * j]
+        ends = columns[leaf, n_tables + 2 * j + 1]
+        kept = 0
+        for i in range(n):
+            row = found[i]
+            found[kept] = row
+            kept += (starts[row] <= value) & (value <= ends[row])
+        if wide[j]:
+            # the event's cell holds several codes: at the border of a box the code itself decides
+            n = kept
+            kept = 0
+            for i in range(n):
+                row = found[i]
+                hit = True
+                if starts[row] == value or ends[row] == value:
+                    box = entries[leaf, row]
+                    hit = lows[j, box] <= codes[j, e] and codes[j, e] <= highs[j, box]
+                found[kept] = row
+                kept += hit
+        n = kept
+    return n
+
+
+@allocating_kernel
+def stab(
+    form,
+    tree,
+    dims,
+    shifts,
+    places,
+    codes,
+    cells,
+    wides,
+    n_cells,
+    checked,
+    members,
+    parts,
+    table_size,
+    lows,
+    highs,
+    box_slots,
+    first,
+    done,
+    offsets,
+    out,
+    counters,
+):
+    """Match events first.. and write their slots from out[done] on; returns the event it got to.
+
+    It stops before an event whose matches might not fit; the caller makes room and calls again.
+    wides[j, e] says that the event's cell holds several codes; members and parts are as in `cell_ids`.
+    """
+    counts = tree[COUNTS]
+    nexts = tree[NEXTS]
+    keys = tree[KEYS]
+    entries = tree[ENTRIES]
+    columns = tree[COLUMNS]
+    d, m = cells.shape
+    n_words = keys.shape[2]
+    n_tables = members.shape[0] if form == OPTIMISED else 0
+    box_lows = np.zeros(2 * d, np.uint64)
+    box_highs = np.zeros(2 * d, np.uint64)
+    spreads = np.empty((2 * d, n_words), np.uint64)
+    left_lows = np.empty(2 * d, np.int64)
+    left_highs = np.empty(2 * d, np.int64)
+    address = np.empty(n_words, np.uint64)
+    values = np.empty(d, np.int64)
+    wide = np.empty(d, np.bool_)
+    tables = np.zeros((n_tables, table_size), np.uint8)
+    reached = np.empty((n_tables, table_size), np.int64)
+    n_reached = np.empty(n_tables, np.int64)
+    found = np.empty(entries.shape[1], np.int64)
+    p = done
+    for e in range(first, m):
+        p_before = p
+        jumps = 0
+        regions = 0
+        entered = 0
+        filtered = 0
+        for j in range(d):
+            values[j] = cells[j, e]
+            wide[j] = wides[j, e]
+            box_highs[2 * j] = np.uint64(values[j])
+            box_lows[2 * j + 1] = np.uint64(values[j])
+            box_highs[2 * j + 1] = np.uint64(n_cells[j] - 1)
+        spread(box_lows, dims, shifts, spreads)
+        for w in range(n_words):
+            address[w] = np.uint64(0)
+            for k in range(1, 2 * d, 2):
+                address[w] |= spreads[k, w]
+        for t in range(n_tables):
+            n_reached[t] = _reached_cells(values, members[t], parts[t], n_cells, reached[t])
+            for i in range(n_reached[t]):
+                tables[t, reached[t, i]] = 1
+        full = False
+        leaf = leaf_of(tree, address, -1)
+        while True:
+            n = counts[leaf]
+            if n > 0 and compare(keys[leaf, n - 1], address) >= 0:
+                regions += 1
+                entered += n
+                if p + n > out.size:
+                    full = True
+                    break
+                if form == PLAIN:
+                    filtered += n
+                    n = _filter_addresses(
+                        tree, leaf, places, checked, values, wide, codes, e, lows, highs, found
+                    )
+                elif form == OPTIMISED:
+                    if n_tables == 0:
+                        for row in range(n):
+                            found[row] = row
+                    else:
+                        ids = columns[leaf, 0]
+                        kept = 0
+                        for row in range(n):
+                            found[kept] = row
+                            kept += tables[0, ids[row]]
+                        n = kept
+                    for t in range(1, n_tables):
+                        ids = columns[leaf, t]
+                        kept = 0
+                        for i in range(n):
+                            row = found[i]
+                            found[kept] = row
+                            kept += tables[t, ids[row]]
+                        n = kept
+                    filtered += n
+                    n = _filter_columns(
+                        tree, leaf, n_tables, checked, values, wide, codes, e, lows, highs, found, n
+                    )
+                else:
+                    n = 0
+                for i in range(n):
+                    out[p] = box_slots[entries[leaf, found[i]]]
+                    p += 1
+            after = nexts[leaf]
+            if after < 0:
+                break
+            jumps += 1
+            if not jump_in(
+                keys[after, 0], box_lows, box_highs, spreads, dims, shifts, left_lows, left_highs, address
+            ):
+                break
+            leaf = after
+            if compare(keys[leaf, counts[leaf] - 1], address) < 0:
+                leaf = leaf_of(tree, address, -1)
+        for t in range(n_tables):
+            for i in range(n_reached[t]):
+                tables[t, reached[t, i]] = 0
+        if full:
+            offsets[e] = p_before
+            return e
+        counters[JUMPS] += jumps
+        counters[REGIONS] += regions
+        counters[ENTERED] += entered
+        counters[FILTERED] += filtered
+        offsets[e + 1] = p
+    return m

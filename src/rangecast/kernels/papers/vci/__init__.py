@@ -1,0 +1,1 @@
+"""Loops of the interval paper's structures."""

@@ -1,0 +1,1 @@
+"""Loops of the Z curve and of the tree along it."""

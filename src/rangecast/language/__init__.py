@@ -1,0 +1,13 @@
+"""The language of conditions: from texts to the closed code intervals that indexes store.
+
+    text --parser.py--> tree.py --normal_form.py--> boxes
+
+    compiler.py     the ways in: one tree, the boxes of one text, a column of texts
+    templates.py    texts that differ in their literals alone, compiled together
+
+`docs/language.md` says what a text means.
+"""
+
+from rangecast.language.compiler import Compiled, boxes_of, compile_conditions, parse
+
+__all__ = ["Compiled", "boxes_of", "compile_conditions", "parse"]

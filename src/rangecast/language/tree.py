@@ -1,0 +1,203 @@
+"""Conditions: what the parser makes of a text, before it knows of codes and boxes.
+
+    Condition
+    ├── And, Or, Not     of other conditions
+    ├── Comparison       price < 10
+    ├── Range            price BETWEEN 10 AND 20, 10 <= price < 20
+    ├── Membership       symbol IN ('A', 'B')
+    └── Presence         price IS MISSING, price IS PRESENT
+
+`str` of a condition is a text that reads back to the same meaning. A literal keeps the text it was
+written with and its slot: its place among the literals of the text. Two texts that differ in their
+literals alone therefore share one condition, and `templates.py` fills the slots anew for each. TRUE, FALSE
+and INF are words of the language and have no slot (-1).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+
+from rangecast.errors import LanguageError
+
+Value = int | float | Decimal | str | bool | dt.datetime
+
+_JOINING = {"AND", "OR", "NOT", "BETWEEN", "IN", "IS"}
+KEYWORDS = frozenset(_JOINING | {"MISSING", "PRESENT", "NULL", "TRUE", "FALSE", "INF", "INFINITY"})
+PLAIN_NAME = r"[^\W\d][\w.$-]*"
+STRING = r"'[^']*(?:''[^']*)*'"
+_TIME = r"[Tt ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+TIMESTAMP = rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:{_TIME})?"
+NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?i:inf(?:inity)?)"
+
+_PLAIN = re.compile(PLAIN_NAME + r"\Z")
+_TIMESTAMP = re.compile(TIMESTAMP + r"\Z")
+_WORDS: dict[str, Value] = {"true": True, "false": False}
+# Beyond this many digits before the point a number is larger than any double and any code.
+_MANY_DIGITS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A value as it was written; `start` is its offset in the text."""
+
+    text: str
+    start: int = field(default=0, compare=False)
+    slot: int = field(default=-1, compare=False)
+
+    def among(self, texts: Sequence[str]) -> str:
+        """The text in this literal's slot, or its own when it has none."""
+        return self.text if self.slot < 0 else texts[self.slot]
+
+
+class Condition:
+    """What an event must fulfil; `str` writes it down again."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(Condition):
+    """`attribute operator literal`, with the operator one of = != < <= > >=."""
+
+    attribute: str
+    position: int
+    operator: str
+    literal: Literal
+
+    def __str__(self) -> str:
+        return f"{quoted_name(self.attribute)} {self.operator} {self.literal.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Range(Condition):
+    """An attribute between two literals; `above` is > or >=, `below` is < or <=.
+
+    Only the closed one, BETWEEN, is written with a NOT of its own.
+    """
+
+    attribute: str
+    position: int
+    low: Literal
+    high: Literal
+    above: str = ">="
+    below: str = "<="
+    negated: bool = False
+
+    def __str__(self) -> str:
+        name = quoted_name(self.attribute)
+        if self.above == ">=" and self.below == "<=":
+            word = "NOT BETWEEN" if self.negated else "BETWEEN"
+            return f"{name} {word} {self.low.text} AND {self.high.text}"
+        return f"{self.low.text} {self.above.replace('>', '<')} {name} {self.below} {self.high.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Membership(Condition):
+    """An attribute that equals one of some literals, or (negated) none of them."""
+
+    attribute: str
+    position: int
+    literals: tuple[Literal, ...]
+    negated: bool = False
+
+    def __str__(self) -> str:
+        word = "NOT IN" if self.negated else "IN"
+        return (
+            f"{quoted_name(self.attribute)} {word} ({', '.join(literal.text for literal in self.literals)})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Presence(Condition):
+    """Whether an attribute has a value."""
+
+    attribute: str
+    position: int
+    present: bool
+
+    def __str__(self) -> str:
+        return f"{quoted_name(self.attribute)} IS {'PRESENT' if self.present else 'MISSING'}"
+
+
+@dataclass(frozen=True, slots=True)
+class And(Condition):
+    """All of the parts hold."""
+
+    parts: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return " AND ".join(f"({part})" if isinstance(part, Or) else str(part) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Or(Condition):
+    """At least one of the parts holds."""
+
+    parts: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return " OR ".join(map(str, self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Condition):
+    """Each predicate of the part is turned into its opposite; on a missing value both are false."""
+
+    part: Condition
+
+    def __str__(self) -> str:
+        return f"NOT ({self.part})" if isinstance(self.part, And | Or) else f"NOT {self.part}"
+
+
+def quoted_name(name: str) -> str:
+    """An attribute's name as a condition must write it.
+
+    >>> quoted_name("price"), quoted_name("order id"), quoted_name("in")
+    ('price', '"order id"', '"in"')
+    """
+    if _PLAIN.match(name) and name.upper() not in KEYWORDS:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def value_of(text: str) -> Value:
+    """The value that a literal writes; LanguageError for a date that no calendar has, and the like.
+
+    A number is an int when it is whole, however it is written, so that no digit is lost. Any other
+    is the nearest double, unless that would be a whole number: then it stays a Decimal.
+
+    >>> value_of("'it''s'"), value_of("1e3"), value_of("0.5"), value_of("TRUE")
+    ("it's", 1000, 0.5, True)
+    """
+    if text[0] == "'":
+        return text[1:-1].replace("''", "'")
+    if _TIMESTAMP.match(text):
+        try:
+            return dt.datetime.fromisoformat(text.upper())
+        except ValueError as error:
+            raise LanguageError(f"{text} is no timestamp: {error}") from None
+    if text[-1].isalpha():
+        word = text.lower()
+        return _WORDS[word] if word in _WORDS else float(word)
+    try:
+        return int(text)
+    except ValueError:  # not whole as written, or past the digits that Python takes
+        return _decimal(text)
+
+
+def _decimal(text: str) -> int | float | Decimal:
+    number = float(text)
+    try:
+        exact = Decimal(text)
+    except InvalidOperation:
+        raise LanguageError(f"the exponent of {text} is too large") from None
+    if exact and exact.adjusted() >= _MANY_DIGITS:
+        return math.copysign(math.inf, number)
+    if not number.is_integer():
+        return number
+    return int(exact) if exact == exact.to_integral_value() else exact

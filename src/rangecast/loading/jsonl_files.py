@@ -1,0 +1,152 @@
+"""Files of JSON lines: one object a line.
+
+Arrow reads a block at once where every value has the type that its column is expected to have. A
+block in which something is different is read line by line instead, so that "12" for a number, a whole
+number written 12.0 or a broken line costs only the block it is in; both ways give the same values.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json as pajson
+
+from rangecast.loading.batches import RowBatch, RowFile, UnreadRow
+from rangecast.loading.lines import Block, LineReader
+from rangecast.types.columns import describe
+
+
+class JsonLinesFile(RowFile):
+    """A file of JSON lines; `wanted` are the columns to keep and their Arrow types, None for all.
+
+    A type of None stands for what the first object has: whole numbers or strings.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        wanted: Mapping[str, pa.DataType | None] | None = None,
+        stream: BinaryIO | None = None,
+    ) -> None:
+        self._reader = LineReader(path, stream)
+        self._wanted = wanted
+        self._schema: pa.Schema | None = None
+        self.size = None if stream else os.path.getsize(path)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def batches(self) -> Iterator[RowBatch]:
+        seen = 0
+        for block in self._reader.blocks(quoted=False):
+            batch = self._fast(block, seen) or self._careful(block, seen)
+            seen += len(batch) + len(batch.unread)
+            yield batch
+
+    def _fast(self, block: Block, seen: int) -> RowBatch | None:
+        """The batch by Arrow's reader, or None when it has to be read line by line."""
+        if self._wanted is None or block.foreign:
+            return None
+        filled = np.flatnonzero(~block.blank())
+        if not len(filled) or not _looks_regular(block, filled):
+            return None
+        if self._schema is None:
+            self._schema = _settle(self._wanted, block.text(filled[0], filled[0] + 1))
+        try:
+            table = pajson.read_json(
+                pa.py_buffer(block.data),
+                pajson.ReadOptions(use_threads=False, block_size=len(block.data) + 1),
+                pajson.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="ignore"),
+            )
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return None
+        if len(table) != len(filled):
+            return None
+        rows = np.arange(seen + 1, seen + 1 + len(filled), dtype=np.int64)
+        return RowBatch(table, rows, block.numbers[filled], _raw(block, filled), [], block.position)
+
+    def _careful(self, block: Block, seen: int) -> RowBatch:
+        objects: list[dict[str, Any]] = []
+        positions: list[int] = []
+        rows: list[int] = []
+        unread: list[UnreadRow] = []
+        foreign = dict(block.foreign)
+        where = {int(number): i for i, number in enumerate(block.numbers)}
+        row = seen
+        for line in sorted([*where, *foreign]):
+            if line in foreign:
+                row += 1
+                raw = foreign[line].decode("utf-8", "replace")
+                unread.append(UnreadRow(row, line, "a line must be UTF-8", raw))
+                continue
+            text = block.text(where[line], where[line] + 1)
+            if not text.strip():
+                continue
+            row += 1
+            try:
+                found = _object(text)
+            except ValueError as error:
+                unread.append(UnreadRow(row, line, str(error), text))
+                continue
+            if self._wanted is not None:
+                found = {n: _widened(v, self._wanted[n]) for n, v in found.items() if n in self._wanted}
+            objects.append(found)
+            positions.append(where[line])
+            rows.append(row)
+        at = np.array(positions, np.int64)
+        numbers = block.numbers[at]
+        return RowBatch(objects, np.array(rows, np.int64), numbers, _raw(block, at), unread, block.position)
+
+
+def _raw(block: Block, positions: Any) -> Any:
+    return lambda i: block.text(positions[i], positions[i] + 1)
+
+
+def _looks_regular(block: Block, filled: Any) -> bool:
+    """Whether each line is one object or several: then as many rows as lines means one in each."""
+    letters = np.frombuffer(block.data, np.uint8)
+    starts, ends = block.starts[filled], block.starts[filled + 1] - 2
+    returns = letters[ends] == ord("\r")
+    return bool((letters[starts] == ord("{")).all() and (letters[ends - returns] == ord("}")).all())
+
+
+def _settle(wanted: Mapping[str, pa.DataType | None], text: str) -> pa.Schema:
+    try:
+        first = _object(text)
+    except ValueError:
+        first = {}
+    open_type = {name: pa.int64() if type(first.get(name)) is int else pa.string() for name in wanted}
+    return pa.schema([(name, kind or open_type[name]) for name, kind in wanted.items()])
+
+
+def _widened(value: Any, kind: pa.DataType | None) -> Any:
+    """A whole number beyond 64 bits as a float where floats are expected, as Arrow's reader has it."""
+    if type(value) is int and kind == pa.float64() and not -(2**63) <= value < 2**63:
+        try:
+            return float(value)
+        except OverflowError:
+            return value
+    return value
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The object of a line; ValueError says what is wrong."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"a line must be a JSON object: {error.msg} at character {error.pos + 1}") from None
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"a line must be a JSON object: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"a line must be a JSON object, got {describe(found)}")
+    if "\\u" in text:
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a line must be a JSON object: half of a surrogate pair in a string") from None
+    return found

@@ -1,0 +1,164 @@
+"""Text files as blocks of whole lines, in bounded memory.
+
+A block holds some megabytes: enough for Arrow's readers to run at full speed, and little enough that
+a bad line makes only its own block take the careful path. Lines that are not UTF-8 are set aside
+here, so that no reader above has to know about encodings.
+
+    array     dtype   shape     meaning
+    starts    int64   n + 1     line i of the block is data[starts[i]:starts[i + 1]], its end included
+    numbers   int64   n         the line's number in the file, from 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast.errors import StorageError
+from rangecast.loading.batches import COMPRESSIONS
+
+BLOCK = 8 << 20
+LONGEST_LINE = 64 << 20
+_BOM = b"\xef\xbb\xbf"
+# A quoted value that spans lines is short; where the last line end outside of quotes is further from
+# the end than this, a quote was left open, and the parity of quotes says nothing any more.
+_QUOTE_REACH = 64 << 10
+
+
+class Block(NamedTuple):
+    """Whole lines of valid UTF-8; `foreign` are the lines that are not, by number."""
+
+    data: bytes
+    starts: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64]
+    foreign: list[tuple[int, bytes]]
+    position: int
+
+    def text(self, first: int, last: int) -> str:
+        """Some lines as text, without the last line's end."""
+        return self.data[self.starts[first] : self.starts[last]].decode().rstrip("\r\n")
+
+    def blank(self) -> npt.NDArray[np.bool_]:
+        """Which lines hold nothing but their end."""
+        letters = np.frombuffer(self.data, np.uint8)
+        lengths = np.diff(self.starts)
+        blank: npt.NDArray[np.bool_] = lengths <= 1
+        blank |= (lengths == 2) & (letters[self.starts[:-1]] == ord("\r"))
+        return blank
+
+
+class LineReader:
+    """Reads a text file block by block; the first line can be taken off before."""
+
+    def __init__(self, path: str, stream: BinaryIO | None = None) -> None:
+        self.path = path
+        try:
+            self._raw: Any = stream or open(path, "rb")  # noqa: SIM115
+            packing = COMPRESSIONS.get(Path(path).suffix.lstrip(".").lower())
+            self._stream: Any = pa.input_stream(self._raw, compression=packing) if packing else self._raw
+            self._rest = self._read(BLOCK).removeprefix(_BOM)
+        except StorageError:
+            self.close()
+            raise
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be read: {error.strerror or error}") from None
+        self._line = 1
+
+    def close(self) -> None:
+        """Close the file."""
+        self._raw.close()
+
+    def take_line(self) -> str | None:
+        """The next line, or None at the end of the file."""
+        while b"\n" not in self._rest:
+            more = self._read(BLOCK)
+            if not more:
+                break
+            self._grow(more)
+        if not self._rest:
+            return None
+        line, _, self._rest = self._rest.partition(b"\n")
+        self._line += 1
+        try:
+            return line.decode().rstrip("\r")
+        except UnicodeDecodeError:
+            raise StorageError(f"{self.path}: line {self._line - 1} must be UTF-8") from None
+
+    def blocks(self, quoted: bool) -> Iterator[Block]:
+        """All lines from here on; `quoted` keeps a quoted value that spans lines in one block."""
+        ended = stuck = False
+        while not ended:
+            if stuck or len(self._rest) < BLOCK:
+                more = self._read(BLOCK)
+                ended = not more
+                self._grow(more)
+            cut = len(self._rest) if ended else _last_end(self._rest, quoted)
+            stuck = cut == 0
+            if cut:
+                data, self._rest = self._rest[:cut], self._rest[cut:]
+                yield self._block(data if data.endswith(b"\n") else data + b"\n")
+
+    def _grow(self, more: bytes) -> None:
+        self._rest += more
+        if len(self._rest) > LONGEST_LINE:
+            raise StorageError(
+                f"{self.path}: line {self._line} must not be longer than {LONGEST_LINE >> 20} MB"
+            )
+
+    def _read(self, size: int) -> bytes:
+        try:
+            return bytes(self._stream.read(size))
+        except (OSError, pa.ArrowInvalid) as error:
+            raise StorageError(f"{self.path}: cannot be read: {error}") from None
+
+    def _block(self, data: bytes) -> Block:
+        starts = _line_starts(data)
+        numbers = np.arange(self._line, self._line + len(starts) - 1, dtype=np.int64)
+        self._line += len(numbers)
+        foreign: list[tuple[int, bytes]] = []
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            kept: list[bytes] = []
+            good = np.ones(len(numbers), bool)
+            for i, line in enumerate(data.split(b"\n")[:-1]):
+                try:
+                    line.decode()
+                    kept.append(line + b"\n")
+                except UnicodeDecodeError:
+                    good[i] = False
+                    foreign.append((int(numbers[i]), line))
+            data, numbers = b"".join(kept), numbers[good]
+            starts = _line_starts(data)
+        return Block(data, starts, numbers, foreign, self._position())
+
+    def _position(self) -> int:
+        try:
+            return int(self._raw.tell())
+        except (OSError, ValueError):  # a pipe
+            return 0
+
+
+def _line_starts(data: bytes) -> npt.NDArray[np.int64]:
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    return np.concatenate([np.zeros(1, np.int64), ends + 1])
+
+
+def _last_end(data: bytes, quoted: bool) -> int:
+    """Where to cut: after the last line end, or the last one outside of quotes; 0 to read on."""
+    last = data.rfind(b"\n") + 1
+    if quoted and last and b'"' in data:
+        letters = np.frombuffer(data, np.uint8)[:last]
+        quotes = np.flatnonzero(letters == ord('"'))
+        near = np.flatnonzero(letters[-_QUOTE_REACH:] == ord("\n")) + max(0, last - _QUOTE_REACH)
+        outside = near[np.searchsorted(quotes, near) % 2 == 0]
+        if len(outside):
+            return int(outside[-1]) + 1
+        if last <= _QUOTE_REACH:
+            return 0
+    return last

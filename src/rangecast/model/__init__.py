@@ -1,0 +1,8 @@
+"""The three tables of arrays that everything passes on: subscriptions, events and matches.
+
+ids.py              ids of subscriptions, int64 or strings
+subscriptions.py    ids and boxes
+events.py           codes by attribute
+matches.py          the answer: offsets and ids
+explanation.py      why a subscription does or does not match an event
+"""

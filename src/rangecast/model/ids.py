@@ -1,0 +1,261 @@
+"""Subscription ids: int64 or strings, in arrays.
+
+    form      arrays                                         meaning
+    int       values int64[n]
+    string    starts int64[n + 1], letters uint8[starts[n]]  UTF-8, as in an Arrow large string array
+
+`Ids` is an immutable row of ids. `IdTable` finds the slot of an id: an open-addressing hash table in
+one int32 array, so that it is built by a kernel, pickles, and maps from a file, for both forms.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast import buffers
+from rangecast.errors import SubscriptionError
+from rangecast.kernels.model import ids as kernels
+from rangecast.types.columns import describe
+
+FEW = 256  # up to here numpy takes them sooner than a kernel is called
+_NO_LETTERS = np.empty(0, np.uint8)
+_NO_STARTS = np.zeros(1, np.int64)
+_NO_VALUES = np.empty(0, np.int64)
+
+
+class Ids:
+    """A row of ids, all whole numbers or all strings.
+
+    >>> Ids.of(["b", "a"]).take(np.array([1, 1])).tolist()
+    ['a', 'a']
+    """
+
+    __slots__ = ("_step", "letters", "starts", "textual", "values")
+
+    def __init__(self, values: Any = None, starts: Any = None, letters: Any = None) -> None:
+        self.textual = values is None
+        self.values: npt.NDArray[np.int64] = _NO_VALUES if values is None else values
+        self.starts: npt.NDArray[np.int64] = _NO_STARTS if starts is None else starts
+        self.letters: npt.NDArray[np.uint8] = _NO_LETTERS if letters is None else letters
+        self._step: int | None = None
+
+    @classmethod
+    def of(cls, values: Any) -> Ids:
+        """Ids from an array, a list, a Series or an Arrow column; a wrong one raises, naming it."""
+        if isinstance(values, Ids):
+            return values
+        if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.dtype != np.uint64:
+            return cls(np.ascontiguousarray(values, np.int64))
+        if isinstance(values, pa.ChunkedArray):
+            values = values.combine_chunks()
+        if not isinstance(values, pa.Array):
+            if hasattr(values, "to_numpy"):
+                values = values.to_numpy()
+            items = values if isinstance(values, np.ndarray) else list(values)
+            if len(items) == 0:
+                return cls(np.empty(0, np.int64))
+            try:
+                values = pa.array(items)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+                raise SubscriptionError(_complaint(items)) from None
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        if values.null_count:
+            row = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
+            raise SubscriptionError(f"row {row}: a subscription must have an id, got null")
+        if pa.types.is_integer(values.type):
+            try:
+                return cls(values.cast(pa.int64()).to_numpy(zero_copy_only=False))
+            except pa.ArrowInvalid:
+                raise SubscriptionError(_complaint(values.to_pylist())) from None
+        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+            return cls._of_text(values.cast(pa.large_string()))
+        if len(values) == 0:
+            return cls(np.empty(0, np.int64))
+        raise SubscriptionError(_complaint(values.to_pylist()))
+
+    @classmethod
+    def _of_text(cls, text: pa.Array[Any]) -> Ids:
+        if text.offset:
+            text = pa.concat_arrays([text])
+        _, starts, letters = text.buffers()
+        n = len(text)
+        ends = np.frombuffer(starts, np.int64, n + 1, text.offset * 8)
+        chars = np.frombuffer(letters, np.uint8) if letters is not None else _NO_LETTERS
+        return cls(None, ends - ends[0], chars[ends[0] : ends[-1]].copy())
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1 if self.textual else len(self.values)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.starts.nbytes + self.letters.nbytes if self.textual else self.values.nbytes
+
+    def __getitem__(self, slot: int) -> int | str:
+        if self.textual:
+            return self.letters[self.starts[slot] : self.starts[slot + 1]].tobytes().decode()
+        return int(self.values[slot])
+
+    def select(self, slots: npt.NDArray[Any]) -> Ids:
+        """The ids at some slots, as Ids."""
+        if not self.textual:
+            return Ids(self.values[slots])
+        return Ids._of_text(self.arrow().take(pa.array(slots)))
+
+    def head(self, n: int) -> Ids:
+        """The first n ids, without a copy."""
+        return Ids(None, self.starts[: n + 1], self.letters) if self.textual else Ids(self.values[:n])
+
+    def arrow(self) -> pa.Array[Any]:
+        """An Arrow array of int64 or large_string, without a copy."""
+        if not self.textual:
+            return pa.array(self.values)
+        starts, letters = pa.py_buffer(self.starts), pa.py_buffer(self.letters)
+        return pa.LargeStringArray.from_buffers(len(self), starts, letters)
+
+    def take(self, slots: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The ids at some slots: int64, or an object array of str."""
+        if not self.textual:
+            if len(slots) <= FEW:
+                return self.values.take(slots)
+            out = buffers.empty(len(slots), np.int64)
+            if self._consecutive(len(slots)):
+                # half the time of a gather from a table that fills the cache, or less
+                np.add(slots, self.values[0], out=out)
+                return out
+            kernels.gather(self.values, np.ascontiguousarray(slots, np.int32), out)
+            return out
+        distinct, where = np.unique(slots, return_inverse=True)
+        words = self.arrow().take(pa.array(distinct)).to_numpy(zero_copy_only=False)
+        return words.astype(object)[where]  # type: ignore[no-any-return]
+
+    def _consecutive(self, wanted: int) -> bool:
+        """Whether the ids count up by one; looked at only when that costs less than it may save."""
+        if self._step is None:
+            if wanted < len(self.values):
+                return False
+            n = len(self.values)
+            self._step = int(n > 0 and int(self.values[-1]) - int(self.values[0]) == n - 1)
+            if self._step:
+                self._step = int(self._counts_up())
+        return bool(self._step)
+
+    @property
+    def dense(self) -> bool:
+        """Whether the ids, all different, are whole numbers without a gap."""
+        n = len(self.values)
+        return n > 0 and int(self.values.max()) - int(self.values.min()) == n - 1
+
+    def dense_order(self) -> npt.NDArray[np.int64] | None:
+        """How to put the ids so that they count up by one; None where they cannot, or do already."""
+        if not self.dense or self._counts_up():
+            return None
+        n = len(self.values)
+        order = np.full(n, -1, np.int64)
+        order[self.values - self.values.min()] = np.arange(n)
+        # an id that stands twice leaves a gap
+        return None if (order < 0).any() else order
+
+    def _counts_up(self) -> bool:
+        return bool((self.values[1:] - self.values[:-1] == 1).all())
+
+    def take_arrow(self, slots: npt.NDArray[Any]) -> pa.Array[Any]:
+        """The ids at some slots: int64, or a dictionary array that shares this row's strings."""
+        if not self.textual:
+            return pa.array(self.take(slots))
+        return pa.DictionaryArray.from_arrays(pa.array(slots, pa.int32()), self.arrow())
+
+    def ranks(self) -> npt.NDArray[np.int64] | None:
+        """Each id's place in ascending order (equal ids share one); None when slots are in order."""
+        values: npt.NDArray[Any] = self.values
+        if self.textual:
+            values = self.arrow().to_numpy(zero_copy_only=False).astype(str)
+        if len(values) < 2 or bool((values[1:] > values[:-1]).all()):
+            return None
+        return np.unique(values, return_inverse=True)[1].astype(np.int64)
+
+    def hashes(self) -> npt.NDArray[np.uint64]:
+        """A 64-bit hash per id."""
+        out = np.empty(len(self), np.uint64)
+        if self.textual:
+            kernels.hash_strings(self.starts, self.letters, out)
+        else:
+            kernels.hash_integers(self.values, out)
+        return out
+
+    def repeats(self) -> npt.NDArray[np.int64]:
+        """Rows whose id already stood in an earlier row."""
+        if not self.textual and bool((self.values[1:] > self.values[:-1]).all()):
+            return np.empty(0, np.int64)
+        firsts = IdTable(self).find(self)
+        return np.flatnonzero(firsts != np.arange(len(self)))
+
+
+class IdTable:
+    """Finds slots by id. Growing is by building anew at twice the size."""
+
+    __slots__ = ("ids", "table")
+
+    def __init__(self, ids: Ids, table: npt.NDArray[np.int32] | None = None) -> None:
+        self.ids = ids
+        if table is None:
+            table = np.full(_table_size(len(ids)), -1, np.int32)
+            hashes = ids.hashes()
+            kernels.enter(table, hashes, ids.values, ids.starts, ids.letters, ids.textual, 0)
+        self.table = table
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the table alone."""
+        return self.table.nbytes
+
+    def find(self, wanted: Ids) -> npt.NDArray[np.int32]:
+        """The slot of each id, -1 where there is none; the first slot that holds it."""
+        out = np.full(len(wanted), -1, np.int32)
+        if len(self.ids) and len(wanted) and wanted.textual == self.ids.textual:
+            i, w = self.ids, wanted
+            kernels.find(
+                self.table,
+                i.values,
+                i.starts,
+                i.letters,
+                w.hashes(),
+                w.values,
+                w.starts,
+                w.letters,
+                w.textual,
+                out,
+            )
+        return out
+
+    def extended(self, ids: Ids, alive: npt.NDArray[np.uint8]) -> IdTable:
+        """A table for `ids`, which begin with ours; a later living slot takes over an id's entry."""
+        n = len(self.ids)
+        # from nothing: slots that are dead may repeat the id of one that lives
+        if n == 0 or 2 * len(ids) > len(self.table):
+            table = np.full(_table_size(len(ids)), -1, np.int32)
+            kernels.enter_living(table, ids.hashes(), alive)
+            return IdTable(ids, table)
+        fresh = np.arange(n, len(ids))
+        hashes = ids.select(fresh).hashes()
+        kernels.enter(self.table, hashes, ids.values, ids.starts, ids.letters, ids.textual, n)
+        return IdTable(ids, self.table)
+
+
+def _table_size(n: int) -> int:
+    return 1 << max(4, int(3 * n).bit_length())
+
+
+def _complaint(items: Any) -> str:
+    for row, item in enumerate(items):
+        whole = isinstance(item, int | np.integer) and not isinstance(item, bool)
+        if whole and -(2**63) <= int(item) < 2**63:
+            continue
+        if not isinstance(item, str):
+            return f"row {row}: a subscription's id must be an int64 or a string, got {describe(item)}"
+    return "ids of one load must be all whole numbers or all strings, got both"

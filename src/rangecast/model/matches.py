@@ -1,0 +1,155 @@
+"""The answer: for each event, the ids of the subscriptions that it matches.
+
+    array     dtype    shape        meaning
+    offsets   int64    n_events + 1 row e of the answer is [offsets[e], offsets[e + 1])
+    slots     int32    n_pairs      the matching subscriptions as row numbers of the index
+    ids       int64 or object, n_pairs
+
+Indexes work with slots, so that string ids cost one gather at the end and Arrow gets a dictionary
+array without touching a string. An index that knows how many there are before it reads them leaves
+writing slots or ids to the first who asks: counts alone then cost nearly nothing, and ids come
+without slots in between.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast import buffers
+from rangecast.kernels.model import matches as kernels
+from rangecast.model.ids import Ids
+
+MANY = 1024  # below this, starting numpy's conversion costs more than reading a table
+
+
+class PendingMatches(Protocol):
+    """Matches that were counted and can be written."""
+
+    def slots(self) -> npt.NDArray[np.int32]:
+        """The slots, row after row."""
+
+    def ids(self) -> npt.NDArray[Any]:
+        """The ids, row after row."""
+
+
+class Matches:
+    """Matches in rows, one per event.
+
+    >>> m = Matches.from_ids([0, 2, 2, 3], [8, 7, 9])
+    >>> m.row(0).tolist(), m.counts.tolist(), m.sort().row(0).tolist(), len(m), m.n_pairs
+    ([8, 7], [2, 0, 1], [7, 8], 3, 3)
+    """
+
+    def __init__(
+        self,
+        offsets: npt.NDArray[np.int64],
+        slots: npt.NDArray[np.int32] | PendingMatches,
+        names: Ids,
+        base: int | None = None,
+    ) -> None:
+        """Rows of slots or what will write them; where ids count up with slots, `base` is their distance."""
+        self.offsets = offsets
+        self._base = base
+        self._slots: npt.NDArray[np.int32] | None = None
+        self._pending: PendingMatches | None = None
+        if isinstance(slots, np.ndarray):
+            self._slots = slots
+        else:
+            self._pending = slots
+        self._names = names
+        self._ids: npt.NDArray[Any] | None = None
+
+    @classmethod
+    def from_ids(cls, offsets: Any, ids: Any) -> Matches:
+        """Matches whose ids are given outright."""
+        names = Ids.of(ids)
+        return cls(np.asarray(offsets, np.int64), np.arange(len(names), dtype=np.int32), names)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __repr__(self) -> str:
+        return f"Matches({len(self):,} events, {self.n_pairs:,} pairs)"
+
+    @property
+    def n_pairs(self) -> int:
+        """How many (event, subscription) pairs there are."""
+        return int(self.offsets.item(-1))
+
+    @property
+    def slots(self) -> npt.NDArray[np.int32]:
+        """The row numbers within the index, row after row."""
+        if self._slots is None:
+            assert self._pending is not None
+            self._slots = self._pending.slots()
+        return self._slots
+
+    @property
+    def ids(self) -> npt.NDArray[Any]:
+        """The subscription ids, row after row."""
+        if self._ids is None:
+            slots = self._slots
+            if slots is None:
+                assert self._pending is not None
+                self._ids = self._pending.ids()
+            elif self._base is not None and len(slots) > MANY:
+                self._ids = buffers.empty(len(slots), np.int64)
+                np.add(slots, self._base, out=self._ids)
+            else:
+                self._ids = self._names.take(slots)
+        return self._ids
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Matches per event."""
+        return np.diff(self.offsets)
+
+    def row(self, event: int) -> npt.NDArray[Any]:
+        """The ids that one event matches."""
+        n = len(self)
+        if not -n <= event < n:
+            raise IndexError(f"event must be within the batch of {n}, got {event}")
+        event %= n
+        if self._ids is not None:
+            return self._ids[self.offsets[event] : self.offsets[event + 1]]
+        return self._names.take(self.slots[self.offsets[event] : self.offsets[event + 1]])
+
+    def events(self) -> npt.NDArray[np.int64]:
+        """For each pair, the row number of its event."""
+        return np.repeat(np.arange(len(self), dtype=np.int64), self.counts)
+
+    def pairs(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        """Event rows and subscription ids, one pair per position."""
+        return self.events(), self.ids
+
+    def sort(self) -> Matches:
+        """The same matches with the ids of each row in ascending order."""
+        ranks = self._names.ranks()
+        keys = self.slots if ranks is None else ranks[self.slots]
+        order = np.empty(len(keys), np.int64)
+        kernels.order_rows(self.offsets, np.ascontiguousarray(keys), order)
+        return Matches(self.offsets, self.slots[order], self._names)
+
+    def to_arrow(self, event_ids: Any = None) -> pa.Table:
+        """A table of pairs: `event` (row number, or the id given for it) and `subscription`."""
+        events: pa.Array[Any] = pa.array(self.events())
+        if event_ids is not None:
+            column = (
+                event_ids.combine_chunks() if isinstance(event_ids, pa.ChunkedArray) else pa.array(event_ids)
+            )
+            events = column.take(events)
+        return pa.table({"event": events, "subscription": self._names.take_arrow(self.slots)})
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same events match the same subscriptions, in whatever order."""
+        if not isinstance(other, Matches):
+            return NotImplemented
+        if not np.array_equal(self.offsets, other.offsets):
+            return False
+        return bool(np.array_equal(self.sort().ids, other.sort().ids))
+
+    __hash__ = None  # type: ignore[assignment]

@@ -1,0 +1,1 @@
+"""The predicate index on a UB-tree, the counting index beside it, and their paper's experiment."""

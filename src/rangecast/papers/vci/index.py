@@ -1,0 +1,287 @@
+"""`vci`: predicates cut into virtual construct intervals; the paper's look-ups, and ours.
+
+Source: Wu, Chen, Yu and Mei, "Efficient interval indexing for content-based subscription e-commerce and
+services" (IBM Research Report, 2004). constructs.py has the constructs and their numbers. Each has
+a list of the predicates that use it, and an event finds the lists of the constructs that cover its
+value. `lookup=` says how:
+
+    runs      ours, the default: no list but slices of one array; static parts (runs.py)
+    bitmap    a vector of bits a value, one per construct anywhere (sec. 2)
+    clipped   the vector holds the value's covering segment only (sec. 3)
+    virtual   no bits: every list of the segment is looked at, its right end computed (sec. 4)
+    table     no bits: only the lists that the distance table names (sec. 4.1)
+
+This module holds the paper's four, which take single predicates in and out in place:
+
+    array     dtype    shape                 meaning
+    heads     int32    n_cells * width + 1   first node of each construct's list, -1 if empty; the last
+                                             list holds the boxes that cover every cell
+    crossing  int32    n_cells or 0          first node of each cell's list of boxes that cross it
+    nodes     int32    (capacity, 2)         box and next node; free nodes are linked the same way
+    pool      int64    2                     first free node or -1, and how many were ever used
+    bits      uint32   (n_cells, words)      bitmap and clipped: which constructs are active
+    table     int64    L(L+1)/2 or 2L - 1    table: the distances
+
+Where we depart. ConstructIntervals are read as half-open (constructs.py says why), so each id is found
+once and a predicate may hold a single value. They lie on the cells of a Grid: a small domain of whole
+numbers has a value a cell, as in the paper, and the three outer cells take what lies outside; a
+predicate that holds only some codes of a cell is in that cell's crossing list and is checked. One that
+covers all cells is in one list instead of n_cells / L. A bulk delete sweeps each list that it touches
+once, so that a thousand deletes from one long list do not walk it a thousand times.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.array_file import Arrays
+from rangecast.engine.answers import Rows
+from rangecast.engine.catalog import Boxes, grown
+from rangecast.engine.contract import Index
+from rangecast.engine.grid import Grid
+from rangecast.engine.runs import RunsIndex, check_length
+from rangecast.engine.selectivity import choose_attributes
+from rangecast.errors import OptionError
+from rangecast.kernels.engine import runs as run_kernels
+from rangecast.kernels.papers.vci import lists as kernels
+from rangecast.memory import check_fits
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.papers.vci.constructs import ConstructIntervals
+from rangecast.papers.vci.in_place import InPlaceIndex, Numbers, grow_rows
+from rangecast.types.attributes import Codes
+from rangecast.types.schema import Schema
+
+LOOKUPS = {
+    "bitmap": kernels.BITMAP,
+    "clipped": kernels.CLIPPED,
+    "virtual": kernels.VIRTUAL,
+    "table": kernels.TABLE,
+}
+LONGEST_CHOSEN = 1024
+_STORED = ("heads", "crossing", "nodes", "pool", "bits", "table")
+
+
+class VciIndex(Index):
+    """Opens the kind that `lookup=` names.
+
+    >>> import rangecast as rc
+    >>> schema = rc.Schema(rc.Int("price", 0, 99))
+    >>> rc.open_index("vci", schema), rc.open_index("vci", schema, lookup="table", L=16)
+    (<RunsIndex 'vci': 0 subscriptions>, <IntervalListsIndex 'vci': 0 subscriptions>)
+    """
+
+    name = "vci"
+
+    def __new__(cls, schema: Schema, **options: Any) -> Any:
+        lookup = options.get("lookup", "runs")
+        if lookup != "runs" and lookup not in LOOKUPS:
+            raise OptionError(f"lookup must be one of runs, {', '.join(LOOKUPS)}, got {lookup!r}")
+        return RunsIndex(schema, **options) if lookup == "runs" else IntervalListsIndex(schema, **options)
+
+
+class _ListLayout(NamedTuple):
+    """What the data decides: the grid, the constructs, and the bytes they take before any predicate."""
+
+    grid: Grid
+    constructs: ConstructIntervals
+    words: int
+
+    @property
+    def n_constructs(self) -> int:
+        return self.grid.n_cells * self.constructs.width
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * (self.n_constructs + 1) + 4 * self.words * self.grid.n_cells
+
+
+class _Ranges(NamedTuple):
+    """The cells of each box: all that it touches, and the whole ones begins .. ends - 1."""
+
+    firsts: npt.NDArray[np.int32]
+    lasts: npt.NDArray[np.int32]
+    begins: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int32]
+
+
+class IntervalListsIndex(InPlaceIndex):
+    """A list per construct, found by bitmap, clipped bitmap, virtual bitmap or distance table."""
+
+    name = "vci"
+
+    def _configure(  # type: ignore[override]
+        self,
+        lookup: str = "table",
+        constructs: str = "lci",
+        on: Any = None,
+        L: int | None = None,
+        cells: int | None = None,
+        memory_limit: int | None = None,
+    ) -> None:
+        super()._configure(on)
+        self._lookup = LOOKUPS[lookup]
+        ConstructIntervals.of(constructs, 1)
+        if L is not None:
+            check_length(L)
+        if cells is not None and not 5 <= cells <= 2**24:
+            raise OptionError(f"cells must be within 5 and {2**24}, got {cells}")
+        self._kind, self._longest, self._memory_limit = constructs, L, memory_limit
+        # a value a cell for the paper's domains, except where bits grow with the square of the cells
+        most = 2**13 if lookup == "bitmap" else 2**14 if constructs == "sci" else 2**18
+        self._cells = cells or most
+        self._marked: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
+
+    def _adapts(self) -> bool:
+        stated = self._on_option is not None or len(self.schema) == 1
+        return not stated or self._longest is None or self.schema[self._on].domain is None
+
+    def _check_capacity(self, subs: Subscriptions) -> None:
+        if self._on < 0 and subs.n_boxes:
+            boxes = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
+            numbers = np.arange(boxes.n)
+            (on,) = self._on_option or choose_attributes(self.schema, None, 1, boxes, numbers)
+            self._check_layout(on, self._plan(on, boxes, numbers))
+
+    def _check_layout(self, on: int, layout: _ListLayout) -> None:
+        check_fits(
+            layout.nbytes,
+            self._memory_limit,
+            f"'vci' on {self.schema[on].name!r} with {layout.grid.n_cells:,} cells and "
+            f"{layout.n_constructs:,} constructs",
+            "fewer cells=, a smaller L= or lookup='table' need less",
+        )
+
+    def _plan(self, on: int, boxes: Boxes, numbers: Numbers) -> _ListLayout:
+        lows, highs = boxes.lows[on, numbers], boxes.highs[on, numbers]
+        grid = Grid.fit(self.schema[on], lows, highs, self._cells)
+        longest = self._longest
+        if longest is None:
+            covered = grid.locate(highs).astype(np.int64) + 1 - grid.locate(lows)
+            bounded = covered[covered < grid.n_cells]
+            mean = int(np.ceil(bounded.mean())) if len(bounded) else 1
+            longest = min(1 << (mean - 1).bit_length(), LONGEST_CHOSEN)
+        constructs = ConstructIntervals.of(self._kind, longest)
+        first, last = constructs.segment(longest, closed=False)
+        n_bits = {kernels.BITMAP: grid.n_cells * constructs.width, kernels.CLIPPED: last - first + 1}
+        return _ListLayout(grid, constructs, -(-n_bits.get(self._lookup, 0) // 32))
+
+    def _lay_out(self, boxes: Boxes, numbers: Numbers) -> None:
+        layout = self._plan(self._on, boxes, numbers)
+        self._check_layout(self._on, layout)
+        self._use(layout)
+        distances = layout.constructs.distances(closed=False)
+        self._arrays: Arrays = {
+            "heads": np.full(layout.n_constructs + 1, -1, np.int32),
+            "crossing": np.empty(0, np.int32),
+            "nodes": np.empty((0, 2), np.int32),
+            "pool": np.array([-1, 0], np.int64),
+            "bits": np.zeros((layout.grid.n_cells if layout.words else 0, layout.words), np.uint32),
+            "table": distances if self._lookup == kernels.TABLE else np.empty(0, np.int64),
+        }
+        self._free = 0
+
+    def _use(self, layout: _ListLayout) -> None:
+        self._layout = layout
+        # each construct that covers a cell, the list of all, and the crossing list
+        longest = layout.constructs.longest
+        most = longest * (longest + 1) // 2 if self._kind == "sci" else 2 * longest
+        self._found: npt.NDArray[np.int32] = np.empty(min(most, layout.n_constructs) + 2, np.int32)
+
+    def _cover(self, boxes: Boxes, numbers: Numbers) -> tuple[_Ranges, int]:
+        grid = self._layout.grid
+        lows, highs = boxes.lows[self._on, numbers], boxes.highs[self._on, numbers]
+        firsts, lasts = grid.locate(lows), grid.locate(highs)
+        begins, ends = np.empty_like(firsts), np.empty_like(lasts)
+        crossing = run_kernels.trim(lows, highs, firsts, lasts, grid.cuts, begins, ends)
+        return _Ranges(firsts, lasts, begins, ends), crossing
+
+    def _enter(self, boxes: Boxes, numbers: Numbers) -> None:
+        a, (grid, constructs, _) = self._arrays, self._layout
+        ranges, crossing = self._cover(boxes, numbers)
+        if crossing and not len(a["crossing"]):
+            a["crossing"] = np.full(grid.n_cells, -1, np.int32)
+        needed = int(kernels.count_postings(*ranges, constructs.columns, constructs.lengths, grid.n_cells))
+        used = int(a["pool"][1])
+        if (wanted := used + needed - self._free) > len(a["nodes"]):
+            # the first load gets exactly its size, as in the catalog
+            room = wanted if used == 0 else max(wanted, len(a["nodes"]) * 3 // 2, 64)
+            nodes = np.empty((room, 2), np.int32)
+            nodes[:used] = a["nodes"][:used]
+            a["nodes"] = nodes
+        self._free = max(0, self._free - needed)
+        kernels.enter(
+            numbers, *ranges, constructs.columns, constructs.lengths, grid.n_cells, self._lookup, a["heads"],
+            a["crossing"], a["pool"], a["nodes"], a["bits"],
+        )  # fmt: skip
+
+    def _leave(self, boxes: Boxes, numbers: Numbers) -> None:
+        a, (grid, constructs, _) = self._arrays, self._layout
+        ranges, _ = self._cover(boxes, numbers)
+        n = int(kernels.count_postings(*ranges, constructs.columns, constructs.lengths, grid.n_cells))
+        postings = np.empty(n, np.int64)
+        kernels.list_postings(*ranges, constructs.columns, constructs.lengths, grid.n_cells, postings)
+        lists, counts = np.unique(postings, return_counts=True)
+        if len(self._marked) < boxes.n:
+            self._marked = grown(np.zeros(0, np.uint8), 0, len(boxes.slots))
+            self._marked[:] = 0
+        self._marked[numbers] = 1
+        kernels.leave(
+            lists, counts, self._marked, constructs.lengths, constructs.longest, self._layout.n_constructs,
+            self._lookup, a["heads"], a["crossing"], a["pool"], a["nodes"], a["bits"],
+        )  # fmt: skip
+        self._marked[numbers] = 0
+        self._free += n
+
+    def _emit(self, codes: Codes, boxes: Boxes) -> Rows:
+        a = self._arrays
+        cells = self._layout.grid.locate(codes[self._on])
+        constructs = self._layout.constructs
+        found = np.empty_like(self._found)
+        return grow_rows(
+            codes.shape[1],
+            lambda event, offsets, out: kernels.stab(
+                codes, cells, self._on, event, self._lookup, constructs.lengths, constructs.longest,
+                self._layout.n_constructs, a["heads"], a["crossing"], a["nodes"], a["bits"], a["table"],
+                found, self._checked, boxes.lows, boxes.highs, boxes.slots, self._plain, offsets, out,
+            ),
+        )  # fmt: skip
+
+    def count_lists(self, codes: Codes) -> int:
+        """How many lists a batch finds, without reading them: what the paper times as a search."""
+        a, constructs = self._arrays, self._layout.constructs
+        total: int = kernels.count_lists(
+            self._layout.grid.locate(codes[self._on]), self._lookup, constructs.lengths, constructs.longest,
+            self._layout.n_constructs, a["heads"], a["bits"], a["table"], self._found,
+        )  # fmt: skip
+        return total
+
+    def _structure(self) -> tuple[dict[str, Any], Arrays]:
+        grid = {f"grid.{name}": array for name, array in self._layout.grid.to_arrays().items()}
+        meta = {"longest": self._layout.constructs.longest, "free": self._free, "words": self._layout.words}
+        used = int(self._arrays["pool"][1])
+        return meta, {**self._arrays, "nodes": self._arrays["nodes"][:used], **grid}
+
+    def _take_structure(self, meta: dict[str, Any], arrays: Arrays) -> None:
+        grid = Grid.from_arrays({k[5:]: v for k, v in arrays.items() if k.startswith("grid.")})
+        self._arrays = {name: arrays[name] for name in _STORED}
+        self._free = meta["free"]
+        self._use(_ListLayout(grid, ConstructIntervals.of(self._kind, meta["longest"]), meta["words"]))
+
+    def _structure_stats(self) -> dict[str, Any]:
+        if self._on < 0:
+            return {"bytes": 0}
+        a = self._arrays
+        used = int(a["pool"][1])
+        spare = a["nodes"].nbytes - 8 * used
+        return {
+            "bytes": sum(array.nbytes for array in a.values()) - spare + self._layout.grid.cuts.nbytes,
+            "cells": self._layout.grid.n_cells,
+            "L": self._layout.constructs.longest,
+            "constructs": self._layout.n_constructs,
+            "active": int((a["heads"] >= 0).sum()),
+            "entries": used - self._free,
+            "bitmap_bytes": a["bits"].nbytes,
+        }

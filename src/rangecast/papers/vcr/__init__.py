@@ -1,0 +1,1 @@
+"""Rectangle indexing by virtual construct rectangles, and its paper's experiment."""

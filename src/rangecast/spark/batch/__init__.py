@@ -1,0 +1,1 @@
+"""Matching what is there: a DataFrame, files, a table in SQL."""

@@ -1,0 +1,1 @@
+"""`format("rangecast")`: matches as a source, in batch and as a stream."""

@@ -1,0 +1,224 @@
+"""The options of the source "rangecast", and the columns that they give.
+
+    option              meaning
+    store               the folder of the store; must be given
+    events              a file, a folder or a pattern of events; load("...") says the same
+    format              parquet, csv, json or jsonl (both JSON lines); by the suffix of each file unless told
+    event_id            the column of the events' ids: "id" unless told
+    keep                columns that come along: names with commas between, or a JSON list
+    absent              attributes that the events have no column for, as in keep
+    form                pairs, lists or counts, as in `match`
+    outer               true: events without a match leave a row too
+    version             newest (when a batch is planned), event-time, or the number of one version
+    time                for event-time: the column with the time; the schema's only timestamp unless told
+    maxFilesPerBatch    at most so many files in a micro-batch
+    maxBytesPerBatch    at most so many bytes, but one file at least
+    rejects             folder for the events that are set aside; in `state` unless told
+    state               folder for the log of arrivals; in the store's folder unless told
+    tasks               tasks of a micro-batch at most; the driver's cores unless told
+    lostFiles           fail or reject: what to do about a file that is gone or was changed since it arrived
+
+Spark does not tell capitals in options apart, and underscores are not looked at: event_id is eventId.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from rangecast.errors import OptionError, RangecastError
+from rangecast.loading import format_of
+from rangecast.spark.batch.files import check_files, files_at
+from rangecast.spark.batch.match import answer_fields
+from rangecast.spark.worker import COUNTS, FORMS, LISTS, PAIRS, Answer, answer_names
+from rangecast.store.store import Store
+
+NEWEST, EVENT_TIME = "newest", "event-time"
+FAIL, REJECT = "fail", "reject"
+_FORMATS = {"parquet": "parquet", "csv": "csv", "json": "jsonl", "jsonl": "jsonl", "ndjson": "jsonl"}
+_NAMES = {
+    "store", "events", "path", "format", "eventid", "keep", "absent", "form", "outer", "version", "time",
+    "maxfilesperbatch", "maxbytesperbatch", "rejects", "state", "tasks", "lostfiles",
+}  # fmt: skip
+_TRIES = 16
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options, checked; see the module head."""
+
+    store: str
+    events: str
+    format: str | None
+    event_id: str
+    keep: tuple[str, ...]
+    absent: tuple[str, ...]
+    form: str
+    outer: bool
+    version: str | int
+    time: str | None
+    max_files: int | None
+    max_bytes: int | None
+    rejects: str
+    state: str
+    tasks: int
+    lost_files: str
+
+    def answer(self, schema: Any, fields: T.StructType) -> Answer:
+        """What is read of the events and what goes out, for the columns of a DataFrame."""
+        second = fields[1].dataType
+        element = second.elementType if isinstance(second, T.ArrayType) else second
+        attributes = tuple(name for name in schema.names if name not in self.absent)
+        textual = isinstance(element, T.StringType)
+        return Answer(self.event_id, attributes, self.keep, self.form, self.outer, textual)
+
+
+def read_options(options: Mapping[str, str]) -> Settings:
+    """Check the options of a reader."""
+    given = {name.lower().replace("_", ""): value for name, value in options.items()}
+    unknown = sorted(name for name in given if name not in _NAMES)
+    if unknown:
+        raise OptionError(f"the source has no option {unknown[0]!r}; it has {', '.join(sorted(_NAMES))}")
+    events = given.get("events") or given.get("path")
+    for name, value in (("store", given.get("store")), ("events", events)):
+        if not value:
+            raise OptionError(f"the option {name!r} must be given: .option({name!r}, folder)")
+    store, place = os.path.abspath(given["store"]), os.path.abspath(str(events))
+    kind = given.get("format")
+    key = hashlib.sha256(place.encode()).hexdigest()[:16]
+    state = os.path.abspath(given.get("state") or os.path.join(store, "sources", key))
+    form = _choice(given, "form", FORMS)
+    return Settings(
+        store=store,
+        events=place,
+        format=None if kind is None else _FORMATS[_choice(given, "format", tuple(_FORMATS))],
+        event_id=given.get("eventid", "id"),
+        keep=_names(given, "keep"),
+        absent=_names(given, "absent"),
+        form=form,
+        outer=_choice(given, "outer", ("false", "true")) == "true",
+        version=_version(given.get("version", NEWEST)),
+        time=given.get("time"),
+        max_files=_number(given, "maxFilesPerBatch"),
+        max_bytes=_number(given, "maxBytesPerBatch"),
+        rejects=os.path.abspath(given.get("rejects") or os.path.join(state, "rejects")),
+        state=state,
+        tasks=_number(given, "tasks") or os.cpu_count() or 1,
+        lost_files=_choice(given, "lostFiles", (FAIL, REJECT)),
+    )
+
+
+def infer_fields(settings: Settings, store: Store) -> T.StructType:
+    """The columns that come out, by the first file that can be read."""
+    trouble: RangecastError | None = None
+    for path in sorted(files_at(settings.events))[:_TRIES]:
+        try:
+            kind = format_of(path, settings.format)
+            named = check_files(
+                [path], {path: kind}, store.schema, settings.event_id, settings.keep, settings.absent
+            )
+        except RangecastError as error:
+            trouble = trouble or error
+            continue
+        answer = Answer(
+            settings.event_id, (), settings.keep, settings.form, settings.outer, bool(store.ids_are_text)
+        )
+        if kind == "parquet":
+            found = from_arrow_schema(pq.read_schema(path), prefer_timestamp_ntz=True)
+            return answer_fields(found, answer)
+        given = T.StructType([T.StructField(name, T.StringType()) for name in answer.columns])
+        given[settings.event_id].dataType = T.LongType() if named == "int64" else T.StringType()
+        return answer_fields(given, answer)
+    if trouble is not None:
+        raise trouble
+    raise OptionError(
+        f"{settings.events}: there are no files yet that would tell the types of the columns; "
+        'put one there or say them: .schema("event_id long, subscription_id long")'
+    )
+
+
+def check_fields(settings: Settings, store: Store, fields: T.StructType) -> None:
+    """Whether the columns that somebody named are those that the source gives."""
+    for name in settings.absent:
+        if name not in store.schema:
+            raise OptionError(
+                f"absent: the schema has no attribute {name!r}; it has {', '.join(store.schema.names)}"
+            )
+    names = answer_names(Answer(settings.event_id, (), settings.keep, settings.form))
+    if fields.fieldNames() != names:
+        raise OptionError(
+            f"the schema must have the columns {', '.join(names)}, got {', '.join(fields.fieldNames())}"
+        )
+    if len(set(names)) < len(names):
+        raise OptionError(f"columns of the answer must differ, got {', '.join(names)}")
+    kinds: tuple[T.DataType, ...] = (
+        (T.StringType(),) if store.ids_are_text else (T.LongType(), T.StringType())
+    )
+    wanted: tuple[T.DataType, ...] = {
+        PAIRS: kinds, LISTS: tuple(T.ArrayType(kind) for kind in kinds), COUNTS: (T.LongType(),)
+    }[settings.form]  # fmt: skip
+    got = fields[1].dataType.simpleString()
+    if got not in [kind.simpleString() for kind in wanted]:
+        shown = " or ".join(kind.simpleString() for kind in wanted)
+        raise OptionError(f"column {names[1]!r} must be {shown} for this store, got {got}")
+
+
+def time_column(settings: Settings, store: Store) -> str | None:
+    """The column with the time of an event, None when versions do not go by it."""
+    if settings.version != EVENT_TIME:
+        return None
+    if settings.time is not None:
+        return settings.time
+    found = [attribute.name for attribute in store.schema if attribute.kind == "timestamp"]
+    if len(found) != 1:
+        raise OptionError(
+            f"version=event-time needs the option time, the column with the time of an event: the schema has "
+            f"{len(found)} timestamps"
+        )
+    return found[0]
+
+
+def _version(text: str) -> str | int:
+    if text in (NEWEST, EVENT_TIME):
+        return text
+    if text.isdigit():
+        return int(text)
+    raise OptionError(f"version must be {NEWEST}, {EVENT_TIME} or a number, got {text!r}")
+
+
+def _choice(given: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+    """One of several words, the first unless told."""
+    value = given.get(name.lower(), allowed[0]).lower()
+    if value not in allowed:
+        raise OptionError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+    return value
+
+
+def _number(given: Mapping[str, str], name: str) -> int | None:
+    value = given.get(name.lower())
+    if value is None:
+        return None
+    if not value.isdigit() or int(value) < 1:
+        raise OptionError(f"{name} must be a whole number from 1 on, got {value!r}")
+    return int(value)
+
+
+def _names(given: Mapping[str, str], name: str) -> tuple[str, ...]:
+    value = given.get(name, "").strip()
+    if value.startswith("["):
+        try:
+            names = json.loads(value)
+        except ValueError:
+            raise OptionError(
+                f"{name} must be names with commas between or a JSON list, got {value!r}"
+            ) from None
+        return tuple(str(item) for item in names)
+    return tuple(item.strip() for item in value.split(",") if item.strip())

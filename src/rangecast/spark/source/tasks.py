@@ -1,0 +1,191 @@
+"""One task of the source, inside a worker: read files with Arrow, match them, give the pairs to Spark.
+
+A task names the files, the version that they are matched against, and what it needs to be the same
+when it is done again: a replay reads the same bytes (size and time of change are checked), brings the
+index to the same version, and so gives the same rows. Rows that cannot be read go to
+
+    rejects/run=<stream>/batch_id=<micro-batch>/<task>.parquet    file, row, event_id, reason, raw
+
+by rename, so a task done twice leaves one file. A file that is no file of events at all (torn, other
+columns) is one such row, without a number; a disk that cannot be read raises, and Spark tries again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+from pyspark.sql import types as T
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from rangecast.array_file import replacing
+from rangecast.errors import EventError, StorageError
+from rangecast.spark.batch.file_tasks import REJECTED, FileBatch, Unit, read_unit, reject, shown
+from rangecast.spark.batch.files import check_files
+from rangecast.spark.source.arrivals import Arrival
+from rangecast.spark.source.options import REJECT, Settings
+from rangecast.spark.worker import COUNTS, Answer, Pace, answer_events
+from rangecast.spark.worker_index import followed, open_store
+from rangecast.types.attributes import MISSING, Timestamp
+from rangecast.types.schema import Schema
+
+UNKNOWN_FORMAT = "unknown"
+_BATCH = "streaming.sql.batchId"
+
+
+class Task(InputPartition):
+    """Some units of work and what they are matched against."""
+
+    def __init__(
+        self, run: str, number: int, units: list[tuple[Unit, Arrival]], version: int, oldest: int
+    ) -> None:
+        super().__init__(None)
+        self.run = run
+        self.number = number
+        self.units = units
+        self.version = version
+        self.oldest = oldest
+
+
+class FileTrouble(Exception):
+    """Why a whole file, or the rest of it, is set aside."""
+
+
+def read_task(
+    task: Task, settings: Settings, fields: T.StructType, time: str | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task; what was set aside is on disk when the last one is out."""
+    target = to_arrow_schema(fields, timezone="UTC")
+    # by time there are many indexes, and all have the words of the newest or fewer
+    index = followed(settings.store).at(task.version) if time is None else None
+    schema = open_store(settings.store).schema if index is None else index.schema
+    answer = settings.answer(schema, fields)
+    if open_store(settings.store).ids_are_text and not answer.textual and settings.form != COUNTS:
+        raise StorageError(
+            f"{settings.store}: subscription ids are strings by now, and the DataFrame was made when there "
+            "were none; load it again"
+        )
+    reading = answer
+    if time is not None and time not in answer.keep:
+        reading = dataclasses.replace(answer, keep=(*answer.keep, time))
+    aside: list[dict[str, Any]] = []
+    pace = Pace()
+    for unit, arrival in task.units:
+        try:
+            _check_file(unit, arrival, schema, settings)
+            for batch in _read(unit, schema, reading, target.field(0).type):
+                aside += batch.rejected
+                if index is not None:
+                    found = answer_events(index, batch.events, batch.table, answer, pace)
+                else:
+                    assert time is not None
+                    found = _by_time(unit, batch, task, settings, answer, pace, time, aside)
+                for piece in found:
+                    yield _cast(piece, target)
+        except FileTrouble as trouble:
+            aside.append(reject(unit, None, None, str(trouble), ""))
+    if aside:
+        _keep(aside, task, settings)
+
+
+def _by_time(
+    unit: Unit,
+    batch: FileBatch,
+    task: Task,
+    settings: Settings,
+    answer: Answer,
+    pace: Pace,
+    time: str,
+    aside: list[dict[str, Any]],
+) -> Iterator[pa.RecordBatch]:
+    """Each event against the version of its own time, in the order of versions."""
+    encoded = Timestamp(time).encode(batch.table.column(time))
+    times = encoded.codes
+    reasons = dict(zip(encoded.bad.tolist(), encoded.reasons, strict=True))
+    for row in np.flatnonzero(times == MISSING).tolist():
+        reasons.setdefault(row, f"an event must have a time in {time!r}")
+    versions = np.minimum(open_store(settings.store).versions_at(times), task.version)
+    for row in np.flatnonzero(versions < task.oldest).tolist():
+        reasons.setdefault(
+            row, f"the subscriptions of its time are gone; the oldest version is {task.oldest}"
+        )
+    ids = batch.table.column(answer.event_id)
+    for row, reason in sorted(reasons.items()):
+        aside.append(reject(unit, int(batch.rows[row]), ids[row].as_py(), reason, shown(batch.table, row)))
+    good = np.delete(np.arange(len(versions)), list(reasons))
+    for _, at, index in followed(settings.store).each(versions[good]):
+        events, table = batch.events.select(good[at]), batch.table.take(pa.array(good[at]))
+        yield from answer_events(index, events, table, answer, pace)
+
+
+def _check_file(unit: Unit, arrival: Arrival, schema: Schema, settings: Settings) -> None:
+    """Whether this is the file that was meant, and can hold events."""
+    try:
+        status = os.stat(unit.path)
+    except FileNotFoundError:
+        _lost(unit, "is gone", settings)
+    if (status.st_size, status.st_mtime_ns) != (arrival.size, arrival.changed):
+        _lost(unit, "was changed", settings)
+    if unit.format == UNKNOWN_FORMAT:
+        raise FileTrouble(
+            "the format must be told by the suffix .csv, .jsonl or .parquet, or by the option format"
+        )
+    if unit.format == "parquet":
+        try:
+            check_files(
+                [unit.path], {unit.path: "parquet"}, schema, settings.event_id, settings.keep, settings.absent
+            )
+        except (EventError, StorageError) as error:
+            raise _trouble(error) from error
+
+
+def _lost(unit: Unit, what: str, settings: Settings) -> None:
+    if settings.lost_files == REJECT:
+        raise FileTrouble(f"the file {what} since it arrived")
+    raise StorageError(
+        f"{unit.path}: {what} since it arrived, so its events cannot be matched as they were. Put it back, "
+        "or go on without it by .option('lostFiles', 'reject'). Files must be whole when they appear: write "
+        "them under a name that begins with _ and rename them"
+    )
+
+
+def _read(unit: Unit, schema: Schema, answer: Answer, id_type: pa.DataType) -> Iterator[FileBatch]:
+    try:
+        yield from read_unit(unit, schema, answer, id_type, need_id=True)
+    except (EventError, StorageError, pa.ArrowInvalid) as error:
+        raise _trouble(error) from error
+
+
+def _trouble(error: Exception) -> Exception:
+    """What to raise: a file is set aside for what it holds, not for a disk that fails."""
+    cause = error.__cause__ or error.__context__
+    if isinstance(cause, OSError) and cause.errno is not None:
+        return error
+    return FileTrouble(str(error))
+
+
+def _cast(piece: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    try:
+        columns = [column.cast(field.type) for column, field in zip(piece.columns, target, strict=True)]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise FileTrouble(
+            f"columns must be of the types {target.types}, got {piece.schema.types}: {error}"
+        ) from error
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _keep(aside: list[dict[str, Any]], task: Task, settings: Settings) -> None:
+    context = TaskContext.get()
+    batch = context.getLocalProperty(_BATCH) if context is not None else None
+    folder = Path(settings.rejects) / f"run={task.run}" / f"batch_id={batch or 0}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / f"{task.number:05}.parquet") as file:
+        pq.write_table(pa.Table.from_pylist(aside, REJECTED), file)

@@ -1,0 +1,1 @@
+"""Matching a streaming DataFrame, each micro-batch once and against one version."""

@@ -1,0 +1,237 @@
+"""Match a stream of events against subscriptions that change while it flows: each batch against one version.
+
+    events --micro-batch N--> pin N (a version of the store) --match--> out/batch_id=N --commit N-->
+
+Works with every streaming source that can be read again (files, Kafka, ...). Spark writes down which
+events are in batch N before it runs; we write down which version they are matched against (ledger.py).
+So a batch that is run again after a crash finds the same events and the same subscriptions, gives the
+same matches, and puts them in the place of what the crash left. Nothing is lost and nothing is doubled.
+
+All of this happens in `foreachBatch`, which over Spark Connect runs in a process of the server's: the
+plan that it gets is plain data, and what it must remember is in files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.streaming.query import StreamingQuery
+
+from rangecast.errors import EventError, OptionError
+from rangecast.model.events import Events
+from rangecast.spark.batch.match import answer_fields, plan_answer
+from rangecast.spark.snapshots import Snapshot
+from rangecast.spark.stream.event_files import CORRUPT, WHOLE
+from rangecast.spark.stream.ledger import STATE, Commit, Ledger, read_json
+from rangecast.spark.stream.micro_batch import (
+    Deliver,
+    StreamRun,
+    check_order,
+    check_pin,
+    check_store,
+    run_batch,
+)
+from rangecast.spark.stream.tasks import REJECTED
+from rangecast.spark.worker import PAIRS
+from rangecast.store.store import Store
+
+NEWEST, EVENT_TIME, SHORTEST_FIRST = "newest", "event-time", "shortest-first"
+SINKS = ("parquet", "console")
+FILE = "_rangecast_file"
+
+
+def match_stream(
+    events: DataFrame,
+    store: Store | str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str],
+    event_id: str = "id",
+    keep: Sequence[str] = (),
+    form: str = PAIRS,
+    outer: bool = False,
+    absent: Sequence[str] = (),
+    trigger: Mapping[str, Any] | None = None,
+    version: str = NEWEST,
+    time: str | None = None,
+    order: str | None = None,
+    sink: str | Deliver = "parquet",
+    rejects: str | os.PathLike[str] | None = None,
+    text_ids: bool | None = None,
+    query_name: str | None = None,
+) -> StreamingQuery:
+    """Start matching a streaming DataFrame against a store; gives the StreamingQuery.
+
+    Each micro-batch is matched against the version that is the newest when it is planned; by `version`
+    "event-time", each event against the version that was the newest at the time in its column `time` (the
+    schema's only timestamp unless told), so that a backfill gives what the live stream gave. `out` gets a
+    folder batch_id=N for each batch (`read_matches` reads those that are whole), `checkpoint` is Spark's;
+    both must be folders that driver and workers see. `event_id`, `keep`, `form`, `outer` and `absent` are
+    those of `match`; text columns are taken for every attribute. `trigger` is Spark's, as in
+    {"processingTime": "1 second"} or {"availableNow": True}. `order` "shortest-first" puts the matches of
+    cheap events before those of dear ones, if the store's index can estimate. `sink` "console" prints
+    instead; a function gets the matches of a batch as a DataFrame, and the batch's id, which is the same
+    when a batch is run again after a crash. Events that cannot be matched go to `rejects` (out/_rejects
+    unless told) with their reason. `text_ids` says whether ids are strings while the store has no
+    subscription yet.
+    """
+    home = store if isinstance(store, Store) else Store.open(store)
+    if not events.isStreaming:
+        raise EventError("match_stream takes a streaming DataFrame (spark.readStream); rs.match takes others")
+    deliver = _deliver(sink, out)
+    time = _check_choices(home, version, time, order)
+    ledger = Ledger(_path(checkpoint, "checkpoint"), _folder(out, "out"), _folder(rejects, "rejects"))
+    events, file = _with_file(events)
+    textual = home.ids_are_text if home.ids_are_text is not None else text_ids
+    if textual is None:
+        raise OptionError(
+            f"{home.path}: has no subscription yet, so the type of its ids is not known: insert one, or say "
+            "text_ids=True (strings) or text_ids=False (whole numbers)"
+        )
+    shape = Snapshot(str(home.path), home.schema, textual, 0, 0)
+    answer = plan_answer(events.schema, shape, event_id, keep, form, outer, absent, texts=True)
+    fields, whole_ids = answer_fields(events.schema, answer), WHOLE in events.schema[event_id].metadata
+    if whole_ids:
+        fields[0].dataType = T.LongType()
+    if time is not None and time not in events.columns:
+        raise EventError(f"time: the events have no column {time!r}; they have {', '.join(events.columns)}")
+    settings = {
+        "store": home.id,
+        "path": str(home.path),
+        "schema": home.schema.to_dict(),
+        "fields": fields.jsonValue(),
+        "sink": sink if isinstance(sink, str) else "a function",
+        "version": version,
+    }
+    plan = StreamRun(
+        stream=ledger.adopt(settings),
+        store=str(home.path),
+        store_id=home.id,
+        ledger=ledger,
+        answer=answer,
+        fields=fields.jsonValue(),
+        deliver=deliver,
+        file=file,
+        corrupt=CORRUPT if CORRUPT in events.columns else None,
+        whole_ids=whole_ids,
+        time=time,
+        shortest_first=order == SHORTEST_FIRST,
+    )
+    check_store(plan, home)
+    check_order(ledger, ledger.next_of_spark())
+    unfinished = ledger.pin(ledger.last() + 1)
+    if unfinished is not None:
+        check_pin(plan, home, unfinished)
+    writer = events.writeStream.foreachBatch(_runner(plan)).option("checkpointLocation", ledger.checkpoint)
+    if query_name is not None:
+        writer = writer.queryName(query_name)
+    if trigger is not None:
+        writer = writer.trigger(**trigger)
+    return writer.start()
+
+
+def read_matches(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
+    """The matches of all batches that are whole when this is called, each with its batch_id."""
+    ledger = Ledger("", _path(out, "out"))
+    known = read_json(ledger.place / "stream.json")
+    if known is None:
+        raise OptionError(f"{ledger.out}: holds no matches of a stream")
+    fields = T.StructType.fromJson(known["fields"]).fields
+    whole = T.StructType([*fields, T.StructField("batch_id", T.LongType())])
+    # batches follow one another without a gap, so those up to the last commit are all that are whole
+    return spark.read.schema(whole).parquet(str(ledger.out)).where(F.col("batch_id") <= ledger.last())
+
+
+def read_rejects(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
+    """The events that were set aside in `out`, or in the folder that was rejects=, with their reasons."""
+    place = Path(_path(out, "out"))
+    if (place / STATE).exists():
+        place /= "_rejects"
+    names = [*REJECTED.names, "batch_id"]
+    kinds = {"batch_id": T.LongType()}
+    fields = T.StructType([T.StructField(name, kinds.get(name, T.StringType())) for name in names])
+    # not the folder itself: its name is one that Spark warns of
+    folders = [str(path) for path in place.glob("batch_id=*")]
+    if not folders:
+        return spark.createDataFrame([], fields)
+    return spark.read.schema(fields).option("basePath", str(place)).parquet(*folders)
+
+
+def committed(out: str | os.PathLike[str]) -> list[Commit]:
+    """The batches of an output (or of a checkpoint, without one) that are whole: versions and counts."""
+    return list(Ledger("", _path(out, "out")).commits())
+
+
+def _check_choices(store: Store, version: str, time: str | None, order: str | None) -> str | None:
+    """Check what may be chosen; gives the column of the events' time, if it matters."""
+    if version not in (NEWEST, EVENT_TIME):
+        raise OptionError(f"version must be {NEWEST!r} or {EVENT_TIME!r}, got {version!r}")
+    instants = [attribute.name for attribute in store.schema if attribute.kind == "timestamp"]
+    if version == EVENT_TIME and time is None and len(instants) == 1:
+        time = instants[0]
+    if (version == EVENT_TIME) != (time is not None):
+        raise OptionError(f"time= names the column of the events' time and goes with version={EVENT_TIME!r}")
+    if order not in (None, SHORTEST_FIRST):
+        raise OptionError(f"order must be None or {SHORTEST_FIRST!r}, got {order!r}")
+    if order is not None:
+        index = store.index(verify=False)
+        # raises when this kind of index cannot
+        index.estimate(Events(index.schema, np.empty((len(index.schema), 0), np.int64)))
+    return time
+
+
+def _runner(plan: StreamRun) -> Deliver:
+    def run(frame: DataFrame, batch: int) -> None:
+        run_batch(plan, frame, batch)
+
+    return run
+
+
+def _deliver(sink: str | Deliver, out: Any) -> Deliver | None:
+    """What is done with the matches of a batch; None where they become files of `out`."""
+    if callable(sink):
+        if out is not None:
+            raise OptionError("out= goes with sink='parquet'; a function puts the matches where it likes")
+        return sink
+    if sink not in SINKS:
+        raise OptionError(f"sink must be {' or '.join(map(repr, SINKS))} or a function, got {sink!r}")
+    if sink == "console":
+        return _print
+    if out is None:
+        raise OptionError("match_stream needs a folder for the matches (out=), or another sink")
+    return None
+
+
+def _print(matches: DataFrame, batch: int) -> None:
+    print(f"batch {batch}")
+    matches.show(truncate=False)
+
+
+def _folder(given: str | os.PathLike[str] | None, what: str) -> str | None:
+    return None if given is None else _path(given, what)
+
+
+def _path(given: str | os.PathLike[str], what: str) -> str:
+    """A folder's absolute path; only what processes see as files will do."""
+    text = os.fspath(given).removeprefix("file://")
+    if "://" in text:
+        raise OptionError(f"{what} must be a folder that driver and workers see as files, got {text}")
+    return str(Path(text).absolute())
+
+
+def _with_file(events: DataFrame) -> tuple[DataFrame, str | None]:
+    """The events with the file that each came from, if their source has files."""
+    named = events.withColumn(FILE, F.col("_metadata.file_path"))
+    try:
+        named.schema  # noqa: B018 - over Connect, only asking for the columns looks for them
+    except AnalysisException:
+        return events, None
+    return named, FILE

@@ -1,0 +1,15 @@
+"""The durable home of subscriptions: a change log and memory-mapped snapshots, in one folder.
+
+store.py        `Store`: what a writer does
+reader.py       the versions, for all who read: log and snapshots together
+log.py          the change log: append-only, checksummed, synced before it is acknowledged
+record.py       one change in it
+retention.py    who still needs a version, which `compact` respects
+expiry.py       which subscriptions end by themselves, and when
+lock.py         one writer at a time
+follower.py     an index in this process that moves from version to version
+"""
+
+from rangecast.store.store import Store
+
+__all__ = ["Store"]

@@ -1,0 +1,344 @@
+"""The change log of a store: append-only, checksummed, synced before it is acknowledged.
+
+A log is a folder of segments, each named for its first version. A segment:
+
+    bytes    meaning
+    0-7      b"RNGLOG01"
+    8-15     the version of its first change
+    16-23    the mark: every byte before this offset was synced to disk
+    24-      records
+
+(record.py says what a record is.)
+
+The first record of a segment, of the version before its first, opens it and changes nothing: it repeats
+all words and all times of expiry, so that older segments can be removed.
+
+A writer appends, syncs, and only then moves the mark; readers stop at the mark, so they see what is
+durable and nothing else. A crash leaves bytes beyond the mark: those that make whole records are
+kept, for they may have been acknowledged, and a torn rest is cut off (and kept beside the log). A
+record before the mark that does not check is damage, and is never cut.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rangecast.array_file import Arrays, pack_arrays, replacing, sync_folder, unpack_arrays
+from rangecast.errors import StorageError
+from rangecast.model.ids import Ids
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.store.record import (
+    HEAD,
+    Change,
+    RecordEntry,
+    Times,
+    Words,
+    checked_head,
+    ids_arrays,
+    ids_from,
+    n_named,
+    pack_record,
+    read_description,
+)
+from rangecast.types.schema import Schema
+
+_SEGMENT = struct.Struct("<8sQQ")
+_MAGIC = b"RNGLOG01"
+
+
+class ChangeLog:
+    """Reads and appends changes; whoever appends must hold the store's lock.
+
+    The schema is the log's own: its dictionaries hold the words that were written, and no others.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], schema: Schema) -> None:
+        self.folder = Path(folder)
+        self.schema = schema
+        self._entries: list[RecordEntry] = []
+        self._openings: list[RecordEntry] = []
+        self.textual: bool | None = None
+        self._base = -1
+        self._last: Path | None = None
+        self._end = 0
+
+    @property
+    def base(self) -> int:
+        """The version before the first change that is still in the log."""
+        return self._base
+
+    @property
+    def version(self) -> int:
+        """The version of the last change."""
+        return self._entries[-1].version if self._entries else self._base
+
+    def time_of(self, version: int) -> int:
+        """When a version was made."""
+        if version == self._base > 0:
+            return self._openings[0].time
+        return self._entry(version).time
+
+    def versions_at(self, times: Times) -> Times:
+        """The version that was the newest at each time; -1 where the log no longer says."""
+        made = np.fromiter((entry.time for entry in self._entries), np.int64, len(self._entries))
+        found = self._base + np.searchsorted(made, times, "right").astype(np.int64)
+        if self._base > 0:
+            found[times < self._openings[0].time] = -1
+        return found
+
+    def changed(self, since: int, until: int) -> int:
+        """How many subscriptions the changes after `since` up to `until` name."""
+        return sum(entry.changed for entry in self._entries[since - self._base : until - self._base])
+
+    def opening(self, version: int) -> tuple[int, Ids, Times]:
+        """The last opening up to a version: its version, and what expired some time then, and when."""
+        entry = [opening for opening in self._openings if opening.version <= version][-1]
+        if not entry.expiring:
+            return entry.version, Ids.of([]), np.empty(0, np.int64)
+        arrays = self._arrays(entry)
+        return entry.version, ids_from(arrays, "expiring"), arrays["expires"]
+
+    def may_expire(self, since: int, until: int) -> bool:
+        """Whether a change after `since` up to `until` brings subscriptions that expire."""
+        return any(entry.expiring for entry in self._entries[since - self._base : until - self._base])
+
+    # reading
+
+    def refresh(self) -> None:
+        """Look for changes that other processes have appended."""
+        segments = self.segments()
+        if not segments:
+            raise StorageError(f"{self.folder}: the change log has no segment; the store is damaged")
+        paths = [path for _, path in segments]
+        if self._last is None or self._last not in paths:
+            self._entries, self._openings, self._base = [], [], segments[0][0] - 1
+            self._last, self._end = paths[0], 0
+        position = paths.index(self._last)
+        for first, path in segments[position:]:
+            if path != self._last:
+                if first != self.version + 1:
+                    raise StorageError(
+                        f"{path}: the segment must begin with version {self.version + 1}, got {first}"
+                    )
+                self._last, self._end = path, 0
+            self._read_heads(path, first)
+        # whole segments go at once, so the changes that went with them are those before the first left
+        gone = max(0, segments[0][0] - 1 - self._base)
+        del self._entries[:gone]
+        self._base += gone
+        self._openings = [opening for opening in self._openings if opening.version >= self._base]
+
+    def segments(self) -> list[tuple[int, Path]]:
+        """First version and path of each segment, in order."""
+        paths = sorted(self.folder.glob("*.log"))
+        return [(int(path.stem), path) for path in paths]
+
+    def changes(self, since: int, until: int) -> Iterator[Change]:
+        """The changes after a version up to another, in order."""
+        if since < self._base:
+            raise StorageError(
+                f"{self.folder}: changes since version {since} were compacted away; "
+                f"the log begins after version {self._base}, load a snapshot instead"
+            )
+        for entry in self._entries[since - self._base : until - self._base]:
+            yield self.read(entry)
+
+    def read(self, entry: RecordEntry) -> Change:
+        """One change, checked against its sum."""
+        arrays = self._arrays(entry)
+        deleted = ids_from(arrays, "deleted")
+        inserted = Subscriptions(
+            self.schema,
+            ids_from(arrays, "inserted"),
+            arrays["lows"],
+            arrays["highs"],
+            arrays["owners"],
+        )
+        return Change(entry.version, entry.time, deleted, inserted, arrays.get("expires"))
+
+    def _arrays(self, entry: RecordEntry) -> Arrays:
+        try:
+            with open(entry.path, "rb") as file:
+                file.seek(entry.offset)
+                head, payload = file.read(HEAD.size), file.read(entry.length)
+        except FileNotFoundError:
+            raise StorageError(
+                f"{entry.path}: version {entry.version} was compacted away while it was read; read again"
+            ) from None
+        if len(payload) != entry.length or zlib.crc32(payload) != HEAD.unpack(head)[5]:
+            raise StorageError(
+                f"{entry.path}: the change of version {entry.version} at byte {entry.offset} is damaged"
+            )
+        return unpack_arrays(payload)[1]
+
+    def _entry(self, version: int) -> RecordEntry:
+        if not self._base < version <= self.version:
+            raise StorageError(
+                f"{self.folder}: the log has versions {self._base + 1} to {self.version}, not {version}"
+            )
+        return self._entries[version - self._base - 1]
+
+    def _read_heads(self, path: Path, first: int) -> None:
+        """Enter the records between where we stopped and the mark."""
+        try:
+            with open(path, "rb") as file:
+                magic, named, mark = _SEGMENT.unpack(file.read(_SEGMENT.size).ljust(_SEGMENT.size))
+                if magic != _MAGIC or named != first:
+                    raise StorageError(f"{path}: not a change log of rangecast, or damaged at its head")
+                if self._end == 0:
+                    self._end = _SEGMENT.size
+                while self._end < mark:
+                    file.seek(self._end)
+                    head = checked_head(file.read(HEAD.size))
+                    described = read_description(file) if head else None
+                    if head is None or described is None or head[0] not in (self.version + 1, first - 1):
+                        raise StorageError(f"{path}: damaged at byte {self._end}; restore it from a copy")
+                    meta, shapes = described
+                    self._learn(meta["words"])
+                    self.textual = meta["textual"]
+                    version, time, length = head
+                    place = path, self._end, length, n_named(shapes), "expires" in shapes
+                    if version == self.version + 1:
+                        self._entries.append(RecordEntry(version, time, *place))
+                    else:
+                        self._openings.append(RecordEntry(version, meta.get("since", time), *place))
+                    self._end += HEAD.size + length
+        except FileNotFoundError:
+            raise StorageError(f"{path}: was compacted away while it was read; read again") from None
+
+    def _learn(self, words: Words) -> None:
+        for _, category in self.schema.categories():
+            known, fresh = words.get(category.name, (0, []))
+            have = category.vocabulary.words()[known : known + len(fresh)]
+            if have != fresh[: len(have)] or len(category.vocabulary) < known:
+                raise StorageError(
+                    f"{self.folder}: the words of {category.name!r} do not follow one another; it is damaged"
+                )
+            for word in fresh[len(have) :]:
+                category.vocabulary.add(word)
+
+    # writing
+
+    def start_segment(self, first: int, time: int, expiring: Ids | None = None, expires: Any = None) -> None:
+        """Begin a segment whose first change will be version `first`; `expiring` ones end some time."""
+        words: Words = {c.name: (0, c.vocabulary.words()) for _, c in self.schema.categories()}
+        meta: dict[str, Any] = {"words": words, "textual": self.textual}
+        if first > 1:
+            meta["since"] = self.time_of(first - 1)
+        arrays: Arrays = {}
+        if expiring is not None and len(expiring):
+            arrays = {**ids_arrays(expiring, "expiring"), "expires": expires}
+        record = pack_record(first - 1, time, pack_arrays(meta, arrays))
+        with replacing(self.folder / f"{first:020}.log") as file:
+            file.write(_SEGMENT.pack(_MAGIC, first, _SEGMENT.size + len(record)) + record)
+
+    def append(self, time: int, deleted: Ids, inserted: Subscriptions, expires: Times | None = None) -> int:
+        """Write one change, sync it, show it to readers; returns its version.
+
+        The dictionaries of `inserted.schema` begin with the log's; what they have beyond is written too.
+        """
+        assert self._last is not None
+        time = max(time, (self._entries or self._openings)[-1].time)
+        words: Words = {}
+        pairs = zip(self.schema.categories(), inserted.schema.categories(), strict=True)
+        for (_, ours), (_, theirs) in pairs:
+            start = len(ours.vocabulary)
+            if len(theirs.vocabulary) > start:
+                words[ours.name] = (start, theirs.vocabulary.words()[start:])
+        arrays: Arrays = {
+            **ids_arrays(deleted, "deleted"),
+            **ids_arrays(inserted.ids, "inserted"),
+            "lows": inserted.lows,
+            "highs": inserted.highs,
+            "owners": inserted.owners,
+        }
+        if expires is not None:
+            arrays["expires"] = expires
+        for ids in (deleted, inserted.ids):
+            self.textual = ids.textual if len(ids) else self.textual
+        version = self.version + 1
+        record = pack_record(version, time, pack_arrays({"words": words, "textual": self.textual}, arrays))
+        with open(self._last, "r+b", buffering=0) as file:
+            file.seek(self._end)
+            _write_all(file, record)
+            os.fsync(file.fileno())
+            _move_mark(file, self._end + len(record))
+        named = len(deleted) + len(inserted)
+        length = len(record) - HEAD.size
+        self._entries.append(
+            RecordEntry(version, time, self._last, self._end, length, named, expires is not None)
+        )
+        self._end += len(record)
+        self._learn(words)
+        return version
+
+    def recover(self) -> int:
+        """After a crash: keep whole records beyond the mark, cut the torn rest; returns the bytes cut."""
+        path = self.segments()[-1][1]
+        with open(path, "r+b", buffering=0) as file:
+            _, _, mark = _SEGMENT.unpack(file.read(_SEGMENT.size))
+            size = os.fstat(file.fileno()).st_size
+            if size < mark:
+                raise StorageError(f"{path}: truncated at {size} bytes, must have {mark}; restore it")
+            end = mark
+            while end < size:
+                file.seek(end)
+                head = checked_head(file.read(HEAD.size))
+                if head is None or end + HEAD.size + head[2] > size:
+                    break
+                payload = file.read(head[2])
+                file.seek(end)
+                if zlib.crc32(payload) != HEAD.unpack(file.read(HEAD.size))[5]:
+                    break
+                end += HEAD.size + head[2]
+            cut = int(size - end)
+            if cut:
+                file.seek(end)
+                path.with_name(f"{path.name}.torn-{end}").write_bytes(file.read(cut))
+                file.truncate(end)
+            if end > mark or cut:
+                # whole records beyond the mark may not be on disk yet
+                os.fsync(file.fileno())
+                _move_mark(file, end)
+        return cut
+
+    def drop_before(self, version: int) -> list[Path]:
+        """Remove the segments that hold no change after `version`; returns what was removed."""
+        segments = self.segments()
+        gone = [
+            path for (_, path), (following, _) in itertools.pairwise(segments) if following <= version + 1
+        ]
+        for path in gone:
+            path.unlink(missing_ok=True)
+        if gone:
+            sync_folder(self.folder)
+        return gone
+
+    def check(self) -> list[str]:
+        """Read every change; a sentence for each that is damaged."""
+        problems = []
+        for entry in self._entries:
+            try:
+                self.read(entry)
+            except (StorageError, ValueError, KeyError) as error:
+                problems.append(str(error))
+        return problems
+
+
+def _write_all(file: Any, raw: bytes) -> None:
+    view = memoryview(raw)
+    while view:
+        view = view[file.write(view) :]
+
+
+def _move_mark(file: Any, end: int) -> None:
+    # eight aligned bytes in one page; they need no sync of their own: an older mark is safe
+    os.pwrite(file.fileno(), struct.pack("<Q", end), 16)

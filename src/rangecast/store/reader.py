@@ -1,0 +1,312 @@
+"""The versions of a store, for all who read: the change log and the snapshots together.
+
+A snapshot is a saved index. The index of a version is its snapshot, or the nearest older snapshot with
+the changes since. Reading needs no lock: the log shows only what is durable, snapshots appear by a
+rename, and neither ever changes. What a compaction takes away while it is read is read again from what
+is left.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.engine import Index, load_index, open_index
+from rangecast.errors import StorageError
+from rangecast.model.ids import Ids
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.store.expiry import Expiries, instant
+from rangecast.store.lock import LockedError, holding
+from rangecast.store.log import ChangeLog
+from rangecast.store.record import Change, Times, gathered
+from rangecast.store.retention import Hold, read_holds
+from rangecast.types.schema import Schema
+
+_TRIES = 5
+_MANY = 1000
+T = TypeVar("T")
+
+
+class Versions:
+    """What can be read of a store; `Store` adds what changes it."""
+
+    def __init__(self, path: Path, settings: dict[str, Any], schema: Schema) -> None:
+        self.path = path
+        self._settings = settings
+        self._schema = schema
+        self._log = ChangeLog(path / "log", Schema.from_dict(settings["schema"]))
+        self._guard = threading.RLock()
+        self._living: tuple[int, Index] | None = None
+        self._ending: tuple[int, Expiries] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {str(self.path)!r}: version {self.version}>"
+
+    def __len__(self) -> int:
+        with self._guard:
+            return len(self._state())
+
+    def __contains__(self, id: Any) -> bool:
+        with self._guard:
+            return id in self._state()
+
+    @property
+    def schema(self) -> Schema:
+        """The schema, with every word that the store's subscriptions name."""
+        return self._schema
+
+    @property
+    def id(self) -> str:
+        """The store's own id, made when it was created."""
+        return str(self._settings["id"])
+
+    @property
+    def kind(self) -> str:
+        """The name of the index that snapshots are."""
+        return str(self._settings["index"])
+
+    @property
+    def ids_are_text(self) -> bool | None:
+        """Whether ids are strings; None while there are none."""
+        self.refresh()
+        return self._log.textual
+
+    @property
+    def version(self) -> int:
+        """The newest version; 0 is the empty store."""
+        self.refresh()
+        return self._log.version
+
+    @property
+    def oldest(self) -> int:
+        """The oldest version that can still be had."""
+        with self._guard:
+            self.refresh()
+            base = self._log.base
+            return 0 if base == 0 else next((v for v in self.snapshots() if v >= base), base)
+
+    def refresh(self) -> int:
+        """Take in what other processes have written; returns the newest version."""
+        with self._guard:
+            before = n_words(self._log.schema)
+            _retry_read(self._log.refresh)
+            if n_words(self._log.schema) != before:
+                self._take_words()
+            return self._log.version
+
+    def changes(self, since: int, until: int | None = None) -> Iterator[Change]:
+        """The changes after version `since`, up to `until` or the newest, in order."""
+        with self._guard:
+            newest = self.refresh()
+            last = newest if until is None else until
+            if not 0 <= since <= newest or last > newest:
+                raise StorageError(f"{self.path}: has versions up to {newest}, got {since} to {last}")
+            found = self._log.changes(since, last)
+        yield from found
+
+    def version_at(self, when: dt.datetime) -> int:
+        """The version that was the newest at a time; a time without a zone is UTC."""
+        found = int(self.versions_at(np.array([instant(when)]))[0])
+        if found < 0:
+            raise StorageError(f"{self.path}: the version of {when} is gone; the oldest is {self.oldest}")
+        return found
+
+    def versions_at(self, times: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """The version that was the newest at each time (microseconds since 1970 UTC); -1 where it is gone."""
+        with self._guard:
+            self.refresh()
+            found = self._log.versions_at(np.asarray(times, np.int64))
+            found[found < self.oldest] = -1
+            return found
+
+    def time_of(self, version: int) -> dt.datetime:
+        """When a version was made."""
+        with self._guard:
+            self.refresh()
+            return dt.datetime.fromtimestamp(self._log.time_of(version) / 1_000_000, dt.UTC)
+
+    def changed(self, since: int, until: int | None = None) -> int:
+        """How many subscriptions the changes after `since` up to `until` name, without reading them."""
+        with self._guard:
+            newest = self.refresh()
+            last = newest if until is None else until
+            if not self._log.base <= since <= newest or last > newest:
+                raise StorageError(
+                    f"{self.path}: has changes from {self._log.base} up to {newest}, got {since} to {last}"
+                )
+            return self._log.changed(since, last)
+
+    def expires_at(self, ids: Any) -> Times:
+        """When each of these subscriptions ends, in microseconds since 1970 UTC; 0 for never."""
+        with self._guard:
+            return self._expiries().of(Ids.of(ids))
+
+    def next_expiry(self) -> int | None:
+        """When the next subscription ends, in microseconds since 1970 UTC; None when none does."""
+        with self._guard:
+            return self._expiries().next()
+
+    def holds(self) -> list[Hold]:
+        """Who needs which version, the oldest first: what `compact` keeps."""
+        return read_holds(self.path / "holds")
+
+    def snapshots(self) -> list[int]:
+        """The versions that have a snapshot on disk."""
+        return sorted(int(path.stem) for path in (self.path / "snapshots").glob("*.index"))
+
+    def snapshot_path(self, version: int) -> Path:
+        """Where the snapshot of a version is, or would be."""
+        return self.path / "snapshots" / f"{version:020}.index"
+
+    def snapshot(self, version: int | None = None) -> Path:
+        """The file of a version's index (the newest unless told), made now if it is not there yet.
+
+        `rangecast.load_index` maps it; it stays as it is until `compact` removes it.
+        """
+        with self._guard:
+            version = self._resolve(version)
+            path = self.snapshot_path(version)
+            if not path.exists():
+                self.index(version).save(path)
+            return path
+
+    def publish_if_due(self, share: float = 0.2) -> Path | None:
+        """Make a snapshot of the newest version when enough has changed since the last one.
+
+        Enough is a share of the subscriptions (a thousand at least), or a thousand versions. Gives the
+        new snapshot's path; None when none is due, or another process is making it. Nobody waits for
+        it: neither readers nor writers, nor other threads that use this object.
+        """
+        reader = Versions(self.path, self._settings, Schema.from_dict(self._settings["schema"]))
+        if not _retry_read(lambda: reader._due(share)):
+            return None
+        try:
+            with holding(self.path / "snapshots" / "lock", 0.0):
+                return reader.snapshot()
+        except LockedError:
+            return None
+
+    def _due(self, share: float) -> bool:
+        newest = self.version
+        last = self._nearest(newest)
+        if newest - last >= _MANY:
+            return True
+        n = len(load_index(self.snapshot_path(last), verify=False)) if last else 0
+        return self.changed(last, newest) >= max(_MANY, share * n)
+
+    def nearest(self, version: int | None = None) -> int:
+        """The version from which the index of a version is made: that of a snapshot, or 0."""
+        with self._guard:
+            return self._nearest(self._resolve(version))
+
+    def index(self, version: int | None = None, verify: bool = True) -> Index:
+        """The index of a version, for this process alone: its snapshot, or an older one and the changes.
+
+        `verify` checks the snapshot's sums, for which all of it is read.
+        """
+        with self._guard:
+            return _retry_read(lambda: self._build_index(self._resolve(version), verify))
+
+    def _build_index(self, version: int, verify: bool) -> Index:
+        start = self._nearest(version)
+        # version 0 needs no file; any other must be there, or was just compacted away
+        if start > 0 or self.snapshot_path(start).exists():
+            index = load_index(self.snapshot_path(start), verify=verify)
+        else:
+            schema = Schema.from_dict(self._settings["schema"])
+            index = open_index(self.kind, schema, **self._settings["options"])
+        if start < version:
+            for step in gathered(self._log.changes(start, version)):
+                step.apply_to(index)
+        return index
+
+    def subscriptions(self, version: int | None = None) -> Subscriptions:
+        """All subscriptions of a version."""
+        with self._guard:
+            return (self._state() if version is None else self.index(version)).subscriptions()
+
+    def _resolve(self, version: int | None) -> int:
+        newest = self.refresh()
+        if version is None:
+            return newest
+        if not 0 <= version <= newest:
+            raise StorageError(f"{self.path}: has versions up to {newest}, got {version}")
+        self._nearest(version)
+        return version
+
+    def _nearest(self, version: int) -> int:
+        base = self._log.base
+        # a snapshot older than the log is good for its own version alone
+        starts = [v for v in self.snapshots() if v == version or base <= v <= version]
+        if starts:
+            return starts[-1]
+        if base > 0:
+            raise StorageError(f"{self.path}: version {version} is gone; the oldest is {self.oldest}")
+        return 0
+
+    def _expiries(self) -> Expiries:
+        """What ends some time in the newest version, kept and brought forward by the changes."""
+        return _retry_read(self._ends)
+
+    def _ends(self) -> Expiries:
+        newest = self.refresh()
+        if self._ending is None or self._ending[0] < self._log.base:
+            version, ids, times = self._log.opening(newest)
+            self._ending = version, Expiries(ids, times)
+        version, expiries = self._ending
+        if version < newest:
+            # nothing to read while nothing ends, which is so in most stores
+            if len(expiries) or self._log.may_expire(version, newest):
+                self._ending = None
+                for change in self._log.changes(version, newest):
+                    expiries.apply(change)
+            self._ending = newest, expiries
+        return expiries
+
+    def _take_words(self) -> None:
+        """Bring the log's words into the schema that users parse with."""
+        written = self._log.schema
+        pairs = list(zip(self._schema.categories(), written.categories(), strict=True))
+        if all(ours.vocabulary.agrees_with(theirs.vocabulary) for (_, ours), (_, theirs) in pairs):
+            for (_, ours), (_, theirs) in pairs:
+                ours.vocabulary.extend_from(theirs.vocabulary)
+        else:
+            # words that were named here and never written were overtaken by another writer's
+            self._schema = Schema.from_dict(written.to_dict(words=True))
+
+    def _state(self) -> Index:
+        """The index of the newest version, kept and brought forward by the changes."""
+        return _retry_read(self._living_index)
+
+    def _living_index(self) -> Index:
+        newest = self.refresh()
+        if self._living is None or self._living[0] < self._log.base:
+            self._living = newest, self.index(newest)
+        version, index = self._living
+        if version < newest:
+            self._living = None
+            for step in gathered(self._log.changes(version, newest)):
+                step.apply_to(index)
+            self._living = newest, index
+        return index
+
+
+def n_words(schema: Schema) -> int:
+    """How many words the dictionaries of a schema have together."""
+    return sum(len(category.vocabulary) for _, category in schema.categories())
+
+
+def _retry_read(read: Callable[[], T]) -> T:
+    """What `read` gives, tried anew when a compaction may have taken away what it was reading."""
+    for _ in range(_TRIES - 1):
+        try:
+            return read()
+        except StorageError:
+            continue
+    return read()

@@ -1,0 +1,172 @@
+"""A record of the change log: one change, or what opens a segment. In little-endian numbers:
+
+    0-3      b"RCRD"
+    4-7      CRC-32 of bytes 8-39
+    8-15     version; versions follow one another without a gap
+    16-23    time, microseconds since 1970 UTC; never less than that of the version before
+    24-31    length of the payload
+    32-35    CRC-32 of the payload
+    36-39    zero
+    40-      payload: arrays (array_file.py)
+
+    payload                        meaning
+    meta words                     category -> [how many words were known before, the new ones]
+    meta textual                   whether ids are strings; null while there are none
+    meta since                     opening records: when their version was made
+    deleted.*                      the ids that go (ids.py)
+    inserted.*, lows, highs, owners   the subscriptions that come, each replacing one of the same id
+    expires                        when each of those ends, microseconds since 1970 UTC, 0 for never;
+                                   absent when none does
+    expiring.*, expires            opening records: all subscriptions that end some time, and when
+
+A record is read whole or not at all: both sums must hold.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast.array_file import Arrays, unpack_head
+from rangecast.model.ids import Ids, IdTable
+from rangecast.model.subscriptions import Subscriptions
+
+HEAD = struct.Struct("<4sIQQQII")
+_MAGIC = b"RCRD"
+Words = dict[str, tuple[int, list[str]]]
+Times = npt.NDArray[np.int64]
+"""Microseconds since 1970 UTC."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One version's change: what went, then what came; `expires` is None when nothing of it ever ends."""
+
+    version: int
+    time: int
+    deleted: Ids
+    inserted: Subscriptions
+    expires: Times | None = None
+
+    def apply_to(self, index: Any) -> None:
+        """Bring an index of the version before to this version."""
+        if len(self.deleted):
+            index.delete(self.deleted)
+        index.insert(self.inserted)
+
+
+def gathered(changes: Iterable[Change], most: int = 500_000) -> Iterator[Change]:
+    """The same changes in fewer steps: each step does at once what those of several versions do in turn.
+
+    An index is brought forward by one large change in a fraction of the time of many small ones. A step
+    names about `most` subscriptions, and is of the version of its last change.
+    """
+    waiting: list[Change] = []
+    n = 0
+    for change in changes:
+        waiting.append(change)
+        n += len(change.deleted) + len(change.inserted)
+        if n >= most:
+            yield _joined(waiting)
+            waiting, n = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(changes: list[Change]) -> Change:
+    """What several changes do together: for each id, what the last of them says."""
+    if len(changes) == 1:
+        return changes[0]
+    last = changes[-1]
+    came = [change.inserted for change in changes if len(change.inserted)]
+    said = [(ids, k) for c in changes for ids, k in ((c.deleted, 0), (c.inserted.ids, 1)) if len(ids)]
+    if not said:
+        return Change(last.version, last.time, last.deleted, last.inserted)
+    # latest first: a table of ids finds the first of each
+    ids = Ids.of(pa.concat_arrays([ids.arrow() for ids, _ in said])[::-1])
+    inserts = np.concatenate([np.full(len(ids), kind, bool) for ids, kind in said])[::-1]
+    latest = IdTable(ids).find(ids) == np.arange(len(ids))
+    deleted = ids.select(np.flatnonzero(latest & ~inserts))
+    if not came:
+        return Change(last.version, last.time, deleted, last.inserted)
+    rows = np.cumsum([0, *(len(subs) for subs in came[:-1])])
+    inserted = Subscriptions(
+        last.inserted.schema,
+        Ids.of(pa.concat_arrays([subs.ids.arrow() for subs in came])),
+        np.concatenate([subs.lows for subs in came], axis=1),
+        np.concatenate([subs.highs for subs in came], axis=1),
+        np.concatenate([subs.owners + np.int32(row) for subs, row in zip(came, rows, strict=True)]),
+    )
+    kept = latest[::-1][inserts[::-1]]
+    return Change(
+        last.version, last.time, deleted, inserted if kept.all() else inserted.select(np.flatnonzero(kept))
+    )
+
+
+class RecordEntry(NamedTuple):
+    """Where a record stands, how many subscriptions it names, and whether some of them expire."""
+
+    version: int
+    time: int
+    path: Path
+    offset: int
+    length: int
+    changed: int
+    expiring: bool
+
+
+def pack_record(version: int, time: int, payload: bytes | bytearray) -> bytes:
+    """The bytes of a record."""
+    fields = struct.pack("<QQQII", version, time, len(payload), zlib.crc32(payload), 0)
+    return _MAGIC + struct.pack("<I", zlib.crc32(fields)) + fields + bytes(payload)
+
+
+def checked_head(raw: bytes) -> tuple[int, int, int] | None:
+    """Version, time and length of a record, None when the head does not check."""
+    if len(raw) < HEAD.size:
+        return None
+    magic, crc, version, time, length, _, _ = HEAD.unpack(raw)
+    if magic != _MAGIC or zlib.crc32(raw[8:]) != crc:
+        return None
+    return version, time, length
+
+
+def read_description(file: Any) -> tuple[dict[str, Any], dict[str, list[int]]] | None:
+    """The meta data of the record whose payload begins here, and the shapes of its arrays."""
+    start = file.read(20)
+    if len(start) < 20:
+        return None
+    (length, _) = struct.unpack("<QI", start[8:])
+    try:
+        return unpack_head(start + file.read(length))
+    except ValueError:
+        return None
+
+
+def n_named(shapes: dict[str, list[int]]) -> int:
+    """How many ids a change has, by the shapes of its arrays."""
+    rows = (shapes.get(f"{part}.values", [0])[0] for part in ("deleted", "inserted"))
+    texts = (shapes.get(f"{part}.starts", [1])[0] - 1 for part in ("deleted", "inserted"))
+    return sum(rows) + sum(texts)
+
+
+def ids_arrays(ids: Ids, prefix: str) -> Arrays:
+    """A row of ids as named arrays."""
+    if ids.textual:
+        return {f"{prefix}.starts": ids.starts, f"{prefix}.letters": ids.letters[: ids.starts[-1]]}
+    return {f"{prefix}.values": ids.values}
+
+
+def ids_from(arrays: Arrays, prefix: str) -> Ids:
+    """The row of ids that `ids_arrays` gave."""
+    if f"{prefix}.starts" in arrays:
+        return Ids(None, arrays[f"{prefix}.starts"], arrays[f"{prefix}.letters"])
+    return Ids(arrays[f"{prefix}.values"])

@@ -1,0 +1,357 @@
+"""The durable home of subscriptions: a change log and memory-mapped snapshots, in one folder.
+
+    store.json                        schema, kind of index, the store's own id; written once
+    lock                              held by the one process that writes
+    log/00000000000000000001.log      every change, in order (log.py)
+    snapshots/00000000000000000012.index   the index of version 12 (Index.save), mapped by all who match
+    holds/<name>.json                 who still needs which version (retention.py)
+
+Each change (an insert, a delete, or both at once by `apply`) is one version: 1, 2, 3, ... A change
+that was acknowledged is on disk and survives a crash; one that was not may be there or not, but never
+in part. A snapshot is what a version looks like, ready to be matched: it is made when it is first
+asked for, by whoever asks, written aside and renamed, and never changes. A version that has no
+snapshot is the nearest older one with the changes since, so a process that holds an index of version
+v comes to version w by `for change in store.changes(v): change.apply_to(index)`.
+
+One process writes at a time: the lock is flock's, so it is gone with the process that held it. Any
+number of processes read, and need no lock. `compact` makes the log and old snapshots go, but nothing
+that is held.
+
+A subscription may end by itself (`expires`); `expire` deletes those whose time has come, as a change
+like any other, so every version has the same subscriptions whenever it is asked for (expiry.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import stat
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rangecast.array_file import replacing, sync_folder
+from rangecast.engine import index_type, load_index
+from rangecast.errors import SchemaError, StorageError, SubscriptionError
+from rangecast.model.ids import Ids, IdTable
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.store.expiry import expiry_times, instant
+from rangecast.store.lock import LockedError, holding
+from rangecast.store.log import ChangeLog
+from rangecast.store.reader import Versions, n_words
+from rangecast.store.retention import Hold, remove_hold, write_hold
+from rangecast.types.schema import Schema
+
+FORMAT = 1
+_STALE_SECONDS = 3600
+_log = logging.getLogger(__name__)
+
+
+class Store(Versions):
+    """Durable, versioned subscriptions.
+
+    >>> import tempfile
+    >>> from rangecast import Int, Schema
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store = Store.open(folder.name + "/alerts", Schema(Int("price")))
+    >>> store.insert(Subscriptions.parse(store.schema, {7: "price < 10", 8: "price > 5"}))
+    1
+    >>> store.delete([8, 9])
+    [9]
+    >>> store.version, len(store), store.index(1).stats()["subscriptions"]
+    (2, 1, 2)
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, path: Path, settings: dict[str, Any], schema: Schema, wait: float) -> None:
+        super().__init__(path, settings, schema)
+        self.wait = wait
+        self._held = False
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        schema: Schema | None = None,
+        *,
+        index: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        wait: float = 10.0,
+    ) -> Store:
+        """Open a store, or create it when there is none and a schema is given.
+
+        `index` and `options` say what the snapshots are ("auto" unless told otherwise), `wait` how
+        many seconds a write waits for another writer. A schema object that is given is the store's
+        own from then on, so subscriptions made with it need no translation.
+        """
+        folder = Path(path).absolute()
+        if not (folder / "store.json").exists():
+            if schema is None:
+                raise StorageError(f"{folder}: there is no store here; give a schema to create one")
+            _create(folder, schema, index or "auto", dict(options or {}), wait)
+        try:
+            settings = json.loads((folder / "store.json").read_bytes())
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{folder}/store.json: cannot be read: {error}") from None
+        if settings.get("format") != FORMAT:
+            raise StorageError(f"{folder}: a store of format {FORMAT} is read, got {settings.get('format')}")
+        for name, given in (("index", index), ("options", options)):
+            if given is not None and given != settings[name]:
+                raise StorageError(
+                    f"{folder}: the store was made with {name} {settings[name]!r}, got {given!r}"
+                )
+        stored = Schema.from_dict(settings["schema"])
+        if schema is not None:
+            stored.check_same(schema, f"the schema given for the store {folder}")
+        store = cls(folder, settings, stored if schema is None else schema, wait)
+        store.refresh()
+        return store
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).open, (str(self.path),)
+
+    def insert(self, subs: Subscriptions, expires: Any = None) -> int:
+        """Add subscriptions, replacing those of the same id; returns the version that has them.
+
+        `expires` says when they end: one time, or one for each (a datetime, which is UTC without a zone,
+        or microseconds since 1970 UTC; null or 0 for never). Replacing one replaces its end as well.
+        """
+        return self.apply(inserted=subs, expires=expires)
+
+    def delete(self, ids: Any) -> list[Any]:
+        """Take subscriptions out by id; gives back the ids that were not there."""
+        wanted = Ids.of(ids if not isinstance(ids, int | str) else [ids])
+        with self.writing():
+            state = self._state()
+            self._living = None  # until the change is on disk: a write that fails must not show
+            unknown = state.delete(wanted)
+            known = wanted
+            if unknown:
+                absent = IdTable(Ids.of(unknown)).find(wanted)
+                known = wanted.select(np.flatnonzero(absent < 0))
+            version = self.apply(deleted=known)
+            self._living = version, state
+            return unknown
+
+    def apply(self, inserted: Subscriptions | None = None, deleted: Any = (), expires: Any = None) -> int:
+        """Delete and insert as one version; returns it. Nothing to do makes no version."""
+        gone = Ids.of(deleted)
+        subs = inserted if inserted is not None else Subscriptions.empty(self._schema)
+        if not isinstance(subs, Subscriptions):
+            raise SubscriptionError(f"a store takes Subscriptions, got {type(subs).__name__}")
+        times = expiry_times(expires, len(subs))
+        with self.writing():
+            if not len(subs) and not len(gone):
+                return self._log.version
+            try:
+                subs = subs.reconciled(self._schema)
+            except SchemaError as error:
+                raise SchemaError(
+                    f"{self.path}: {error}; parse them again with the store's own schema (store.schema)"
+                ) from None
+            self._check_ids(subs.ids, gone)
+            return self._log.append(instant(), gone, subs, times)
+
+    def expire(self, now: Any = None, *, patient: bool = True) -> int:
+        """Delete all subscriptions whose time has come, as one version; returns the newest version.
+
+        Takes the lock only when there is something to do; unless `patient`, it is left for the next time
+        when another process is writing. `now` is the present unless told.
+        """
+        moment = instant(now)
+        with self._guard:
+            if not len(self._expiries().due(moment)):
+                return self._log.version
+        try:
+            with self.writing(None if patient else 0.0):
+                return self.apply(deleted=self._expiries().due(moment))
+        except LockedError:
+            if patient:
+                raise
+            return self.version
+
+    def hold(self, name: str, version: int | None = None, note: str = "") -> int:
+        """Say that a version (the newest unless told) and all after it are needed; returns it.
+
+        `compact` keeps them until `release(name)`. A second hold of the same name takes the place of the
+        first. Refused when the version is gone; needs no writer's lock.
+        """
+        folder = self.path / "holds"
+        folder.mkdir(exist_ok=True)
+        with holding(folder / "lock", self.wait):
+            with self._guard:
+                version = self._resolve(version)
+            write_hold(folder, Hold(name, version, note, instant()))
+        return version
+
+    def release(self, name: str) -> bool:
+        """Take back a hold; says whether there was one."""
+        return remove_hold(self.path / "holds", name)
+
+    def learn(self, words: Mapping[str, Sequence[str]]) -> int:
+        """Give category words their codes for good, so that many processes may parse with the same ones.
+
+        Makes a version that changes no subscription, unless all words are known.
+        """
+        with self.writing():
+            for _, category in self._schema.categories():
+                for word in words.get(category.name, ()):
+                    category.vocabulary.add(word)
+            if n_words(self._schema) == n_words(self._log.schema):
+                return self._log.version
+            return self._log.append(instant(), Ids.of([]), Subscriptions.empty(self._schema))
+
+    @contextlib.contextmanager
+    def writing(self, wait: float | None = None) -> Iterator[None]:
+        """Hold the lock over several changes; inside, the store and its schema are up to date.
+
+        `wait` is how many seconds to wait for another writer, the store's own `wait` unless told.
+        """
+        with self._guard:
+            if not self._held:
+                with holding(self.path / "lock", self.wait if wait is None else wait):
+                    cut = self._log.recover()
+                    if cut:
+                        _log.warning("%s: cut off %d bytes of a change never finished", self.path, cut)
+                    self.refresh()
+                    self._held = True
+                    try:
+                        yield
+                    finally:
+                        self._held = False
+            else:
+                # inside another `writing` of this thread; the guard keeps other threads out
+                yield
+
+    def compact(self, keep: int | None = None) -> dict[str, int]:
+        """Remove what no version from `keep` on needs: older snapshots and changes.
+
+        `keep` is the oldest version that is held, or the newest one; a `keep` above a hold is refused.
+        Returns the number of snapshots and log segments removed and the bytes that this freed.
+        """
+        with self.writing():
+            while True:
+                oldest = self._oldest_needed(keep)
+                self.snapshot(oldest)
+                if self._log.segments()[-1][0] <= self._log.version:
+                    self._log.start_segment(self._log.version + 1, instant(), *self._expiries().all())
+                (self.path / "holds").mkdir(exist_ok=True)
+                with holding(self.path / "holds" / "lock", self.wait):
+                    # somebody may have held an older version while the snapshot was made
+                    if self._oldest_needed(keep) >= oldest:
+                        return self._drop_before(oldest)
+
+    def _oldest_needed(self, keep: int | None) -> int:
+        """The version from which on `compact` keeps everything."""
+        newest = self._log.version
+        if keep is not None and not 0 <= keep <= newest:
+            raise StorageError(f"{self.path}: has versions up to {newest}, cannot keep {keep}")
+        held = self.holds()[:1]
+        if keep is None:
+            return min([newest, *(hold.version for hold in held)])
+        for hold in held:
+            if keep > hold.version:
+                note = f" ({hold.note})" if hold.note else ""
+                raise StorageError(
+                    f"{self.path}: version {hold.version} is held by {hold.name!r}{note}, so what is before "
+                    f"{keep} cannot go; keep {hold.version}, or release {hold.name!r} if nobody uses it"
+                )
+        return keep
+
+    def _drop_before(self, keep: int) -> dict[str, int]:
+        before = _size(self.path)
+        segments = self._log.drop_before(keep)
+        gone = [self.snapshot_path(version) for version in self.snapshots() if version < keep]
+        for path in gone + _strays(self.path):
+            path.unlink(missing_ok=True)
+        for folder in (self.path / "snapshots").glob("*.stripes-*"):
+            # what Spark has cut a snapshot into goes with it
+            if int(folder.stem) < keep:
+                shutil.rmtree(folder, ignore_errors=True)
+        sync_folder(self.path / "snapshots")
+        self.refresh()
+        return {
+            "snapshots": len(gone),
+            "segments": len(segments),
+            "bytes": max(0, before - _size(self.path)),
+        }
+
+    def verify(self) -> list[str]:
+        """Read everything and check it against its sums; a sentence for each thing that is wrong."""
+        with self._guard:
+            self.refresh()
+            problems = self._log.check()
+            for version in self.snapshots():
+                try:
+                    load_index(self.snapshot_path(version))
+                except StorageError as error:
+                    problems.append(str(error))
+            try:
+                for hold in self.holds():
+                    self._resolve(hold.version)
+            except StorageError as error:
+                problems.append(str(error))
+            if not problems:
+                self.index()
+            return problems
+
+    def _check_ids(self, *rows: Ids) -> None:
+        """Raise when ids are of the other type than those in the store."""
+        kinds = {ids.textual for ids in rows if len(ids)} | ({self._log.textual} - {None})
+        if len(kinds) > 1:
+            raise SubscriptionError(f"{self.path}: ids must be all whole numbers or all strings, got both")
+
+
+def _create(folder: Path, schema: Schema, index: str, options: dict[str, Any], wait: float) -> None:
+    index_type(index)(schema, **options)
+    if folder.exists() and not folder.is_dir():
+        raise StorageError(f"{folder}: a store is a folder, but here is a file")
+    others = [p.name for p in folder.iterdir()] if folder.exists() else []
+    if set(others) - {"lock", "log", "snapshots"}:
+        raise StorageError(
+            f"{folder}: holds other files ({', '.join(sorted(others)[:3])}); name an empty folder"
+        )
+    (folder / "log").mkdir(parents=True, exist_ok=True)
+    (folder / "snapshots").mkdir(exist_ok=True)
+    with holding(folder / "lock", wait):
+        if (folder / "store.json").exists():
+            return
+        ChangeLog(folder / "log", schema).start_segment(1, instant())
+        settings = {
+            "format": FORMAT,
+            "id": uuid.uuid4().hex,
+            "schema": schema.to_dict(),
+            "index": index,
+            "options": options,
+        }
+        with replacing(folder / "store.json") as file:
+            file.write(json.dumps(settings, indent=1).encode() + b"\n")
+
+
+def _strays(folder: Path) -> list[Path]:
+    """Files that a crash has left half written."""
+    return [path for path, status in _files(folder) if path.suffix == ".tmp" and _is_stale(status)]
+
+
+def _is_stale(status: os.stat_result) -> bool:
+    return status.st_mtime < time.time() - _STALE_SECONDS
+
+
+def _size(folder: Path) -> int:
+    return sum(status.st_size for _, status in _files(folder))
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in folder.rglob("*"):
+        # others rename and remove theirs meanwhile
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode):
+                yield path, status

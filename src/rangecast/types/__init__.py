@@ -1,0 +1,7 @@
+"""What a value is: attributes with their types, the schema that orders them, and the columns users give.
+
+columns.py       any column (array, Arrow, pandas, list) in one of four plain forms
+vocabulary.py    the dictionary of a category
+attributes.py    values to order-preserving int64 codes, exactly
+schema.py        ordered attributes, from code or from a file
+"""

@@ -1,0 +1,333 @@
+"""Attributes: how values of each type become order-preserving int64 codes, exactly.
+
+    type        code
+    Int         the value itself
+    Timestamp   microseconds since 1970 in UTC; what is finer is cut off
+    Float       the IEEE bits, reordered so that integer order is float order; -0.0 is 0.0
+    Category    position in the attribute's dictionary (vocabulary.py)
+
+The smallest int64 is MISSING, so a value is present when its code is at least PRESENT = MISSING + 1.
+No index knows more than this: a predicate is a closed interval of codes, an open end is the
+neighbouring code, and "any value or none" is [MISSING, LAST].
+
+Bulk encoding never raises for a bad row: it gives the rows and the reasons back, and the caller
+decides whether one bad row stops the load.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+import struct
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from rangecast.errors import SchemaError
+from rangecast.types.columns import Column, as_column, describe
+from rangecast.types.vocabulary import UNKNOWN, Vocabulary
+
+MISSING = -(2**63)
+PRESENT = MISSING + 1
+LAST = 2**63 - 1
+
+Codes = npt.NDArray[np.int64]
+Interval = tuple[int, int]
+
+VALUE, LOW, HIGH = "value", "low", "high"
+_MICROSECOND = dt.timedelta(microseconds=1)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_NAME = re.compile(r"[^\W\d][\w.$-]*\Z")
+_SIGN_MASK = np.int64(LAST)
+
+
+class Encoded(NamedTuple):
+    """Codes of a column; `bad` are the rows that have none, with a reason each."""
+
+    codes: Codes
+    bad: npt.NDArray[np.int64]
+    reasons: list[str]
+
+
+class Attribute:
+    """A named attribute with an optional domain (inclusive), which never changes a match."""
+
+    kind: ClassVar[str]
+    __slots__ = ("high", "low", "name")
+
+    def __init__(self, name: str, low: Any = None, high: Any = None) -> None:
+        if not isinstance(name, str) or not _NAME.match(name):
+            raise SchemaError(f"attribute name must start with a letter or _, got {name!r}")
+        self.name = name
+        self.low = low
+        self.high = high
+        if low is not None and high is not None:
+            a, b = self.bracket(low)[1], self.bracket(high)[0]
+            if a > b:
+                raise SchemaError(f"attribute {name!r}: low must not exceed high, got [{low}, {high}]")
+
+    def __repr__(self) -> str:
+        ends = "" if self.low is None and self.high is None else f", {self.low!r}, {self.high!r}"
+        return f"{type(self).__name__}({self.name!r}{ends})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            type(self) is type(other)
+            and isinstance(other, Attribute)
+            and (self.name, self.low, self.high) == (other.name, other.low, other.high)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.name))
+
+    @property
+    def domain(self) -> tuple[int, int] | None:
+        """The stated domain as codes, or None when it is not stated on both sides."""
+        if self.low is None or self.high is None:
+            return None
+        return max(self.bracket(self.low)[1], PRESENT), min(self.bracket(self.high)[0], LAST)
+
+    def bracket(self, value: Any) -> Interval:
+        """The largest code not above `value` and the smallest not below it (equal when exact).
+
+        Both may lie outside the codes, as Python integers. Raises SchemaError for a wrong type.
+        """
+        raise NotImplementedError
+
+    def intervals(self, operator: str, value: Any) -> tuple[Interval, ...]:
+        """The closed code intervals of `attribute operator value`, for = != < <= > >=."""
+        floor, ceil = self.bracket(value)
+        match operator:
+            case "=":
+                ends: tuple[Interval, ...] = ((ceil, floor),)
+            case "!=":
+                ends = ((PRESENT, ceil - 1), (floor + 1, LAST)) if floor == ceil else ((PRESENT, LAST),)
+            case "<":
+                ends = ((PRESENT, ceil - 1),)
+            case "<=":
+                ends = ((PRESENT, floor),)
+            case ">":
+                ends = ((floor + 1, LAST),)
+            case ">=":
+                ends = ((ceil, LAST),)
+            case _:
+                raise SchemaError(f"attribute {self.name!r}: unknown operator {operator!r}")
+        clipped = ((max(a, PRESENT), min(b, LAST)) for a, b in ends)
+        return tuple((a, b) for a, b in clipped if a <= b)
+
+    def encode(self, values: Any, side: str = VALUE, grow: bool = False) -> Encoded:
+        """Codes of a column; null and NaN are MISSING.
+
+        `side` LOW or HIGH rounds a bound that falls between two codes inwards; a plain VALUE that
+        falls between two codes is bad. `grow` lets a category name new strings.
+        """
+        raise NotImplementedError
+
+    def decode(self, code: int) -> Any:
+        """The value of a code, None for MISSING."""
+        raise NotImplementedError
+
+    def wrong(self, value: Any) -> SchemaError:
+        """The error for a value that this attribute cannot hold."""
+        return SchemaError(f"{self.name!r} is {self.article} {self.kind}, got {describe(value)}")
+
+    @property
+    def article(self) -> str:
+        """'a' or 'an', for messages."""
+        return "an" if self.kind[0] in "aeiou" else "a"
+
+    def _encoded(self, codes: Codes, bad: npt.NDArray[np.bool_] | None, column: Column) -> Encoded:
+        if bad is None or not bad.any():
+            return Encoded(codes, np.empty(0, np.int64), [])
+        codes[bad] = MISSING
+        rows = np.flatnonzero(bad)
+        return Encoded(codes, rows, [str(self.wrong(v)) for v in column.values_at(rows)])
+
+
+class Int(Attribute):
+    """Whole numbers of 64 bits, except the smallest.
+
+    >>> Int("price", 0, 4_999).intervals("<", 10.5)
+    ((-9223372036854775807, 10),)
+    """
+
+    kind = "int"
+    __slots__ = ()
+
+    def bracket(self, value: Any) -> Interval:
+        if isinstance(value, bool | np.bool_) or not isinstance(
+            value, int | float | np.integer | np.floating
+        ):
+            raise self.wrong(value)
+        if isinstance(value, int | np.integer):
+            return int(value), int(value)
+        if math.isnan(value):
+            raise self.wrong(value)
+        if math.isinf(value):
+            return (LAST + 1, LAST + 2) if value > 0 else (MISSING - 2, MISSING - 1)
+        return math.floor(value), math.ceil(value)
+
+    def encode(self, values: Any, side: str = VALUE, grow: bool = False) -> Encoded:
+        column = as_column(values)
+        codes, bad = column.integers(side)
+        return self._encoded(codes, bad, column)
+
+    def decode(self, code: int) -> Any:
+        return None if code == MISSING else int(code)
+
+
+class Timestamp(Attribute):
+    """Instants, to the microsecond, in UTC; a time without a zone is taken as UTC.
+
+    >>> at = Timestamp("at")
+    >>> at.decode(at.bracket("2026-01-02T03:04:05+01:00")[0]).isoformat()
+    '2026-01-02T02:04:05+00:00'
+    """
+
+    kind = "timestamp"
+    __slots__ = ()
+
+    def bracket(self, value: Any) -> Interval:
+        if isinstance(value, str):
+            try:
+                value = dt.datetime.fromisoformat(value.strip())
+            except ValueError:
+                raise self.wrong(value) from None
+        if isinstance(value, np.datetime64) and not np.isnat(value):
+            code = int(value.astype("datetime64[us]").astype(np.int64))
+            exact = np.datetime64(code, "us") == value
+            return code, code if exact else code + 1
+        if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+            value = dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
+        if isinstance(value, dt.datetime):
+            aware = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
+            code = (aware - _EPOCH) // _MICROSECOND
+            return code, code
+        if isinstance(value, int | np.integer) and not isinstance(value, bool):
+            return int(value), int(value)
+        raise self.wrong(value)
+
+    def encode(self, values: Any, side: str = VALUE, grow: bool = False) -> Encoded:
+        column = as_column(values)
+        codes, bad = column.microseconds(side)
+        return self._encoded(codes, bad, column)
+
+    def decode(self, code: int) -> Any:
+        if code == MISSING:
+            return None
+        try:
+            return _EPOCH + code * _MICROSECOND
+        except OverflowError:
+            return int(code)
+
+
+class Float(Attribute):
+    """Double-precision numbers; infinities are values, NaN is missing.
+
+    >>> change = Float("change")
+    >>> change.decode(change.intervals("<", 0.5)[0][1])
+    0.49999999999999994
+    """
+
+    kind = "float"
+    __slots__ = ()
+
+    def bracket(self, value: Any) -> Interval:
+        if isinstance(value, bool | np.bool_) or not isinstance(
+            value, int | float | np.integer | np.floating
+        ):
+            raise self.wrong(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf if value > 0 else -math.inf
+        if math.isnan(number):
+            raise self.wrong(value)
+        # struct rather than float_codes: eight times faster for one number, and conditions hold many
+        (bits,) = struct.unpack("<q", struct.pack("<d", number + 0.0))
+        code = bits if bits >= 0 else bits ^ LAST
+        return code, code
+
+    def encode(self, values: Any, side: str = VALUE, grow: bool = False) -> Encoded:
+        column = as_column(values)
+        numbers, bad = column.floats()
+        return self._encoded(float_codes(numbers), bad, column)
+
+    def decode(self, code: int) -> Any:
+        if code == MISSING:
+            return None
+        return float(decoded_floats(np.array([code], np.int64))[0])
+
+
+class Category(Attribute):
+    """Strings and booleans, compared for equality only; True is the string 'true'.
+
+    >>> symbol = Category("symbol", ["IBM"])
+    >>> symbol.intervals("=", "IBM"), symbol.vocabulary.words()
+    (((1, 1),), ['IBM'])
+    """
+
+    kind = "category"
+    __slots__ = ("vocabulary",)
+
+    def __init__(self, name: str, values: Any = ()) -> None:
+        super().__init__(name)
+        if isinstance(values, str):
+            raise SchemaError(f"attribute {name!r}: values must be a list of strings, got {values!r}")
+        self.vocabulary = values if isinstance(values, Vocabulary) else Vocabulary(map(self._word, values))
+
+    def _word(self, value: Any) -> str:
+        if isinstance(value, bool | np.bool_):
+            return "true" if value else "false"
+        if isinstance(value, str):
+            return str(value)
+        raise self.wrong(value)
+
+    def bracket(self, value: Any) -> Interval:
+        code = self.vocabulary.add(self._word(value))
+        return code, code
+
+    def intervals(self, operator: str, value: Any) -> tuple[Interval, ...]:
+        if operator not in ("=", "!="):
+            raise SchemaError(f"{self.name!r} is a category: it takes = != IN, got {operator}")
+        return super().intervals(operator, value)
+
+    def encode(self, values: Any, side: str = VALUE, grow: bool = False) -> Encoded:
+        column = as_column(values)
+        words, bad = column.strings()
+        codes = np.full(len(words), MISSING, np.int64)
+        valid = pc.is_valid(words).to_numpy(zero_copy_only=False)
+        codes[valid] = self.vocabulary.encode(words.drop_null(), grow)
+        return self._encoded(codes, bad, column)
+
+    def decode(self, code: int) -> Any:
+        if code == MISSING:
+            return None
+        return self.vocabulary.word(code) if code != UNKNOWN else "(a string that no subscription names)"
+
+
+def float_codes(numbers: npt.NDArray[np.float64]) -> Codes:
+    """Order-preserving codes of doubles; NaN is MISSING.
+
+    >>> float_codes(np.array([0.0, -0.0, np.nan])).tolist() == [0, 0, MISSING]
+    True
+    """
+    bits = (np.asarray(numbers, np.float64) + 0.0).view(np.int64)
+    codes = np.where(bits < 0, bits ^ _SIGN_MASK, bits)
+    codes[np.isnan(numbers)] = MISSING
+    return codes
+
+
+def decoded_floats(codes: Codes) -> npt.NDArray[np.float64]:
+    """The doubles of their codes.
+
+    >>> decoded_floats(float_codes(np.array([-1.5, 0.0, 2.0]))).tolist()
+    [-1.5, 0.0, 2.0]
+    """
+    return np.where(codes < 0, codes ^ _SIGN_MASK, codes).view(np.float64)
+
+
+KINDS: dict[str, type[Attribute]] = {kind.kind: kind for kind in (Int, Float, Category, Timestamp)}

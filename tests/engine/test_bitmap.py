@@ -1,0 +1,78 @@
+"""Bitmap blocks: several blocks, attributes that only some use, clustering, sweeping."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rangecast as rc
+from oracle import match_boxes, rows_of
+from rangecast.engine.bitmap import cluster
+from rangecast.kernels.engine.bitmap import lowest
+from rangecast.types.attributes import LAST, MISSING
+
+
+def drawn(n, d, seed, span=1_000, used=0.6):
+    rng = np.random.default_rng(seed)
+    lows = rng.integers(0, span, (d, n))
+    highs = lows + rng.integers(0, span // 2, (d, n))
+    free = rng.random((d, n)) > used
+    lows[free], highs[free] = MISSING, LAST
+    # one attribute that only the first half of them uses
+    lows[0, n // 2 :], highs[0, n // 2 :] = MISSING, LAST
+    schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(d)))
+    events = rc.Events(schema, rng.integers(-10, span + span // 2, (d, 90)))
+    return rc.Subscriptions(schema, np.arange(n), lows, highs), events
+
+
+@pytest.mark.parametrize("options", [{}, {"cells": 4}, {"clustered": False}])
+@pytest.mark.parametrize("d", [1, 3, 7])
+def test_equals_scan_over_several_blocks(size, d, options):
+    subs, events = drawn(size(9_000), d, seed=d)
+    index, scan = rc.open_index("bitmap", subs.schema, **options), rc.open_index("scan", subs.schema)
+    index.insert(subs)
+    scan.insert(subs)
+    assert index.match(events) == scan.match(events)
+    first = events.select([0])
+    assert index.match(first) == scan.match(first)
+
+
+def test_dead_are_swept(size):
+    n = size(5_000)
+    subs, events = drawn(n, 4, seed=9)
+    index = rc.open_index("bitmap", subs.schema)
+    index.insert(subs)
+    gone = np.arange(0, n, 20)
+    index.delete(gone)
+    few = events.select(np.arange(10))
+    left = subs.select(np.setdiff1d(np.arange(n), gone))
+    scan = rc.open_index("scan", subs.schema)
+    scan.insert(left)
+    assert index.match(events) == scan.match(events)
+    assert rows_of(index.match(few)) == [sorted(row) for row in match_boxes(left, few)]
+
+
+def test_clustering_is_an_order():
+    rng = np.random.default_rng(4)
+    firsts = [rng.integers(0, 100, 700).astype(np.int32) for _ in range(3)]
+    lasts = [np.minimum(f + rng.integers(0, 30, 700), 99).astype(np.int32) for f in firsts]
+    order = cluster(firsts, lasts, [100] * 3, 16)
+    assert sorted(order.tolist()) == list(range(700))
+    # neighbours are nearer to each other than by chance
+    assert np.abs(np.diff(firsts[0][order])).mean() < np.abs(np.diff(firsts[0])).mean()
+
+
+def test_lowest_bit():
+    for k in range(64):
+        assert lowest(np.uint64(1 << k)) == k
+        assert lowest(np.uint64((1 << k) | (1 << 63))) == k
+
+
+def test_options_and_limit():
+    schema = rc.Schema(rc.Int("a"), rc.Int("b"), rc.Int("c"))
+    with pytest.raises(rc.OptionError, match="cells must be within 4 and 255"):
+        rc.open_index("bitmap", schema, cells=1)
+    subs, _ = drawn(2_000, 3, seed=1)
+    index = rc.open_index("bitmap", subs.schema, memory_limit=10_000)
+    with pytest.raises(rc.CapacityError, match="'bitmap' for 2,000 boxes on 3 attributes needs about"):
+        index.insert(subs)

@@ -1,0 +1,108 @@
+"""A few events at a time: the same answers as in a batch, whatever room they need."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import rangecast as rc
+from rangecast.engine.cells import build_cells
+from rangecast.engine.equality import build_equality
+from rangecast.engine.parts import Part, StaticIndex
+from rangecast.engine.small_batches import FEW, ROOM
+from rangecast.kernels import kernel
+from rangecast.kernels.machine.views import Views, view, view_rows
+from rangecast.types.attributes import LAST, MISSING
+
+SCHEMA = rc.Schema(rc.Int("key"), rc.Int("a"), rc.Float("b"))
+SPAN = 10**12
+
+
+class Lists(StaticIndex):
+    """Lists by key."""
+
+    part_type = Part
+
+    def _build(self, boxes, numbers):
+        return build_equality(boxes, numbers, 0)
+
+
+class Plane(StaticIndex):
+    """Cells on the other attributes."""
+
+    part_type = Part
+
+    def _build(self, boxes, numbers):
+        return build_cells(boxes, numbers, (1, 2))
+
+
+def subscriptions(n: int, keys: int, step: int, n_ids: int) -> rc.Subscriptions:
+    """One of some keys and a range on both other attributes; with fewer ids than boxes some have two."""
+    rng = np.random.default_rng(keys)
+    lows = rng.integers(0, SPAN, (3, n))
+    highs = lows + rng.integers(0, SPAN, (3, n))
+    lows[0] = highs[0] = rng.integers(0, keys, n) * step
+    lows[1, ::5], highs[1, ::5] = MISSING, LAST
+    return rc.Subscriptions(SCHEMA, np.arange(n_ids), lows, highs, np.sort(np.arange(n) % n_ids))
+
+
+@pytest.mark.parametrize("kind", [Lists, Plane])
+@pytest.mark.parametrize(("keys", "step"), [(1, 1), (60, 1), (60, 10**9)])
+@pytest.mark.parametrize("n_boxes", [1, 2])
+def test_events_match_the_same_however_many_come(kind, keys, step, n_boxes, size, monkeypatch):
+    monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
+    n = 2 * max(size(2_000), 2 * ROOM)
+    subs = subscriptions(n, keys, step, n // n_boxes)
+    index, scan = kind(SCHEMA), rc.open_index("scan", SCHEMA)
+    for one in (index, scan):
+        one.insert(subs)
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 2 * SPAN, (3, FEW + 1))
+    codes[0] = rng.integers(-1, keys + 1, FEW + 1) * step
+    codes[1, ::7] = MISSING
+    want = scan.match(rc.Events(SCHEMA, codes))
+    assert want.n_pairs > 0
+    for m in (0, 1, FEW - 1, FEW, FEW + 1):
+        found = index.match(rc.Events(SCHEMA, codes[:, :m])).sort()
+        assert found.offsets.tolist() == want.offsets[: m + 1].tolist()
+        assert found.ids.tolist() == want.sort().ids[: want.offsets[m]].tolist()
+    for e in range(FEW):
+        one = index.match(rc.Events(SCHEMA, codes[:, e : e + 1]))
+        assert sorted(one.ids.tolist()) == sorted(want.row(e).tolist())
+
+
+@kernel
+def read_rows(row, out):
+    rows = view_rows(row, np.int64)
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            out[i, j] = rows[i, j]
+
+
+@kernel
+def read_inner(row, out):
+    numbers = view(view_rows(row, np.int64)[0], np.int32)
+    for i in range(numbers.size):
+        out[i] = numbers[i]
+
+
+@kernel
+def count(row):
+    return view(row, np.uint64).size
+
+
+def test_views_are_made_anew_where_they_are_copied():
+    inner = Views(np.arange(3, dtype=np.int32))
+    views = Views(np.arange(6, dtype=np.int64).reshape(3, 2), np.empty(0, np.uint64), inner)
+    copies = [copy.deepcopy(views), pickle.loads(pickle.dumps(views))]
+    for made in (views, *copies):
+        rows, numbers = np.empty((3, 2), np.int64), np.empty(3, np.int32)
+        read_rows(made.table[0], rows)
+        read_inner(made.table[2], numbers)
+        assert rows.tolist() == [[0, 1], [2, 3], [4, 5]]
+        assert count(made.table[1]) == 0
+        assert numbers.tolist() == [0, 1, 2]
+    assert len({made.table[0, 0] for made in (views, *copies)}) == 3

@@ -1,0 +1,179 @@
+"""The shape of the code base: which way imports point, what modules may be called, how long they may be.
+
+The imports are read from the source, also those inside functions, so nothing has to be installed or run.
+"""
+
+import ast
+import re
+import tomllib
+from importlib.util import resolve_name
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.once
+
+ROOT = Path(__file__).resolve().parents[2]
+SRC = ROOT / "src"
+
+# Outermost first, as docs/architecture.md draws them. A module imports from its own layer or a later one,
+# never from an earlier one. There is no default: what stands at the top and in no layer fails.
+LAYERS = (
+    ("__main__", "cli"),
+    ("spark",),
+    ("papers",),
+    ("workloads",),
+    ("routing",),
+    ("covering",),
+    ("store",),
+    ("engine",),
+    ("loading",),
+    ("model",),
+    ("language",),
+    ("types",),
+    ("zorder",),
+    ("array_file", "buffers", "memory", "errors"),
+    ("kernels",),
+)
+DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
+# What `import rangecast` does not load.
+OUTERMOST = ("__main__", "cli", "spark")
+
+# What a kernel module may import from outside; the package itself also chooses the cache folder.
+KERNEL_IMPORTS = {"numpy", "numba", "llvmlite", "ctypes", "__future__", "typing", "collections"}
+KERNEL_PACKAGE_IMPORTS = KERNEL_IMPORTS | {"hashlib", "importlib", "os", "tempfile"}
+VAGUE_NAMES = {"utils", "util", "common", "core", "helpers", "helper", "misc"}
+MAX_LINES = 500
+
+
+def module_name(path: Path) -> str:
+    """`src/rangecast/engine/scan.py` is `rangecast.engine.scan`; a package is named without `__init__`."""
+    parts = path.relative_to(SRC).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(SRC.rglob("*.py"))}
+
+
+def imports_of(name: str, path: Path, modules: dict[str, Path]) -> set[str]:
+    """Every module that `path` imports, in full; `from package import module` names the module."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(), path)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = resolve_name("." * node.level + (node.module or ""), package)
+            for alias in node.names:
+                inner = f"{origin}.{alias.name}"
+                found.add(inner if inner in modules else origin)
+    return found
+
+
+IMPORTS = {name: imports_of(name, path, MODULES) for name, path in MODULES.items()}
+
+
+def layer_of(name: str) -> int:
+    """How deep the layer of a module lies; KeyError for one that no layer lists."""
+    return DEPTH[name.split(".")[1]]
+
+
+def inside(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "rangecast"])
+def test_every_module_stands_in_a_layer(name):
+    assert name.split(".")[1] in DEPTH, f"{name} stands in no layer: say in LAYERS which it belongs to"
+
+
+def test_every_layer_is_there():
+    assert set(DEPTH) == {name.split(".")[1] for name in MODULES if name != "rangecast"}
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "rangecast"])
+def test_imports_point_one_way(name):
+    own = {imported for imported in IMPORTS[name] if inside(imported, "rangecast")}
+    # The public face imports what users get, so only what stands above all of that may import it.
+    if name.split(".")[1] not in OUTERMOST:
+        assert "rangecast" not in own, f"{name} must import the module that defines a name, not the package"
+    upward = {imported for imported in own - {"rangecast"} if layer_of(imported) < layer_of(name)}
+    assert not upward, f"{name} imports from a layer above its own: {sorted(upward)}"
+
+
+def test_public_face_leaves_the_outermost_layer_alone():
+    own = {i for i in IMPORTS["rangecast"] if inside(i, "rangecast")} - {"rangecast"}
+    outermost = {i for i in own if i.split(".")[1] in OUTERMOST}
+    assert not outermost, f"`import rangecast` would load {sorted(outermost)}"
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if inside(name, "rangecast.kernels")])
+def test_kernels_import_arrays_and_compiler_only(name):
+    allowed = KERNEL_PACKAGE_IMPORTS if name == "rangecast.kernels" else KERNEL_IMPORTS
+    imported = {i for i in IMPORTS[name] if not inside(i, "rangecast.kernels")}
+    outside = {i for i in imported if i.split(".")[0] not in allowed}
+    assert not outside, f"{name} may import numpy, numba and other kernels, got {sorted(outside)}"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_only_the_spark_package_imports_pyspark(name):
+    if not inside(name, "rangecast.spark"):
+        assert not {i for i in IMPORTS[name] if inside(i, "pyspark")}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_source_imports_no_tests(name):
+    beside = {path.stem for path in (ROOT / "tests").glob("*.py")} | {"tests", "benchmarks"}
+    assert not {i for i in IMPORTS[name] if i.split(".")[0] in beside}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_say_what_they_hold(name):
+    assert not VAGUE_NAMES & set(name.split(".")), f"{name}: name the concept"
+    assert ast.get_docstring(ast.parse(MODULES[name].read_text())), f"{name} must open with prose"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_stay_short(name):
+    lines = len(MODULES[name].read_text().splitlines())
+    assert lines <= MAX_LINES, f"{name} has {lines} lines: split it by concept"
+
+
+def test_the_reader_sees_every_form_of_import(tmp_path):
+    source = tmp_path / "index.py"
+    source.write_text(
+        "import numpy as np\nfrom rangecast.engine import grid, nothing\nfrom ...kernels import vci\n"
+        "def f():\n    import pyspark.sql\n    from . import lists\n"
+    )
+    modules = dict.fromkeys(["rangecast.engine.grid", "rangecast.kernels.vci", "rangecast.papers.vci.lists"])
+    assert imports_of("rangecast.papers.vci.index", source, modules) == {
+        "numpy",
+        "rangecast.engine",
+        "rangecast.engine.grid",
+        "rangecast.kernels.vci",
+        "pyspark.sql",
+        "rangecast.papers.vci.lists",
+    }
+
+
+def test_readme_agrees_with_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    readme = (ROOT / "README.md").read_text()
+    minimum = project["requires-python"].removeprefix(">=")
+    assert set(re.findall(r"Python (3\.\d+)", readme)) == {minimum}
+    named = {extra for names in re.findall(r"rangecast\[([\w,]+)\]", readme) for extra in names.split(",")}
+    assert named == set(project["optional-dependencies"])
+    assert project["license"] in readme
+    assert len(readme.splitlines()) < 150
+
+
+def test_makefile_installs_every_extra_under_the_constraints():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    installed = re.search(r"-e '\.\[([\w,]+)\]' -c constraints\.txt", (ROOT / "Makefile").read_text())
+    assert installed
+    assert set(installed[1].split(",")) == set(extras)
+
+
+def test_constraints_are_plain_pins():
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+]+", line), f"not a plain name==version: {line!r}"

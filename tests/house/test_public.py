@@ -1,0 +1,46 @@
+"""The public face: `rangecast.__all__` is sorted, complete and documented."""
+
+import inspect
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import rangecast
+
+pytestmark = pytest.mark.once
+
+
+def test_all_is_sorted_and_without_repeats():
+    assert list(rangecast.__all__) == sorted(set(rangecast.__all__))
+
+
+def test_version_is_that_of_the_package():
+    pyproject = Path(__file__).resolve().parents[2] / "pyproject.toml"
+    assert rangecast.__version__ == tomllib.loads(pyproject.read_text())["project"]["version"]
+
+
+@pytest.mark.parametrize("name", rangecast.__all__)
+def test_every_public_name_exists_and_is_documented(name):
+    thing = getattr(rangecast, name)
+    if name == "__version__":
+        return
+    # A class without prose of its own would inherit that of its base, and a dataclass gets its signature.
+    text = (vars(thing).get("__doc__") if inspect.isclass(thing) else inspect.getdoc(thing)) or ""
+    assert text.strip(), f"rangecast.{name} must say what it is"
+    assert not text.startswith(f"{name}("), f"rangecast.{name} must say what it is, not only its signature"
+
+
+def test_everything_imported_is_public():
+    things = {name: thing for name, thing in vars(rangecast).items() if not name.startswith("_")}
+    visible = {name for name, thing in things.items() if not inspect.ismodule(thing)}
+    assert visible <= set(rangecast.__all__)
+
+
+def test_import_loads_no_optional_package():
+    optional = ["pyspark", "pandas", "duckdb", "polars", "typer", "rich", "matplotlib"]
+    code = f"import sys, rangecast; print([name for name in {optional} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

@@ -1,0 +1,689 @@
+"""The language of conditions: what each form means, what is refused and where, and the boxes it becomes.
+
+The property tests compare with `truth`, which evaluates a condition on an event by the definition of a
+match: a predicate on a missing value is neither true nor false, and only what is true matches.
+"""
+
+import datetime as dt
+import itertools
+import operator
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rangecast as rc
+from rangecast.language.compiler import boxes_of, compile_conditions, parse
+from rangecast.language.normal_form import BOX_LIMIT
+from rangecast.language.parser import MAX_DEPTH
+from rangecast.language.tree import value_of
+from rangecast.types.attributes import LAST, MISSING, PRESENT
+
+pytestmark = pytest.mark.without_kernels
+
+
+def make_schema():
+    return rc.Schema(
+        rc.Int("price", 0, 9), rc.Float("change"), rc.Category("symbol"), rc.Timestamp("at"), rc.Int("volume")
+    )
+
+
+def matches(schema, text, **event):
+    """Whether the boxes of a text hold an event's codes."""
+    return holds(schema, boxes_of(schema, text), event)
+
+
+def holds(schema, boxes, event):
+    codes = [code_of(attribute, event.get(attribute.name)) for attribute in schema]
+    return any(all(low <= codes[p] <= high for p, (low, high) in box.items()) for box in boxes)
+
+
+def code_of(attribute, value):
+    if value is None:
+        return MISSING
+    if isinstance(attribute, rc.Category):
+        return attribute.vocabulary.look_up({True: "true", False: "false"}.get(value, value))
+    floor, ceil = attribute.bracket(value)
+    assert floor == ceil
+    return floor
+
+
+def prices(text):
+    """The whole prices from 0 to 9 that a condition takes, and None if it takes a missing one."""
+    schema = make_schema()
+    return [price for price in [None, *range(10)] if matches(schema, text, price=price)]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("price = 3", [3]),
+        ("price == 3", [3]),
+        ("price != 3", [0, 1, 2, 4, 5, 6, 7, 8, 9]),
+        ("price <> 3", [0, 1, 2, 4, 5, 6, 7, 8, 9]),
+        ("price < 3", [0, 1, 2]),
+        ("price <= 3", [0, 1, 2, 3]),
+        ("price > 7", [8, 9]),
+        ("price >= 7", [7, 8, 9]),
+        ("price between 3 and 5", [3, 4, 5]),
+        ("price between 3 and 3", [3]),
+        ("price not between 3 and 5", [0, 1, 2, 6, 7, 8, 9]),
+        ("price in (3)", [3]),
+        ("price in (3, 5, 4, 9)", [3, 4, 5, 9]),
+        ("price not in (3, 5)", [0, 1, 2, 4, 6, 7, 8, 9]),
+        ("price is missing", [None]),
+        ("price is null", [None]),
+        ("price is not present", [None]),
+        ("price is present", list(range(10))),
+        ("price is not null", list(range(10))),
+        ("price is not missing", list(range(10))),
+        ("3 = price", [3]),
+        ("3 != price", [0, 1, 2, 4, 5, 6, 7, 8, 9]),
+        ("7 < price", [8, 9]),
+        ("7 <= price", [7, 8, 9]),
+        ("3 > price", [0, 1, 2]),
+        ("3 >= price", [0, 1, 2, 3]),
+        ("3 <= price < 6", [3, 4, 5]),
+        ("3 < price <= 6", [4, 5, 6]),
+        ("6 > price >= 3", [3, 4, 5]),
+        ("6 >= price > 3", [4, 5, 6]),
+        ("3 < price < 3", []),
+        ("NOT price = 3", [0, 1, 2, 4, 5, 6, 7, 8, 9]),
+        ("not not price = 3", [3]),
+        ("price = 1 and price = 2", []),
+        ("price > 5 and price < 3", []),
+        ("price is missing and price < 3", []),
+        ("price is missing or price < 2", [None, 0, 1]),
+    ],
+)
+def test_forms(text, wanted):
+    assert prices(text) == wanted
+    assert prices(text.upper().replace("PRICE", "price")) == wanted
+    assert prices(f"  (\n{text}\t) ") == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "price < 5", "price != 5", "price in (1, 2)", "price between 1 and 5", "1 <= price < 5",
+        "price is present", "not price is missing",
+    ],
+)  # fmt: skip
+def test_a_missing_value_fulfils_neither_a_predicate_nor_its_negation(text):
+    schema = make_schema()
+    assert not matches(schema, text, volume=1)
+    if "is" not in text.split():
+        assert not matches(schema, f"not ({text})", volume=1)
+        assert matches(schema, f"({text}) or not ({text})", price=3)
+
+
+def test_not_is_pushed_down_to_the_predicates():
+    schema = make_schema()
+    text = "not (price < 5 and volume < 5)"
+    assert boxes_of(schema, text) == boxes_of(schema, "price >= 5 or volume >= 5")
+    assert matches(schema, text, price=7)
+    assert not matches(schema, text, price=3)
+    assert boxes_of(schema, "not (price < 5 or volume is missing)") == [{0: (5, LAST), 4: (PRESENT, LAST)}]
+
+
+def test_precedence():
+    schema = make_schema()
+    for a, b, c in itertools.product([0, 1], repeat=3):
+        event = {"price": a, "volume": b, "change": float(c)}
+        assert matches(schema, "price = 1 or volume = 1 and change = 1", **event) == bool(a or (b and c))
+        assert matches(schema, "(price = 1 or volume = 1) and change = 1", **event) == bool((a or b) and c)
+        assert matches(schema, "not price = 1 and volume = 1 or change = 1", **event) == bool(
+            (not a and b) or c
+        )
+        assert matches(schema, "not (price = 1 and volume = 1)", **event) == (not (a and b))
+    assert prices("price between 3 and 5 and price between 4 and 9 or price = 0") == [0, 4, 5]
+
+
+def test_an_attribute_that_is_not_mentioned_is_not_looked_at():
+    schema = make_schema()
+    assert boxes_of(schema, "price = 3") == [{0: (3, 3)}]
+    assert matches(schema, "price = 3", price=3)
+    assert matches(schema, "price = 3", price=3, volume=9, symbol="IBM")
+
+
+@pytest.mark.parametrize(
+    ("literal", "value"),
+    [
+        ("5", 5), ("+5", 5), ("-5", -5), ("007", 7), ("5.", 5), ("5.0", 5), ("-0.0", 0), ("0e999999", 0),
+        ("1e3", 1000), ("1E+3", 1000), ("1e400", float("inf")), ("-1e999999", float("-inf")),
+        ("0.5", 0.5), (".5", 0.5), ("-.5e-1", -0.05), ("inf", float("inf")), ("-Infinity", float("-inf")),
+        ("9007199254740993", 9007199254740993), ("9007199254740993.0", 9007199254740993),
+        ("9" * 5000, float("inf")), ("0" * 5000 + "1", 1), ("TRUE", True), ("false", False),
+        ("'it''s'", "it's"), ("''", ""), ("''''", "'"), ("'2026-01-02'", "2026-01-02"),
+        ("2026-01-02", dt.datetime(2026, 1, 2)), ("2026-01-02t03:04", dt.datetime(2026, 1, 2, 3, 4)),
+        ("2026-01-02 03:04:05.25", dt.datetime(2026, 1, 2, 3, 4, 5, 250_000)),
+        ("2026-01-02T03:04:05.123456Z", dt.datetime(2026, 1, 2, 3, 4, 5, 123_456, dt.UTC)),
+        ("2026-01-02T03:04:05+02:30", dt.datetime(2026, 1, 2, 0, 34, 5, tzinfo=dt.UTC)),
+        ("2026-01-02T03:04-0230", dt.datetime(2026, 1, 2, 5, 34, tzinfo=dt.UTC)),
+    ],
+)  # fmt: skip
+def test_literals(literal, value):
+    assert value_of(literal) == value
+    assert type(value_of(literal)) is type(value)
+    name = {str: "symbol", bool: "symbol", dt.datetime: "at"}.get(type(value), "change")
+    assert str(parse(f"{name}={literal}", make_schema())) == f"{name} = {literal}"
+
+
+def test_whole_numbers_are_exact():
+    schema = make_schema()
+    big = 2**62 + 1  # next to a double, and none itself
+    assert boxes_of(schema, f"volume = {big}") == [{4: (big, big)}]
+    assert boxes_of(schema, f"volume <= {big}.5") == [{4: (PRESENT, big)}]
+    assert boxes_of(schema, f"volume < {big}.5") == [{4: (PRESENT, big)}]
+    assert boxes_of(schema, f"volume >= {big}.5") == [{4: (big + 1, LAST)}]
+    assert boxes_of(schema, f"volume > {big}.5") == [{4: (big + 1, LAST)}]
+    assert boxes_of(schema, f"volume = {big}.5") == []
+    assert boxes_of(schema, f"volume != {big}.5") == [{4: (PRESENT, LAST)}]
+    assert boxes_of(schema, "volume <= 0.99999999999999999999") == [{4: (PRESENT, 0)}]
+    assert boxes_of(schema, "change <= 0.99999999999999999999") == boxes_of(schema, "change <= 1")
+    assert boxes_of(schema, f"volume > {LAST}") == boxes_of(schema, "volume < -9e18 and volume > 9e18") == []
+    assert boxes_of(schema, f"volume < {10**30}") == [{4: (PRESENT, LAST)}]
+    assert boxes_of(schema, "volume between -inf and inf") == [{4: (PRESENT, LAST)}]
+    assert boxes_of(schema, f"volume > {MISSING}") == [{4: (PRESENT, LAST)}]
+    assert boxes_of(schema, "volume between 1.2 and 1.8") == []
+
+
+def test_floats_keep_zero_and_infinity_apart():
+    schema = make_schema()
+    assert matches(schema, "change = -0.0", change=0.0)
+    assert matches(schema, "change >= inf", change=float("inf"))
+    assert not matches(schema, "change < inf", change=float("inf"))
+    assert matches(schema, "change < 0.1", change=np.nextafter(0.1, 0))
+    assert not matches(schema, "change < 0.1", change=0.1)
+
+
+def test_timestamps_bare_quoted_and_as_microseconds():
+    schema = make_schema()
+    instant = 1_767_323_045_000_000
+    for literal in (
+        "2026-01-02T03:04:05Z",
+        "'2026-01-02 03:04:05'",
+        "2026-01-02T04:04:05+01:00",
+        f"{instant}",
+    ):
+        assert boxes_of(schema, f"at = {literal}") == [{3: (instant, instant)}]
+    day = boxes_of(schema, "2026-01-02 <= at < 2026-01-03")
+    assert day == boxes_of(schema, "at between 2026-01-02 and 2026-01-02T23:59:59.999999")
+
+
+def test_strings_and_booleans():
+    schema = make_schema()
+    assert matches(schema, "symbol = 'it''s'", symbol="it's")
+    assert matches(schema, "symbol = true", symbol=True)
+    assert matches(schema, "symbol in (FALSE, 'x')", symbol="false")
+    assert matches(schema, "symbol != 'IBM'", symbol="never named")
+    assert not matches(schema, "symbol != 'IBM'")
+    assert not matches(schema, "symbol = 'ibm'", symbol="IBM")
+
+
+def test_names():
+    schema = rc.Schema(rc.Int("order-id"), rc.Int("in"), rc.Int("größe"), rc.Int("a.b$c"), rc.Int("Missing"))
+    assert boxes_of(schema, 'order-id=1 and "in"=2 and größe=3 and a.b$c=4 and "Missing"=5') == [
+        {0: (1, 1), 1: (2, 2), 2: (3, 3), 3: (4, 4), 4: (5, 5)}
+    ]
+    assert boxes_of(schema, '"order-id" = 1 and ORDER-ID < 5') == [{0: (1, 1)}]
+    assert str(parse('"in" is null or "missing" in(1) or "größe">2', schema)) == (
+        '"in" IS MISSING OR "Missing" IN (1) OR größe > 2'
+    )
+    # a schema may one day allow what only double quotes can write
+    schema.attributes[0].name = 'the "id"'
+    schema = rc.Schema(*schema.attributes)
+    assert str(parse('"the ""id""" = 1', schema)) == '"the ""id""" = 1'
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("price<1 AND(volume=2 or not price=3)", "price < 1 AND (volume = 2 OR NOT price = 3)"),
+        ("((price<1 and volume=2)) or price=3", "price < 1 AND volume = 2 OR price = 3"),
+        ("not(price<1 and volume<>2)", "NOT (price < 1 AND volume != 2)"),
+        ("5>price>=2", "2 <= price < 5"),
+        ("2<=PRICE<=5", "price BETWEEN 2 AND 5"),
+        ("price NOT between 2 and 5", "price NOT BETWEEN 2 AND 5"),
+        ("symbol not in('a', true)", "symbol NOT IN ('a', true)"),
+        ("5 = price", "price = 5"),
+        ("not not price is not null", "NOT NOT price IS PRESENT"),
+    ],
+)
+def test_str_of_a_condition(text, shown):
+    schema = make_schema()
+    condition = parse(text, schema)
+    assert str(condition) == shown
+    assert str(parse(shown, schema)) == shown
+    assert pickle.loads(pickle.dumps(condition)) == condition == parse(text, schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "boxes"),
+    [
+        ("price in (3, 5, 4)", [{0: (3, 5)}]),
+        ("price < 5 or price >= 5", [{0: (PRESENT, LAST)}]),
+        ("price is missing or price is present", [{}]),
+        ("price is missing or price <= 4", [{0: (MISSING, 4)}]),
+        ("(price is null or price is present) and volume > 2 or volume is null or volume <= 2", [{}]),
+        ("price between 1 and 5 or price between 4 and 9", [{0: (1, 9)}]),
+        ("price != 3 and price != 4", [{0: (PRESENT, 2)}, {0: (5, LAST)}]),
+        ("volume = 1 and price < 3 or volume = 1 and price = 3", [{4: (1, 1), 0: (PRESENT, 3)}]),
+        # a box inside another is dropped, also when the other is not the whole attribute
+        ("price = 3 or price = 3 and volume = 1", [{0: (3, 3)}]),
+        ("price < 9 and volume < 9 or price < 5 and volume < 5", [{0: (PRESENT, 8), 4: (PRESENT, 8)}]),
+        ("price < 5 and volume < 5 or price < 5 and volume < 5", [{0: (PRESENT, 4), 4: (PRESENT, 4)}]),
+        # an overlap that a narrower bound takes away
+        ("price < 5 or price < 9 and volume = 1", [{0: (PRESENT, 4)}, {0: (5, 8), 4: (1, 1)}]),
+        ("price < 5 and volume < 9 or price < 9 and volume < 5",
+         [{0: (PRESENT, 4), 4: (PRESENT, 8)}, {0: (5, 8), 4: (PRESENT, 4)}]),
+        # overlaps that would need more boxes or more bounds stay
+        ("price < 5 or volume = 1", [{0: (PRESENT, 4)}, {4: (1, 1)}]),
+        ("price in (3, 4) and volume in (0, 1, 2, 3) or price in (2, 3, 4, 5) and volume in (1, 2)",
+         [{0: (3, 4), 4: (0, 3)}, {0: (2, 5), 4: (1, 2)}]),
+    ],
+)  # fmt: skip
+def test_boxes(text, boxes):
+    assert sorted(map(sorted_box, boxes_of(make_schema(), text))) == sorted(map(sorted_box, boxes))
+
+
+def sorted_box(box):
+    return sorted(box.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "needed"),
+    [
+        (f"price in ({','.join(map(str, range(0, 2 * 1025, 2)))})", "1,025"),
+        ("price in (1,3,5,7,9,11,13,15,17,19) and volume in (1,3,5,7,9,11,13,15,17,19) and change in "
+         "(1,3,5,7,9,11,13,15,17,19,21)", "1,100"),
+        (" or ".join(f"(price = {i} and volume = {i})" for i in range(1030)), "1,030"),
+        (" and ".join(f"(symbol = 's{i}' or price < {i} or volume = {i} or change > {i} or at = {i})"
+                      for i in range(1, 40)), r"1,\d\d\d"),
+    ],
+)  # fmt: skip
+def test_too_many_boxes(text, needed):
+    with pytest.raises(
+        rc.LanguageError, match=rf"needs at least {needed} boxes, and the limit is 1,024"
+    ) as caught:
+        boxes_of(make_schema(), text)
+    assert caught.value.text == text
+    [(row, error)] = compile_conditions(make_schema(), [text]).errors
+    assert (row, str(error), error.text) == (0, str(caught.value), text)
+
+
+def test_as_many_boxes_as_the_limit_allows():
+    schema = make_schema()
+    assert len(boxes_of(schema, f"price in ({','.join(map(str, range(0, 2 * BOX_LIMIT, 2)))})")) == BOX_LIMIT
+    assert (
+        len(boxes_of(schema, " or ".join(f"price = {i} and volume = {i}" for i in range(BOX_LIMIT))))
+        == BOX_LIMIT
+    )
+    # an expansion that contradictions and repetition keep small
+    assert boxes_of(schema, " and ".join(["(price = 1 or volume = 1)"] * 100)) == [{0: (1, 1)}, {4: (1, 1)}]
+    assert boxes_of(schema, " and ".join(f"(price = {i} or volume = {i})" for i in range(40))) == []
+    many = ",".join(map(str, range(0, 4000, 2)))
+    assert boxes_of(schema, f"price in ({many}) and volume in ({many}) and price = 8 and volume = 6") == [
+        {0: (8, 8), 4: (6, 6)}
+    ]
+    assert boxes_of(schema, " or ".join(f"price = {i}" for i in range(5000))) == [{0: (0, 4999)}]
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "message"),
+    [
+        ("prise < 5", 1, "unknown attribute 'prise'; did you mean price?"),
+        ("price < 5 and VOLUMES = 1", 15, "unknown attribute 'VOLUMES'; did you mean volume?"),
+        ("xyz = 1", 1, "unknown attribute 'xyz'; the schema has price, change, symbol, at, volume"),
+        ("x" * 100 + " = 1", 1, "unknown attribute '" + "x" * 37 + "...'"),
+        ("price = 'IBM'", 9, "'price' is an int, got the string 'IBM'"),
+        ("price = TRUE", 9, "'price' is an int, got the boolean True"),
+        ("price = 2026-01-02", 9, "'price' is an int, got the timestamp 2026-01-02"),
+        ("change between 0 and 'x'", 22, "'change' is a float, got the string 'x'"),
+        ("symbol = 5", 10, "'symbol' is a category, got 5"),
+        ("symbol = 0.99999999999999999999", 10, "'symbol' is a category, got"),
+        ("symbol in ('A', 2026-01-02)", 17, "'symbol' is a category, got the timestamp 2026-01-02"),
+        ("symbol < 'A'", 10, "'symbol' is a category: it takes = != IN, got < 'A'"),
+        ("symbol between 'A' and 'B'", 16, "'symbol' is a category: it takes = != IN, got BETWEEN 'A'"),
+        ("'A' < symbol", 1, "'symbol' is a category: it takes = != IN, got > 'A'"),
+        ("'A' < symbol < 'B'", 1, "'symbol' is a category: it takes = != IN, got < 'A'"),
+        ("at = 'yesterday'", 6, "'at' is a timestamp, got the string 'yesterday'"),
+        ("at = 1.5", 6, "'at' is a timestamp, got the number 1.5"),
+        ("at = 0.99999999999999999999", 6, "'at' is a timestamp, got the number 1.0"),
+        ("at = 2026-02-30", 6, "2026-02-30 is no timestamp: day is out of range for month"),
+        ("price = 1e99999999999999999999", 9, "the exponent of 1e99999999999999999999 is too large"),
+        ("price between 20 and 10", 15, "low must not exceed high on 'price', got [20, 10]"),
+        ("20 <= price < 10", 1, "low must not exceed high on 'price', got [20, 10]"),
+        ("10 > price > 20", 1, "low must not exceed high on 'price', got [20, 10]"),
+        ("at between 2026-01-03 and '2026-01-02'", 12, "low must not exceed high on 'at', got ["),
+        ("price", 6, "expected an operator (= != < <= > >= BETWEEN IN IS), got the end of the text"),
+        ("price not = 5", 11, "expected BETWEEN or IN, got ="),
+        ("price =", 8, "expected a value, got the end of the text"),
+        ("price = IBM", 9, "expected a value, got the name IBM; a string is written 'IBM'"),
+        ('symbol = "IBM"', 10, "expected a value, got the name \"IBM\"; a string is written 'IBM'"),
+        ("price = volume", 9, "two attributes cannot be compared"),
+        ("price = NULL", 9, "expected a value, got NULL; a missing value is tested with IS MISSING"),
+        ("change = nan", 10, "expected a value, got the name nan; a missing value is tested with IS MISSING"),
+        ("price = 12abc", 9, "expected a value, got 12abc"),
+        ("price = 1_000", 9, "expected a value, got 1_000"),
+        ("price < 5 & volume = 1", 11, "expected AND, OR or the end of the text, got &"),
+        ("price < 5 volume = 1", 11, "expected AND, OR or the end of the text, got the name volume"),
+        ("price < 5)", 10, "expected AND, OR or the end of the text, got )"),
+        ("volume=1 and (price < 5", 24, "expected AND, OR or a ) for the ( at column 14, got the end"),
+        ("price < 5 and", 14, "expected an attribute, a value, NOT or (, got the end of the text"),
+        ("and price < 5", 1, "expected an attribute, a value, NOT or (, got AND"),
+        ("()", 2, "expected an attribute, a value, NOT or (, got )"),
+        ("price is 5", 10, "expected MISSING, PRESENT or NOT, got 5"),
+        ("price is not 5", 14, "expected MISSING or PRESENT, got 5"),
+        ("price between 5", 16, "expected AND and the high end of BETWEEN, got the end of the text"),
+        ("price in 5", 10, "expected ( and the values of IN, got 5"),
+        ("price in ()", 11, "expected a value, got )"),
+        ("price in (1 2)", 13, "expected a comma or ) in the values of IN, got 2"),
+        ("price in (1,)", 13, "expected a value, got )"),
+        ("symbol = 'abc", 10, "expected a value, got a ' that is not closed"),
+        ('"price = 1', 1, 'expected an attribute, a value, NOT or (, got a " that is not closed'),
+        ("5", 2, "expected one of = != < <= > >= after the value, got the end of the text"),
+        ("5 between 1 and 9", 3, "expected one of = != < <= > >= after the value, got BETWEEN"),
+        ("5 < 6", 5, "expected an attribute, got 6"),
+        ("1 < price > 2", 11, "expected < or <= to go on with the range, got >"),
+        ("2 >= price < 3", 12, "expected > or >= to go on with the range, got <"),
+        ("1 = price = 1", 11, "expected AND or OR, got ="),
+        ("1 < price < 2 < 3", 15, "expected AND, OR or the end of the text, got <"),
+    ],
+)  # fmt: skip
+def test_errors_point_at_their_place(text, column, message):
+    with pytest.raises(rc.LanguageError) as caught:
+        parse(text, make_schema())
+    error = caught.value
+    first, shown, caret = str(error).split("\n")
+    assert first.startswith(f"column {column}: ")
+    assert message in first
+    assert (error.text, error.position) == (text, column - 1)
+    if len(text) < 72:
+        assert shown == "  " + text
+        assert caret == " " * (column + 1) + "^"
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.text, again.position) == (str(error), text, column - 1)
+
+
+@pytest.mark.parametrize("text", ["", "  \n\t"])
+def test_an_empty_text_is_an_error(text):
+    with pytest.raises(rc.LanguageError, match="the condition is empty"):
+        parse(text, make_schema())
+
+
+def test_a_keyword_as_a_name_asks_for_double_quotes():
+    with pytest.raises(rc.LanguageError, match='written in double quotes: "in"'):
+        parse("in = 4", rc.Schema(rc.Int("in")))
+
+
+def test_long_texts_are_cut_around_the_place_and_lines_are_counted():
+    start = "price = 1 or " * 30
+    with pytest.raises(rc.LanguageError) as caught:
+        parse(start + "prise = 2" + " or price = 1" * 30, make_schema())
+    first, shown, caret = str(caught.value).split("\n")
+    assert first.startswith(f"column {len(start) + 1}: ")
+    assert len(shown) < 85
+    assert shown.startswith("  ...")
+    assert shown.endswith("...")
+    assert shown[caret.index("^") :].startswith("prise = 2")
+    with pytest.raises(rc.LanguageError) as caught:
+        parse("price = 1\nor\n\tprise = 2\nor price = 3", make_schema())
+    first, shown, caret = str(caught.value).split("\n")
+    assert first.startswith("line 3, column 2: unknown attribute")
+    assert shown[caret.index("^") :] == "prise = 2"
+    with pytest.raises(rc.LanguageError, match=r"^line 2, column 8: .* for the \( at line 1, column 1, got"):
+        parse("(\nprice=1", make_schema())
+
+
+@pytest.mark.parametrize("start", ["not ", "(", "not ("])
+def test_nesting_has_a_limit_of_its_own(start):
+    schema = make_schema()
+    ends = ")" if "(" in start else ""
+    levels = MAX_DEPTH // (2 if start == "not (" else 1)
+    deepest = start * levels + "price = 3" + ends * levels
+    assert prices(deepest) == [3]
+    assert prices(str(parse(deepest, schema))) == [3]
+    for times in (levels + 1, 5_000):
+        with pytest.raises(rc.LanguageError, match="nested 128 deep"):
+            parse(start * times + "price = 3" + ends * times, schema)
+    wide = " or ".join(["(not (price = 3))"] * 2_000)
+    assert len(boxes_of(schema, wide)) == 2
+
+
+def test_a_text_that_fails_names_no_strings():
+    schema = make_schema()
+    for text in (
+        "symbol = 'A' and prise = 1",
+        "symbol in ('A', 5)",
+        "symbol = 'A' and price = 'B'",
+        "symbol = 'A' x",
+    ):
+        with pytest.raises(rc.LanguageError):
+            boxes_of(schema, text)
+    assert len(schema["symbol"].vocabulary) == 0
+    boxes_of(schema, "symbol = 'A'")
+    assert schema["symbol"].vocabulary.words() == ["A"]
+
+
+def unpack(compiled, n_texts):
+    """The boxes of each row, as `boxes_of` gives them."""
+    boxes = [{} for _ in compiled.owners]
+    for box, position, low, high in zip(*(column.tolist() for column in compiled[1:5]), strict=True):
+        assert position not in boxes[box]
+        boxes[box][position] = (low, high)
+    rows = [[] for _ in range(n_texts)]
+    for owner, box in zip(compiled.owners.tolist(), boxes, strict=True):
+        rows[owner].append(box)
+    return rows
+
+
+def check_bulk(texts):
+    """Compile texts together and one by one: the same boxes, the same errors."""
+    schema = make_schema()
+    compiled = compile_conditions(schema, texts)
+    assert all(column.dtype == np.int64 for column in compiled[:5])
+    assert (np.diff(compiled.owners) >= 0).all()
+    assert (np.diff(compiled.entry_boxes) >= 0).all()
+    rows, errors = unpack(compiled, len(texts)), dict(compiled.errors)
+    assert [row for row, _ in compiled.errors] == sorted(errors)
+    for row, text in enumerate(texts):
+        if row in errors:
+            with pytest.raises(rc.LanguageError) as caught:
+                boxes_of(schema, text)
+            alone, together = caught.value, errors[row]
+            assert (str(alone), alone.text, alone.position) == (str(together), text, together.position)
+            assert not rows[row]
+        else:
+            assert rows[row] == boxes_of(schema, text)
+    return compiled
+
+
+def test_bulk_equals_one_by_one():
+    texts = [
+        text
+        for i in range(6)
+        for text in (
+            f"price between {i} and 4 and symbol = 's{i}'",
+            f"price between {i} and {i + 1.5} and symbol = 's{i}'",
+            f"price = {i} or symbol in ('s{i}', 's{i + 1}') and change < {i}.25",
+            f"symbol = {['TRUE', 'false'][i % 2]} and {i} <= volume < {i * i}",
+            f"at >= 2026-01-0{i} and price is present",
+            f"at >= 2026-01-0{i} 03:04 and volume is missing",
+            f'"price" = {i} and "volume"<{i}',
+            f"price is missing and price < {i}",
+            "volume is missing and symbol = true and price is present",
+            f"price != {i} and not change in ({i}, -inf)",
+            f"price<{i} AND+{i}<volume",
+            f"price = {i} and prise = {i}",
+            f"price-{i} = 3",
+        )
+    ]
+    compiled = check_bulk(texts)
+    # two unknown names each, the day 00 twice, one range upside down
+    assert len(compiled.errors) == 2 * 6 + 2 + 1
+    assert not compile_conditions(make_schema(), []).owners.size
+    assert compile_conditions(make_schema(), []).entry_lows.dtype == np.int64
+
+
+def test_bulk_takes_rows_that_are_no_texts():
+    compiled = compile_conditions(make_schema(), ["price = 1", None, 5, "price = 2"])
+    assert compiled.owners.tolist() == [0, 3]
+    assert [(row, str(error)) for row, error in compiled.errors] == [
+        (1, "a condition must be a string, got null"),
+        (2, "a condition must be a string, got 5"),
+    ]
+
+
+def test_bulk_crosses_chunks(monkeypatch):
+    monkeypatch.setattr("rangecast.language.compiler._CHUNK", 7)
+    monkeypatch.setattr("rangecast.language.compiler._SHAPE_LIMIT", 2)
+    check_bulk([f"price {op} {i} and symbol = 's{i}'" for i in range(9) for op in ("<", ">", "!=", "=", ">")])
+
+
+LITERALS = [
+    "5", "-3", "+4", "2.5", "1e2", ".5", "5.", "007", "inf", "-inf", "-nan", "TRUE",
+    "'x'", "'5'", "'it''s'", "''", "'", "x", "12abc", "1_000", "4-3", "4 ", "4)", "٣",
+    "2026-01-02", "2026-01-02T03:04:05.5Z", "'2026-01-02'", "2026-01-02 03:04", "2026-01-02T03", "2026-99-01",
+    "9223372036854775807", "-9223372036854775807", "-9223372036854775808", "9223372036854775808",
+    "1e30", "-1e400", "1e999999", "0.99999999999999999999", "9007199254740993.5",
+]  # fmt: skip
+SHAPES = [
+    "price < {} and volume >= {}", "price={}", "{}<=price<{}", "volume between {} and {}",
+    "volume > {} and volume<= {}", "change >= {} and change < {}", "symbol = {} and price > {}",
+    "at > {} and symbol={}", "{} > at", "price in ({}, {})", "symbol != {} or change = {}",
+    "symbol is missing and price ={}", "price is present and price<{}", "not at <= {}",
+]  # fmt: skip
+pairs_of_literals = st.tuples(st.sampled_from(LITERALS), st.sampled_from(LITERALS))
+
+
+@given(st.sampled_from(SHAPES), st.lists(pairs_of_literals, min_size=4, max_size=12))
+def test_any_literal_fares_in_bulk_as_alone(shape, rows):
+    check_bulk([shape.format(*literals) for literals in rows])
+
+
+INSTANTS = [dt.datetime(2026, 1, day, tzinfo=dt.UTC) for day in (1, 2, 3)]
+VALUES = {
+    "price": [-1, 0, 1, 2, 3],
+    "change": [float("-inf"), -1.5, 0.0, 0.5, float("inf")],
+    "symbol": ["A", "B", "it's", "true"],
+    "at": INSTANTS,
+    "volume": [PRESENT, -1, 0, 1, LAST],
+}
+BOUNDS = VALUES | {"price": [-2, 0, 1, 1.5, 2, 3, 5], "change": [-2, -1.5, 0, 0.25, 0.5, 7]}
+COMPARE = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def literal(value):
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return value.isoformat() if isinstance(value, dt.datetime) else repr(value)
+
+
+@st.composite
+def predicates(draw):
+    """(text, test of a present value) of one predicate; the test of IS MISSING is None."""
+    name = draw(st.sampled_from(sorted(VALUES)))
+    value = st.sampled_from(BOUNDS[name])
+    forms = ["compare", "in", "missing", "present"] + ["between", "chain", "mirrored"] * (name != "symbol")
+    form = draw(st.sampled_from(forms))
+    no = draw(st.sampled_from(["", "not "]))
+    if form in ("compare", "mirrored"):
+        op = draw(st.sampled_from(["=", "!="] if name == "symbol" else sorted(COMPARE)))
+        bound = draw(value)
+        if form == "compare":
+            return f"{name} {op} {literal(bound)}", name, lambda v: COMPARE[op](v, bound)
+        return f"{literal(bound)} {op} {name}", name, lambda v: COMPARE[op](bound, v)
+    if form == "in":
+        some = draw(st.lists(value, min_size=1, max_size=4))
+        text = f"{name} {no}in ({', '.join(map(literal, some))})"
+        return text, name, lambda v: (v in some) != bool(no)
+    if form in ("missing", "present"):
+        return f"{name} is {no}{form}", name, (form == "missing") != bool(no)
+    low, high = sorted((draw(value), draw(value)))
+    if form == "between":
+        text = f"{name} {no}between {literal(low)} and {literal(high)}"
+        return text, name, lambda v: (low <= v <= high) != bool(no)
+    first, second = draw(st.tuples(*[st.sampled_from(["<", "<="])] * 2))
+    if draw(st.booleans()):
+        mirror = str.maketrans("<", ">")
+        text = f"{literal(high)} {second.translate(mirror)} {name} {first.translate(mirror)} {literal(low)}"
+    else:
+        text = f"{literal(low)} {first} {name} {second} {literal(high)}"
+    return text, name, lambda v: COMPARE[first](low, v) and COMPARE[second](v, high)
+
+
+def deeper(inner):
+    some = st.lists(inner, min_size=2, max_size=3)
+    return st.one_of(
+        st.tuples(st.just("and"), some),
+        st.tuples(st.just("or"), some),
+        st.tuples(st.just("not"), st.tuples(inner)),
+    )
+
+
+trees = st.recursive(predicates(), deeper, max_leaves=8)
+sampled_events = st.fixed_dictionaries(
+    {name: st.sampled_from([None, *values]) for name, values in VALUES.items()}
+)
+
+
+def text_of(tree):
+    if tree[0] == "not":
+        return f"NOT ({text_of(tree[1][0])})"
+    if tree[0] in ("and", "or"):
+        return f" {tree[0]} ".join(f"({text_of(part)})" for part in tree[1])
+    return tree[0]
+
+
+def truth(tree, event):
+    """True, False, or None for what a missing value leaves open."""
+    if tree[0] == "not":
+        inner = truth(tree[1][0], event)
+        return None if inner is None else not inner
+    if tree[0] in ("and", "or"):
+        parts = [truth(part, event) for part in tree[1]]
+        decisive = tree[0] == "or"
+        return decisive if decisive in parts else None if None in parts else not decisive
+    _, name, test = tree
+    if isinstance(test, bool):
+        return (event[name] is None) == test
+    return None if event[name] is None else bool(test(event[name]))
+
+
+@given(trees, st.lists(sampled_events, min_size=1, max_size=20))
+def test_boxes_hold_what_the_definition_says(tree, events):
+    schema, text = make_schema(), text_of(tree)
+    boxes = boxes_of(schema, text)
+    again = boxes_of(schema, str(parse(text, schema)))
+    for event in events:
+        assert holds(schema, boxes, event) == (truth(tree, event) is True)
+        assert holds(schema, again, event) == (truth(tree, event) is True)
+    for box in boxes:
+        assert all(low <= high and (low, high) != (MISSING, LAST) for low, high in box.values())
+    for one, other in itertools.permutations(boxes, 2):
+        inside = all(
+            low <= one.get(p, (MISSING, LAST))[0] and one.get(p, (MISSING, LAST))[1] <= high
+            for p, (low, high) in other.items()
+        )
+        assert not inside, f"{one} lies inside {other}"
+
+
+@given(st.lists(trees, min_size=1, max_size=6))
+def test_bulk_of_random_conditions(several):
+    check_bulk([text_of(tree) for tree in several])
+
+
+@given(st.text(alphabet="price<=>!()'\" ,.-+0159eATNDORinotbwsmlg\n", max_size=40))
+def test_any_text_is_read_or_refused(text):
+    compiled = check_bulk([text])
+    assert all(0 <= error.position <= len(text) for _, error in compiled.errors)

@@ -1,0 +1,172 @@
+"""Ingest on Spark: what is loaded, what is set aside, which row of an id wins."""
+
+import datetime as dt
+
+import numpy as np
+import pytest
+
+import rangecast as rc
+
+pytestmark = pytest.mark.spark
+rs = pytest.importorskip("rangecast.spark")
+
+
+@pytest.fixture
+def schema():
+    return rc.Schema(rc.Int("price"), rc.Category("symbol"))
+
+
+def contents(store):
+    """Each subscription as its id and its boxes."""
+    subs = store.subscriptions()
+    out = {}
+    for box in range(subs.n_boxes):
+        bounds = tuple(zip(subs.lows[:, box].tolist(), subs.highs[:, box].tolist(), strict=True))
+        out.setdefault(subs.ids[int(subs.owners[box])], []).append(bounds)
+    return {id: sorted(boxes) for id, boxes in out.items()}
+
+
+def test_texts_of_many_partitions(spark, schema, tmp_path):
+    rows = [(i, f"price between {i} and {i + 10} and symbol != 'S{i % 7}'") for i in range(900)]
+    rows += [(1000 + i, f"symbol in ('S{i % 5}', 'T{i % 3}') or price = {i}") for i in range(300)]
+    frame = spark.createDataFrame(rows, "id long, condition string").repartition(4)
+    report = rs.ingest(frame, schema, tmp_path / "store")
+    store = rc.Store.open(tmp_path / "store")
+    assert (report.rows, report.accepted, report.rejected_rows) == (1200, 1200, 0)
+    assert report.rejected.count() == 0
+    assert report.version == store.version
+    assert store.snapshots() == [report.version]
+    assert set(report.seconds) == {"words", "parse", "store", "publish"}
+    # the same as parsed in one process, with the words in the store's order
+    words = store.schema["symbol"].vocabulary.words()
+    alone = rc.Schema(rc.Int("price"), rc.Category("symbol", words))
+    expected = rc.Store.open(tmp_path / "expected", alone)
+    expected.insert(rc.Subscriptions.parse(alone, rows))
+    assert contents(store) == contents(expected)
+    assert not list((store.path / "staging").iterdir())
+
+
+def test_bad_rows_are_set_aside_and_stop_nothing(spark, schema, tmp_path):
+    rows = [
+        (1, "price > 5", "a"),
+        (2, "price >", "b"),
+        (None, "price > 5", "c"),
+        (4, None, "d"),
+        (5, "prize > 5", "e"),
+        (6, "symbol = 'A'", "f"),
+    ]
+    frame = spark.createDataFrame(rows, "id long, condition string, note string")
+    report = rs.ingest(frame, schema, tmp_path / "store")
+    assert (report.rows, report.accepted, report.rejected_rows) == (6, 2, 4)
+    rejected = {row.id: row for row in report.rejected.collect()}
+    assert set(rejected) == {"2", None, "4", "5"}
+    assert rejected[None].reason == "a subscription must have an id, got null"
+    assert "unknown attribute 'prize'" in rejected["5"].reason
+    assert '"note": "b"' in rejected["2"].raw
+    assert "6 rows, 2 accepted, 0 deleted, 0 superseded, 4 rejected" in str(report)
+    assert sorted(contents(rc.Store.open(tmp_path / "store"))) == [1, 6]
+
+
+def test_the_latest_good_row_of_an_id_wins(spark, schema, tmp_path):
+    rows = [
+        ("a", "price = 1", 5),
+        ("a", "price = 2", 9),
+        ("a", "price = 3", 7),
+        ("b", "price = 4", 1),
+        ("b", "price = ", 2),
+        ("c", "price = 5", 3),
+        ("c", "price = 6", 3),
+        ("d", "price = 7", None),
+    ]
+    frame = spark.createDataFrame(rows, "id string, condition string, seq int").coalesce(1)
+    report = rs.ingest(frame, schema, tmp_path / "store", sequence="seq")
+    store = rc.Store.open(tmp_path / "store")
+    prices = {id: boxes[0][0][0] for id, boxes in contents(store).items()}
+    assert prices == {"a": 2, "b": 4, "c": 6}
+    assert (report.accepted, report.superseded, report.rejected_rows) == (3, 3, 2)
+    assert "the sequence 'seq' must not be null" in {r.id: r.reason for r in report.rejected.collect()}["d"]
+
+
+def test_upserts_and_deletes_are_one_version(spark, schema, tmp_path):
+    first = spark.createDataFrame([(i, f"price = {i}") for i in range(5)], "id int, condition string")
+    rs.ingest(first, schema, tmp_path / "store")
+    rows = [
+        (0, "delete", None),
+        (1, "UPSERT ", "price = 11"),
+        (2, None, "price = 12"),
+        (3, "erase", "price = 13"),
+        (9, "insert", "price = 19"),
+        (9, "remove", None),
+    ]
+    frame = spark.createDataFrame(rows, "id int, op string, condition string").coalesce(1)
+    report = rs.ingest(frame, None, rc.Store.open(tmp_path / "store"), op="op", publish=False)
+    store = rc.Store.open(tmp_path / "store")
+    assert report.version == store.version == 2
+    assert (report.accepted, report.deleted, report.superseded, report.rejected_rows) == (2, 2, 1, 1)
+    assert report.rejected.collect()[0].reason == "op must be upsert or delete, got 'erase'"
+    assert {id: boxes[0][0][0] for id, boxes in contents(store).items()} == {1: 11, 2: 12, 3: 3, 4: 4}
+    assert store.snapshots() == [1]
+
+
+def test_bounds_in_columns(spark, tmp_path):
+    schema = rc.Schema(rc.Int("price"), rc.Category("symbol"), rc.Timestamp("at"))
+    at = dt.datetime(2026, 1, 2)
+    rows = [(1, 5, 9, "A", None), (2, None, 3, None, at), (3, 9, 5, "B", None), (4, None, None, "C", None)]
+    frame = spark.createDataFrame(
+        rows, "id long, price_low int, price_high int, symbol string, at_low timestamp_ntz"
+    )
+    report = rs.ingest(frame, schema, tmp_path / "store")
+    store = rc.Store.open(tmp_path / "store")
+    assert (report.accepted, report.rejected_rows) == (3, 1)
+    assert "low must not exceed high on 'price', got [9, 5]" in report.rejected.collect()[0].reason
+    index = store.index()
+    events = rc.Events.from_rows(
+        index.schema, [{"price": 5, "symbol": "A"}, {"price": 0, "at": at}, {"symbol": "C"}, {"price": 4}]
+    )
+    m = index.match(events)
+    assert [m.row(e).tolist() for e in range(4)] == [[1], [2], [4], []]
+
+
+def test_nothing_to_ingest(spark, schema, tmp_path):
+    report = rs.ingest(spark.createDataFrame([], "id long, condition string"), schema, tmp_path / "store")
+    assert (report.version, report.rows, report.accepted) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "arguments", "message"),
+    [
+        ("key long, condition string", {}, "id: there is no column 'id'; there are key, condition"),
+        (
+            "id double, condition string",
+            {},
+            "'id' must have whole numbers or strings, got double",
+        ),
+        ("id long, condition int", {}, "condition: the column 'condition' must have strings, got int"),
+        ("id long, text string", {}, "must be a condition column, or bounds such as price_low"),
+        ("id long, condition string", {"op": "op"}, "op: there is no column 'op'"),
+        ("id long, condition string, s string", {"sequence": "s"}, "'s' must have whole numbers or times"),
+    ],
+)
+def test_what_is_refused_at_once(spark, schema, tmp_path, columns, arguments, message):
+    frame = spark.createDataFrame([], columns)
+    with pytest.raises(rc.SubscriptionError, match=message):
+        rs.ingest(frame, schema, tmp_path / "store", **arguments)
+    with pytest.raises(rc.StorageError, match="give a schema"):
+        rs.ingest(frame, None, tmp_path / "other", **arguments)
+
+
+def test_latest_rows_of_many(size):
+    from rangecast.model.ids import Ids
+    from rangecast.spark.ingest import latest_rows
+
+    rng = np.random.default_rng(5)
+    n = size(5_000)
+    ids, sequences = rng.integers(0, 300, n), rng.integers(0, 9, n)
+    best = {}
+    for row in range(n):
+        key = ids[row]
+        if key not in best or sequences[row] >= sequences[best[key]]:
+            best[key] = row
+    expected = sorted(best.values())
+    for given in (Ids.of(ids), Ids.of([f"s{i}" for i in ids])):
+        assert latest_rows(given, sequences, np.arange(n)).tolist() == expected

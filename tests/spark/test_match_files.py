@@ -1,0 +1,197 @@
+"""File mode on Spark: the same pairs, taken up again after a crash, nothing half-written."""
+
+import csv
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import rangecast as rc
+from strategies import int_schema, random_events, random_subscriptions
+
+pytestmark = pytest.mark.spark
+rs = pytest.importorskip("rangecast.spark")
+
+
+@pytest.fixture(scope="module")
+def schema():
+    return int_schema(3)
+
+
+@pytest.fixture(scope="module")
+def subs(schema):
+    return random_subscriptions(schema, 200, seed=1, boxes=2)
+
+
+@pytest.fixture(scope="module")
+def events(schema):
+    return random_events(schema, 1200, seed=2)
+
+
+@pytest.fixture(scope="module")
+def table(events):
+    columns = {"id": pa.array(np.arange(len(events)))}
+    for name in events.schema.names:
+        columns[name] = pa.array([events.value(name, e) for e in range(len(events))])
+    columns["note"] = pa.array([f"n{e}" for e in range(len(events))])
+    return pa.table(columns)
+
+
+@pytest.fixture(scope="module")
+def expected(subs, events):
+    index = rc.open_index("scan", subs.schema)
+    index.insert(subs)
+    rows, ids = index.match(events).pairs()
+    return sorted(zip(rows.tolist(), ids.tolist(), strict=True))
+
+
+@pytest.fixture
+def store(tmp_path, subs):
+    store = rc.Store.open(tmp_path / "store", subs.schema, index="scan")
+    store.insert(subs)
+    return store
+
+
+@pytest.fixture
+def folder(tmp_path, table, monkeypatch):
+    """Two Parquet files, one of several row groups, cut into more than two units."""
+    monkeypatch.setattr("rangecast.spark.batch.files._ROWS_AT_LEAST", 250)
+    folder = tmp_path / "events"
+    folder.mkdir()
+    pq.write_table(table.slice(0, 800), folder / "a.parquet", row_group_size=200)
+    pq.write_table(table.slice(800), folder / "b.parquet")
+    (folder / "_ignored").write_text("not data")
+    return folder
+
+
+def read(out):
+    """The pairs of an output folder, and its files."""
+    files = sorted(out.glob("part-*.parquet"))
+    found = pa.concat_tables([pq.read_table(f) for f in files])
+    return sorted(
+        zip(found["event_id"].to_pylist(), found["subscription_id"].to_pylist(), strict=True)
+    ), files
+
+
+def test_pairs_are_those_of_the_library(spark, folder, store, expected, tmp_path):
+    seen = []
+    report = rs.match_files(spark, folder, store, tmp_path / "out", progress=lambda *n: seen.append(n))
+    pairs, files = read(tmp_path / "out")
+    assert pairs == expected
+    assert len(files) == report.files == 3
+    assert (report.rows, report.pairs, report.rejected_rows) == (1200, len(expected), 0)
+    assert report.version == 1
+    assert seen[-1] == (3, 3)
+    assert "1,200 rows" in str(report)
+    manifest = json.loads((tmp_path / "out/_rangecast/manifest.json").read_text())
+    assert manifest["pairs"] == len(expected)
+    # Spark reads the folder as it is
+    assert spark.read.parquet(str(tmp_path / "out")).count() == len(expected)
+
+
+def test_a_run_is_taken_up_where_it_was_left(spark, folder, store, expected, tmp_path):
+    out = tmp_path / "out"
+    rs.match_files(spark, f"{folder}/*.parquet", store, out)
+    before = {path.name: path.read_bytes() for path in out.glob("part-*")}
+    # as a crash would leave it: a unit without its entry, another without its output, a torn file
+    (out / "_rangecast/manifest.json").unlink()
+    (out / "_rangecast/done/00001.json").unlink()
+    (out / "part-00001.parquet").unlink()
+    (out / "_rangecast/done/00002.json").unlink()
+    (out / "_rangecast/tmp").mkdir()
+    (out / "_rangecast/tmp/00002-torn.parquet").write_bytes(b"PAR1")
+    store.delete(np.arange(5, 300))
+    kept = (out / "part-00000.parquet").stat().st_mtime_ns
+    report = rs.match_files(spark, f"{folder}/*.parquet", store, out)
+    assert (report.files, report.skipped, report.version) == (3, 1, 1)
+    assert (out / "part-00000.parquet").stat().st_mtime_ns == kept
+    assert {path.name: path.read_bytes() for path in out.glob("part-*")} == before
+    assert not (out / "_rangecast/tmp").exists()
+    with pytest.raises(rc.OptionError, match="holds the matches of version 1, and the store has version 2"):
+        rs.match_files(spark, f"{folder}/*.parquet", store, out)
+    report = rs.match_files(spark, f"{folder}/*.parquet", store, out, overwrite=True)
+    assert report.version == 2
+    assert read(out)[0] != expected
+
+
+def test_what_is_refused_leaves_no_output(spark, folder, store, table, tmp_path):
+    out = tmp_path / "out"
+    wrong = tmp_path / "wrong.parquet"
+    pq.write_table(table.set_column(1, "a0", pa.array(["x"] * len(table))), wrong)
+    lacking = tmp_path / "lacking.parquet"
+    pq.write_table(table.drop_columns(["a1"]), lacking)
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(b"PAR1nothing")
+    for path, error, message in [
+        (wrong, rc.EventError, "column 'a0' must be a whole number for an int, got string"),
+        (lacking, rc.EventError, "lacking.parquet: there is no column 'a1', only id, a0, a2, note"),
+        (broken, rc.StorageError, "broken.parquet: not a Parquet file that can be read"),
+        (tmp_path / "no*.parquet", rc.OptionError, "there is no such file"),
+    ]:
+        with pytest.raises(error, match=message):
+            rs.match_files(spark, [str(folder / "a.parquet"), str(path)], store, out)
+        assert not out.exists()
+    snapshot = store.snapshot()
+    raw = bytearray(snapshot.read_bytes())
+    raw[-64] ^= 1
+    snapshot.write_bytes(raw)
+    with pytest.raises(rc.StorageError, match="is damaged"):
+        rs.match_files(spark, folder, store, out)
+    assert not out.exists()
+    out.mkdir()
+    (out / "precious.txt").touch()
+    with pytest.raises(rc.OptionError, match=r"holds other files \(precious.txt\)"):
+        rs.match_files(spark, folder, store, out, overwrite=True)
+
+
+def test_other_arguments_need_another_folder(spark, folder, subs, tmp_path):
+    rs.match_files(spark, folder, subs, tmp_path / "out", form="counts")
+    again = rs.match_files(spark, folder, subs, tmp_path / "out", form="counts")
+    assert again.skipped == again.files
+    with pytest.raises(rc.OptionError, match="was begun with other answer; name another folder"):
+        rs.match_files(spark, folder, subs, tmp_path / "out")
+
+
+def test_forms_kept_columns_and_outer(spark, folder, store, expected, tmp_path):
+    report = rs.match_files(spark, folder, store, tmp_path / "l", form="lists", outer=True, keep=["note"])
+    found = spark.read.parquet(str(tmp_path / "l")).collect()
+    assert len(found) == 1200
+    assert report.pairs == sum(len(r.subscription_ids) for r in found) == len(expected)
+    assert all(r.note == f"n{r.event_id}" for r in found)
+    report = rs.match_files(spark, folder, store, tmp_path / "c", form="counts")
+    assert report.pairs == len(expected)
+
+
+def test_text_files_and_events_that_cannot_be_read(spark, store, table, expected, tmp_path):
+    rows = table.to_pylist()
+    with open(tmp_path / "a.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, table.column_names)
+        writer.writeheader()
+        writer.writerows(rows[:600])
+        file.write("600,abc,1,1,bad\n")
+        file.write("x,1,1,1,bad\n")
+    with open(tmp_path / "b.jsonl", "w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows[600:])
+        file.write("{broken\n")
+    report = rs.match_files(
+        spark, [str(tmp_path / "a.csv"), str(tmp_path / "b.jsonl")], store, tmp_path / "out", keep=["note"]
+    )
+    pairs, _ = read(tmp_path / "out")
+    assert pairs == expected
+    assert (report.rows, report.rejected_rows) == (1200, 3)
+    reasons = {(row.file.rsplit("/", 1)[1], row.row): row.reason for row in report.rejected.collect()}
+    assert "'a0' is an int, got the string 'abc'" in reasons["a.csv", 601]
+    assert "must be a whole number" in reasons["a.csv", 602]
+    assert ("b.jsonl", 601) in reasons
+
+
+def test_files_without_a_match_and_without_rows(spark, schema, table, tmp_path):
+    nobody = rc.Subscriptions.parse(schema, {"s": "a0 = 123456"})
+    pq.write_table(table, tmp_path / "a.parquet")
+    pq.write_table(table.slice(0, 0), tmp_path / "b.parquet")
+    report = rs.match_files(spark, [str(tmp_path / f"{n}.parquet") for n in "ab"], nobody, tmp_path / "out")
+    assert (report.rows, report.pairs) == (1200, 0)
+    found = spark.read.parquet(str(tmp_path / "out"))
+    assert dict(found.dtypes) == {"event_id": "bigint", "subscription_id": "string"}

@@ -1,0 +1,34 @@
+"""Streams whose processes are killed lose nothing and double nothing: a few kills of `make soak`."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def test_nothing_is_lost_or_doubled(tmp_path):
+    script = Path(__file__).with_name("stream_soak.py")
+    options = [
+        "--kills",
+        "3",
+        "--seconds",
+        "1",
+        "--kinds",
+        "worker,planner,jvm",
+        "--folder",
+        str(tmp_path / "run"),
+    ]
+    run = subprocess.run([sys.executable, script, *options], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr[-4000:]
+    assert run.stdout.startswith("kills 3")
+    for scheme in "AB":
+        line = next(line for line in run.stdout.splitlines() if line.startswith(f"{scheme}:"))
+        counted = dict(re.findall(r"(\w+) ([\d,]+)", line))
+        assert (counted["lost"], counted["doubled"], counted["wrong"]) == ("0", "0", "0")
+        assert int(counted["batches"]) > 3
+        assert int(counted["pairs"].replace(",", "")) > 1000

@@ -1,0 +1,129 @@
+"""Files of arrays: what is damaged is refused with a reason; what is written is all there or not at all."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import rangecast as rc
+from rangecast.array_file import read_arrays, write_arrays
+from rangecast.memory import check_fits
+from strategies import int_schema, random_subscriptions
+
+ARRAYS = {
+    "a": np.arange(10),
+    "b": np.zeros((3, 0), np.int32),
+    "c": np.array([[1.5, 2], [3, 4]]),
+    "e": np.empty(0, np.uint8),
+}
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_round_trip(tmp_path, mmap):
+    path = tmp_path / "x"
+    assert write_arrays(path, {"k": [1, "é"]}, ARRAYS) == path.stat().st_size
+    meta, arrays = read_arrays(path, mmap=mmap)
+    assert meta == {"k": [1, "é"]}
+    for name, array in ARRAYS.items():
+        assert arrays[name].dtype == array.dtype
+        assert np.array_equal(arrays[name], array)
+        assert arrays[name].flags.writeable
+        assert arrays[name].ctypes.data % 64 == 0 or not mmap or not array.size
+    arrays["a"][0] = 99  # a private page: the file stays
+    assert read_arrays(path)[1]["a"][0] == 0
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_no_arrays(tmp_path):
+    write_arrays(tmp_path / "x", {}, {})
+    assert read_arrays(tmp_path / "x") == ({}, {})
+
+
+def test_every_damaged_byte_is_noticed(tmp_path):
+    path = tmp_path / "x"
+    write_arrays(path, {"k": 1}, {"a": np.arange(8)})
+    whole = path.read_bytes()
+    header_end = 20 + int.from_bytes(whole[8:16], "little")
+    used = [*range(header_end), *range(len(whole) - 64, len(whole))]
+    for position in used:
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        with pytest.raises(rc.StorageError, match=r"damaged|not a file of rangecast|truncated"):
+            read_arrays(path)
+
+
+def test_every_truncation_is_noticed(tmp_path):
+    path = tmp_path / "x"
+    write_arrays(path, {"k": 1}, {"a": np.arange(8)})
+    whole = path.read_bytes()
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(rc.StorageError, match=r"damaged|not a file of rangecast|truncated"):
+            read_arrays(path)
+
+
+def test_missing_and_foreign_files(tmp_path):
+    with pytest.raises(rc.StorageError, match="cannot be read: No such file"):
+        rc.load_index(tmp_path / "none")
+    write_arrays(tmp_path / "x", {}, {})
+    with pytest.raises(rc.StorageError, match="holds no index"):
+        rc.load_index(tmp_path / "x")
+
+
+def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "x"
+    write_arrays(path, {"version": 1}, ARRAYS)
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_arrays(path, {"version": 2}, ARRAYS)
+    monkeypatch.undo()
+    assert read_arrays(path)[0] == {"version": 1}
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_damaged_index_is_refused(tmp_path):
+    schema = int_schema(1)
+    index = rc.open_index("scan", schema)
+    index.insert(random_subscriptions(schema, 50, seed=1))
+    path = tmp_path / "i"
+    index.save(path)
+    raw = bytearray(path.read_bytes())
+    raw[-200] ^= 255
+    path.write_bytes(raw)
+    with pytest.raises(rc.StorageError, match="is damaged; save the index again"):
+        rc.load_index(path)
+
+
+def test_refusal_before_memory_runs_out():
+    schema = rc.Schema(rc.Int("a", 0, 9_999))
+    index = rc.open_index("direct", schema, memory_limit=1_000_000)
+    n = 600
+    lows, highs = np.zeros((1, n), np.int64), np.full((1, n), 9_999)
+    with pytest.raises(
+        rc.CapacityError,
+        match=r"'direct' on 'a' with 6,000,000 list entries needs about .*MB, but may use 1.0 MB",
+    ):
+        index.insert(rc.Subscriptions(schema, np.arange(n), lows, highs))
+    with pytest.raises(MemoryError, match="needs about 5 bytes"):
+        check_fits(5, 4, "it", "take less")
+
+
+@pytest.mark.parametrize("replaced", range(6))
+def test_a_small_index_that_was_saved_with_dead_slots_still_replaces(tmp_path, replaced):
+    schema = rc.Schema(rc.Int("price"))
+    index = rc.open_index("scan", schema)
+    index.insert(rc.Subscriptions.parse(schema, {id: f"price > {id}" for id in range(6)}))
+    for _ in range(replaced):
+        index.insert(rc.Subscriptions.parse(schema, {3: "price < 3"}))
+    index.save(tmp_path / "x.index")
+    loaded = rc.load_index(tmp_path / "x.index")
+    loaded.insert(rc.Subscriptions.parse(loaded.schema, {3: "price = 50"}))
+    assert len(loaded) == 6
+    assert loaded.match(rc.Events.from_rows(loaded.schema, [{"price": 2}])).sort().row(0).tolist() == [0, 1]
+    assert loaded.delete([3]) == []
+    assert len(loaded) == 5

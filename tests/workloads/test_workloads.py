@@ -1,0 +1,325 @@
+"""The named workloads: the same data for the same seed, the sizes asked for, and the traits they promise."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rangecast as rc
+from rangecast import workloads
+from rangecast.workloads import workload
+from rangecast.workloads.applications import zipf_shares
+
+pytestmark = pytest.mark.without_kernels
+
+NAMES = workloads.names()
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+
+
+def unbounded(column):
+    if column.dtype == object:
+        return np.equal(column, None)
+    return np.isnat(column) if column.dtype.kind == "M" else np.isnan(column)
+
+
+def matching(w, event):
+    """Which subscriptions match an event, column by column on the plain arrays."""
+    held = np.ones(w.n_subscriptions, bool)
+    for bounds, compare in ((w.lows, np.less_equal), (w.highs, np.greater_equal)):
+        for name, column in bounds.items():
+            value = w.columns[name][event]
+            # NaN, NaT and None compare as false, which is what a missing value must give
+            within = column == value if column.dtype == object else compare(column, value)
+            held &= unbounded(column) | within
+    return held
+
+
+def share_matching(w):
+    return np.mean([matching(w, event).mean() for event in range(w.n_events)])
+
+
+def lengths(w, name="value"):
+    return w.highs[name] - w.lows[name]
+
+
+def same(one, other):
+    if one.dtype.kind == "M":
+        one, other = one.astype(np.int64), other.astype(np.int64)
+    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_seed_gives_the_same_data_again(name):
+    one, other, changed = (workload(name, 200, 50, seed=seed) for seed in (3, 3, 4))
+    for part in ("lows", "highs", "columns"):
+        a, b = getattr(one, part), getattr(other, part)
+        assert list(a) == list(b)
+        assert all(same(a[k], b[k]) for k in a)
+    assert any(not same(one.columns[k], changed.columns[k]) for k in one.columns)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("n", "m"), [(300, 70), (1, 1), (0, 5), (5, 0)])
+def test_sizes_are_as_asked(name, n, m):
+    w = workload(name, n, m)
+    assert (w.n_subscriptions, w.n_events, w.name) == (n, m, name)
+    assert w.ids.tolist() == list(range(1, n + 1))
+    assert all(len(column) == n for side in (w.lows, w.highs) for column in side.values())
+    assert all(len(column) == m for column in w.columns.values())
+    assert set(w.columns) == set(w.schema.names) >= set(w.lows) | set(w.highs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bounds_and_values_lie_in_the_domain(name):
+    w = workload(name, 5_000, 1_000)
+    for attribute in w.schema:
+        if attribute.low is None:
+            continue
+        low, high = attribute.low, attribute.high
+        if isinstance(low, str):
+            low, high = np.datetime64(low), np.datetime64(high)
+        for side in (w.lows, w.highs, w.columns):
+            if attribute.name in side:
+                column = side[attribute.name]
+                kept = column[~unbounded(column)]
+                assert kept.size == 0 or (kept.min() >= low and kept.max() <= high)
+    for name_, column in w.lows.items():
+        if name_ in w.highs and column.dtype != object:
+            above = w.highs[name_]
+            assert np.all((column <= above) | unbounded(column) | unbounded(above))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_scan_finds_what_the_columns_say(name):
+    w = workload(name, 300, 20)
+    index = rc.open_index("scan", w.schema)
+    index.insert(w.subscriptions())
+    found = index.match(w.events())
+    for event in range(w.n_events):
+        assert sorted(found.row(event).tolist()) == w.ids[matching(w, event)].tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_texts_say_the_same_as_arrays(name):
+    w = workload(name, 200, 30)
+    answers = []
+    for subs in (w.subscriptions(), rc.Subscriptions.parse(w.schema, w.conditions())):
+        index = rc.open_index("scan", w.schema)
+        index.insert(subs)
+        answers.append(index.match(w.events()).sort())
+    assert answers[0] == answers[1]
+
+
+def test_slices_of_texts_and_events():
+    w = workload("stock-alerts", 100, 40)
+    everything = w.conditions()
+    assert w.conditions(10, 12) == {i: everything[i] for i in (11, 12)}
+    assert len(w.events(5, 15)) == 10
+
+
+def test_the_number_of_subscriptions_leaves_the_events_alone():
+    few, many = (workload("rectangles", n, 100) for n in (10, 1_000))
+    assert same(few.columns["x"], many.columns["x"])
+
+
+@pytest.mark.parametrize(("name", "r"), [("intervals", 5_000), ("intervals-wide-domain", 250_000)])
+def test_intervals_have_the_papers_range_and_lengths(name, r):
+    w = workload(name, 50_000, 10_000)
+    assert w.lows["value"].min() >= 1
+    assert w.lows["value"].max() <= r - 1
+    assert w.highs["value"].max() <= r
+    assert lengths(w).min() == 1
+    assert lengths(w).max() == 200
+    assert np.all((lengths(w) >= 1) & ((lengths(w) <= 200) | (w.highs["value"] == r)))
+    uncut = w.lows["value"] <= r - 200
+    assert lengths(w)[uncut].mean() == pytest.approx(100.5, rel=0.02)
+    assert w.columns["value"].mean() == pytest.approx(r / 2, rel=0.03)
+
+
+def test_intervals_take_range_and_length():
+    w = workload("intervals", 10_000, 10, r=1_000, w=7)
+    assert (w.lows["value"].max(), w.highs["value"].max(), lengths(w).max()) == (999, 1_000, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "rx", "ry", "alpha"),
+    [
+        ("rectangles", 300, 200, 0.9),
+        ("rectangles-uniform", 300, 200, 0.0),
+        ("rectangles-wide-domain", 2_000, 1_500, 0.9),
+    ],
+)
+def test_rectangles_have_the_papers_domain_sides_and_skew(name, rx, ry, alpha):
+    w = workload(name, 50_000, 50_000)
+    assert (w.schema["x"].high, w.schema["y"].high) == (rx - 1, ry - 1)
+    for axis, r, most in (("x", rx, 40), ("y", ry, 20)):
+        uncut = w.highs[axis] < r - 1
+        assert lengths(w, axis)[uncut].min() == 1
+        assert lengths(w, axis).max() == most
+    # a tenth of the area lies within 0.1 ** 0.5 of each side, around the centre
+    half = 0.1**0.5 / 2
+    for columns in (w.lows, w.columns):
+        # by the middles of points, since a side has few of them
+        x, y = (columns["x"] + 0.5) / rx, (columns["y"] + 0.5) / ry
+        within = (np.abs(x - 0.5) <= half + 0.5 / rx) & (np.abs(y - 0.5) <= half + 0.5 / ry)
+        assert within.mean() == pytest.approx(alpha + (1 - alpha) * 0.1, abs=0.02)
+
+
+def test_boxes_have_both_ends_uniform():
+    w = workload("boxes-12d", 20_000, 2_000)
+    assert len(w.schema) == 12
+    for name in w.schema.names:
+        assert w.lows[name].mean() / 65_535 == pytest.approx(1 / 3, abs=0.01)
+        assert w.highs[name].mean() / 65_535 == pytest.approx(2 / 3, abs=0.01)
+
+
+def test_predicates_have_the_shares_of_the_papers_table():
+    w = workload("predicates-16", 50_000, 10)
+    assert len(w.schema) == 16
+    kinds = np.zeros(4)
+    for j, name in enumerate(w.schema.names):
+        low, high = w.lows[name], w.highs[name]
+        open_low, open_high = unbounded(low), unbounded(high)
+        used = ~(open_low & open_high)
+        assert used.mean() == pytest.approx(1 if j < 3 else 0.7 if j < 8 else 0.01, abs=0.01)
+        equal = low == high
+        kinds += [used.sum(), equal.sum(), (open_low & ~open_high).sum(), (open_high & ~open_low).sum()]
+    used, equal, below, above = kinds
+    assert equal / used == pytest.approx(0.8, abs=0.01)
+    assert (below + above) / (used - equal) == pytest.approx(0.5, abs=0.01)
+    assert below / (below + above) == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("selectivity", [0.0001, 0.003, 0.3, 0.75, 1.0])
+def test_predicates_reach_the_selectivity(selectivity):
+    w = workload("predicates-16", 40_000, 100, selectivity=selectivity)
+    assert share_matching(w) == pytest.approx(selectivity, rel=0.15)
+
+
+def test_predicates_without_selectivity_are_independent():
+    assert share_matching(workload("predicates-16", 40_000, 50, selectivity=0)) < 0.00002
+
+
+def test_rein_bounds_half_of_the_attributes_half_wide():
+    w = workload("rein", 5_000, 100)
+    used = np.stack([~unbounded(w.lows[name]) for name in w.schema.names])
+    assert used.shape == (20, 5_000)
+    assert np.all(used.sum(axis=0) == 10)
+    assert used.mean(axis=1) == pytest.approx(np.full(20, 0.5), abs=0.04)
+    for name, bounded in zip(w.schema.names, used, strict=True):
+        assert lengths(w, name)[bounded] == pytest.approx(np.full(bounded.sum(), 0.5))
+        assert w.highs[name][bounded].max() < 1
+
+
+@pytest.mark.parametrize(("attributes", "aspect", "depth"), [(2, 2, 4), (3, 1, 1), (4, 0, 2), (1, 0, 3)])
+def test_covering_has_its_aspect_ratio_and_chains(attributes, aspect, depth):
+    w = workload("covering", 400, 1, attributes=attributes, aspect=aspect, depth=depth)
+    low = np.stack([w.lows[name] for name in w.schema.names])
+    high = np.stack([w.highs[name] for name in w.schema.names])
+    bits = np.floor(np.log2(high - low + 1)).astype(int) + 1
+    assert np.all(bits.max(axis=0) - bits.min(axis=0) == aspect)
+    assert sorted(set(bits.min(axis=0))) == list(range(8 - depth + 1, 9))
+    holds = np.all((low[:, :, None] <= low[:, None, :]) & (high[:, None, :] <= high[:, :, None]), axis=0)
+    np.fill_diagonal(holds, False)
+    # within a chain all but the outermost are covered; chance adds a few
+    covered = holds.any(axis=0).mean()
+    assert covered >= (depth - 1) / depth
+    assert covered <= (depth - 1) / depth + (0.25 if attributes == 1 else 0.05)
+
+
+def test_lonlat_is_clustered_and_of_unlike_sizes():
+    w = workload("lonlat", 20_000, 1_000)
+    wide = w.highs["lon"] - w.lows["lon"]
+    assert np.quantile(wide, 0.95) > 10 * np.quantile(wide, 0.05)
+    cells = np.unique(np.floor(w.lows["lon"]) * 1_000 + np.floor(w.lows["lat"]), return_counts=True)[1]
+    assert np.sort(cells)[::-1][:20].sum() > 0.3 * w.n_subscriptions
+
+
+def test_equality_led_names_one_value_each():
+    w = workload("equality-led", 20_000, 100)
+    assert np.array_equal(w.lows["product"], w.highs["product"])
+    assert (~unbounded(w.lows["price"])).mean() == pytest.approx(0.5, abs=0.02)
+    assert (~unbounded(w.lows["rating"])).mean() == pytest.approx(0.5, abs=0.02)
+    assert len(np.unique(w.lows["product"])) > 10_000
+
+
+def test_stock_alerts_follow_zipf_and_mix_types():
+    w = workload("stock-alerts", 50_000, 50_000)
+    assert [a.kind for a in w.schema] == ["category", "float", "float", "int", "timestamp"]
+    named = w.lows["symbol"][~unbounded(w.lows["symbol"])]
+    assert 1 - len(named) / w.n_subscriptions == pytest.approx(0.001, abs=0.0008)
+    for symbols in (named, w.columns["symbol"]):
+        counts = np.sort(np.unique(symbols.astype(str), return_counts=True)[1])[::-1] / len(symbols)
+        assert counts[:10] == pytest.approx(zipf_shares(5_000, 1.0)[:10], rel=0.15)
+    timed = ~np.isnat(w.lows["at"])
+    assert timed.mean() == pytest.approx(0.1, abs=0.01)
+    assert np.isnan(w.columns["volume"]).mean() == pytest.approx(0.01, abs=0.003)
+    assert np.all(np.diff(w.columns["at"]) >= np.timedelta64(0))
+    # some two in 100,000 alerts, in bursts: a trade far from the usual sets off many
+    assert 0.000001 < share_matching(workload("stock-alerts", 5_000, 1_500)) < 0.0001
+
+
+def test_one_giant_matches_every_event():
+    w = workload("one-giant", 1_000, 50)
+    assert all(matching(w, event)[-1] for event in range(50))
+    assert share_matching(w) < 0.002
+
+
+def test_all_alike_match_together_or_not_at_all():
+    w = workload("all-alike", 100, 2_000)
+    counts = np.array([matching(w, event).sum() for event in range(w.n_events)])
+    assert set(counts) == {0, 100}
+    assert (counts == 100).mean() == pytest.approx(0.1, abs=0.02)
+
+
+def test_near_misses_fail_on_the_last_predicate_alone():
+    w = workload("near-misses", 20_000, 20)
+    assert share_matching(w) == pytest.approx(0.01, abs=0.002)
+    last = w.schema.names[-1]
+    for side in (w.lows, w.highs):
+        del side[last]
+    assert share_matching(w) == 1
+
+
+def test_mostly_matching_matches_mostly():
+    assert share_matching(workload("mostly-matching", 10_000, 20)) == pytest.approx(0.99, abs=0.003)
+
+
+def test_mixed_widths_stretch_one_in_a_hundred():
+    w, without = workload("mixed-widths", 50_000, 10), workload("mixed-widths", 50_000, 10, wide=0)
+    stretched = lengths(w) > 200
+    assert stretched.mean() == pytest.approx(0.01, abs=0.002)
+    assert set(lengths(w)[stretched]) == {125_000 - 1}
+    assert np.array_equal(w.lows["value"][~stretched], without.lows["value"][~stretched])
+    assert lengths(without).max() == 200
+
+
+def test_hot_value_has_most_subscriptions():
+    w = workload("hot-value", 20_000, 5_000)
+    values, counts = np.unique(w.lows["key"], return_counts=True)
+    assert counts.max() / 20_000 == pytest.approx(0.9, abs=0.01)
+    assert (w.columns["key"] == values[counts.argmax()]).mean() == pytest.approx(0.1, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("no-such",), {}, r"unknown workload 'no-such'; there are intervals, "),
+        (("intervals",), {"width": 3}, r"workload 'intervals': unknown option width; it has r, w"),
+        (("intervals", -1), {}, r"workload 'intervals': n_subscriptions must not be negative, got -1"),
+        (("intervals", 1, 2.5), {}, r"workload 'intervals': n_events must be a whole number, got 2.5"),
+        (("intervals", 1, 1), {"w": 0}, r"workload 'intervals': w must be at least 1, got 0"),
+        (("rectangles", 1, 1), {"alpha": 1.5}, r"workload 'rectangles': alpha must be from 0 to 1, got 1.5"),
+        (("rein", 1, 1), {"used": 21}, r"workload 'rein': used must not exceed attributes, got 21 of 20"),
+        (("covering", 1, 1), {"attributes": 1}, r"workload 'covering': one attribute has aspect 0, got 2"),
+        (("covering", 1, 1), {"depth": 9}, r"must hold depth <= short .* got depth 9, short 8"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments, options, message):
+    with pytest.raises(rc.OptionError, match=message):
+        workload(*arguments, **options)
+
+
+def test_the_page_has_every_workload():
+    assert workloads.markdown_table() in PAGE.read_text()
+    assert all(f"| `{name}` |" in PAGE.read_text() for name in NAMES)
