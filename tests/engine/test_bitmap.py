@@ -10,6 +10,7 @@ from oracle import match_boxes, rows_of
 from rangecast.engine.bitmap import cluster
 from rangecast.kernels.engine.bitmap import lowest
 from rangecast.types.attributes import LAST, MISSING
+from strategies import int_schema
 
 
 def drawn(n, d, seed, span=1_000, used=0.6):
@@ -76,3 +77,26 @@ def test_options_and_limit():
     index = rc.open_index("bitmap", subs.schema, memory_limit=10_000)
     with pytest.raises(rc.CapacityError, match="'bitmap' for 2,000 boxes on 3 attributes needs about"):
         index.insert(subs)
+
+
+@pytest.mark.parametrize("kind", ["bitmap", "auto"])
+@pytest.mark.parametrize("d", [255, 256, 257, 500])
+def test_more_attributes_than_a_byte_counts(kind, d, size):
+    """Each subscription bounds two attributes, and together they bound all; an event has all values."""
+    rng = np.random.default_rng(d)
+    n, m = max(size(5_000), 600), 40
+    schema = int_schema(d)
+    lows = np.full((n, d), np.nan)
+    highs = np.full((n, d), np.nan)
+    for step in (0, d // 2):
+        at = (np.arange(n) + step) % d
+        starts = rng.integers(0, 50, n)
+        lows[np.arange(n), at] = starts
+        highs[np.arange(n), at] = starts + rng.integers(5, 40, n)
+    subs = rc.Subscriptions.from_arrays(schema, np.arange(n), lows, highs)
+    events = rc.Events(schema, rng.integers(0, 80, (d, m)))
+    want, got = rc.open_index("scan", schema), rc.open_index(kind, schema)
+    for index in (want, got):
+        index.insert(subs)
+    assert want.match(events).n_pairs > n
+    assert got.match(events) == want.match(events)

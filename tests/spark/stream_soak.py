@@ -383,6 +383,8 @@ def main() -> None:
         name, value = given.role
         feed(given.folder, int(value)) if name == "feed" else drive(given.folder, value.split(","))
         return
+    # run as a script: the oracle stands one folder up
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     import stream_check as check
 
     schemes = given.schemes.split(",")

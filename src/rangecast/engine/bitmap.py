@@ -18,7 +18,7 @@ few (bitmap.py).
     table_starts         int64    k + 1                  where an attribute's table begins
     bits                 uint64   (n_rows, WORDS)        the bitsets
     row_bases            int32    (n_blocks, k)          row of cell 0, -1 where the block has none
-    block_attributes     uint8    (n_blocks, k)          the block's attributes, most selective first
+    block_attributes     int32    (n_blocks, k)          the block's attributes, most selective first
     n_block_attributes   int32    n_blocks
     block_rows           int64    n_blocks + 1           where a block's rows begin
     tops                 uint64   (n_tops, n_block_words)   the bitsets of blocks, by middle cell
@@ -250,7 +250,7 @@ def build_bitmap(
         table_starts,
         bits,
         row_bases,
-        np.ascontiguousarray(ranked).astype(np.uint8),
+        np.ascontiguousarray(ranked).astype(np.int32),
         bounded.sum(axis=0).astype(np.int32),
         np.concatenate([[0], np.cumsum(rows.sum(axis=1))]).astype(np.int64),
         tops,
