@@ -4,6 +4,7 @@
     equality   boxes that ask for one value of an attribute where      equality.py
                events seldom have that value
     runs       the rest, when they bound one attribute of few values   runs.py
+    windows    the rest, when they bound one attribute of many values  windows.py
     cells      the rest, on one or two of their attributes, or         cells.py
     bitmap     the rest, on all of them: whichever costs less          bitmap.py
     scan       everything, when it is little
@@ -51,6 +52,7 @@ from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, RunsPart, build_runs
 from rangecast.engine.scan import ScanPart
 from rangecast.engine.selectivity import bounded_attributes, column
 from rangecast.engine.shared_boxes import Groups, find_groups
+from rangecast.engine.windows import WindowsPart, build_windows
 from rangecast.errors import CapacityError
 from rangecast.memory import check_fits
 from rangecast.types.attributes import Codes
@@ -62,9 +64,11 @@ _LIST_NS = 1.5
 _PROBE_NS = 40.0
 _REST_NS = 0.03
 _REST_BLOCK_NS = 1000.0
+_LINE_SAMPLE = 256
 _KINDS: dict[str, type[Part]] = {
     "equality": EqualityPart,
     "runs": RunsPart,
+    "windows": WindowsPart,
     "cells": CellsPart,
     "bitmap": BitmapPart,
     "scan": ScanPart,
@@ -401,7 +405,7 @@ def rest_path(
 
 
 def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_limit: int | None) -> Path:
-    """Runs or cells, for boxes that bound one attribute at most."""
+    """Runs, windows or cells, for boxes that bound one attribute at most."""
     n = len(numbers)
     lows, highs = column(boxes.lows, on, numbers), column(boxes.highs, on, numbers)
     # a value a cell: nothing is compared then, and lists are slices whatever the widths; a small part may
@@ -410,6 +414,10 @@ def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_lim
     try:
         if grid.shift == 0:
             return Path("runs", (on,), n, build_runs(boxes, numbers, on, grid, None, memory_limit))
+        windows = build_windows(boxes, numbers, on, memory_limit)
+        at = np.linspace(0, n - 1, min(n, _LINE_SAMPLE)).astype(np.int64)
+        if not windows.crowded(np.concatenate([lows[at], highs[at]])):
+            return Path("windows", (on,), n, windows)
         return Path("cells", (on,), n, build_cells(boxes, numbers, (on,), BUDGET, memory_limit))
     except CapacityError:
         return Path("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))

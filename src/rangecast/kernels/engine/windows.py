@@ -1,0 +1,165 @@
+"""Windows over intervals that are sorted by their low end: counting, reading and sweeping them.
+
+engine/windows.py tells what the arrays are. All distances are unsigned, since codes at the two ends of int64
+are further apart than a signed number says.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rangecast.kernels import inlined_kernel, kernel
+
+_MISSING = np.iinfo(np.int64).min
+
+# the columns of `classes`
+TABLE, BUCKETS, SHIFT, NARROWEST, WIDEST = range(5)
+
+
+class Windows(NamedTuple):
+    """The arrays of a part; see the head of engine/windows.py."""
+
+    base: int
+    origin: Any
+    lows: Any
+    highs: Any
+    slots: Any
+    tables: Any
+    classes: Any
+    rising: Any
+    rising_slots: Any
+    falling: Any
+    falling_slots: Any
+    odd: Any
+    odd_slots: Any
+    every: Any
+
+
+@kernel
+def rank_buckets(lows, first, shift, table):
+    """table[c] = first + how many of the ascending lows lie before bucket c; all lie before the last."""
+    j = 0
+    table[table.size - 1] = first + lows.size
+    for c in range(table.size - 1):
+        start = np.uint64(c) << np.uint64(shift)
+        while j < lows.size and np.uint64(lows[j]) < start:
+            j += 1
+        table[c] = first + j
+
+
+@inlined_kernel
+def count_below(keys, value):
+    """How many of the ascending keys are below a value, without a branch that depends on it."""
+    low = np.uint64(0)
+    rest = np.uint64(keys.size)
+    while rest > np.uint64(0):
+        half = (rest + np.uint64(1)) >> np.uint64(1)
+        low += half * np.uint64(keys[low + half - np.uint64(1)] < value)
+        rest -= half
+    return np.int64(low)
+
+
+@inlined_kernel
+def window(w, k, u):
+    """Where the candidates of a distance from the base begin in class k, where those that are sure to hold it
+    begin and end, and where the candidates end."""
+    table = w.classes[k, TABLE]
+    last = np.uint64(w.classes[k, BUCKETS])
+    shift = np.uint64(w.classes[k, SHIFT])
+    narrowest = np.uint64(w.classes[k, NARROWEST])
+    widest = np.uint64(w.classes[k, WIDEST])
+    bucket = u >> shift
+    # an interval that holds u begins at most `widest` before it; one that begins less than `narrowest` before
+    # it, and in an earlier bucket, must hold it
+    from_bucket = np.uint64(0)
+    if u > widest:
+        from_bucket = (u - widest) >> shift
+    first = w.tables[table + np.int64(min(from_bucket, last))]
+    end = w.tables[table + np.int64(min(bucket, last))]
+    stop = w.tables[table + np.int64(min(bucket + np.uint64(1), last))]
+    sure = first
+    if u >= narrowest:
+        sure = min(w.tables[table + np.int64(min(((u - narrowest) >> shift) + np.uint64(1), last))], end)
+    return np.uint64(first), np.uint64(sure), np.uint64(end), np.uint64(stop)
+
+
+@inlined_kernel
+def open_ends(w, v):
+    """How many entries of `rising` hold a value, and from where on those of `falling` and `odd` do."""
+    if v == _MISSING:
+        return np.int64(0), np.int64(w.falling.size), np.int64(0)
+    rising = count_below(w.rising, v + 1) if v < np.iinfo(np.int64).max else np.int64(w.rising.size)
+    return rising, count_below(w.falling, v), count_below(w.odd, v)
+
+
+@kernel
+def count_candidates(order, values, w, counts):
+    """counts[i] = how many entries event order[i] reads; returns all of them together."""
+    total = np.int64(0)
+    for i in range(order.size):
+        v = values[order[i]]
+        rising, falling, odd = open_ends(w, v)
+        n = rising + (w.falling.size - falling) + (w.odd.size - odd) + w.every.size
+        if v >= w.base:
+            u = np.uint64(v) - w.origin
+            for k in range(w.classes.shape[0]):
+                first, _, _, stop = window(w, k, u)
+                n += np.int64(stop - first)
+        counts[i] = n
+        total += n
+    return total
+
+
+@inlined_kernel
+def copy_slots(source, first, stop, out, p):
+    """Append source[first:stop] to out, from p on; returns where the next goes."""
+    for j in range(np.uint64(stop - first)):
+        out[p + j] = source[first + j]
+    return p + np.uint64(stop - first)
+
+
+@inlined_kernel
+def keep_holders(w, first, stop, v, out, p):
+    """Append those of the entries first..stop that hold a distance; returns where the next goes.
+
+    Each is written and kept only if it holds: a branch would be guessed wrong every second time.
+    """
+    for j in range(first, stop):
+        out[p] = w.slots[j]
+        p += np.uint64((w.lows[j] <= v) & (w.highs[j] >= v))
+    return p
+
+
+@kernel
+def stab(order, values, w, offsets, out):
+    """The slots of each event, row i being that of event order[i]; returns how many there are.
+
+    `out` has room for all candidates, one more than which is never written.
+    """
+    p = np.uint64(0)
+    largest = np.uint64(np.iinfo(w.lows.dtype).max)
+    for i in range(order.size):
+        offsets[i] = p
+        v = values[order[i]]
+        # open at one side or at both: a sorted list begins or ends with those that hold the value
+        rising, falling, odd = open_ends(w, v)
+        p = copy_slots(w.rising_slots, np.uint64(0), np.uint64(rising), out, p)
+        p = copy_slots(w.falling_slots, np.uint64(falling), np.uint64(w.falling.size), out, p)
+        p = copy_slots(w.odd_slots, np.uint64(odd), np.uint64(w.odd.size), out, p)
+        p = copy_slots(w.every, np.uint64(0), np.uint64(w.every.size), out, p)
+        if v < w.base:
+            continue
+        u = np.uint64(v) - w.origin
+        if u > largest:
+            continue
+        # compared in the width in which ends are stored, so that several are compared at a time
+        own = w.lows.dtype.type(u)
+        for k in range(w.classes.shape[0]):
+            first, sure, end, stop = window(w, k, u)
+            p = keep_holders(w, first, sure, own, out, p)
+            p = copy_slots(w.slots, sure, end, out, p)
+            p = keep_holders(w, end, stop, own, out, p)
+    offsets[order.size] = p
+    return np.int64(p)

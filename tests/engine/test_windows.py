@@ -1,0 +1,124 @@
+"""Windows over sorted intervals: ends of every kind, far apart and touching; sweeping; what is not taken."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rangecast as rc
+from rangecast.engine import windows
+from rangecast.engine.answers import write_rows
+from rangecast.engine.catalog import Boxes
+from rangecast.errors import CapacityError
+from rangecast.types.attributes import LAST, MISSING, PRESENT
+
+ENDS = st.one_of(
+    st.integers(-5, 5),
+    st.integers(10**9, 10**9 + 40),
+    st.integers(-(2**62), 2**62),
+    st.sampled_from([MISSING, PRESENT, PRESENT + 1, LAST - 1, LAST]),
+)
+INTERVALS = st.tuples(ENDS, ENDS).map(sorted)
+
+
+def boxes_of(intervals) -> Boxes:
+    ends = np.array(list(intervals), np.int64).reshape(-1, 2).T
+    n = ends.shape[1]
+    return Boxes(ends[:1].copy(), ends[1:].copy(), np.arange(n, dtype=np.int32), n)
+
+
+def values_around(boxes: Boxes) -> np.ndarray:
+    """Every end, and the values beside it."""
+    ends = np.concatenate([boxes.lows[0], boxes.highs[0]])
+    beside = [np.minimum(ends, LAST - 1) + 1, np.maximum(ends, PRESENT) - 1]
+    return np.concatenate([ends, *beside, [MISSING, PRESENT, 0, LAST]])
+
+
+def check(part: windows.WindowsPart, boxes: Boxes, alive: np.ndarray) -> None:
+    values = values_around(boxes)
+    offsets, slots = write_rows(part.stab(values[None], boxes))
+    candidates = part.count_candidates(values[None])
+    for e, value in enumerate(values.tolist()):
+        want = np.flatnonzero((boxes.lows[0] <= value) & (value <= boxes.highs[0]) & alive)
+        assert sorted(slots[offsets[e] : offsets[e + 1]].tolist()) == want.tolist()
+        assert candidates[e] >= len(want)
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+@given(intervals=st.lists(INTERVALS, max_size=30), data=st.data())
+def test_holders_are_those_of_a_plain_loop(in_order, intervals, data):
+    boxes = boxes_of(intervals)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windows, "SORTED", 1 if in_order else 10**9)
+        patch.setattr(windows, "_FEW_CANDIDATES", data.draw(st.sampled_from([0.0, 8.0])))
+        part = windows.build_windows(boxes, np.arange(boxes.n), 0)
+        check(part, boxes, np.ones(boxes.n, bool))
+        dead = np.array(data.draw(st.lists(st.booleans(), min_size=boxes.n, max_size=boxes.n)), np.uint8)
+        check(part.without(dead), boxes, dead == 0)
+
+
+@pytest.mark.parametrize("kind", [rc.Int, rc.Float, rc.Timestamp])
+def test_auto_takes_them_for_one_attribute_of_many_values(kind, size, tmp_path):
+    rng = np.random.default_rng(3)
+    n, m = max(size(20_000), 600), max(size(6_000), 50)
+    schema = rc.Schema(kind("at"))
+    lows = rng.integers(10**6, 10**9, n)
+    highs = lows + rng.integers(0, 10**6, n)
+    points = np.concatenate([rng.integers(0, 10**9, m), lows[:20], highs[:20], highs[:20] + 1])
+    if kind is rc.Timestamp:
+        lows, highs, points = (array.astype("datetime64[us]") for array in (lows, highs, points))
+    elif kind is rc.Float:
+        lows, highs, points = (array / 1000 for array in (lows, highs, points))
+    subs = rc.Subscriptions.from_arrays(schema, np.arange(n), {"at": lows}, {"at": highs})
+    events = rc.Events.from_arrays(schema, {"at": points})
+    index, scan = rc.open_index("auto", schema), rc.open_index("scan", schema)
+    for one in (index, scan):
+        one.insert(subs)
+    assert [path["path"] for path in index.plan()] == ["windows"]
+    assert index.match(events) == scan.match(events)
+    gone = np.arange(0, n, 7)
+    for one in (index, scan):
+        assert one.delete(gone) == []
+    index.save(tmp_path / "index")
+    for one in (index, rc.load_index(tmp_path / "index")):
+        assert one.match(events) == scan.match(events)
+
+
+def test_one_sided_bounds_are_copied_not_compared(size):
+    n = max(size(5_000), 800)
+    schema = rc.Schema(rc.Int("a"))
+    rare = {0: "a is missing", 1: "a is present", 2: "a between 5 and {}", 3: "a != {}"}
+    texts = [rare.get(i % 40, ("a >= {}", "a < {}")[i % 2]).format(i * 10**6 + 9) for i in range(n)]
+    subs = rc.Subscriptions.parse(schema, ids=np.arange(n), texts=texts)
+    index, scan = rc.open_index("auto", schema), rc.open_index("scan", schema)
+    for one in (index, scan):
+        one.insert(subs)
+    rows = [{"a": 10**6 * (n // 2)}, {"a": 0}, {}, {"a": 10**9 * n}, {"a": -1}]
+    events = rc.Events.from_rows(schema, rows)
+    assert index.match(events) == scan.match(events)
+    path = next(path for path in index.plan() if path["path"] == "windows")
+    assert path["boxes"] > n // 2
+    boxes = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
+    assert windows.build_windows(boxes, np.arange(boxes.n), 0).stats()["open_ended"] > n // 2
+
+
+def test_crowded_ends_go_to_cells(size):
+    """Half of the intervals are within a millionth of the domain, so that one bucket holds them all."""
+    n = max(size(20_000), 2_000)
+    rng = np.random.default_rng(1)
+    lows = np.where(np.arange(n) % 2, rng.integers(0, 10**4, n), rng.integers(0, 10**12, n))
+    schema = rc.Schema(rc.Int("a"))
+    index, scan = rc.open_index("auto", schema), rc.open_index("scan", schema)
+    for one in (index, scan):
+        one.insert(rc.Subscriptions(schema, np.arange(n), lows[None], lows[None] + 2))
+    assert [path["path"] for path in index.plan()] == ["cells"]
+    events = rc.Events(schema, lows[None, :200])
+    assert index.match(events) == scan.match(events)
+
+
+def test_a_build_that_does_not_fit_is_refused():
+    boxes = boxes_of([(1, 2)] * 1000)
+    with pytest.raises(CapacityError, match=r"windows over 1,000 boxes .*needs about"):
+        windows.build_windows(boxes, np.arange(1000), 0, memory_limit=1000)
