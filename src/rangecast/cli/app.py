@@ -1,4 +1,4 @@
-"""The command line: one app, a module per command in `commands/`."""
+"""The command line: one app, a module per command in this folder."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`rangecast demo`: alerts on trades, from generated files to matches in Parquet.
 
-On Spark it is the pipeline of demo.py; in process (--no-spark) each step is a function and takes
+On Spark it is the pipeline below; in process (--no-spark) each step is a function and takes
 what the one before it left: generate, ingest, build, match, report.
 
 The demo's pipeline on Spark: ingest, publish, match_files, a summary and a plot of match counts.

@@ -1,6 +1,5 @@
 """Covering: which subscriptions are not needed, because another matches whatever they match.
 
-extremal.py    extremal rectangles of the Z curve: cubes, runs, how many (pure functions)
 universe.py    boxes as points, where a cover dominates what it covers
 curve.py       the approximate search of Shen and Tirthapura (2012)
 blocks.py      the exact search, ours

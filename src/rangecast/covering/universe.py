@@ -2,7 +2,7 @@
 
 A box of beta attributes becomes a point of 2 beta coordinates, (-low, high) of each attribute
 (Edelsbrunner and Overmars, 1982): one box holds another exactly if none of its coordinates is smaller.
-Coordinates are numbered by the cells of a grid per attribute (grid.py), rounded the same way for all
+Coordinates are numbered by the cells of a grid per attribute (engine/grid.py), rounded the same way for all
 boxes: so a box that holds another is never below it, and a search that goes by cells misses none; what
 it finds is confirmed on the codes.
 

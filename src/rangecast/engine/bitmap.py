@@ -8,7 +8,7 @@ the block bounds has no bitsets and costs nothing.
 
 The same idea one floor up: per attribute and cell a bitset of blocks that have somebody there. An
 event ANDs these first and looks only at the blocks left. Boxes are put in an order that makes them
-few (bitmap.py).
+few, as told below.
 
     array                dtype    shape                  meaning
     boxes                int32    n                      the box of each row, in clustered order

@@ -7,7 +7,7 @@
     first_boxes   int64   n_slots + 1       the boxes of slot s are first_boxes[s] .. first_boxes[s + 1]
     lows, highs   int64   (d, >= n_boxes)   closed code intervals
     box_slots     int32   >= n_boxes        the slot of each box
-    table         int32   power of two      hash table from id to slot (ids.py)
+    table         int32   power of two      hash table from id to slot (model/ids.py)
 
 A slot is an index's own number for one version of one subscription: replacing an id gives it a new
 slot. What is written is never changed, but for `alive`; arrays are replaced by larger ones when full,

@@ -6,20 +6,21 @@ Each step is useful alone. All of it works on a classic session and over Spark C
 carry the path of a snapshot that workers map, and nothing uses sparkContext, RDDs or broadcasts.
 
     session.py                     a session, and a Java to run it
-    ingest.py ingest.py      a DataFrame of subscriptions into a store
-    match.py worker.py             a DataFrame of events
-    files.py file_tasks.py         files of events, without the JVM in between
-    source.py options.py tasks.py arrivals.py
-                                   format("rangecast"): matches as a source, in batch and as a stream
-    stream.py micro_batch.py       a stream of events, while subscriptions change
-    tasks.py following.py   what its workers do, and the index that they keep
-    event_files.py                 files of events as they arrive
-    ledger.py                      what it writes down so that a replay agrees
-    metrics.py                     how it does: rates, lag, times, disk
-    reduce.py reduce.py      which subscriptions of a DataFrame others cover
-    stripes.py explain.py          an index larger than a machine's memory; the plan in words
-    sql.py                         match_events(TABLE(events), 'store')
+    ingest.py                      a DataFrame of subscriptions into a store
+    reduce.py                      which subscriptions of a DataFrame others cover
     snapshots.py report.py         what is matched against; what was done
+    worker.py worker_index.py      what runs in workers, and the index that they keep
+    batch/match.py                 a DataFrame of events, and the plan in words
+    batch/files.py file_tasks.py   files of events, without the JVM in between
+    batch/stripes.py               an index larger than a machine's memory
+    batch/sql.py                   match_events(TABLE(events), 'store')
+    stream/stream.py               a stream of events, while subscriptions change
+    stream/micro_batch.py tasks.py one micro-batch, and one task of it
+    stream/event_files.py          files of events as they arrive
+    stream/ledger.py               what it writes down so that a replay agrees
+    stream/metrics.py              how it does: rates, lag, times, disk
+    source/source.py               format("rangecast"): matches as a source, in batch and as a stream
+    source/options.py arrivals.py tasks.py   its options, the order of its files, one task of it
 """
 
 try:

@@ -20,7 +20,7 @@ The second pass leaves its result in files of the store's staging folder, since 
 both workers and driver can write and read; a row per file comes back through Spark. Rows:
 
     array          dtype   meaning
-    ids.*          Ids     of each good row (log.py has the same form)
+    ids.*          Ids     of each good row (store/log.py has the same form)
     gone           uint8   1 where the row is a delete
     sequences      int64   the order that the user gave, 0 without one
     orders         int64   the order of the rows in the input

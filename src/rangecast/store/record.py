@@ -13,7 +13,7 @@
     meta words                     category -> [how many words were known before, the new ones]
     meta textual                   whether ids are strings; null while there are none
     meta since                     opening records: when their version was made
-    deleted.*                      the ids that go (ids.py)
+    deleted.*                      the ids that go (model/ids.py)
     inserted.*, lows, highs, owners   the subscriptions that come, each replacing one of the same id
     expires                        when each of those ends, microseconds since 1970 UTC, 0 for never;
                                    absent when none does

@@ -2,7 +2,7 @@
 
 A schema also carries the dictionaries of its categories, which grow as subscriptions name strings.
 Data made with another schema object of the same attributes is accepted where its codes can be
-brought over (see `reconcile` in subscriptions.py and events.py).
+brought over (see `reconcile` in model/subscriptions.py and model/events.py).
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def draw_sides(n_dims: int, shortest: int, longest: int, n: int, rng: np.random.
 
 
 def subscriptions_of(schema: Schema, sides: Sides, first_id: int) -> Subscriptions:
-    """The subscriptions whose extremal rectangles have these sides (see `universe.py` for the cells)."""
+    """The subscriptions whose extremal rectangles have these sides (`covering/universe.py` has the cells)."""
     ids = np.arange(first_id, first_id + sides.shape[1])
     return Subscriptions(schema, ids, sides[0::2] - 3, (1 << BITS) - 2 - sides[1::2])
 

@@ -21,7 +21,7 @@ number of its predicates. An attribute that a box does not bound has no predicat
 The index of one attribute is a static interval tree (Edelsbrunner's, over ranks as in Kriegel, Pötke and
 Seidl's relational interval tree, 2000): equality, half-intervals, intervals and "is missing" alike are
 found exactly, in one slice of a list per level, so a candidate is never checked. The papers leave the
-one-dimensional index open. Boxes are numbered within their part; live changes go through parts.py.
+one-dimensional index open. Boxes are numbered within their part; live changes go through engine/parts.py.
 """
 
 from __future__ import annotations

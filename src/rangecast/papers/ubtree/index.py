@@ -10,9 +10,9 @@ an event's value v asks for the points in [first, v] x [v, last] (sec. 3). So:
     not used              the corner (first, last)
     start > end           nowhere: dead space, which no event's box meets
 
-A box of d attributes is a point of 2 d coordinates; its Z-address is the key of a B+tree (tree.py). The
-search goes from region to region of the curve (a region is what a leaf holds): filter the leaf's
-entries, then jump to the next address that is in the event's box (curve.py).
+A box of d attributes is a point of 2 d coordinates; its Z-address is the key of a B+tree (zorder/tree.py).
+The search goes from region to region of the curve (a region is what a leaf holds): filter the leaf's
+entries, then jump to the next address that is in the event's box (zorder/curve.py).
 
 Two forms, as in the paper. `plain` filters by decoding addresses. `optimised` (sec. 4.2, 4.3) keeps with
 the entry its coordinates and its cell in each of a few grid tables; a table covers a group of attributes,

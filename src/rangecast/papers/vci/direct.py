@@ -4,7 +4,7 @@ Source: Wu, Chen, Yu and Mei, "Efficient interval indexing for content-based sub
 and services" (IBM Research Report, 2004), sec. 5.1, where it is called Dlist: the fastest look-up of
 that paper and the one that needs the most memory, since a subscription is listed once for every value
 it covers. We build the lists at once as one array in the order of the values instead of linked lists,
-and take live changes through parts.py.
+and take live changes through engine/parts.py.
 
     array    dtype   shape            meaning
     starts   int64   2 * n_cells + 1  lists of cell c: whole ones [starts[2c], starts[2c + 1]), then

@@ -5,7 +5,7 @@ services" (IBM Research Report, 2004). constructs.py has the constructs and thei
 a list of the predicates that use it, and an event finds the lists of the constructs that cover its
 value. `lookup=` says how:
 
-    runs      ours, the default: no list but slices of one array; static parts (runs.py)
+    runs      ours, the default: no list but slices of one array; static parts (engine/runs.py)
     bitmap    a vector of bits a value, one per construct anywhere (sec. 2)
     clipped   the vector holds the value's covering segment only (sec. 3)
     virtual   no bits: every list of the segment is looked at, its right end computed (sec. 4)

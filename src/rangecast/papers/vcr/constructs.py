@@ -1,6 +1,6 @@
 """Construct rectangles as the paper defines them: ids, decompositions, covering set, distance table.
 
-Source: Wu, Chen and Yu 2004 (vcr.py), sec. 2.1 to 2.3. Rectangles are closed: (x, y, w, h) holds
+Source: Wu, Chen and Yu 2004 (index.py), sec. 2.1 to 2.3. Rectangles are closed: (x, y, w, h) holds
 x <= p <= x + w, so two constructs of one rectangle share the points of their seam.
 
     number                                  where

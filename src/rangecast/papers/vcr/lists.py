@@ -1,6 +1,6 @@
 """`vcr` as in its paper: a linked list of subscriptions per construct, changed in place.
 
-Source: Wu, Chen and Yu 2004 (vcr.py). `storage="array"` keeps a header for each of the B Rx Ry
+Source: Wu, Chen and Yu 2004 (index.py). `storage="array"` keeps a header for each of the B Rx Ry
 constructs, `storage="hash"` only those in use, in a table whose size is prime; the id is mixed
 before the division, because ids in use lie close together (sec. 2.2.3). New entries go to the head
 of a list; taking out walks the list (sec. 2.4).

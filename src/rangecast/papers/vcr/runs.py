@@ -1,6 +1,6 @@
 """`vcr` in runs: the constructs of one size and row side by side, so that a point reads one slice a size.
 
-The paper (vcr.py) looks up each of the (2 Lx + kx)(2 Ly + ky) constructs that may hold a point. But
+The paper (index.py) looks up each of the (2 Lx + kx)(2 Ly + ky) constructs that may hold a point. But
 the constructs of one size in one row of cells that hold cell x begin at x - 2**i + 1 .. x: sorted by
 where they begin, their lists are one slice. And a rectangle may be cut along y at multiples of 2**j,
 which are constructs like any others; then only one row of each height holds a point. So a point reads
