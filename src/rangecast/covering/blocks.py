@@ -7,7 +7,7 @@
 
 Boxes are points as in universe.py, rounded to 15 bits, ordered into blocks by halving along the
 coordinate that varies most (Bentley's k-d tree, 1975), so that the points of a block are alike and its
-greatest corner is close to them. A query goes down only where that corner is nowhere below it, compares
+greatest corner is close to them. A search goes down only where that corner is nowhere below it, compares
 64 entries at a time, and ends at the first entry whose box is confirmed on the codes. It searches all
 of the region: where the paper's search has to cut its corner of the universe into cubes, whose number
 grows with the length of the sides, this one looks at what is stored, and at a few dozen blocks of it.
@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.covering.search import Query, Stored, living_boxes
+from rangecast.covering.search import SoughtCovers, Stored, living_boxes
 from rangecast.covering.universe import Universe
 from rangecast.engine.catalog import Catalog
 from rangecast.kernels.covering import dominance as kernels
@@ -62,15 +62,15 @@ class Blocks:
     def search(
         self,
         stored: Stored,
-        query: Query,
+        sought: SoughtCovers,
         rows: npt.NDArray[np.int64],
         out: npt.NDArray[np.int32],
         counts: npt.NDArray[np.int64],
     ) -> None:
         """Write a covering slot or -1 for the given rows."""
-        points = (self.universe.points(*query.boxes(rows)) + 1).astype(np.uint16)
+        points = (self.universe.points(*sought.boxes(rows)) + 1).astype(np.uint16)
         if len(rows) > _WIDTH:
-            # queries that are alike go down to the same blocks: a third less time for 1 M of them
+            # subscriptions that are alike go down to the same blocks: a third less time for 1 M of them
             near = np.argsort((points[0] & 0x7F00) | (points[-1] >> 8), kind="stable")
             rows, points = rows[near], np.ascontiguousarray(points[:, near])
         passed = np.zeros(_WIDTH, np.uint8)
@@ -80,10 +80,10 @@ class Blocks:
             self.entries,
             stored,
             points,
-            query.lows,
-            query.highs,
-            query.first_boxes,
-            query.own,
+            sought.lows,
+            sought.highs,
+            sought.first_boxes,
+            sought.own,
             rows,
             passed,
             passed.view(np.uint64),
@@ -125,14 +125,14 @@ class BlockSearch:
         self,
         catalog: Catalog,
         stored: Stored,
-        query: Query,
+        sought: SoughtCovers,
         rows: npt.NDArray[np.int64],
         out: npt.NDArray[np.int32],
         counts: npt.NDArray[np.int64],
     ) -> None:
         """Write a covering slot or -1 for the given rows."""
         for part in self.parts:
-            part.search(stored, query, rows, out, counts)
+            part.search(stored, sought, rows, out, counts)
             rows = rows[out[rows] < 0]
             if not len(rows):
                 return
@@ -142,10 +142,10 @@ class BlockSearch:
                 stored,
                 first,
                 catalog.n_boxes,
-                query.lows,
-                query.highs,
-                query.first_boxes,
-                query.own,
+                sought.lows,
+                sought.highs,
+                sought.first_boxes,
+                sought.own,
                 rows,
                 out,
                 counts,

@@ -4,12 +4,12 @@
     universe    grids that turn boxes into points of `bits` bits a coordinate (universe.py)
     tree        the B+tree over their Z-addresses that the UB-tree also uses (zorder/tree.py)
 
-A query's extremal rectangle is cut into standard cubes (papers/covering/extremal.py), those of one
-rectangle of cubes joined into runs; each run is one descent of the tree and a walk while entries are in
+The extremal rectangle of a subscription is cut into standard cubes (papers/covering/extremal.py), those of
+one rectangle of cubes joined into runs; each run is one descent of the tree and a walk while entries are in
 it. The search ends at the first cover, or once 1 - epsilon of the volume is done. All of it is one kernel.
 
 Source: Shen and Tirthapura (2012), section 5. Where we depart: a run is walked and not only tested for
-emptiness, since the query itself is stored in it when it is a subscription of the index, and since a
+emptiness, since the subscription itself is stored in it when it is a subscription of the index, and since a
 point in a border cell may belong to a box that is no cover; every answer is confirmed on the codes. And
 how many cubes a search needs is known before it starts (Lemma 3.4), so a hopeless one never starts.
 """
@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.covering.search import Query, Stored, living_boxes
+from rangecast.covering.search import SoughtCovers, Stored, living_boxes
 from rangecast.covering.universe import Sides, Universe
 from rangecast.engine.catalog import Catalog
 from rangecast.kernels.covering import cubes as kernels
@@ -62,9 +62,9 @@ class CurveSearch:
         )
         return self.curve.encode(points)
 
-    def sides(self, query: Query, rows: npt.NDArray[np.int64]) -> Sides:
-        """The extremal rectangle of each row of a query."""
-        return self.universe.sides(*query.boxes(rows))
+    def sides(self, sought: SoughtCovers, rows: npt.NDArray[np.int64]) -> Sides:
+        """The extremal rectangle of each row of a sought."""
+        return self.universe.sides(*sought.boxes(rows))
 
     def cubes_needed(self, sides: Sides, epsilon: float) -> npt.NDArray[np.float64]:
         """How many cubes each search examines at most."""
@@ -75,7 +75,7 @@ class CurveSearch:
     def search(
         self,
         stored: Stored,
-        query: Query,
+        sought: SoughtCovers,
         rows: npt.NDArray[np.int64],
         sides: Sides,
         epsilon: float,
@@ -90,10 +90,10 @@ class CurveSearch:
             sides,
             self.curve.dims,
             self.curve.shifts,
-            query.lows,
-            query.highs,
-            query.first_boxes,
-            query.own,
+            sought.lows,
+            sought.highs,
+            sought.first_boxes,
+            sought.own,
             rows,
             epsilon,
             out,

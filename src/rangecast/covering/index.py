@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from rangecast.covering.blocks import BlockSearch
 from rangecast.covering.curve import CurveSearch
-from rangecast.covering.search import Query, stored_arrays
+from rangecast.covering.search import SoughtCovers, stored_arrays
 from rangecast.engine.catalog import Catalog
 from rangecast.engine.selectivity import choose_attributes, named_attributes
 from rangecast.errors import CapacityError, OptionError, SubscriptionError
@@ -210,29 +210,31 @@ class CoverIndex:
         if not len(self) or not len(subs):
             return out
         subs = subs.reconciled(self.schema)
-        query = Query.of(subs, catalog.find(subs.ids))
-        has_boxes = np.diff(query.first_boxes) > 0
-        self._cover_nothing(query, np.flatnonzero(~has_boxes), out)
+        sought = SoughtCovers.of(subs, catalog.find(subs.ids))
+        has_boxes = np.diff(sought.first_boxes) > 0
+        self._cover_nothing(sought, np.flatnonzero(~has_boxes), out)
         rows = np.flatnonzero(has_boxes)
         if method == "curve" or (method is None and epsilon > 0):
-            rows = self._search_curve(query, rows, epsilon, method is not None, out)
+            rows = self._search_curve(sought, rows, epsilon, method is not None, out)
         if len(rows):
             counts = np.zeros(4, np.int64)
-            self._block_search().search(catalog, stored_arrays(catalog), query, rows, out, counts)
+            self._block_search().search(catalog, stored_arrays(catalog), sought, rows, out, counts)
             self._last |= {"last_nodes": int(counts[0]), "last_exact": len(rows)}
         self._last["last_hits"] = int((out >= 0).sum())
         return out
 
-    def _cover_nothing(self, query: Query, rows: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> None:
+    def _cover_nothing(
+        self, sought: SoughtCovers, rows: npt.NDArray[np.int64], out: npt.NDArray[np.int32]
+    ) -> None:
         """A subscription without boxes is covered by any other one."""
         if len(rows):
             two = np.flatnonzero(self._catalog.alive[: self._catalog.n_slots])[:2]
-            own = query.own[rows]
+            own = sought.own[rows]
             out[rows] = np.where(own != two[0], two[0], two[1] if len(two) > 1 else -1)
 
     def _search_curve(
         self,
-        query: Query,
+        sought: SoughtCovers,
         rows: npt.NDArray[np.int64],
         epsilon: float,
         forced: bool,
@@ -240,7 +242,7 @@ class CoverIndex:
     ) -> npt.NDArray[np.int64]:
         """Search by the curve; gives back the rows that need too many cubes for it."""
         curve = self._curve_search()
-        sides = curve.sides(query, rows)
+        sides = curve.sides(sought, rows)
         needed = curve.cubes_needed(sides, epsilon)
         few = needed <= (self.max_cubes if forced else AUTO_CUBES)
         if forced and not few.all():
@@ -254,7 +256,7 @@ class CoverIndex:
         shares = np.ones(len(out))
         stored = stored_arrays(self._catalog)
         curve.search(
-            stored, query, rows[few], np.ascontiguousarray(sides[:, few]), epsilon, out, shares, counts
+            stored, sought, rows[few], np.ascontiguousarray(sides[:, few]), epsilon, out, shares, counts
         )
         self._last |= {
             "last_runs": int(counts[kernels.RUNS]),

@@ -1,6 +1,6 @@
-"""What both searches share: the queries, the stored boxes as kernels take them, and counting.
+"""What both searches share: what is to be covered, the stored boxes as kernels take them, and counting.
 
-A `Query` is a batch of subscriptions for which covers are sought. A cover must hold every box of a
+A `SoughtCovers` is a batch of subscriptions for which covers are sought. A cover must hold every box of a
 subscription, so a search goes by the first of them and confirms the others on what it finds.
 """
 
@@ -18,7 +18,7 @@ from rangecast.types.attributes import Codes
 Stored = tuple[npt.NDArray[Any], ...]
 
 
-class Query:
+class SoughtCovers:
     """Subscriptions to be covered: boxes, and the slot that each has in the catalog itself."""
 
     __slots__ = ("first_boxes", "highs", "lows", "own")
@@ -35,8 +35,8 @@ class Query:
         return len(self.own)
 
     @classmethod
-    def of(cls, subs: Subscriptions, own: npt.NDArray[np.int32]) -> Query:
-        """The query of subscriptions whose own slots (-1: none) are given."""
+    def of(cls, subs: Subscriptions, own: npt.NDArray[np.int32]) -> SoughtCovers:
+        """Subscriptions whose own slots (-1: none) are given."""
         starts = np.searchsorted(subs.owners, np.arange(len(subs) + 1)).astype(np.int64)
         return cls(subs.lows, subs.highs, starts, own)
 

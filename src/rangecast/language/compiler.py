@@ -148,9 +148,9 @@ class _Compiler:
             bounds = bounds_of(self.schema, shape.steps, len(rows), shape.literals)
             doubtful = bounds.doubtful
             self.whole.append((rows, bounds))
-        n_slots = len(shape.literals) // len(rows)
+        n_literals = len(shape.literals) // len(rows)
         for i in np.flatnonzero(doubtful).tolist():
-            row, literals = shape.rows[i], shape.literals[i * n_slots : (i + 1) * n_slots]
+            row, literals = shape.rows[i], shape.literals[i * n_literals : (i + 1) * n_literals]
             try:
                 self._from_tree(row, shape.condition, literals, texts[row - start])
             except LanguageError as error:

@@ -2,15 +2,15 @@
 
     span    a closed interval of codes (low, high)
     spans   a tuple of spans, ascending, with a gap between any two: what a predicate allows
-    cell    {attribute position: spans}; an attribute that is absent is not looked at
+    clause  {attribute position: spans}; an attribute that is absent is ignored
     box     {attribute position: span}; what the indexes store
 
 Negation is pushed down to the predicates, where it is the complement among the values that are
-present. Then AND intersects cells and OR unites them. Cells instead of boxes keep the expansion
-small: IN and != are one cell, and two cells that differ in a single attribute become one, which also
-absorbs a cell that lies inside its neighbour. Only the cells that remain are multiplied out.
+present. Then AND intersects clauses and OR unites them. Clauses instead of boxes keep the expansion
+small: IN and != are one clause, and two clauses that differ in a single attribute become one, which also
+absorbs a clause that lies inside its neighbour. Only the clauses that remain are multiplied out.
 
-Boxes of one cell are disjoint. A box that overlaps one of another cell is trimmed where a narrower bound
+Boxes of one clause are disjoint. A box that overlaps one of another clause is trimmed where a narrower bound
 on one of its own attributes does it, and left as it is otherwise: `a < 5 or b = 1` would need three
 disjoint boxes of two attributes, and those cost an index more than reporting a subscription once when
 two of its boxes match. No box lies inside another.
@@ -40,7 +40,7 @@ from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Interv
 from rangecast.types.schema import Schema
 
 Spans = tuple[Interval, ...]
-Cell = dict[int, Spans]
+Clause = dict[int, Spans]
 Box = dict[int, Interval]
 
 BOX_LIMIT = 1_024
@@ -62,28 +62,30 @@ class Expander:
         self._memo: dict[tuple[int, str, str], Spans] = {}
 
     def boxes(self, condition: Condition, texts: Sequence[str]) -> list[Box]:
-        """The boxes of a condition whose literals are `texts`, slot by slot.
+        """The boxes of a condition whose literals are `texts`, by their ordinals.
 
         Raises LanguageError past the limit of boxes, and for a value that an attribute cannot hold.
         """
-        cells = self._cells(condition, False, texts)
-        if len(cells) == 1 and all(len(spans) == 1 for spans in cells[0].values()):
-            return [{position: spans[0] for position, spans in cells[0].items()}]
-        needed = sum(math.prod(map(len, cell.values())) for cell in cells)
+        clauses = self._clauses(condition, False, texts)
+        if len(clauses) == 1 and all(len(spans) == 1 for spans in clauses[0].values()):
+            return [{position: spans[0] for position, spans in clauses[0].items()}]
+        needed = sum(math.prod(map(len, clause.values())) for clause in clauses)
         if needed > BOX_LIMIT:
             raise _too_many(needed)
-        boxes = [dict(zip(cell, spans, strict=True)) for cell in cells for spans in product(*cell.values())]
-        return _separate(boxes) if _may_trim(cells) else boxes
+        boxes = [
+            dict(zip(clause, spans, strict=True)) for clause in clauses for spans in product(*clause.values())
+        ]
+        return _separate(boxes) if _may_trim(clauses) else boxes
 
-    def _cells(self, condition: Condition, negated: bool, texts: Sequence[str]) -> list[Cell]:
+    def _clauses(self, condition: Condition, negated: bool, texts: Sequence[str]) -> list[Clause]:
         if isinstance(condition, Comparison):
             position = condition.position
             spans = self._compare(position, condition.operator, condition.literal.among(texts))
         elif isinstance(condition, _JUNCTIONS):
-            parts = [self._cells(part, negated, texts) for part in condition.parts]
+            parts = [self._clauses(part, negated, texts) for part in condition.parts]
             return _all_of(parts) if isinstance(condition, And) is not negated else _any_of(parts)
         elif isinstance(condition, Not):
-            return self._cells(condition.part, not negated, texts)
+            return self._clauses(condition.part, not negated, texts)
         elif isinstance(condition, Range):
             position = condition.position
             spans = self._between(condition, texts)
@@ -195,24 +197,24 @@ def complement(spans: Spans) -> Spans:
     return tuple(out)
 
 
-def _all_of(parts: list[list[Cell]]) -> list[Cell]:
+def _all_of(parts: list[list[Clause]]) -> list[Clause]:
     parts.sort(key=len)  # narrow ones first, so that contradictions show before the product grows
-    cells = parts[0]
+    clauses = parts[0]
     for others in parts[1:]:
-        met: list[Cell] = []
-        for ours in cells:
-            met += [cell for theirs in others if (cell := _meet(ours, theirs)) is not None]
+        met: list[Clause] = []
+        for ours in clauses:
+            met += [clause for theirs in others if (clause := _meet(ours, theirs)) is not None]
             if len(met) > 2 * BOX_LIMIT:
                 met = _merge(met)
-        cells = _merge(met)
-    return cells
+        clauses = _merge(met)
+    return clauses
 
 
-def _any_of(parts: list[list[Cell]]) -> list[Cell]:
-    return _merge([cell for part in parts for cell in part])
+def _any_of(parts: list[list[Clause]]) -> list[Clause]:
+    return _merge([clause for part in parts for clause in part])
 
 
-def _meet(ours: Cell, theirs: Cell) -> Cell | None:
+def _meet(ours: Clause, theirs: Clause) -> Clause | None:
     out = dict(ours)
     for position, spans in theirs.items():
         mine = out.get(position)
@@ -224,16 +226,16 @@ def _meet(ours: Cell, theirs: Cell) -> Cell | None:
     return out
 
 
-def _merge(cells: list[Cell]) -> list[Cell]:
-    """Unite cells that differ in one attribute only, as long as there are any; refuse too many."""
-    if len(cells) < 2 or (len(cells) == 2 and len(cells[0].keys() ^ cells[1].keys()) > 1):
-        return cells  # the usual OR, at a tenth of the cost of finding out below
-    positions = sorted({position for cell in cells for position in cell})
-    # Cells as rows of small numbers: hashing the spans themselves took three times as long.
+def _merge(clauses: list[Clause]) -> list[Clause]:
+    """Unite clauses that differ in one attribute only, as long as there are any; refuse too many."""
+    if len(clauses) < 2 or (len(clauses) == 2 and len(clauses[0].keys() ^ clauses[1].keys()) > 1):
+        return clauses  # the usual OR, at a tenth of the cost of finding out below
+    positions = sorted({position for clause in clauses for position in clause})
+    # Clauses as rows of small numbers: hashing the spans themselves took three times as long.
     numbers: dict[Spans, int] = {}
     rows = [
-        tuple([numbers.setdefault(cell.get(position, _EVERYTHING), len(numbers)) for position in positions])
-        for cell in cells
+        tuple([numbers.setdefault(clause.get(position, _EVERYTHING), len(numbers)) for position in positions])
+        for clause in clauses
     ]
     before = len(rows) + 1
     while 1 < len(rows) < before:
@@ -253,8 +255,8 @@ def _merge(cells: list[Cell]) -> list[Cell]:
                     rows.append((*rest[:j], number, *rest[j:]))
     if len(rows) > BOX_LIMIT:
         raise _too_many(len(rows))
-    if len(rows) == len(cells):
-        return cells
+    if len(rows) == len(clauses):
+        return clauses
     known = list(numbers)
     return [
         {p: known[number] for p, number in zip(positions, row, strict=True) if known[number] != _EVERYTHING}
@@ -262,10 +264,10 @@ def _merge(cells: list[Cell]) -> list[Cell]:
     ]
 
 
-def _may_trim(cells: list[Cell]) -> bool:
-    """Whether one cell bounds only attributes that another bounds too: no other can hold or trim a box."""
-    bounded = {frozenset(cell) for cell in cells}
-    return len(bounded) < len(cells) or any(ours < theirs for ours in bounded for theirs in bounded)
+def _may_trim(clauses: list[Clause]) -> bool:
+    """Whether one clause bounds only attributes that another bounds too: no other can hold or trim a box."""
+    bounded = {frozenset(clause) for clause in clauses}
+    return len(bounded) < len(clauses) or any(ours < theirs for ours in bounded for theirs in bounded)
 
 
 def _separate(boxes: list[Box]) -> list[Box]:

@@ -68,7 +68,7 @@ class Token(NamedTuple):
     text: str
     start: int
     word: str
-    slot: int
+    ordinal: int
 
     def __str__(self) -> str:
         if self.kind == "end":
@@ -104,7 +104,7 @@ def _short(text: str) -> str:
 
 
 def read(text: str, schema: Schema) -> tuple[Condition, list[str]]:
-    """The condition of a text, and the texts of the literals that have a slot, in their order."""
+    """The condition of a text, and the texts of the literals that have an ordinal, in their order."""
     return _Parser(text, schema).read()
 
 
@@ -124,11 +124,11 @@ class _Parser:
                 kind = word = piece.upper()
             elif kind in ("operator", "mark"):
                 word = _OPERATORS.get(piece, piece)
-            slot = -1
+            ordinal = -1
             if kind == "value" and not piece[0].isalpha():
-                slot = len(self.literals)
+                ordinal = len(self.literals)
                 self.literals.append(piece)
-            self.tokens.append(Token(kind, piece, match.start(), word, slot))
+            self.tokens.append(Token(kind, piece, match.start(), word, ordinal))
         self.tokens.append(Token("end", "", len(text), "", -1))
 
     def read(self) -> tuple[Condition, list[str]]:
@@ -276,7 +276,7 @@ class _Parser:
                 hint = f"a string is written '{bare}', and two attributes cannot be compared"
             self.fail("a value", hint)
         self.next += 1
-        return Literal(token.text, token.start, token.slot)
+        return Literal(token.text, token.start, token.ordinal)
 
     def values(self, attribute: Attribute) -> tuple[Literal, ...]:
         if not self.accept("("):

@@ -5,7 +5,7 @@ The shape of a text is what lies between its literals. `price < 10 and symbol = 
 predicates that are one span each (no OR, NOT, IN, !=), each text is one box and its ends are computed
 column by column:
 
-    literals   text of a slot, one column per slot
+    literals   texts of a literal, one column per ordinal
     floors     int64   n_texts   the largest code not above the literal
     ceils      int64   n_texts   the smallest code not below it
     lows       int64   n_texts   per attribute: ceils for >=, floors + 1 for >, and the highest of several
@@ -86,7 +86,7 @@ def conjunction(condition: Condition) -> list[Step] | None:
 
 def bounds_of(schema: Schema, steps: list[Step], n_texts: int, literals: Sequence[str]) -> Bounds:
     """The box of each text; `literals` are those of the first text, then those of the second, ..."""
-    n_slots = len(literals) // n_texts
+    n_literals = len(literals) // n_texts
     lows: dict[int, Codes] = {}
     highs: dict[int, Codes] = {}
     doubtful = np.zeros(n_texts, bool)
@@ -94,8 +94,8 @@ def bounds_of(schema: Schema, steps: list[Step], n_texts: int, literals: Sequenc
         low: Codes | int = MISSING if operator == "=" else PRESENT
         high: Codes | int = MISSING if operator == "=" else LAST
         if literal is not None:
-            slot = literal.slot
-            column = [literal.text] * n_texts if slot < 0 else literals[slot::n_slots]
+            ordinal = literal.ordinal
+            column = [literal.text] * n_texts if ordinal < 0 else literals[ordinal::n_literals]
             floors, ceils, bad = _brackets(schema.attributes[position], column)
             doubtful |= bad
             if operator[0] in ">=":

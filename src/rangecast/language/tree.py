@@ -8,9 +8,9 @@
     └── Presence         price IS MISSING, price IS PRESENT
 
 `str` of a condition is a text that reads back to the same meaning. A literal keeps the text it was
-written with and its slot: its place among the literals of the text. Two texts that differ in their
-literals alone therefore share one condition, and `templates.py` fills the slots anew for each. TRUE, FALSE
-and INF are words of the language and have no slot (-1).
+written with and its ordinal: its number among the literals of the text. Two texts that differ in their
+literals alone therefore share one condition, and `templates.py` fills in others for each. TRUE, FALSE
+and INF are words of the language and have no ordinal (-1).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Literal:
 
     text: str
     start: int = field(default=0, compare=False)
-    slot: int = field(default=-1, compare=False)
+    ordinal: int = field(default=-1, compare=False)
 
     def among(self, texts: Sequence[str]) -> str:
-        """The text in this literal's slot, or its own when it has none."""
-        return self.text if self.slot < 0 else texts[self.slot]
+        """The text at this literal's ordinal, or its own when it has none."""
+        return self.text if self.ordinal < 0 else texts[self.ordinal]
 
 
 class Condition:
