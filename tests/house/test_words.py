@@ -1,0 +1,165 @@
+"""One word per idea: no class name is used twice, and the words that docs/glossary.md took away stay away."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.once
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "rangecast"
+TREES = {
+    str(path.relative_to(PACKAGE)): ast.parse(path.read_text(), path)
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+# The last word of a class's name, and the folders or modules where it means what the glossary says:
+# `Source` and `FileSource` may stand in spark/source/ only, since a source is what Spark reads a stream from.
+HOMES = {
+    "Block": ("engine/", "covering/", "kernels/"),
+    "Cell": ("engine/", "papers/vcr/"),
+    "Construct": ("papers/",),
+    "Cover": ("covering/",),
+    "Hold": ("store/",),
+    "Level": ("engine/", "papers/"),
+    "Part": ("engine/", "papers/"),
+    "Path": ("engine/auto.py",),
+    "Pin": ("spark/stream/",),
+    "Plan": ("engine/planner.py",),
+    "Portion": ("engine/answers.py",),
+    "Sink": ("spark/",),
+    "Slot": ("engine/catalog.py",),
+    "Snapshot": ("store/", "spark/snapshots.py"),
+    "Source": ("spark/source/",),
+    "Stripe": ("spark/batch/stripes.py",),
+}
+# A word alone says too little: a batch, a run or a rejected one of what?
+NEVER_ALONE = {"Batch", "Data", "Info", "Item", "Manager", "Run", "Source", "Thing"}
+# For a subscription. The filter of the UB-tree's leaf is the paper's, and Spark's callbacks are Spark's.
+NEVER_WORDS = {"rule", "filter", "pattern", "query"}
+ALLOWED_NAMES = {
+    "_filter_addresses",
+    "_filter_columns",
+    "onQueryStarted",
+    "onQueryProgress",
+    "onQueryIdle",
+    "onQueryTerminated",
+}
+# What nobody could guess. `plane` is not here: it is two grids crossed, and in the glossary.
+NEVER_MODULES = {
+    "again", "along", "checked", "few", "in_turn", "levels", "packed", "reading", "records", "rows", "seen",
+    "shapes", "together", "versions",
+}  # fmt: skip
+# Known second meanings, to be renamed where they stand: path and name.
+STILL = {
+    ("loading/lines.py", "Block"),
+    ("spark/ingest.py", "Source"),
+    ("spark/stream/tasks.py", "ParquetPart"),
+}
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name, small and singular.
+
+    `_ParquetParts` is parquet, part; `match_queries` is match, query.
+    """
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
+    return [re.sub(r"ies$", "y", word.lower()).removesuffix("s") for word in words]
+
+
+def classes_of(trees: dict[str, ast.Module]) -> list[tuple[str, str]]:
+    """Path and name of every class, a leading underscore left out."""
+    return [
+        (path, node.name.lstrip("_"))
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    ]
+
+
+def types_of(trees: dict[str, ast.Module]) -> list[tuple[str, str]]:
+    """The classes, and the types that a module gives a name: `Rows = tuple[...]`."""
+    aliases = [
+        (path, node.targets[0].id.lstrip("_"))
+        for path, tree in trees.items()
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and re.fullmatch(r"_?[A-Z][a-z]\w*", node.targets[0].id)
+    ]
+    return classes_of(trees) + aliases
+
+
+def repeated(classes: list[tuple[str, str]]) -> dict[str, list[str]]:
+    """The class names that stand in several places."""
+    places: dict[str, list[str]] = {}
+    for path, name in classes:
+        places.setdefault(name, []).append(path)
+    return {name: paths for name, paths in places.items() if len(paths) > 1}
+
+
+def strangers(types: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The types whose last word has its home elsewhere."""
+    homes = {word.lower(): places for word, places in HOMES.items()}
+    return [
+        (path, name)
+        for path, name in types
+        if (places := homes.get(words_of(name)[-1])) and not path.startswith(places)
+    ]
+
+
+def banned(trees: dict[str, ast.Module]) -> list[tuple[str, str]]:
+    """The classes and functions that call a subscription by another word."""
+    return [
+        (path, node.name)
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+        and NEVER_WORDS & set(words_of(node.name))
+        and node.name not in ALLOWED_NAMES
+    ]
+
+
+def test_no_class_name_is_used_twice():
+    assert not repeated(classes_of(TREES))
+
+
+def test_words_stay_in_their_homes():
+    found = [place for place in strangers(types_of(TREES)) if place not in STILL]
+    assert not found, f"docs/glossary.md gives these words another meaning: {found}"
+
+
+def test_no_word_stands_alone():
+    found = [place for place in classes_of(TREES) if place[1] in NEVER_ALONE]
+    assert not found, f"say of what: {found}"
+
+
+def test_a_subscription_is_called_a_subscription():
+    assert not banned(TREES)
+
+
+def test_modules_can_be_guessed():
+    found = [path for path in TREES if NEVER_MODULES & set(path.removesuffix(".py").split("/"))]
+    assert not found, f"name the idea that they hold: {found}"
+
+
+def test_the_glossary_has_each_word_once():
+    defined = re.findall(
+        r"^\| ([a-z -]+) \| [A-Z]", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE
+    )
+    assert len(defined) == len(set(defined))
+    needed = {word.lower() for word in HOMES} - {"path"} | {"access path"}
+    assert needed <= set(defined), f"without a meaning: {sorted(needed - set(defined))}"
+
+
+def test_faults_are_seen():
+    trees = {
+        "spark/reduce.py": ast.parse("class _Plan: ...\nFileSource = tuple\ndef match_rules(): ..."),
+        "engine/planner.py": ast.parse("class Plan:\n    class Queries: ..."),
+    }
+    assert repeated(classes_of(trees)) == {"Plan": ["spark/reduce.py", "engine/planner.py"]}
+    assert strangers(types_of(trees)) == [("spark/reduce.py", "Plan"), ("spark/reduce.py", "FileSource")]
+    assert banned(trees) == [("spark/reduce.py", "match_rules"), ("engine/planner.py", "Queries")]
+    assert words_of("_HTTPPart") == ["http", "part"]
