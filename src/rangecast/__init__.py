@@ -26,7 +26,7 @@ from rangecast.store.store import Store
 from rangecast.types.attributes import Attribute, Category, Float, Int, Timestamp
 from rangecast.types.schema import Schema
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AdaptiveLevel",
