@@ -5,7 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
+# One more than there are cores: the tests on Spark mostly wait for the JVM.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 5)))
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 # Scripts and the editable install hold absolute paths, so a copied or moved clone would run the
 # code of the old place: the stamp records where it was made, and a mismatch starts afresh.
