@@ -14,7 +14,9 @@ starts just above it, so that two comparisons an attribute give the exact answer
 
 A peer that is fast on equality only gets what a good engineer would write for it: subscriptions
 that name one value of the attribute with most equalities are joined by hash on it, and only the
-others by range.
+others by range. Where subscriptions come in a few shapes (which attributes they bound, and on which
+sides), `duckdb-shapes` gives each shape a join of its own, with the tests that the shape needs and no
+others.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ from rangecast.workloads import Workload
 
 _INT = (-(2**62) - 1, -(2**62), 2**62)
 _FLOAT = (-np.inf, -np.finfo(np.float64).max, np.inf)
+# Joins of one statement, and attributes of one join: beyond that a planner is measured, not a join.
+_MOST_SHAPES = 16
+_MOST_JOINED = 100
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,26 @@ class Plain:
         equal = {j: self.lows[j] == self.highs[j] for j in self.used}
         best = max(equal, key=lambda j: int(np.count_nonzero(equal[j])))
         return best, equal[best]
+
+    @cached_property
+    def shapes(self) -> list[tuple[npt.NDArray[np.bool_], dict[int, str]]] | None:
+        """The subscriptions of each shape, and how it bounds attributes; None if there are too many.
+
+        How is "equal", "both", "low" or "high", for each attribute that the shape bounds.
+        """
+        kinds = ("", "low", "high", "both", "equal")
+        number = np.zeros(self.workload.n_subscriptions, np.int64)
+        said: list[dict[int, str]] = [{}]
+        for j in self.used:
+            _, least, most = _INT if self.lows[j].dtype.kind == "i" else _FLOAT
+            how = (self.lows[j] > least) + 2 * (self.highs[j] < most)
+            how[self.lows[j] == self.highs[j]] = kinds.index("equal")
+            known, number = np.unique(number * len(kinds) + how, return_inverse=True)
+            if len(known) > _MOST_SHAPES:
+                return None
+            pairs = [divmod(int(k), len(kinds)) for k in known]
+            said = [said[k] | ({j: kinds[how]} if how else {}) for k, how in pairs]
+        return [(number == k, bounds) for k, bounds in enumerate(said)]
 
 
 @dataclass(frozen=True)
@@ -211,6 +236,37 @@ def _duckdb_build(plain: Plain) -> Any:
     return connection, " UNION ALL ".join(arms)
 
 
+def _shapes_unfit(plain: Plain) -> str | None:
+    if plain.shapes is None:
+        return f"is for subscriptions of at most {_MOST_SHAPES} shapes"
+    return "all subscriptions have one shape: see duckdb" if len(plain.shapes) == 1 else None
+
+
+def _duckdb_shapes_build(plain: Plain) -> Any:
+    import duckdb
+
+    connection = duckdb.connect(config={"threads": plain.threads})
+    arms = []
+    for number, (rows, bounds) in enumerate(plain.shapes or []):
+        connection.register("arriving", pa.table(_sides(plain, rows)))
+        connection.execute(f"CREATE TABLE s{number} AS SELECT * FROM arriving")
+        connection.unregister("arriving")
+        tests = []
+        for j, how in bounds.items():
+            missing = (_INT if plain.values[j].dtype.kind == "i" else _FLOAT)[0]
+            absent = bool((plain.values[j] == missing).any())
+            if how == "equal":
+                tests.append(f"e.v{j} = s.low{j}")
+                continue
+            # A missing value lies below all others, so one that is bounded above only needs both tests.
+            if how != "high" or absent:
+                tests.append(f"e.v{j} >= s.low{j}")
+            if how != "low":
+                tests.append(f"e.v{j} <= s.high{j}")
+        arms.append(f"SELECT s.id FROM e JOIN s{number} s ON {' AND '.join(tests) or 'true'}")
+    return connection, " UNION ALL ".join(arms)
+
+
 def _duckdb_match(built: Any, events: pa.Table) -> npt.NDArray[np.int64]:
     connection, statement = built
     connection.register("e", events)
@@ -241,6 +297,12 @@ def _polars_match(arms: Any, events: Any) -> npt.NDArray[np.int64]:
 
     parts = [events.join_where(side, *tests).select("id") for side, tests in arms]
     return pl.concat(parts).collect()["id"].to_numpy()
+
+
+def _join_unfit(plain: Plain) -> str | None:
+    if len(plain.used) > _MOST_JOINED:
+        return f"a join is for at most {_MOST_JOINED} attributes, not {len(plain.used)}"
+    return None
 
 
 def _arms(plain: Plain) -> list[tuple[npt.NDArray[np.bool_], int | None]]:
@@ -292,11 +354,15 @@ PEERS: dict[str, Peer] = {
             lambda tree, points: tree.intersection_v(points, points)[0],
         ),
         Peer(
-            "duckdb", "duckdb", lambda plain: None, _duckdb_build,
+            "duckdb", "duckdb", _join_unfit, _duckdb_build,
             lambda plain, k: pa.table(_events(plain, k)), _duckdb_match,
         ),
         Peer(
-            "polars", "polars", lambda plain: None, _polars_build, _polars_load, _polars_match,
+            "duckdb-shapes", "duckdb", _shapes_unfit, _duckdb_shapes_build,
+            lambda plain, k: pa.table(_events(plain, k)), _duckdb_match,
+        ),
+        Peer(
+            "polars", "polars", _join_unfit, _polars_build, _polars_load, _polars_match,
             most_events=_polars_most_events,
         ),
     )

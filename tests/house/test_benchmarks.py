@@ -47,6 +47,44 @@ def test_a_peer_finds_what_the_scan_finds(name, peer):
     assert np.array_equal(np.sort(ids), np.sort(index.match(w.events()).ids))
 
 
+def test_each_shape_has_its_subscriptions():
+    plain = peers.Plain(workloads.workload("market", 2_000, 10), threads=1)
+    how = [{plain.workload.schema.names[j]: kind for j, kind in said.items()} for _, said in plain.shapes]
+    assert sorted(how, key=str) == [
+        {"close": "both", "volume": "low"},
+        {"symbol": "equal", "close": "both"},
+        {"symbol": "equal", "high": "low", "low": "high"},
+        {"symbol": "equal", "volume": "low"},
+    ]
+    assert np.array_equal(sum(rows.astype(int) for rows, _ in plain.shapes), np.ones(2_000))
+
+
+@pytest.mark.parametrize(
+    ("name", "peer", "reason"),
+    [
+        ("intervals", "duckdb-shapes", "all subscriptions have one shape: see duckdb"),
+        ("predicates-16", "duckdb-shapes", "is for subscriptions of at most 16 shapes"),
+        ("wide", "duckdb", "a join is for at most 100 attributes, not 500"),
+        ("wide", "polars", "a join is for at most 100 attributes, not 500"),
+    ],
+)
+def test_a_join_says_what_it_is_not_for(name, peer, reason):
+    plain = peers.Plain(workloads.workload(name, 300, 5), threads=1)
+    assert peers.PEERS[peer].unfit(plain) == reason
+
+
+def test_shapes_join_with_missing_values_below_an_upper_bound():
+    pytest.importorskip("duckdb")
+    w = workloads.workload("stock-alerts", 300, 200, symbols=1)
+    w.columns["price"][::3] = np.nan
+    plain, adapter = peers.Plain(w, threads=1), peers.PEERS["duckdb-shapes"]
+    ids = adapter.ids(adapter.match(adapter.build(plain), adapter.load(plain, 200)))
+    index = rc.open_index("scan", w.schema)
+    index.insert(w.subscriptions())
+    assert len(ids) > 0
+    assert np.array_equal(np.sort(ids), np.sort(index.match(w.events()).ids))
+
+
 @pytest.mark.parametrize("wrong", [lambda ids: ids[1:], lambda ids: ids + 1, lambda ids: np.append(ids, 1)])
 def test_a_wrong_answer_ends_the_run(wrong):
     w = workloads.workload("intervals", 300, 30)

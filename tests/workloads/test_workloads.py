@@ -259,6 +259,153 @@ def test_stock_alerts_follow_zipf_and_mix_types():
     assert 0.000001 < share_matching(workload("stock-alerts", 5_000, 1_500)) < 0.0001
 
 
+def bounded(w, name, side):
+    """Which subscriptions bound an attribute on a side."""
+    columns = getattr(w, side)
+    return ~unbounded(columns[name]) if name in columns else np.zeros(w.n_subscriptions, bool)
+
+
+def said_of(w):
+    """What each subscription bounds, as sets of attributes with their sides."""
+    said = [set() for _ in range(w.n_subscriptions)]
+    for side in ("lows", "highs"):
+        for name in w.schema.names:
+            for row in np.flatnonzero(bounded(w, name, side)).tolist():
+                said[row].add(name if name == "symbol" else f"{name} {side}")
+    return said
+
+
+SHAPES = {
+    "symbol_close": {"symbol", "close lows", "close highs"},
+    "symbol_volume": {"symbol", "volume lows"},
+    "symbol_low_high": {"symbol", "low highs", "high lows"},
+    "close_volume": {"close lows", "close highs", "volume lows"},
+}
+
+
+def test_market_has_four_shapes_in_equal_parts():
+    w = workload("market", 20_000, 100)
+    said = said_of(w)
+    for shape in SHAPES.values():
+        assert said.count(shape) / w.n_subscriptions == pytest.approx(0.25, abs=0.02)
+    assert all(one in SHAPES.values() for one in said)
+    assert np.all(
+        w.lows["close"][bounded(w, "close", "lows")] < w.highs["close"][bounded(w, "close", "lows")]
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_market_draws_shapes_by_weight(shape):
+    w = workload("market", 500, 10, **{name: float(name == shape) for name in SHAPES})
+    assert all(one == SHAPES[shape] for one in said_of(w))
+
+
+def test_market_without_equality_and_mixed():
+    w = workload("market", 4_000, 10, equality=0.0)
+    assert not bounded(w, "symbol", "lows").any()
+    w = workload("market", 4_000, 10, equality=0.5)
+    assert bounded(w, "symbol", "lows").mean() == pytest.approx(0.75 * 0.5, abs=0.03)
+    said = said_of(workload("market", 4_000, 10, mixed=0.4))
+    of_two = sum(one not in SHAPES.values() for one in said)
+    # a quarter of the second shapes is the first again
+    assert of_two / 4_000 == pytest.approx(0.4 * 0.75, abs=0.03)
+
+
+def test_market_quotes_are_walks():
+    w = workload("market", 20_000, 5_000)
+    c = w.columns
+    assert np.all((c["low"] <= c["open"]) & (c["open"] <= c["high"]))
+    assert np.all((c["low"] <= c["close"]) & (c["close"] <= c["high"]))
+    symbols, counts = np.unique(c["symbol"].astype(str), return_counts=True)
+    assert len(symbols) == 100
+    assert counts.max() < 2 * counts.min()
+    for symbol in symbols[:5]:
+        close = c["close"][c["symbol"] == symbol]
+        # about five days lie between two quotes of a symbol, at up to 3 % a day
+        assert np.abs(np.diff(np.log(close))).mean() < 0.1
+    named = w.lows["symbol"][bounded(w, "symbol", "lows")]
+    shares = np.sort(np.unique(named.astype(str), return_counts=True)[1])[::-1] / len(named)
+    assert shares[:10] == pytest.approx(zipf_shares(100, 1.0)[:10], rel=0.15)
+    assert share_matching(workload("market", 20_000, 1_000)) * 200_000 == pytest.approx(275, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("boolean-expressions", {}),
+        ("boolean-expressions", {"dimensions": 400, "fewest": 10, "most": 30, "skew": 1.0}),
+        ("wide", {}),
+    ],
+)
+def test_expressions_have_their_sizes(name, options):
+    w = workload(name, 3_000, 50, **options)
+    p = w.parameters
+    sizes = np.bincount(w.predicates.rows, minlength=3_000)
+    assert (sizes.min(), sizes.max()) == (p["fewest"], p["most"])
+    assert sizes.mean() == pytest.approx((p["fewest"] + p["most"]) / 2, rel=0.05)
+    assert np.bincount(w.values.rows, minlength=50).tolist() == [p["present"]] * 50
+    equal = w.predicates.lows == w.predicates.highs
+    assert equal.mean() == pytest.approx(p["equality"], abs=0.03)
+    spans = (w.predicates.highs - w.predicates.lows + 1)[~equal]
+    assert set(spans.tolist()) == {round(p["width"] * p["cardinality"])}
+
+
+def test_expressions_follow_zipf_where_asked():
+    counts = {}
+    for skew in (0.0, 1.0):
+        w = workload("boolean-expressions", 5_000, 1, dimensions=1_000, skew=skew)
+        counts[skew] = np.sort(np.bincount(w.predicates.attributes, minlength=1_000))[::-1]
+    assert counts[0.0][:10].sum() < 0.05 * counts[0.0].sum()
+    assert counts[1.0][:10].sum() > 0.15 * counts[1.0].sum()
+
+
+@pytest.mark.parametrize("matching", [0.001, 0.01, 0.1, 0.5])
+def test_expressions_match_as_often_as_asked(matching):
+    w = workload("boolean-expressions", 10_000, 100, matching=matching)
+    assert share_matching(w) == pytest.approx(matching, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "options", [{"skew": 1.0}, {"cardinality": 3}, {"cardinality": 1_000, "equality": 1.0}]
+)
+def test_expressions_match_as_often_on_other_grids(options):
+    w = workload("boolean-expressions", 10_000, 100, matching=0.02, **options)
+    assert share_matching(w) == pytest.approx(0.02, rel=0.2)
+
+
+def test_expressions_without_planting_are_independent():
+    assert share_matching(workload("boolean-expressions", 10_000, 50, matching=0)) < 0.0001
+
+
+def test_wide_says_little_of_much():
+    w = workload("wide", 5_000, 200)
+    assert len(w.schema) == 500
+    assert share_matching(w) == pytest.approx(0.0002, rel=0.4)
+
+
+def test_entries_and_columns_say_the_same():
+    w = workload("wide", 300, 40)
+    for entries, columns, side in (
+        (w.predicates, w.lows, "lows"),
+        (w.predicates, w.highs, "highs"),
+        (w.values, w.columns, "lows"),
+    ):
+        assert np.all(np.diff(entries.attributes) >= 0)
+        dense = np.stack([columns[name] for name in w.schema.names])
+        assert np.count_nonzero(~np.isnan(dense)) == len(entries)
+        assert np.array_equal(dense[entries.attributes, entries.rows], getattr(entries, side))
+    with pytest.raises(KeyError):
+        w.lows["no-such"]
+
+
+def test_thirty_thousand_attributes_are_drawn_in_little_memory():
+    w = workload("boolean-expressions", 5_000, 20, dimensions=30_000, fewest=5, most=30)
+    assert len(w.columns) == 30_000
+    assert w.predicates.nbytes == len(w.predicates) * 28
+    assert w.values.nbytes == 20 * 40 * 20
+    assert workload("intervals", 5, 5).predicates is None
+
+
 def test_one_giant_matches_every_event():
     w = workload("one-giant", 1_000, 50)
     assert all(matching(w, event)[-1] for event in range(50))
@@ -313,6 +460,18 @@ def test_hot_value_has_most_subscriptions():
         (("rein", 1, 1), {"used": 21}, r"workload 'rein': used must not exceed attributes, got 21 of 20"),
         (("covering", 1, 1), {"attributes": 1}, r"workload 'covering': one attribute has aspect 0, got 2"),
         (("covering", 1, 1), {"depth": 9}, r"must hold depth <= short .* got depth 9, short 8"),
+        (("market", 1, 1), {"symbols": 0}, r"workload 'market': symbols must be at least 1, got 0"),
+        (("market", 1, 1), {"mixed": 2}, r"workload 'market': mixed must be from 0 to 1, got 2"),
+        (("market", 1, 1), dict.fromkeys(SHAPES, 0.0), r"must not be negative, nor all 0, got 0, 0, 0, 0"),
+        (("market", 1, 1), {"symbol_close": -1}, r"must not be negative, nor all 0, got -1, 1, 1, 1"),
+        (("wide", 1, 1), {"fewest": 7}, r"must hold fewest <= most <= present .* got fewest 7, most 6"),
+        (("wide", 1, 1), {"present": 501}, r"must hold .* <= dimensions, got .*present 501, dimensions 500"),
+        (
+            ("boolean-expressions", 1, 1),
+            {"matching": 0.99},
+            r"workload 'boolean-expressions': matching must be at most 0\.9\d+ with noise 0.01 and 5 to 15 "
+            "predicates, got 0.99",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, options, message):

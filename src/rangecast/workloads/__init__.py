@@ -2,7 +2,8 @@
 
 The command line, the tests, the experiments and the benchmarks all draw from here, so that a name
 means the same data everywhere. The papers' generators are in papers.py, those of applications in
-applications.py, and those made to hurt in adversarial.py; registry.py says what a workload is.
+applications.py, those of many attributes in expressions.py, and those made to hurt in adversarial.py;
+registry.py says what a workload is, sparse.py what one of many attributes has beside its columns.
 
 >>> from rangecast import workloads
 >>> w = workloads.workload("intervals", n_subscriptions=1_000, n_events=10)
@@ -10,15 +11,18 @@ applications.py, and those made to hurt in adversarial.py; registry.py says what
 (1000, 10, ('value',))
 """
 
-from rangecast.workloads import adversarial, applications, papers
+from rangecast.workloads import adversarial, applications, expressions, papers
 from rangecast.workloads.registry import SEED, Workload, describe, markdown_table, names, workload
+from rangecast.workloads.sparse import Entries
 
 __all__ = [
     "SEED",
+    "Entries",
     "Workload",
     "adversarial",
     "applications",
     "describe",
+    "expressions",
     "markdown_table",
     "names",
     "papers",

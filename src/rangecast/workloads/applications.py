@@ -4,15 +4,19 @@
     lonlat          areas on a map around places where people are, in degrees
     equality-led    a product number and a few ranges: the classified advertisement
     stock-alerts    price, change, volume and time alerts on symbols; the demo's workload
+    market          daily quotes, and alerts on them that come in four shapes
 
 Popularity follows Zipf's law where it is skewed, in subscriptions and events alike.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.errors import OptionError
 from rangecast.types.attributes import Category, Float, Int, Timestamp
 from rangecast.types.schema import Schema
 from rangecast.workloads.registry import Columns, Draw, Drawn, at_least, in_unit_range, named
@@ -175,6 +179,104 @@ def stock_alerts(
         "at": _OPENING + times.astype("timedelta64[us]"),
     }
     return Drawn(schema, lows, highs, columns)
+
+
+@named(
+    "market", "four shapes of alerts, with and without an equality, on values that walk together",
+    200_000, 20_000,
+)  # fmt: skip
+def market(
+    draw: Draw,
+    n: int,
+    m: int,
+    *,
+    symbols: int = 100,
+    days: int = 250,
+    skew: float = 1.0,
+    symbol_close: float = 1.0,
+    symbol_volume: float = 1.0,
+    symbol_low_high: float = 1.0,
+    close_volume: float = 1.0,
+    equality: float = 1.0,
+    mixed: float = 0.0,
+) -> Drawn:
+    """Quotes of random walks, a day and a symbol each, by day; alerts on symbols by Zipf's law.
+
+    An alert is of one of four shapes, in proportion to the weights of the same names: the symbol and a
+    range of the close; the symbol and a volume at least; the symbol, a low at most and a high at least;
+    a range of the close and a volume at least, of any symbol. It is drawn around the quote of its symbol
+    on some day. A share `equality` of those that name their symbol keeps it, and a share `mixed` of all
+    takes over what a second shape says of attributes that its own leaves open. Every symbol has as many
+    quotes as any other, since a day brings one of each.
+    """
+    at_least("market", 1, symbols=symbols, days=days)
+    in_unit_range("market", equality=equality, mixed=mixed)
+    weights = np.array([symbol_close, symbol_volume, symbol_low_high, close_volume], np.float64)
+    if weights.min() < 0 or not weights.sum() > 0:
+        raise OptionError(
+            "workload 'market': the weights of the shapes must not be negative, nor all 0, "
+            f"got {', '.join(f'{weight:g}' for weight in weights)}"
+        )
+    rng = draw.subscriptions
+    quotes, usual = _walks(rng, days, symbols)
+    mine = rng.choice(symbols, n, p=zipf_shares(symbols, skew))
+    when = rng.integers(0, days, n)
+    level = quotes["close"][when, mine]
+    # Half the width of a range, and how far below and above the level a day must reach.
+    near = rng.uniform(0.0, 0.04, n)
+    below, above = rng.uniform(0.0, 0.02, (2, n))
+    busy = usual[mine] * np.exp(rng.uniform(0.2, 1.6, n))
+
+    shapes = np.zeros((n, 4), bool)
+    own, second = rng.choice(4, (2, n), p=weights / weights.sum())
+    shapes[np.arange(n), own] = True
+    both = rng.random(n) < mixed
+    shapes[both, second[both]] = True
+    close, volume, low_high = shapes[:, [0, 3]].any(axis=1), shapes[:, [1, 3]].any(axis=1), shapes[:, 2]
+    symbol = _tickers(symbols)[mine]
+    symbol[~shapes[:, :3].any(axis=1) | (rng.random(n) >= equality)] = None
+    bounds = {
+        # A range and no equality by accident: the ends are more than a cent apart before they are rounded.
+        "close_low": (close, np.round(level * (1 - near) - 0.006, 2)),
+        "close_high": (close, np.round(level * (1 + near) + 0.006, 2)),
+        "low_high": (low_high, np.round(level * (1 - below), 2)),
+        "high_low": (low_high, np.round(level * (1 + above), 2)),
+        "volume_low": (volume, np.round(busy)),
+    }
+    said = {name: np.where(rows, column, np.nan) for name, (rows, column) in bounds.items()}
+    lows: Columns = {
+        "symbol": symbol,
+        "high": said["high_low"],
+        "close": said["close_low"],
+        "volume": said["volume_low"],
+    }
+    highs: Columns = {"symbol": symbol, "low": said["low_high"], "close": said["close_high"]}
+
+    drawn = np.sort(draw.events.integers(0, days * symbols, m))
+    columns: Columns = {"symbol": _tickers(symbols)[drawn % symbols]}
+    columns |= {name: table.reshape(-1)[drawn] for name, table in quotes.items()}
+    prices = (Float(name) for name in ("open", "high", "low", "close"))
+    return Drawn(Schema(Category("symbol"), *prices, Int("volume")), lows, highs, columns)
+
+
+def _walks(
+    rng: np.random.Generator, days: int, symbols: int
+) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.float64]]:
+    """Quotes as tables of (days, symbols), and each symbol's usual volume."""
+    shape = (days, symbols)
+    daily = rng.uniform(0.01, 0.03, symbols)
+    first = np.exp(rng.normal(4.0, 0.8, symbols)) + 1
+    close = first * np.exp(np.cumsum(daily * rng.standard_normal(shape), axis=0))
+    # It opens near the last close, and the day reaches a little beyond both ends.
+    last = np.concatenate([first[None], close[:-1]])
+    opening = last * np.exp(0.3 * daily * rng.standard_normal(shape))
+    beyond = 0.5 * daily * np.abs(rng.standard_normal((2, *shape)))
+    high = np.maximum(opening, close) * (1 + beyond[0])
+    low = np.minimum(opening, close) * (1 - beyond[1])
+    usual = np.exp(rng.normal(13.0, 1.0, symbols))
+    volume = np.round(usual * np.exp(0.5 * rng.standard_normal(shape))).astype(np.int64)
+    prices = {"open": opening, "high": high, "low": low, "close": close}
+    return {name: np.round(price, 2) for name, price in prices.items()} | {"volume": volume}, usual
 
 
 def _tickers(n: int) -> npt.NDArray[np.object_]:

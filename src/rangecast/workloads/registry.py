@@ -10,6 +10,9 @@ some of them. Subscriptions are columns, as `Subscriptions.from_arrays` takes th
     highs     the same for upper bounds; an attribute in neither is not looked at
     columns   attribute name -> column of the events' values; NaN, NaT and None are "missing"
 
+A workload of many attributes, of which each row has few, has `predicates` and `values` as well: the same
+subscriptions and events as sparse entries (sparse.py), of which its columns are views.
+
 Subscriptions and events come from two generators of one seed, so that a change of the number of
 subscriptions leaves the events as they are wherever events do not follow subscriptions.
 """
@@ -30,11 +33,13 @@ from rangecast.model.events import Events
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Category, Timestamp
 from rangecast.types.schema import Schema
+from rangecast.workloads.sparse import Entries
 
 SEED = 2026
 
 Column = npt.NDArray[Any]
 Columns = dict[str, Column]
+ColumnView = Mapping[str, Column]
 
 
 @dataclass(frozen=True)
@@ -50,9 +55,11 @@ class Drawn:
     """What a generator gives back."""
 
     schema: Schema
-    lows: Columns
-    highs: Columns
-    columns: Columns
+    lows: ColumnView
+    highs: ColumnView
+    columns: ColumnView
+    predicates: Entries | None = None
+    values: Entries | None = None
 
 
 Generator = Callable[..., Drawn]
@@ -79,12 +86,14 @@ class Workload:
     trait: str
     schema: Schema
     ids: npt.NDArray[np.int64]
-    lows: Columns
-    highs: Columns
-    columns: Columns
+    lows: ColumnView
+    highs: ColumnView
+    columns: ColumnView
     parameters: Mapping[str, Any]
     seed: int
     source: str = field(default="", repr=False)
+    predicates: Entries | None = field(default=None, repr=False)
+    values: Entries | None = field(default=None, repr=False)
 
     @property
     def n_subscriptions(self) -> int:
@@ -159,7 +168,7 @@ def named(
 
 
 def names() -> list[str]:
-    """The names of all workloads: the papers' first, then applications, then adversarial ones.
+    """The names of all workloads: the papers' first, then applications, expressions, adversarial ones.
 
     >>> names()[:2]
     ['intervals', 'intervals-wide-domain']
@@ -169,7 +178,7 @@ def names() -> list[str]:
 
 def describe() -> list[NamedWorkload]:
     """The table itself: trait, default sizes, source and parameters of each name."""
-    order = ("papers", "applications", "adversarial")
+    order = ("papers", "applications", "expressions", "adversarial")
     return sorted(_ENTRIES.values(), key=lambda e: order.index(e.generate.__module__.rpartition(".")[2]))
 
 
@@ -209,6 +218,8 @@ def workload(
         parameters,
         seed,
         entry.source,
+        drawn.predicates,
+        drawn.values,
     )
 
 

@@ -1,0 +1,89 @@
+"""Predicates and values of wide schemas, row by row of what was said, and columns of them on demand.
+
+With hundreds of attributes, of which a subscription bounds few and an event has few, dense columns hold
+almost nothing but "not bounded" and "missing". A generator of such a workload gives `Entries` instead:
+
+    array        dtype   shape   meaning
+    rows         int64   k       the subscription or event that an entry belongs to, from 0
+    attributes   int32   k       position in the schema, ascending; rows ascend within an attribute
+    lows         int64   k       inclusive bounds of a predicate, both sides always bounded;
+    highs        int64   k       the value twice for an event
+
+`SparseColumns` is a view of one side of them as a workload's columns: a mapping that makes a column when it
+is asked for and keeps none, so that 30,000 attributes cost nothing until somebody asks for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Predicates of subscriptions, or values of events, one row each."""
+
+    rows: npt.NDArray[np.int64]
+    attributes: npt.NDArray[np.int32]
+    lows: npt.NDArray[np.int64]
+    highs: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays; an event's lows and highs are one array."""
+        arrays = {id(a): a.nbytes for a in (self.rows, self.attributes, self.lows, self.highs)}
+        return sum(arrays.values())
+
+    @classmethod
+    def sorted(cls, rows: Any, attributes: Any, lows: Any, highs: Any) -> Entries:
+        """Entries in the order of attributes and rows, from any order.
+
+        >>> entries = Entries.sorted([1, 0, 0], [0, 2, 0], [5, 6, 7], [5, 6, 9])
+        >>> entries.rows.tolist(), entries.attributes.tolist(), entries.highs.tolist()
+        ([0, 1, 0], [0, 0, 2], [9, 5, 6])
+        """
+        rows, attributes = np.asarray(rows, np.int64), np.asarray(attributes, np.int32)
+        order = np.lexsort((rows, attributes))
+        one = np.asarray(lows, np.int64)[order]
+        other = one if highs is lows else np.asarray(highs, np.int64)[order]
+        return cls(rows[order], attributes[order], one, other)
+
+
+class SparseColumns(Mapping[str, npt.NDArray[np.float64]]):
+    """One side of entries as columns by attribute name, NaN where there is no entry.
+
+    >>> entries = Entries.sorted([1, 0, 0], [0, 2, 0], [5, 6, 7], [5, 6, 9])
+    >>> columns = SparseColumns(entries, entries.highs, 2, ("a", "b", "c"))
+    >>> list(columns), columns["a"].tolist(), columns["b"].tolist()
+    (['a', 'b', 'c'], [9.0, 5.0], [nan, nan])
+    """
+
+    def __init__(
+        self, entries: Entries, side: npt.NDArray[np.int64], n_rows: int, names: Sequence[str]
+    ) -> None:
+        self._entries = entries
+        self._side = side
+        self._n_rows = n_rows
+        self._positions = {name: position for position, name in enumerate(names)}
+        self._starts = np.searchsorted(entries.attributes, np.arange(len(names) + 1))
+
+    def __getitem__(self, name: str) -> npt.NDArray[np.float64]:
+        position = self._positions[name]
+        chosen = slice(self._starts[position], self._starts[position + 1])
+        # A float column keeps NaN beside whole numbers, which are exact below 2^53.
+        column = np.full(self._n_rows, np.nan)
+        column[self._entries.rows[chosen]] = self._side[chosen]
+        return column
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._positions)
+
+    def __len__(self) -> int:
+        return len(self._positions)
