@@ -49,6 +49,14 @@ the ratio that the project wants at the full sizes.
 
 """
 TAIL = """
+## Beside native code
+
+`python benchmarks/native.py` builds crates of Rust (superintervals, coitrees, geo-index, rstar) and Boost's
+packed R-tree and measures them in the same process as `auto`, `cells` and the papers' indexes: intervals on
+large and small domains with 10 to 20,000 matches per event, and small and skewed rectangles. It prints, for
+each contender, processor time per event, the time to build and bytes per subscription, and ends if any pair
+differs. Where a native contender is faster, or smaller, its row says so.
+
 Every index and package on every workload is in [performance-all.md](performance-all.md), with the places
 where `auto`
 is not the best; how to run it yourself in [benchmarks.md](benchmarks.md).

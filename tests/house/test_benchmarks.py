@@ -27,6 +27,7 @@ def load(stem):
 
 
 peers, measure, compare = load("peers"), load("measure"), load("compare")
+native = load("native")
 
 
 def fitting():
@@ -83,6 +84,118 @@ def test_shapes_join_with_missing_values_below_an_upper_bound():
     index.insert(w.subscriptions())
     assert len(ids) > 0
     assert np.array_equal(np.sort(ids), np.sort(index.match(w.events()).ids))
+
+
+def native_libraries():
+    """What is built, or can be built here without a download."""
+    crates = native.FOLDER / "target" / "release" / "libnative_peers.so"
+    if crates.exists():
+        yield crates, native.CRATES
+    boost, _ = native.build_boost()
+    if boost is not None:
+        yield boost, native.BOOST
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [0, 1, 2_000])
+@pytest.mark.parametrize(("name", "dimensions"), [("intervals-wide-domain", 1), ("rectangles", 2)])
+def test_native_contenders_find_the_pairs_that_the_scan_finds(name, dimensions, n):
+    libraries = list(native_libraries())
+    if not libraries:
+        pytest.skip("no native library is built; python benchmarks/native.py builds them")
+    w = workloads.workload(name, n, 500)
+    plain = peers.Plain(w, threads=1)
+    index = rc.open_index("scan", w.schema)
+    index.insert(w.subscriptions())
+    known = index.match(w.events())
+    expected = native.fingerprint(np.arange(500), known.offsets, known.ids)
+    for path, names in libraries:
+        library = native.load_library(path)
+        for contender in names[dimensions]:
+            structure = native.Structure(library, contender, plain)
+            columns = [column.astype(np.int32) for column in plain.values]
+            for k in (500, 3, 500, 0):
+                found = structure.match([column[:k] for column in columns])
+                assert len(found.events) == len(found.offsets) - 1 == k
+            found = structure.match(columns)
+            ids = plain.ids[found.found]
+            assert native.fingerprint(found.events, found.offsets, ids) == expected, contender
+            assert structure.nbytes >= 8 * n
+        with pytest.raises(SystemExit, match="has no contender 'no-such'"):
+            native.Structure(library, "no-such", plain)
+
+
+def test_a_tool_that_is_not_there_leaves_its_contenders_out(monkeypatch):
+    monkeypatch.setattr(native.shutil, "which", lambda name: None)
+    found, left_out = native.native_peers(2)
+    assert found == []
+    assert left_out == [
+        "geo-index hilbert, geo-index str, rstar: there is no cargo",
+        "boost rtree: there is no C++ compiler",
+    ]
+
+
+def test_a_build_that_fails_leaves_its_contenders_out(monkeypatch, tmp_path):
+    monkeypatch.setattr(native, "FOLDER", tmp_path)
+    failing = [sys.executable, "-c", "raise SystemExit('error: no crates')"]
+    made, why = native._built(failing, tmp_path / "made")
+    assert made is None
+    assert why.endswith("could not build them: error: no crates")
+    monkeypatch.setattr(native, "BUILD_SECONDS", 0.2)
+    made, why = native._built([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "made")
+    assert made is None
+    assert why.endswith("took longer than 0.2 s")
+
+
+def test_native_contenders_take_32_bits():
+    for name, fits in (("intervals", True), ("rectangles", True), ("lonlat", False)):
+        plain = peers.Plain(workloads.workload(name, 50, 5), threads=1)
+        assert (native.unfit(plain) is None) == fits
+    plain = peers.Plain(workloads.workload("intervals", 50, 5, r=2**33), threads=1)
+    assert native.unfit(plain) == "holds whole numbers from 0 to 2^31 - 1, bounded on both sides"
+
+
+def test_fingerprints_tell_pairs_apart():
+    rng = np.random.default_rng(1)
+    offsets, ids = np.array([0, 40, 70, 100]), rng.permutation(1_000)[:100]
+    one = native.fingerprint(np.arange(3), offsets, ids)
+    assert one[0] == 100
+    for start, stop in ((0, 40), (40, 70)):
+        ids[start:stop] = rng.permutation(ids[start:stop])
+    assert native.fingerprint(np.arange(3), offsets, ids) == one
+    # the same ids with the same count, one pair of them in the other's event
+    ids[[0, 50]] = ids[[50, 0]]
+    assert native.fingerprint(np.arange(3), offsets, ids) != one
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_native_measures_ours_where_nothing_is_built(monkeypatch):
+    monkeypatch.setattr(native, "native_peers", lambda dimensions: ([], ["rstar: there is no cargo"]))
+    monkeypatch.setattr(native, "settle", lambda contender: None)
+    result = native.measure("a line", workloads.workload("rectangles", 300, 40), rounds=2)
+    assert [row["name"] for row in result["rows"]] == ["auto", "cells", "vcr"]
+    assert all(len(row["match_s"]) == 2 and row["bytes"] > 0 for row in result["rows"])
+    shown = native.section(result)
+    assert "## a line" in shown
+    assert "| auto |" in shown
+    assert f"{result['pairs'] / 40:,.1f} matches per event" in shown
+
+
+def test_native_ends_where_pairs_differ(monkeypatch):
+    w = workloads.workload("intervals", 300, 30)
+    other = workloads.workload("intervals", 300, 30, seed=1)
+    monkeypatch.setattr(native, "settle", lambda contender: None)
+
+    def contenders(w, limit):
+        for name, subs in (("honest", w.subscriptions()), ("liar", other.subscriptions())):
+            c = measure.index_contender("scan", w, subs, threads=1)
+            c.name, c.built, c.loaded, c.row = name, c.build(), c.load(30), {}
+            yield c
+
+    monkeypatch.setattr(native, "contenders_of", contenders)
+    with pytest.raises(SystemExit, match=r"a line: pairs differ: honest has .* liar has "):
+        native.measure("a line", w, rounds=1)
 
 
 @pytest.mark.parametrize("wrong", [lambda ids: ids[1:], lambda ids: ids + 1, lambda ids: np.append(ids, 1)])
@@ -198,6 +311,7 @@ def test_a_run_writes_figures_and_compares_with_itself(tmp_path):
     [
         ("run.py", ["--index", "no-such"], 2, "'no-such' is unknown"),
         ("run.py", ["--workload", "no-such"], 2, "'no-such' is unknown"),
+        ("native.py", ["--only", "no-such"], 2, "no line has 'no-such' in its name"),
         ("compare.py", ["no-such", __file__], 2, "give two files or two commits"),
         ("compare.py", [__file__, __file__], 2, "not a report of run.py"),
     ],
