@@ -27,7 +27,8 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from rangecast.errors import SchemaError
-from rangecast.types.columns import Column, as_column, describe
+from rangecast.types.columns import Column, as_column, describe, is_unicode
+from rangecast.types.instants import EPOCH, MICROSECOND, instants_of_numpy, microseconds_of
 from rangecast.types.vocabulary import UNKNOWN, Vocabulary
 
 MISSING = -(2**63)
@@ -38,8 +39,7 @@ Codes = npt.NDArray[np.int64]
 Interval = tuple[int, int]
 
 VALUE, LOW, HIGH = "value", "low", "high"
-_MICROSECOND = dt.timedelta(microseconds=1)
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_BEFORE, _BEYOND = (MISSING - 2, MISSING - 1), (LAST + 1, LAST + 2)
 _NAME = re.compile(r"[^\W\d][\w.$-]*\Z")
 _SIGN_MASK = np.int64(LAST)
 
@@ -167,7 +167,7 @@ class Int(Attribute):
         if math.isnan(value):
             raise self.wrong(value)
         if math.isinf(value):
-            return (LAST + 1, LAST + 2) if value > 0 else (MISSING - 2, MISSING - 1)
+            return _BEYOND if value > 0 else _BEFORE
         return math.floor(value), math.ceil(value)
 
     def encode(self, values: Any, side: str = VALUE, grow: bool = False) -> Encoded:
@@ -197,15 +197,12 @@ class Timestamp(Attribute):
             except ValueError:
                 raise self.wrong(value) from None
         if isinstance(value, np.datetime64) and not np.isnat(value):
-            code = int(value.astype("datetime64[us]").astype(np.int64))
-            exact = np.datetime64(code, "us") == value
-            return code, code if exact else code + 1
-        if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
-            value = dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
-        if isinstance(value, dt.datetime):
-            aware = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
-            code = (aware - _EPOCH) // _MICROSECOND
-            return code, code
+            both = [instants_of_numpy(np.array([value]), side) for side in (HIGH, LOW)]
+            if both[0][1] is not None:
+                return _BEYOND if value > np.datetime64(0, "s") else _BEFORE
+            return int(both[0][0][0]), int(both[1][0][0])
+        if isinstance(value, dt.date) and value == value:
+            return microseconds_of(value, HIGH), microseconds_of(value, LOW)
         if isinstance(value, int | np.integer) and not isinstance(value, bool):
             return int(value), int(value)
         raise self.wrong(value)
@@ -219,7 +216,7 @@ class Timestamp(Attribute):
         if code == MISSING:
             return None
         try:
-            return _EPOCH + code * _MICROSECOND
+            return EPOCH + code * MICROSECOND
         except OverflowError:
             return int(code)
 
@@ -282,7 +279,7 @@ class Category(Attribute):
     def _word(self, value: Any) -> str:
         if isinstance(value, bool | np.bool_):
             return "true" if value else "false"
-        if isinstance(value, str):
+        if isinstance(value, str) and is_unicode(value):
             return str(value)
         raise self.wrong(value)
 

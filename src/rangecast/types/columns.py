@@ -3,12 +3,19 @@
 A column may be a numpy array, a list, a pandas Series, an Arrow array or chunked array. `as_column`
 wraps it once; `integers`, `floats`, `microseconds` and `strings` give the values in the form that an
 attribute encodes, and a mask of the rows that have no such value. Text (from CSV, say) is read as
-numbers or times where the attribute wants those; the empty string is a null there.
+numbers or times where the attribute wants those; the empty string is a null there (`numerals.py`,
+`instants.py`).
+
+No column raises for a value that it holds, and no value is read differently for the values beside it. A list
+becomes an Arrow column where that changes none of its values; otherwise it stays a column of objects, which
+are sorted by their type and read type by type.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -16,13 +23,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Mask = npt.NDArray[np.bool_]
-MISSING = -(2**63)
+from rangecast.types.instants import instants_of_arrow, instants_of_numpy, instants_of_text, microseconds_of
+from rangecast.types.numerals import (
+    MISSING,
+    floats_of_decimals,
+    floats_of_text,
+    integers_of_decimals,
+    integers_of_exact,
+    integers_of_floats,
+    integers_of_ints,
+    integers_of_text,
+)
 
-_INTEGER = r"^\s*[+-]?[0-9]{1,18}\s*$"
-_NUMBER = r"^\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[iI][nN][fF]([iI][nN][iI][tT][yY])?)\s*$"
-_NAN = r"^\s*([+-]?[nN][aA][nN])?\s*$"
+Mask = npt.NDArray[np.bool_]
+
 _TRUNCATE = 60
+# What Arrow raises for a list that is no column of its own: a mixture, a text that is not Unicode, an integer
+# of more than 64 bits, a Decimal that is no number.
+_NO_COLUMN = (pa.ArrowException, ValueError, TypeError, ArithmeticError, AttributeError, RecursionError)
 
 
 def describe(value: Any) -> str:
@@ -34,8 +52,13 @@ def describe(value: Any) -> str:
     if value is None:
         return "null"
     value = value.item() if isinstance(value, np.generic) else value
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except Exception:  # an int of more digits than Python writes, or an object with a repr that fails
+        shown = f"a value of type {type(value).__name__}"
     shown = shown if len(shown) <= _TRUNCATE else shown[: _TRUNCATE - 3] + "..."
+    if isinstance(value, _Shown):
+        return shown
     if isinstance(value, str):
         return f"the string {shown}"
     if isinstance(value, bool):
@@ -54,22 +77,68 @@ def as_column(values: Any) -> Column:
         if isinstance(values, pa.ChunkedArray):  # an Arrow column too large for one array
             values = pa.concat_arrays(values.chunks)
     if isinstance(values, pa.Array):
-        return Column(_undictionary(values))
-    if hasattr(values, "to_numpy") and hasattr(values, "dtype"):  # pandas, without importing it
-        values = pa.array(values, from_pandas=True) if values.dtype != object else values.to_numpy()
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
-        if isinstance(values, pa.Array):
-            return Column(_undictionary(values))
+        return _arrow_column(values)
     if isinstance(values, np.ma.MaskedArray):
-        return Column(pa.array(values.data, mask=np.ma.getmaskarray(values)))
+        return _masked_column(values)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iufbM":
         return Column(np.ascontiguousarray(values))
-    items = values if isinstance(values, np.ndarray) else list(values)
+    # a pandas Series has these, without importing pandas
+    series = hasattr(values, "to_numpy") and hasattr(values, "dtype")
+    if series and values.dtype == object:
+        values, series = values.to_numpy(), False
+    items = values if series or isinstance(values, np.ndarray) else list(values)
     try:
-        return Column(_undictionary(pa.array(items, from_pandas=True)))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        made = pa.array(items, from_pandas=True)
+    except _NO_COLUMN:
         return Column(np.fromiter(items, object, len(items)))
+    if isinstance(made, pa.ChunkedArray):
+        made = made.combine_chunks()
+    if not series and _coerced(made.type, items):
+        return Column(np.fromiter(items, object, len(items)))
+    return Column(_undictionary(made))
+
+
+def _coerced(kind: pa.DataType, items: Any) -> bool:
+    """Whether Arrow may have made one type of several: bytes of text, numbers of booleans, days of times."""
+    if pa.types.is_binary(kind):
+        return True
+    if not (pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_temporal(kind)):
+        return False
+    types = set(map(type, items))
+    if pa.types.is_temporal(kind):
+        return len(types - {type(None)}) > 1
+    return not types.isdisjoint((bool, np.bool_))
+
+
+def _arrow_column(values: pa.Array[Any]) -> Column:
+    """A column of the user's own, whose text may be any bytes: Parquet's readers do not check it."""
+    kind = values.type
+    text = kind.value_type if pa.types.is_dictionary(kind) else kind
+    values = _undictionary(values)
+    if not _is_text(text):
+        return Column(values)
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        large = values.cast(pa.large_binary())
+        return Column(np.fromiter(map(_text_or_bytes, large.to_pylist()), object, len(large)))
+    return Column(values)
+
+
+def _text_or_bytes(raw: bytes | None) -> str | bytes | None:
+    try:
+        return raw if raw is None else raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def _masked_column(values: np.ma.MaskedArray[Any, Any]) -> Column:
+    data, mask = values.data, np.ma.getmaskarray(values)
+    if data.dtype.kind == "M":
+        return Column(np.where(mask, np.datetime64("NaT"), data).astype(data.dtype))
+    if data.dtype.kind in "iufb":
+        return Column(pa.array(data, mask=mask))
+    return as_column([None if hidden else value for value, hidden in zip(data.tolist(), mask, strict=True)])
 
 
 def _undictionary(array: pa.Array[Any]) -> pa.Array[Any]:
@@ -88,69 +157,72 @@ class Column:
         return len(self.data)
 
     def values_at(self, rows: npt.NDArray[np.int64]) -> list[Any]:
-        """The original values of some rows."""
-        if isinstance(self.data, pa.Array):
-            return list(self.data.take(pa.array(rows)).to_pylist())
-        return [v.item() if isinstance(v, np.generic) else v for v in self.data[rows]]
+        """The original values of some rows, for messages."""
+        if not isinstance(self.data, pa.Array):
+            return [_Shown(repr(v)) if isinstance(v, np.datetime64) else v for v in self.data[rows]]
+        taken = self.data.take(pa.array(rows))
+        try:
+            return list(taken.to_pylist())
+        except (*_NO_COLUMN, ImportError):  # a time beyond Python's calendar, or finer than its clock
+            return [_Shown(f"{scalar.type} {scalar.value}") for scalar in taken]
 
     def integers(self, side: str) -> tuple[npt.NDArray[np.int64], Mask | None]:
         """Whole numbers; MISSING where null. A bound between two numbers goes inwards by `side`."""
         data = self.data
-        if isinstance(data, np.ndarray) and data.dtype.kind in "iu":
-            return _integers_of_ints(data)
-        if isinstance(data, np.ndarray) and data.dtype.kind == "f":
-            return _integers_of_floats(data, side)
-        if isinstance(data, pa.Array):
+        if isinstance(data, np.ndarray):
+            if data.dtype.kind in "iu":
+                return integers_of_ints(data)
+            if data.dtype.kind == "f":
+                return integers_of_floats(data, side)
+            if data.dtype.kind == "O":
+                return self._by_type("integers", side)
+        else:
             kind = data.type
             if pa.types.is_integer(kind):
                 values = data.fill_null(0).to_numpy(zero_copy_only=False)
-                codes, bad = _integers_of_ints(values)
+                codes, bad = integers_of_ints(values)
                 if data.null_count:
                     codes = codes.copy() if codes is values else codes
                     codes[_nulls(data)] = MISSING
                 return codes, bad
-            if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-                return _integers_of_floats(_floats_of_arrow(data), side)
+            if pa.types.is_floating(kind):
+                return integers_of_floats(_floats_of_arrow(data), side)
+            if pa.types.is_decimal(kind):
+                return integers_of_decimals(data, side)
             if _is_text(kind):
-                return _integers_of_text(data, side)
-            if pa.types.is_null(kind):
-                return np.full(len(data), MISSING, np.int64), None
-        return self._one_by_one("integers", side)
+                return integers_of_text(data, side)
+        return np.full(len(data), MISSING, np.int64), self._present()
 
     def floats(self) -> tuple[npt.NDArray[np.float64], Mask | None]:
         """Numbers; NaN where null."""
         data = self.data
-        if isinstance(data, np.ndarray) and data.dtype.kind in "iuf":
-            return data.astype(np.float64), None
-        if isinstance(data, pa.Array):
+        if isinstance(data, np.ndarray):
+            if data.dtype.kind in "iuf":
+                return data.astype(np.float64), None
+            if data.dtype.kind == "O":
+                return self._by_type("floats", "value")
+        else:
             kind = data.type
-            if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            if pa.types.is_integer(kind) or pa.types.is_floating(kind):
                 return _floats_of_arrow(data), None
+            if pa.types.is_decimal(kind):
+                return floats_of_decimals(data), None
             if _is_text(kind):
-                return _floats_of_text(data)
-            if pa.types.is_null(kind):
-                return np.full(len(data), np.nan), None
-        return self._one_by_one("floats", "value")
+                return floats_of_text(data)
+        return np.full(len(data), np.nan), self._present()
 
     def microseconds(self, side: str) -> tuple[npt.NDArray[np.int64], Mask | None]:
-        """Instants as microseconds since 1970 UTC; MISSING where null."""
+        """Instants as microseconds since 1970 UTC; MISSING where null. Whole numbers are microseconds."""
         data = self.data
-        if isinstance(data, np.ndarray) and data.dtype.kind == "M":
-            data = pa.array(
-                data.astype("datetime64[s]") if data.dtype.str.endswith(("[D]", "[h]", "[m]")) else data
-            )
-        if isinstance(data, pa.Array):
-            kind = data.type
-            if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-                return _microseconds_of_arrow(data, side), None
-            if _is_text(kind):
-                return _microseconds_of_text(data, side)
-        if isinstance(data, np.ndarray) and data.dtype.kind == "O":
-            return self._one_by_one("microseconds", side)
-        if isinstance(data, pa.Array) and not (
-            pa.types.is_integer(data.type) or pa.types.is_floating(data.type) or pa.types.is_null(data.type)
-        ):
-            return self._one_by_one("microseconds", side)
+        if isinstance(data, np.ndarray):
+            if data.dtype.kind == "M":
+                return instants_of_numpy(data, side)
+            if data.dtype.kind == "O":
+                return self._by_type("microseconds", side)
+        elif pa.types.is_timestamp(data.type) or pa.types.is_date(data.type):
+            return instants_of_arrow(data, side)
+        elif _is_text(data.type):
+            return instants_of_text(data, side)
         return self.integers(side)
 
     def strings(self) -> tuple[pa.Array[Any], Mask | None]:
@@ -162,198 +234,178 @@ class Column:
             kind = data.type
             if pa.types.is_boolean(kind):
                 return pc.if_else(data, "true", "false"), None
-            if _is_text(kind):
+            if _is_text(kind) or pa.types.is_null(kind):
                 return data.cast(pa.large_string()), None
-            if pa.types.is_null(kind):
-                return data.cast(pa.large_string()), None
-        items = data.to_pylist() if isinstance(data, pa.Array) else list(data)
-        bad = np.zeros(len(items), bool)
-        words: list[str | None] = []
-        for row, item in enumerate(items):
+        if not isinstance(data, np.ndarray) or data.dtype.kind != "O":
+            return pa.nulls(len(data), pa.large_string()), self._present()
+        words: list[str | None] = [None] * len(data)
+        bad = np.zeros(len(data), bool)
+        for row, item in enumerate(data):
             if isinstance(item, bool | np.bool_):
-                words.append("true" if item else "false")
-            elif isinstance(item, str) or item is None:
-                words.append(item)
+                words[row] = "true" if item else "false"
+            elif isinstance(item, str) and is_unicode(item):
+                words[row] = str(item)
             else:
                 # a float NaN is how numpy and pandas write a null among strings
-                bad[row] = not (isinstance(item, float) and item != item)
-                words.append(None)
+                bad[row] = not (item is None or _reader_of(item) is _nothing or _is_nan(item))
         return pa.array(words, pa.large_string()), bad
 
-    def _one_by_one(self, form: str, side: str) -> tuple[Any, Mask]:
-        """Mixed objects: each value is a column of its own. Slow, and only for irregular input."""
-        items = self.data.to_pylist() if isinstance(self.data, pa.Array) else list(self.data)
-        n = len(items)
+    def _present(self) -> Mask | None:
+        """The rows with a value, all of which are bad where a column's type is none that is asked for."""
+        data = self.data
+        if isinstance(data, np.ndarray):
+            return ~(np.isnat(data) if data.dtype.kind == "M" else data != data)
+        if pa.types.is_floating(data.type):
+            return ~np.isnan(_floats_of_arrow(data))
+        return ~_nulls(data)
+
+    def _by_type(self, form: str, side: str) -> tuple[Any, Mask]:
+        """Mixed objects: those of one type are a column of their own."""
+        n = len(self.data)
         out: Any = np.full(n, np.nan) if form == "floats" else np.full(n, MISSING, np.int64)
         bad = np.zeros(n, bool)
-        for row, item in enumerate(items):
-            if item is None or (isinstance(item, float) and item != item):
-                continue
-            try:
-                single = pa.array([_plain(item)])
-            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-                bad[row] = True
-                continue
-            column, kind = Column(single), single.type
-            instant = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-            if not (_numeric_or_text(kind) or (instant and form == "microseconds")):
-                bad[row] = True
-                continue
-            values: Any
-            if form == "floats":
-                values, wrong = column.floats()
-            else:
-                values, wrong = column.integers(side) if form == "integers" else column.microseconds(side)
-            out[row] = values[0]
-            bad[row] = wrong is not None and bool(wrong[0])
+        groups: dict[_Reader, list[int]] = {}
+        for row, item in enumerate(self.data):
+            groups.setdefault(_READERS.get(type(item)) or _reader_of(item), []).append(row)
+        for read, rows in groups.items():
+            values, wrong = read(self.data[rows], form, side)
+            if values is not None:
+                out[rows] = values
+            bad[rows] = False if wrong is None else wrong
         return out, bad
 
 
-def _plain(item: Any) -> Any:
-    if isinstance(item, np.generic) and not isinstance(item, np.datetime64):
-        return item.item()
-    if isinstance(item, dt.datetime) and item.tzinfo is not None:
-        return item.astimezone(dt.UTC)
-    return item
+# Reads objects of one type in one of the forms: values, or None where they have none, and who is bad.
+_Reader = Callable[[npt.NDArray[Any], str, str], tuple[Any, Mask | bool | None]]
+
+
+def _reader_of(item: Any) -> _Reader:
+    """The reader of a type that is not listed: numpy's and pandas' own, and what no attribute takes."""
+    if isinstance(item, bool | np.bool_):
+        return _nonsense
+    if isinstance(item, dt.date):  # pandas' NaT is a datetime too, one that differs from itself
+        return _instants if item == item else _nothing
+    if isinstance(item, np.datetime64):
+        return _nothing if np.isnat(item) else _numpy_instants
+    for types, read in (
+        (str, _texts),
+        (int | np.integer, _ints),
+        (float | np.floating, _doubles),
+        (Decimal, _decimals),
+    ):
+        if isinstance(item, types):
+            return read
+    return _nothing if type(item).__name__ == "NAType" else _nonsense
+
+
+def _nothing(items: npt.NDArray[Any], form: str, side: str) -> tuple[Any, bool]:
+    return None, False
+
+
+def _nonsense(items: npt.NDArray[Any], form: str, side: str) -> tuple[Any, bool]:
+    return None, True
+
+
+def _texts(items: npt.NDArray[Any], form: str, side: str) -> tuple[Any, Mask]:
+    good = np.fromiter(map(is_unicode, items), bool, len(items))
+    texts = pa.array(items, pa.large_string(), mask=~good)
+    values, wrong = _read(Column(texts), form, side)
+    return values, ~good if wrong is None else ~good | wrong
+
+
+def _ints(items: npt.NDArray[Any], form: str, side: str) -> tuple[Any, Mask | None]:
+    if form == "floats":
+        return np.array([_nearest_double(int(item)) for item in items]), None
+    bad = np.fromiter((not MISSING < item < 2**63 for item in items), bool, len(items))
+    return np.where(bad, 0, items).astype(np.int64), bad
+
+
+def _doubles(items: npt.NDArray[Any], form: str, side: str) -> tuple[Any, Mask | None]:
+    return _read(Column(items.astype(np.float64)), form, side)
+
+
+def _decimals(items: npt.NDArray[Any], form: str, side: str) -> tuple[Any, Mask | None]:
+    if form == "floats":
+        return np.array([np.nan if item.is_nan() else float(item) for item in items]), None
+    return integers_of_exact(items, side)
+
+
+def _instants(items: npt.NDArray[Any], form: str, side: str) -> tuple[Any, Mask | bool]:
+    if form != "microseconds":
+        return None, True
+    codes = np.full(len(items), MISSING, np.int64)
+    bad = np.zeros(len(items), bool)
+    for row, item in enumerate(items):
+        try:
+            codes[row] = microseconds_of(item, side)
+        except Exception:  # of a zone, which may be anybody's code
+            bad[row] = True
+    return codes, bad
+
+
+def _numpy_instants(items: npt.NDArray[Any], form: str, side: str) -> tuple[Any, Mask]:
+    # one by one: the units may differ, and numpy wraps around where it makes one of them
+    found = [_read(Column(np.array([item])), form, side) for item in items]
+    bad = np.array([wrong is not None and bool(wrong[0]) for _, wrong in found])
+    return np.array([values[0] for values, _ in found]), bad
+
+
+def _read(column: Column, form: str, side: str) -> tuple[Any, Mask | None]:
+    if form == "floats":
+        return column.floats()
+    return column.integers(side) if form == "integers" else column.microseconds(side)
+
+
+_READERS: dict[type, _Reader] = {
+    type(None): _nothing,
+    str: _texts,
+    int: _ints,
+    float: _doubles,
+    Decimal: _decimals,
+    dt.datetime: _instants,
+    dt.date: _instants,
+}
+
+
+class _Shown(str):
+    """A value that Python has no type for, as a message shows it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a string can be written down: half of a surrogate pair cannot."""
+    try:
+        return text.isascii() or text.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_nan(item: Any) -> bool:
+    if isinstance(item, Decimal):
+        return item.is_nan()
+    return isinstance(item, float | np.floating) and bool(item != item)
+
+
+def _nearest_double(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf if value > 0 else -np.inf
 
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _numeric_or_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or _is_text(kind)
-    )
-
-
 def _nulls(data: pa.Array[Any]) -> Mask:
     return pc.is_null(data).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def _integers_of_ints(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], Mask | None]:
-    if values.dtype == np.uint64:
-        bad = values > np.uint64(2**63 - 1)
-        return values.astype(np.int64), bad if bad.any() else None
-    codes = values.astype(np.int64, copy=False)
-    if values.dtype == np.int64:
-        bad = codes == MISSING
-        if bad.any():
-            return codes.copy(), bad
-    return codes, None
-
-
-def _integers_of_floats(values: npt.NDArray[Any], side: str) -> tuple[npt.NDArray[np.int64], Mask | None]:
-    null = np.isnan(values)
-    whole = np.ceil(values) if side == "low" else np.floor(values)
-    # 2^63 is a double but no int64; the smallest int64 is MISSING
-    fits = (whole < 2.0**63) & (whole > -(2.0**63))
-    bad = ~fits & ~null
-    if side == "value":
-        bad |= (whole != values) & ~null
-    codes = np.where(fits & ~null, whole, 0.0).astype(np.int64)
-    codes[null] = MISSING
-    if side != "value":
-        # an infinite bound on its open side bounds nothing but presence
-        open_side = np.isneginf(values) if side == "low" else np.isposinf(values)
-        codes[open_side] = MISSING + 1 if side == "low" else 2**63 - 1
-        bad &= ~open_side
-    return codes, bad if bad.any() else None
-
-
-def _integers_of_text(data: pa.Array[Any], side: str) -> tuple[npt.NDArray[np.int64], Mask | None]:
-    plain = pc.match_substring_regex(data, _INTEGER).fill_null(False).to_numpy(zero_copy_only=False)
-    codes = np.full(len(data), MISSING, np.int64)
-    digits = pc.utf8_ltrim(pc.utf8_trim_whitespace(data.filter(pa.array(plain))), characters="+")
-    codes[plain] = digits.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    if plain.all():
-        return codes, None
-    rows = np.flatnonzero(~plain)
-    rest = data.take(pa.array(rows))
-    # 19 digits and more, and other forms of whole numbers such as 1e3
-    numbers, wrong = _floats_of_text(rest)
-    bad = np.zeros(len(data), bool)
-    exact, off = _integers_of_floats(numbers, side)
-    for i, text in enumerate(rest.to_pylist()):
-        if text is not None and text.strip().lstrip("+-").isdigit():
-            value = int(text)
-            fits = MISSING < value < 2**63
-            exact[i] = value if fits else MISSING
-            if off is not None:
-                off[i] = not fits
-            elif not fits:
-                off = np.zeros(len(rest), bool)
-                off[i] = True
-    codes[rows] = exact
-    if wrong is not None:
-        bad[rows] |= wrong
-    if off is not None:
-        bad[rows] |= off
-    return codes, bad
-
-
 def _floats_of_arrow(data: pa.Array[Any]) -> npt.NDArray[np.float64]:
-    if pa.types.is_decimal(data.type) or pa.types.is_float16(data.type):
+    if pa.types.is_float16(data.type):
         data = data.cast(pa.float64())
     return np.asarray(data.to_numpy(zero_copy_only=False), np.float64)
-
-
-def _floats_of_text(data: pa.Array[Any]) -> tuple[npt.NDArray[np.float64], Mask | None]:
-    number = pc.match_substring_regex(data, _NUMBER).fill_null(False).to_numpy(zero_copy_only=False)
-    values = np.full(len(data), np.nan)
-    text = pc.utf8_ltrim(pc.utf8_trim_whitespace(data.filter(pa.array(number))), characters="+")
-    values[number] = text.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    if number.all():
-        return values, None
-    nothing = pc.match_substring_regex(data, _NAN).fill_null(True).to_numpy(zero_copy_only=False)
-    bad = ~number & ~nothing
-    return values, bad if bad.any() else None
-
-
-def _microseconds_of_arrow(data: pa.Array[Any], side: str) -> npt.NDArray[np.int64]:
-    kind = data.type
-    if pa.types.is_date(kind):
-        data = data.cast(pa.timestamp("ms"))
-        kind = data.type
-    ticks = data.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    scale = {"s": 1_000_000, "ms": 1_000, "us": 1}.get(kind.unit)
-    if scale is not None:
-        codes = ticks * scale
-    elif side == "low":
-        codes = -(-ticks // 1_000)
-    else:
-        codes = ticks // 1_000
-    if data.null_count:
-        codes[_nulls(data)] = MISSING
-    return codes  # type: ignore[no-any-return]
-
-
-def _microseconds_of_text(data: pa.Array[Any], side: str) -> tuple[npt.NDArray[np.int64], Mask | None]:
-    text = pc.utf8_trim_whitespace(data)
-    codes = np.full(len(data), MISSING, np.int64)
-    zoned = pc.match_substring_regex(text, r"[T ].*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$")
-    zoned = zoned.fill_null(False).to_numpy(zero_copy_only=False)
-    done = np.zeros(len(data), bool)
-    for rows, kind in (
-        (np.flatnonzero(zoned), pa.timestamp("us", "UTC")),
-        (np.flatnonzero(~zoned), pa.timestamp("us")),
-    ):
-        try:
-            part = text.take(pa.array(rows)).cast(kind)
-        except pa.ArrowInvalid:
-            continue
-        codes[rows] = _microseconds_of_arrow(part, side)
-        done[rows] = True
-    bad = np.zeros(len(data), bool)
-    for row in np.flatnonzero(~done):  # a group with a bad or unusual text: one by one
-        word = text[row].as_py()
-        if not word:
-            continue
-        try:
-            value = dt.datetime.fromisoformat(word)
-        except ValueError:
-            bad[row] = True
-            continue
-        aware = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
-        codes[row] = (aware - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
-    return codes, bad if bad.any() else None

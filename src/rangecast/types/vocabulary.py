@@ -4,6 +4,9 @@ Code 0 is every string that no subscription names: it equals none of them, and l
 ranges that `!=` makes. Named strings get 1, 2, ... in the order in which they are first named, so a
 code never changes once it was given, and a longer dictionary agrees with a shorter one on the
 shorter one's strings.
+
+Reading takes no lock: a string has its code before it counts in `len`, so who reads the length and then
+looks up finds every string that was counted.
 """
 
 from __future__ import annotations
@@ -50,9 +53,9 @@ class Vocabulary:
             with self._lock:
                 code = self._codes.get(word)
                 if code is None:
-                    self._words.append(word)
-                    code = len(self._words)
+                    code = len(self._words) + 1
                     self._codes[word] = code
+                    self._words.append(word)
         return code
 
     def look_up(self, word: str) -> int:
@@ -61,11 +64,13 @@ class Vocabulary:
 
     def word(self, code: int) -> str | None:
         """The string behind a code, or None for the unknown one."""
-        return self._words[code - 1] if 1 <= code <= len(self._words) else None
+        words = self.words() if code > len(self._words) else self._words
+        return words[code - 1] if 1 <= code <= len(words) else None
 
     def words(self) -> list[str]:
-        """Every string in order of its code, from code 1."""
-        return list(self._words)
+        """Every string in order of its code, from code 1: all whose code anybody has."""
+        with self._lock:
+            return list(self._words)
 
     def encode(self, column: pa.Array[Any], grow: bool) -> npt.NDArray[np.int64]:
         """Codes of a column of strings without nulls; `grow` names the new ones."""

@@ -1,0 +1,143 @@
+"""Instants as microseconds since 1970 in UTC: from Arrow, from numpy's datetime64, from text, from Python.
+
+A time of any unit is `ticks * numerator / denominator` microseconds. What is finer than a microsecond is
+cut off, or goes inwards where it is a bound. What lies beyond 63 bits of microseconds (the years -290,308
+and 294,247) has no code, and its row is bad.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Mask = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
+
+MISSING = -(2**63)
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+MICROSECOND = dt.timedelta(microseconds=1)
+_LAST = 2**63 - 1
+_DAY = 86_400_000_000
+# microseconds of a tick, as numerator and denominator; years and months are counted in days first
+_UNITS = {
+    "W": (7 * _DAY, 1),
+    "D": (_DAY, 1),
+    "h": (3_600_000_000, 1),
+    "m": (60_000_000, 1),
+    "s": (1_000_000, 1),
+    "ms": (1_000, 1),
+    "us": (1, 1),
+    "ns": (1, 1_000),
+    "ps": (1, 10**6),
+    "fs": (1, 10**9),
+    "as": (1, 10**12),
+}
+_YEARS = 300_000  # more than microseconds reach, and few enough that days do not wrap
+_ZONED = r"[T ].*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+
+
+def instants_of_arrow(data: pa.Array[Any], side: str) -> tuple[Integers, Mask | None]:
+    """Codes of a column of timestamps or dates, and the rows that lie beyond."""
+    kind = data.type
+    if pa.types.is_date32(kind):
+        unit, ticks = "D", data.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
+    else:
+        unit = "ms" if pa.types.is_date64(kind) else kind.unit
+        ticks = data.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    null = pc.is_null(data).to_numpy(zero_copy_only=False) if data.null_count else None
+    return _scaled(ticks.astype(np.int64, copy=False), *_UNITS[unit], side, null)
+
+
+def instants_of_numpy(data: npt.NDArray[Any], side: str) -> tuple[Integers, Mask | None]:
+    """The same of datetime64 in any unit, also several of it such as datetime64[15m]; NaT is MISSING."""
+    unit, count = np.datetime_data(data.dtype)
+    ticks = data.astype(data.dtype.newbyteorder("="), copy=False).view(np.int64)
+    absent = np.isnat(data)
+    null = absent if absent.any() else None
+    if unit == "generic":  # numpy gives no unit to NaT alone
+        return np.full(len(data), MISSING, np.int64), ~absent
+    if unit in ("Y", "M"):
+        reach = _YEARS // count * (1 if unit == "Y" else 12)
+        beyond = (ticks > reach) | (ticks < -reach)
+        spans = np.where(beyond, 0, ticks) * count
+        if null is not None:
+            beyond &= ~null
+        days = spans.view(f"datetime64[{unit}]").astype("datetime64[D]").view(np.int64)
+        codes, bad = _scaled(days, _DAY, 1, side, null)
+        beyond = beyond if bad is None else beyond | bad
+        return codes, beyond if beyond.any() else None
+    numerator, denominator = _UNITS[unit]
+    return _scaled(ticks, numerator * count, denominator, side, null)
+
+
+def _scaled(
+    ticks: Integers, numerator: int, denominator: int, side: str, null: Mask | None
+) -> tuple[Integers, Mask | None]:
+    if null is not None:
+        ticks = np.where(null, 0, ticks)
+    bad: Mask | None = None
+    if denominator > 1:
+        exact = ticks if numerator == 1 else ticks.astype(object) * numerator
+        codes = -(-exact // denominator) if side == "low" else exact // denominator
+        if numerator > 1:  # datetime64[3ns]: too rare for more than Python's whole numbers
+            bad = ((codes > _LAST) | (codes < -_LAST)).astype(bool)
+            codes = np.where(bad, 0, codes).astype(np.int64)
+    else:
+        reach = _LAST // numerator
+        if len(ticks) and (int(ticks.max()) > reach or int(ticks.min()) < -reach):
+            bad = (ticks > reach) | (ticks < -reach)
+            ticks = np.where(bad, 0, ticks)
+        codes = ticks * numerator
+    if null is not None:
+        codes[null] = MISSING
+    return codes, bad if bad is not None and bad.any() else None
+
+
+def instants_of_text(data: pa.Array[Any], side: str) -> tuple[Integers, Mask | None]:
+    """Codes of texts in ISO 8601; an empty text is MISSING."""
+    text = pc.utf8_trim_whitespace(data)
+    codes = np.full(len(data), MISSING, np.int64)
+    bad = np.zeros(len(data), bool)
+    zoned = pc.match_substring_regex(text, _ZONED).fill_null(False).to_numpy(zero_copy_only=False)
+    for rows, kind in (
+        (np.flatnonzero(zoned), pa.timestamp("us", "UTC")),
+        (np.flatnonzero(~zoned), pa.timestamp("us")),
+    ):
+        part = text.take(pa.array(rows))
+        try:
+            codes[rows], _ = instants_of_arrow(part.cast(kind), side)
+        except pa.ArrowInvalid:  # one bad or unusual text: each text by itself, once
+            once = part.dictionary_encode()
+            found = [_instant(word, kind) for word in once.dictionary.to_pylist()]
+            where = once.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
+            codes[rows] = np.array([*(MISSING if c is None else c for c in found), MISSING], np.int64)[where]
+            bad[rows] = np.array([*(c is None for c in found), False])[where]
+    return codes, bad if bad.any() else None
+
+
+def _instant(word: str, kind: pa.DataType) -> int | None:
+    """As Arrow reads it or else as Python does, so that it does not depend on the texts beside it."""
+    if not word:
+        return MISSING
+    try:
+        return int(pa.scalar(word).cast(kind).value)
+    except pa.ArrowInvalid:
+        pass
+    try:
+        return microseconds_of(dt.datetime.fromisoformat(word), "value")
+    except (ValueError, OverflowError):
+        return None
+
+
+def microseconds_of(value: dt.date, side: str) -> int:
+    """The code of a Python date or datetime; one without a zone is in UTC."""
+    if not isinstance(value, dt.datetime):
+        value = dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
+    since = (value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value) - EPOCH
+    # pandas' datetimes have nanoseconds
+    return int(-(-since // MICROSECOND)) if side == "low" else int(since // MICROSECOND)
