@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rangecast as rc
+from rangecast.language import normal_form
 from rangecast.language.compiler import boxes_of, compile_conditions, parse
-from rangecast.language.normal_form import BOX_LIMIT
-from rangecast.language.parser import MAX_DEPTH
+from rangecast.language.normal_form import BOX_LIMIT, WORK_LIMIT
+from rangecast.language.parser import MAX_DEPTH, MAX_TOKENS
 from rangecast.language.tree import value_of
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 
@@ -687,3 +688,76 @@ def test_bulk_of_random_conditions(several):
 def test_any_text_is_read_or_refused(text):
     compiled = check_bulk([text])
     assert all(0 <= error.position <= len(text) for _, error in compiled.errors)
+
+
+def many_boxes(n, a, b):
+    """An OR of n boxes in two attributes, no two of which can be one."""
+    return "(" + " or ".join(f"a{a} = {2 * i} and a{b} = {3 * i}" for i in range(n)) + ")"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " and ".join([many_boxes(450, 0, 1)] * 8),
+        many_boxes(1_000, 0, 1) + " and " + many_boxes(1_000, 0, 1),
+        " and ".join(f"a0 != {2 * i}" for i in range(8_000)),
+        "not (" + " or ".join(f"a0 = {2 * i}" for i in range(8_000)) + ")",
+    ],
+)
+def test_work_is_refused_before_it_is_done(text, monkeypatch):
+    """No clock: the spans that were compared are counted."""
+    schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(8)))
+    compared = 0
+    plain = normal_form.intersect
+
+    def counted(ours, theirs):
+        nonlocal compared
+        compared += len(ours) + len(theirs)
+        return plain(ours, theirs)
+
+    monkeypatch.setattr(normal_form, "intersect", counted)
+    with pytest.raises(
+        rc.LanguageError, match=r"needs (more than 4,000,000 comparisons|at least [\d,]+ boxes)"
+    ):
+        boxes_of(schema, text)
+    assert compared <= WORK_LIMIT
+
+
+def test_a_wide_or_is_refused_before_it_is_merged():
+    schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(1_000)))
+    text = " or ".join(f"a{j} = 1 and a{j + 1} = 2" for j in range(999))
+    with pytest.raises(rc.LanguageError, match="needs more than 4,000,000 comparisons"):
+        boxes_of(schema, text)
+
+
+def test_long_texts_are_refused_as_they_are_read():
+    schema = rc.Schema(rc.Int("a"))
+    values = ",".join(["7"] * (MAX_TOKENS // 2 - 2))
+    assert boxes_of(schema, f"a in ({values})") == [{0: (7, 7)}]
+    wanted = r"column 65537: a condition may have 32,768 words, values and signs, this one has more"
+    with pytest.raises(rc.LanguageError, match=wanted):
+        boxes_of(schema, "a " * MAX_TOKENS + "a" * 1_000_000)
+    compiled = compile_conditions(schema, ["a = 1", f"a in ({values},7,7,7,7)"])
+    assert [row for row, _ in compiled.errors] == [1]
+
+
+def test_trimming_is_given_up_when_there_is_no_time():
+    boxes = [{0: (0, 4), 1: (0, 4)}, {0: (0, 4), 1: (3, 9)}, {0: (1, 2), 1: (1, 2)}]
+    work = normal_form._Work()
+    trimmed = normal_form._separate(list(boxes), work)
+    assert len(trimmed) == 2
+    work.left = 0
+    assert sorted(map(str, normal_form._separate(list(boxes), work))) == sorted(map(str, boxes))
+
+
+def test_a_string_that_cannot_be_written_down_is_refused():
+    schema = rc.Schema(rc.Category("c"), rc.Int("a"))
+    texts = ["c = 'x'", "c = '\ud800'", "c in ('y', '\udfff')", "c = 'z'", "c = 'v'", "c = 'w'", "a = \ud800"]
+    compiled = compile_conditions(schema, texts)
+    assert [row for row, _ in compiled.errors] == [1, 2, 6]
+    assert all(str(error).encode() for _, error in compiled.errors)
+    assert sorted(schema["c"].vocabulary.words()) == ["v", "w", "x", "z"]
+    with pytest.raises(rc.LanguageError, match=r"column 5: 'c' is a category, got the string '\\ud800'"):
+        boxes_of(schema, texts[1])
+    with pytest.raises(rc.SchemaError, match="'c' is a category, got the string"):
+        rc.Category("c", ["\ud800"])

@@ -14,6 +14,10 @@ Boxes of one clause are disjoint. A box that overlaps one of another clause is t
 on one of its own attributes does it, and left as it is otherwise: `a < 5 or b = 1` would need three
 disjoint boxes of two attributes, and those cost an index more than reporting a subscription once when
 two of its boxes match. No box lies inside another.
+
+What a text may cost is bounded, since anybody may send one: each step says how many spans it will compare
+before it does, and past WORK_LIMIT (about two seconds) the condition is refused. Trimming, which changes no
+match, is given up instead.
 """
 
 from __future__ import annotations
@@ -44,6 +48,7 @@ Clause = dict[int, Spans]
 Box = dict[int, Interval]
 
 BOX_LIMIT = 1_024
+WORK_LIMIT = 4_000_000
 
 _JUNCTIONS = (And, Or)  # And | Or in isinstance would be made anew for each call
 _ANY: Interval = (MISSING, LAST)
@@ -60,12 +65,15 @@ class Expander:
     def __init__(self, schema: Schema) -> None:
         self._attributes = schema.attributes
         self._memo: dict[tuple[int, str, str], Spans] = {}
+        self._work = _Work()
 
     def boxes(self, condition: Condition, texts: Sequence[str]) -> list[Box]:
         """The boxes of a condition whose literals are `texts`, by their ordinals.
 
-        Raises LanguageError past the limit of boxes, and for a value that an attribute cannot hold.
+        Raises LanguageError past the limits of boxes and of work, and for a value that an attribute cannot
+        hold.
         """
+        self._work.left = WORK_LIMIT
         clauses = self._clauses(condition, False, texts)
         if len(clauses) == 1 and all(len(spans) == 1 for spans in clauses[0].values()):
             return [{position: spans[0] for position, spans in clauses[0].items()}]
@@ -75,7 +83,7 @@ class Expander:
         boxes = [
             dict(zip(clause, spans, strict=True)) for clause in clauses for spans in product(*clause.values())
         ]
-        return _separate(boxes) if _may_trim(clauses) else boxes
+        return _separate(boxes, self._work) if _may_trim(clauses) else boxes
 
     def _clauses(self, condition: Condition, negated: bool, texts: Sequence[str]) -> list[Clause]:
         if isinstance(condition, Comparison):
@@ -83,7 +91,9 @@ class Expander:
             spans = self._compare(position, condition.operator, condition.literal.among(texts))
         elif isinstance(condition, _JUNCTIONS):
             parts = [self._clauses(part, negated, texts) for part in condition.parts]
-            return _all_of(parts) if isinstance(condition, And) is not negated else _any_of(parts)
+            if isinstance(condition, And) is not negated:
+                return _all_of(parts, self._work)
+            return _merge([clause for part in parts for clause in part], self._work)
         elif isinstance(condition, Not):
             return self._clauses(condition.part, not negated, texts)
         elif isinstance(condition, Range):
@@ -197,21 +207,41 @@ def complement(spans: Spans) -> Spans:
     return tuple(out)
 
 
-def _all_of(parts: list[list[Clause]]) -> list[Clause]:
+class _Work:
+    """How many spans the expansion of one condition may still compare."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = WORK_LIMIT
+
+    def spend(self, spans: int) -> None:
+        """Take note of work before it is done; LanguageError when it is too much."""
+        self.left -= spans
+        if self.left < 0:
+            raise LanguageError(
+                f"the condition needs more than {WORK_LIMIT:,} comparisons to be expanded: every AND of ORs "
+                "multiplies them; cut it into several subscriptions"
+            )
+
+
+def _all_of(parts: list[list[Clause]], work: _Work) -> list[Clause]:
     parts.sort(key=len)  # narrow ones first, so that contradictions show before the product grows
     clauses = parts[0]
     for others in parts[1:]:
+        work.spend(len(others) * _size(clauses) + len(clauses) * _size(others))
         met: list[Clause] = []
         for ours in clauses:
             met += [clause for theirs in others if (clause := _meet(ours, theirs)) is not None]
             if len(met) > 2 * BOX_LIMIT:
-                met = _merge(met)
-        clauses = _merge(met)
+                met = _merge(met, work)
+        clauses = _merge(met, work)
     return clauses
 
 
-def _any_of(parts: list[list[Clause]]) -> list[Clause]:
-    return _merge([clause for part in parts for clause in part])
+def _size(clauses: list[Clause]) -> int:
+    """How many spans the clauses have, and one for each clause."""
+    return len(clauses) + sum([len(spans) for clause in clauses for spans in clause.values()])
 
 
 def _meet(ours: Clause, theirs: Clause) -> Clause | None:
@@ -226,11 +256,12 @@ def _meet(ours: Clause, theirs: Clause) -> Clause | None:
     return out
 
 
-def _merge(clauses: list[Clause]) -> list[Clause]:
+def _merge(clauses: list[Clause], work: _Work) -> list[Clause]:
     """Unite clauses that differ in one attribute only, as long as there are any; refuse too many."""
     if len(clauses) < 2 or (len(clauses) == 2 and len(clauses[0].keys() ^ clauses[1].keys()) > 1):
         return clauses  # the usual OR, at a tenth of the cost of finding out below
     positions = sorted({position for clause in clauses for position in clause})
+    work.spend(len(clauses) * len(positions))
     # Clauses as rows of small numbers: hashing the spans themselves took three times as long.
     numbers: dict[Spans, int] = {}
     rows = [
@@ -240,6 +271,8 @@ def _merge(clauses: list[Clause]) -> list[Clause]:
     before = len(rows) + 1
     while 1 < len(rows) < before:
         before = len(rows)
+        # a row is hashed and copied for each attribute: sixteen numbers cost about as much as one span
+        work.spend(before * len(positions) * (1 + len(positions) // 16))
         for j in range(len(positions)):
             alike: dict[tuple[int, ...], list[int]] = {}
             for row in rows:
@@ -270,16 +303,17 @@ def _may_trim(clauses: list[Clause]) -> bool:
     return len(bounded) < len(clauses) or any(ours < theirs for ours in bounded for theirs in bounded)
 
 
-def _separate(boxes: list[Box]) -> list[Box]:
-    """Drop boxes inside others and trim overlaps where a narrower bound does it."""
+def _separate(boxes: list[Box], work: _Work) -> list[Box]:
+    """Drop boxes inside others and trim overlaps where a narrower bound does it, as long as there is time."""
     # A box that holds another comes before it: it bounds fewer attributes, or the same ones wider.
     boxes.sort(key=lambda box: (len(box), sum(low - high for low, high in box.values())))
     kept: list[Box] = []
     cut = False
     for box in boxes:
         rest: Box | None = box
-        while rest is not None:
+        while rest is not None and work.left > 0:
             before = rest
+            work.left -= len(kept)
             for other in kept:
                 rest = _subtract(rest, other)
                 if rest is None:
@@ -289,7 +323,7 @@ def _separate(boxes: list[Box]) -> list[Box]:
             cut = True
         if rest is not None:
             kept.append(rest)
-    if cut:  # what was cut down may now lie inside a box that came later
+    if cut and work.left > 0:  # what was cut down may now lie inside a box that came later
         kept = [
             box
             for box in kept

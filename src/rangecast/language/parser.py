@@ -45,9 +45,11 @@ from rangecast.language.tree import (
     value_of,
 )
 from rangecast.types.attributes import Attribute
+from rangecast.types.columns import is_unicode
 from rangecast.types.schema import Schema
 
 MAX_DEPTH = 128
+MAX_TOKENS = 32_768
 
 _TOKEN = re.compile(
     rf"\s+|(?P<value>{STRING}|(?:{TIMESTAMP}|{NUMBER}|(?i:true|false))(?![\w.$:+-]))|(?P<name>{PLAIN_NAME})"
@@ -100,6 +102,7 @@ def _place(text: str, position: int) -> str:
 
 
 def _short(text: str) -> str:
+    text = text if is_unicode(text) else text.encode(errors="backslashreplace").decode()
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
@@ -128,6 +131,9 @@ class _Parser:
             if kind == "value" and not piece[0].isalpha():
                 ordinal = len(self.literals)
                 self.literals.append(piece)
+            if len(self.tokens) == MAX_TOKENS:
+                message = f"a condition may have {MAX_TOKENS:,} words, values and signs, this one has more"
+                raise error_at(message + "; cut it into several subscriptions", text, match.start())
             self.tokens.append(Token(kind, piece, match.start(), word, ordinal))
         self.tokens.append(Token("end", "", len(text), "", -1))
 
@@ -313,6 +319,8 @@ class _Parser:
                     raise SchemaError(f"{attribute.name!r} is a category: it takes = != IN, got {shown}")
                 if not isinstance(value, str):  # a string may be new: bracket would name it
                     attribute.bracket(value)
+                elif not is_unicode(value):
+                    raise attribute.wrong(value)
             else:
                 attribute.bracket(float(value) if isinstance(value, Decimal) else value)
             return value
