@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -63,6 +66,103 @@ def test_select_keeps_strangers(schema):
     index = rc.open_index("scan", schema)
     index.insert(rc.Subscriptions.parse(schema, {1: "symbol = 'X'", 2: "symbol = 'Z'"}))
     assert [index.match(events).row(e).tolist() for e in range(2)] == [[2], [1]]
+
+
+def test_matching_changes_no_event(monkeypatch):
+    """Another match in the middle of a look-up sees every string; with one category it could not be wrong."""
+    schema = rc.Schema(rc.Category("a"), rc.Category("b"))
+    events = rc.Events.from_arrays(schema, {"a": ["x", "y"], "b": ["x", "y"]})
+    before = events.codes
+    rc.Subscriptions.parse(schema, {1: "a = 'x' and b = 'y'"})
+    second = schema["b"].vocabulary
+    plain, inner = second.encode, []
+
+    def encode(column, grow):
+        if not inner:
+            inner.append(None)
+            inner[0] = events.codes_for(schema).tolist()
+        return plain(column, grow)
+
+    monkeypatch.setattr(second, "encode", encode, raising=False)
+    assert events.codes_for(schema).tolist() == [[1, 0], [0, 1]]
+    assert inner == [[[1, 0], [0, 1]]]
+    assert events.codes_for(schema).tolist() == [[1, 0], [0, 1]]
+    assert events.codes is before
+    assert before.tolist() == [[0, 0], [0, 0]]
+    assert [events.value("a", e) for e in range(2)] == ["x", "y"]
+
+
+def test_a_string_has_its_code_before_it_counts():
+    """Who sees a longer dictionary finds every string of it; a look-up in between would be final."""
+    vocabulary = rc.Category("c").vocabulary
+    seen = []
+
+    class Words(list):
+        def append(self, word):
+            seen.append(vocabulary.look_up(word))
+            super().append(word)
+
+    vocabulary._words = Words()
+    assert vocabulary.add("x") == 1
+    assert seen == [1]
+
+
+def test_many_threads_match_one_batch():
+    schema = rc.Schema(rc.Category("a"), rc.Category("b"))
+    words = [f"w{i}" for i in range(40)]
+    index = rc.open_index("scan", schema)
+    for number, word in enumerate(words):
+        events = rc.Events.from_arrays(schema, {"a": words, "b": words})
+        index.insert(rc.Subscriptions.parse(schema, {number: f"a = '{word}' and b = '{word}'"}))
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _, batch=events: index.match(batch).counts.tolist(), range(8)))
+        assert found == [[1] * (number + 1) + [0] * (39 - number)] * 8
+
+
+def test_strangers_are_looked_up_for_another_schema_with_the_same_dictionary(schema):
+    events = rc.Events.from_arrays(schema, {"symbol": ["X", "Y"]})
+    other = rc.Schema(rc.Int("price"), rc.Category("symbol", schema["symbol"].vocabulary))
+    index = rc.open_index("scan", other)
+    index.insert(rc.Subscriptions.parse(other, {1: "symbol = 'X'"}))
+    assert index.match(events).counts.tolist() == [1, 0]
+
+
+def test_callers_keep_their_arrays(schema):
+    codes = np.zeros((2, 3), np.int64)
+    events = rc.Events(schema, codes)
+    ids, ends = np.arange(3), np.zeros((2, 3), np.int64)
+    owners = np.arange(3, dtype=np.int32)
+    subs = rc.Subscriptions(schema, ids, ends, ends, owners)
+    frame = pd.Series([7, 8, 9])
+    named = rc.Subscriptions.from_arrays(schema, frame, {"price": ends[0]}, {"price": ends[0]})
+    offsets = np.array([0, 3])
+    matches = rc.Matches.from_ids(offsets, ids)
+    index = rc.open_index("scan", schema)
+    index.insert(subs)
+    for array in (codes, ids, ends, owners, offsets):
+        array[:] = 5
+    frame.iloc[:] = 5
+    assert events.codes.tolist() == [[0] * 3] * 2
+    assert [subs.ids[row] for row in range(3)] == [0, 1, 2]
+    assert (subs.lows == 0).all()
+    assert (subs.highs == 0).all()
+    assert subs.owners.tolist() == [0, 1, 2]
+    assert [named.ids[row] for row in range(3)] == [7, 8, 9]
+    assert index.match(events).sort().row(0).tolist() == [0, 1, 2]
+    assert matches.ids.tolist() == [0, 1, 2]
+
+
+def test_one_long_id_does_not_cost_the_others_its_room():
+    """Numpy would give each of 5,001 ids the room of the longest: 18.6 GiB."""
+    ids = ["x" * 1_000_000, *(f"b{i:04}" for i in reversed(range(5_000)))]
+    tracemalloc.start()
+    try:
+        found = rc.Matches.from_ids([0, len(ids)], ids).sort().ids
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.tolist() == sorted(ids)
+    assert peak < 100_000_000
 
 
 def test_matches_face():

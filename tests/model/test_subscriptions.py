@@ -217,3 +217,27 @@ def test_select(schema):
 def test_pandas_index_is_not_a_column(schema):
     frame = pd.DataFrame({"id": [5], "price_low": [1], "price_high": [2]}, index=["row"])
     assert rc.Subscriptions.from_pandas(schema, frame).ids.values.tolist() == [5]
+
+
+def test_a_bad_row_takes_nothing_from_a_later_good_one():
+    schema = rc.Schema(rc.Int("price"))
+    texts = ["price >", "price > 5", "price > 6", "price <", "price < 9"]
+    for ids in ([1, 1, 1, 2, 3], ["a", "a", "a", "b", "c"]):
+        subs = rc.Subscriptions.parse(schema, ids=ids, texts=texts, on_error="collect")
+        assert [subs.ids[row] for row in range(len(subs))] == [ids[1], ids[4]]
+        assert subs.lows.tolist() == [[6, PRESENT]]
+        assert [(r.row, r.id) for r in subs.rejected] == [(0, ids[0]), (2, ids[0]), (3, ids[3])]
+        assert subs.rejected[1].reason == "this id stands in an earlier row of the load; ids must differ"
+    bounds = {"price": ["x", "1", "2"]}
+    subs = rc.Subscriptions.from_arrays(schema, [7, 7, 8], bounds, bounds, on_error="collect")
+    assert [subs.ids[row] for row in range(len(subs))] == [7, 8]
+    assert subs.lows.tolist() == [[1, 2]]
+
+
+def test_an_id_that_cannot_be_written_down():
+    schema = rc.Schema(rc.Int("price"))
+    texts = ["price > 5", "price > 6"]
+    subs = rc.Subscriptions.parse(schema, ids=["a", "\ud800"], texts=texts, on_error="collect")
+    assert [r.row for r in subs.rejected] == [1]
+    with pytest.raises(rc.SubscriptionError, match=r"row 1: .* must be an int64 or a string, got the string"):
+        rc.Subscriptions.parse(schema, ids=["a", "\ud800"], texts=texts)

@@ -186,19 +186,19 @@ class Index:
 
     def match(self, events: Events, threads: int = 1) -> Matches:
         """The subscriptions that each event matches; `threads` cuts the batch, the answer is the same."""
-        codes = events.codes_for(self.schema)
-        self._prepare(codes)
-        n_events = codes.shape[1]
+        self._prepare(events.codes_for(self.schema))
+        n_events = len(events)
         with self._reading() as reading:
+            # after the state: a string that one of its subscriptions names must have its code by now
+            codes = events.codes_for(self.schema)
             matches = reading.match(codes, 1 if threads <= 1 else max(1, min(threads, n_events)))
             self._last = {"last_events": n_events, "last_matches": matches.n_pairs}
             return matches
 
     def estimate(self, events: Events, level: int | None = None) -> Estimate:
         """How much work each event will be, before it is matched; `level` is how deep a tree is asked."""
-        codes = events.codes_for(self.schema)
         with self._lock:
-            return self._estimate(codes, level)
+            return self._estimate(events.codes_for(self.schema), level)
 
     def match_each(
         self, events: Events, estimate: Estimate | None = None
@@ -214,13 +214,11 @@ class Index:
         return self._each(events, estimate)
 
     def _each(self, events: Events, estimate: Estimate | None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        codes = events.codes_for(self.schema)
         for row in range(len(events)) if estimate is None else estimate.order.tolist():
-            if events.schema is self.schema:
-                # a subscription that came meanwhile may have named a string of this event
-                codes = events.codes_for(self.schema)
-            one = np.ascontiguousarray(codes[:, row : row + 1])
             with self._reading() as reading:
+                # after the state, as in `match`: a subscription that came meanwhile may have named a string
+                codes = events.codes_for(self.schema)
+                one = np.ascontiguousarray(codes[:, row : row + 1])
                 _, slots = reading.stab(one) if estimate is None else reading.stab_from(one, row, estimate)
                 # for one event alone this is cheaper than a stamp per slot
                 slots = slots if reading.flagged is None else np.unique(slots)

@@ -6,6 +6,11 @@
 A string that no subscription has named yet gets the unknown code. Since a later subscription may
 name it, an `Events` remembers which rows those are and looks them up again when the dictionary has
 grown by the time it is matched.
+
+Matching changes no event: `codes` and the strangers stay as they were made. What was looked up last is kept
+in one immutable `_View`, which is replaced as a whole, so that any number of threads may match one `Events`.
+A view says how many strings the dictionaries had before it was made, so it holds for as long as they have
+no more.
 """
 
 from __future__ import annotations
@@ -19,9 +24,9 @@ import pyarrow as pa
 
 from rangecast.errors import EventError
 from rangecast.types.attributes import MISSING, Category, Codes, Encoded
-from rangecast.types.columns import as_column
+from rangecast.types.columns import Column, as_column
 from rangecast.types.schema import Schema
-from rangecast.types.vocabulary import UNKNOWN
+from rangecast.types.vocabulary import UNKNOWN, Vocabulary
 
 
 class RejectedEvent(NamedTuple):
@@ -39,6 +44,16 @@ class _Strangers(NamedTuple):
     words: pa.Array[Any]
 
 
+class _View(NamedTuple):
+    """The codes for a schema whose dictionaries have `known` words, and who is still a stranger to them."""
+
+    schema: Schema
+    vocabularies: tuple[Vocabulary, ...]
+    known: tuple[int, ...]
+    codes: Codes
+    strangers: dict[int, _Strangers]
+
+
 class Events:
     """Events of one schema.
 
@@ -48,13 +63,17 @@ class Events:
     (2, 5, None)
     """
 
-    def __init__(self, schema: Schema, codes: Codes, rejected: Sequence[RejectedEvent] = ()) -> None:
+    def __init__(
+        self, schema: Schema, codes: Codes, rejected: Sequence[RejectedEvent] = (), *, copy: bool = True
+    ) -> None:
+        """Events from codes, which are copied; with copy=False the array must not change any more."""
         self.schema = schema
-        self.codes = np.ascontiguousarray(codes, np.int64)
+        self.codes = np.array(codes, np.int64, order="C", copy=copy or None)
         if self.codes.ndim != 2 or self.codes.shape[0] != len(schema):
             raise EventError(f"codes must be ({len(schema)}, n_events), got {self.codes.shape}")
         self.rejected = list(rejected)
         self._strangers: dict[int, _Strangers] = {}
+        self._view: _View | None = None
 
     def __len__(self) -> int:
         return int(self.codes.shape[1])
@@ -77,7 +96,7 @@ class Events:
         """Some of the events, by row."""
         rows = np.asarray(rows)
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
-        out = Events(self.schema, self.codes[:, rows])
+        out = Events(self.schema, self.codes[:, rows], copy=False)
         for position, strangers in self._strangers.items():
             where = np.full(len(self), -1, np.int64)
             where[strangers.rows] = np.arange(len(strangers.rows))
@@ -88,45 +107,67 @@ class Events:
         return out
 
     def codes_for(self, schema: Schema) -> Codes:
-        """The codes as an index of `schema` must see them now; never changes this object's answer."""
-        if schema is not self.schema:
-            return self._translated(schema)
-        if not self._strangers:
-            return self.codes
-        stale = [p for p, s in self._strangers.items() if s.known < len(self._vocabulary(p))]
-        if stale:
-            codes = self.codes.copy()
-            for position in stale:
-                known, rows, words = self._strangers[position]
-                vocabulary = self._vocabulary(position)
-                known = len(vocabulary)
-                found = vocabulary.encode(words, grow=False)
-                codes[position, rows] = found
-                rest = np.flatnonzero(found == UNKNOWN)
-                self._strangers[position] = _Strangers(known, rows[rest], words.take(pa.array(rest)))
-            self.codes = codes
-        return self.codes
+        """The codes as an index of `schema` must see them now; to be read, never written.
 
-    def _vocabulary(self, position: int) -> Any:
+        Every string is looked up that the dictionaries had when this was called. So who matches takes the
+        subscriptions first and the codes after: then each string that one of them names has its code. A
+        string that is named later has a code of its own by then, which lies in the same intervals of those
+        subscriptions as the unknown one.
+        """
+        if schema is self.schema and not self._strangers:
+            return self.codes
+        view = self._view
+        if view is None or view.schema is not schema:
+            view = self._first_view(schema)
+        # counted before the look-up: a string that comes in between is looked up once more
+        known = tuple(map(len, view.vocabularies))
+        if known != view.known:
+            view = self._own_view(view, known) if schema is self.schema else self._translated(view, known)
+        self._view = view
+        return view.codes
+
+    def _first_view(self, schema: Schema) -> _View:
+        if schema is self.schema:
+            positions = self._strangers
+            known = tuple(strangers.known for strangers in positions.values())
+            vocabularies = tuple(self._vocabulary(position) for position in positions)
+            return _View(schema, vocabularies, known, self.codes, self._strangers)
+        schema.check_same(self.schema, "events")
+        return _View(schema, tuple(ours.vocabulary for _, ours in schema.categories()), (-1,), self.codes, {})
+
+    def _own_view(self, view: _View, known: tuple[int, ...]) -> _View:
+        """As `view`, with the strangers that have got a code since."""
+        codes = view.codes.copy()
+        strangers: dict[int, _Strangers] = {}
+        for (position, (_, rows, words)), now in zip(view.strangers.items(), known, strict=True):
+            found = self._vocabulary(position).encode(words, grow=False)
+            codes[position, rows] = found
+            rest = np.flatnonzero(found == UNKNOWN)
+            strangers[position] = _Strangers(now, rows[rest], words.take(pa.array(rest)))
+        return _View(view.schema, view.vocabularies, known, codes, strangers)
+
+    def _vocabulary(self, position: int) -> Vocabulary:
         attribute = self.schema[position]
         assert isinstance(attribute, Category)
         return attribute.vocabulary
 
-    def _translated(self, schema: Schema) -> Codes:
-        schema.check_same(self.schema, "events")
+    def _translated(self, view: _View, known: tuple[int, ...]) -> _View:
         codes = self.codes
-        for (position, ours), (_, theirs) in zip(schema.categories(), self.schema.categories(), strict=True):
-            if ours.vocabulary is theirs.vocabulary:
+        for (position, ours), (_, theirs) in zip(
+            view.schema.categories(), self.schema.categories(), strict=True
+        ):
+            if ours.vocabulary is theirs.vocabulary and position not in self._strangers:
                 continue
             codes = codes.copy() if codes is self.codes else codes
-            table = ours.vocabulary.translation_from(theirs.vocabulary)
             row = codes[position]
-            named = row > UNKNOWN
-            row[named] = table[row[named]]
+            if ours.vocabulary is not theirs.vocabulary:
+                table = ours.vocabulary.translation_from(theirs.vocabulary)
+                named = row > UNKNOWN
+                row[named] = table[row[named]]
             strangers = self._strangers.get(position)
             if strangers is not None and len(strangers.rows):
                 row[strangers.rows] = ours.vocabulary.encode(strangers.words, grow=False)
-        return codes
+        return view._replace(known=known, codes=codes)
 
     @classmethod
     def from_arrays(cls, schema: Schema, columns: Mapping[str, Any], *, on_error: str = "raise") -> Events:
@@ -147,6 +188,7 @@ class Events:
         strangers: dict[int, _Strangers] = {}
         for position, column in given.items():
             attribute = schema[position]
+            column = as_column(column)
             known = len(attribute.vocabulary) if isinstance(attribute, Category) else 0
             encoded: Encoded = attribute.encode(column)
             codes[position] = encoded.codes
@@ -160,7 +202,7 @@ class Events:
         if rejected and on_error == "raise":
             first = rejected[0]
             raise EventError(f"event {first.row}: {first.reason} ({len(rejected)} of {n} events)")
-        out = cls(schema, codes, rejected)
+        out = cls(schema, codes, rejected, copy=False)
         out._strangers = strangers
         if rejected:
             good = np.ones(n, bool)
@@ -173,7 +215,7 @@ class Events:
     def from_arrow(
         cls, schema: Schema, table: pa.Table | pa.RecordBatch, *, on_error: str = "raise"
     ) -> Events:
-        """Events from the columns of an Arrow table that are attributes; other columns are not looked at."""
+        """Events from the columns of an Arrow table that are attributes; other columns are ignored."""
         names = [name for name in table.column_names if name in schema]
         if not names:
             raise EventError(
@@ -194,13 +236,13 @@ class Events:
     def from_rows(
         cls, schema: Schema, rows: Sequence[Mapping[str, Any]], *, on_error: str = "raise"
     ) -> Events:
-        """Events from dicts; a key that is no attribute is not looked at, an absent one is missing."""
+        """Events from dicts; a key that is no attribute is ignored, an absent one is missing."""
         if len(rows) == 0:
-            return cls(schema, np.empty((len(schema), 0), np.int64))
+            return cls(schema, np.empty((len(schema), 0), np.int64), copy=False)
         columns = {name: [row.get(name) for row in rows] for name in schema.names}
         return cls.from_arrays(schema, columns, on_error=on_error)
 
 
-def _words_at(column: Any, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:
-    words, _ = as_column(column).strings()
+def _words_at(column: Column, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:
+    words, _ = column.strings()
     return words.take(pa.array(rows))

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rangecast import buffers
 from rangecast.errors import SubscriptionError
 from rangecast.kernels.model import ids as kernels
-from rangecast.types.columns import describe
+from rangecast.types.columns import describe, is_unicode
 
 FEW = 256  # up to here numpy takes them sooner than a kernel is called
 _NO_LETTERS = np.empty(0, np.uint8)
@@ -49,7 +50,7 @@ class Ids:
         if isinstance(values, Ids):
             return values
         if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.dtype != np.uint64:
-            return cls(np.ascontiguousarray(values, np.int64))
+            return cls(np.array(values, np.int64))  # a copy: the caller may change theirs
         if isinstance(values, pa.ChunkedArray):
             values = values.combine_chunks()
         if not isinstance(values, pa.Array):
@@ -60,7 +61,7 @@ class Ids:
                 return cls(np.empty(0, np.int64))
             try:
                 values = pa.array(items)
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError):
                 raise SubscriptionError(_complaint(items)) from None
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
@@ -69,7 +70,8 @@ class Ids:
             raise SubscriptionError(f"row {row}: a subscription must have an id, got null")
         if pa.types.is_integer(values.type):
             try:
-                return cls(values.cast(pa.int64()).to_numpy(zero_copy_only=False))
+                # a copy: Arrow shares the memory of a Series, which the caller may change
+                return cls(np.array(values.cast(pa.int64()).to_numpy(zero_copy_only=False)))
             except pa.ArrowInvalid:
                 raise SubscriptionError(_complaint(values.to_pylist())) from None
         if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
@@ -172,9 +174,11 @@ class Ids:
 
     def ranks(self) -> npt.NDArray[np.int64] | None:
         """Each id's place in ascending order (equal ids share one); None when slots are in order."""
-        values: npt.NDArray[Any] = self.values
         if self.textual:
-            values = self.arrow().to_numpy(zero_copy_only=False).astype(str)
+            # Arrow orders the bytes where they stand; numpy would give each string the room of the longest
+            ranks = pc.rank(self.arrow(), tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)
+            return None if bool((ranks[1:] > ranks[:-1]).all()) else ranks
+        values = self.values
         if len(values) < 2 or bool((values[1:] > values[:-1]).all()):
             return None
         return np.unique(values, return_inverse=True)[1].astype(np.int64)
@@ -256,6 +260,6 @@ def _complaint(items: Any) -> str:
         whole = isinstance(item, int | np.integer) and not isinstance(item, bool)
         if whole and -(2**63) <= int(item) < 2**63:
             continue
-        if not isinstance(item, str):
+        if not isinstance(item, str) or not is_unicode(item):
             return f"row {row}: a subscription's id must be an int64 or a string, got {describe(item)}"
     return "ids of one load must be all whole numbers or all strings, got both"

@@ -67,7 +67,7 @@ class Matches:
     def from_ids(cls, offsets: Any, ids: Any) -> Matches:
         """Matches whose ids are given outright."""
         names = Ids.of(ids)
-        return cls(np.asarray(offsets, np.int64), np.arange(len(names), dtype=np.int32), names)
+        return cls(np.array(offsets, np.int64), np.arange(len(names), dtype=np.int32), names)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

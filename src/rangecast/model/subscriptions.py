@@ -25,6 +25,7 @@ from rangecast.kernels.model import subscriptions as kernels
 from rangecast.language.compiler import compile_conditions
 from rangecast.model.ids import Ids
 from rangecast.types.attributes import HIGH, LAST, LOW, MISSING, Category, Codes
+from rangecast.types.columns import is_unicode
 from rangecast.types.schema import Schema
 
 
@@ -54,18 +55,23 @@ class Subscriptions:
         highs: Codes,
         owners: npt.NDArray[np.int32] | None = None,
         rejected: Sequence[Rejected] = (),
+        *,
+        copy: bool = True,
     ) -> None:
+        """Subscriptions from codes, which are copied; with copy=False the arrays must not change any more."""
         self.schema = schema
         self.ids = Ids.of(ids)
-        self.lows = np.ascontiguousarray(lows, np.int64)
-        self.highs = np.ascontiguousarray(highs, np.int64)
+        self.lows = np.array(lows, np.int64, order="C", copy=copy or None)
+        self.highs = np.array(highs, np.int64, order="C", copy=copy or None)
         n_boxes = self.lows.shape[1] if self.lows.ndim == 2 else -1
         if self.lows.shape != (len(schema), n_boxes) or self.highs.shape != self.lows.shape:
             raise SubscriptionError(
                 f"lows and highs must be ({len(schema)}, n_boxes), got {self.lows.shape}, {self.highs.shape}"
             )
         self.owners = (
-            np.arange(n_boxes, dtype=np.int32) if owners is None else np.ascontiguousarray(owners, np.int32)
+            np.arange(n_boxes, dtype=np.int32)
+            if owners is None
+            else np.array(owners, np.int32, order="C", copy=copy or None)
         )
         if len(self.owners) != n_boxes or (owners is None and n_boxes != len(self.ids)):
             raise SubscriptionError(
@@ -109,13 +115,13 @@ class Subscriptions:
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
         ids = self.ids.select(rows)
         if self.single:
-            return Subscriptions(self.schema, ids, self.lows[:, rows], self.highs[:, rows])
+            return Subscriptions(self.schema, ids, self.lows[:, rows], self.highs[:, rows], copy=False)
         first = self.box_starts()
         counts = np.diff(first)[rows]
         owners = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
         starts = np.repeat(first[rows] - (np.cumsum(counts) - counts), counts)
         boxes = starts + np.arange(len(owners))
-        return Subscriptions(self.schema, ids, self.lows[:, boxes], self.highs[:, boxes], owners)
+        return Subscriptions(self.schema, ids, self.lows[:, boxes], self.highs[:, boxes], owners, copy=False)
 
     def overlapping(self) -> npt.NDArray[np.uint8]:
         """Per subscription, 1 when two of its boxes share a point, so that it could match twice."""
@@ -136,7 +142,7 @@ class Subscriptions:
                     "other codes; make them with the index's own schema (index.schema)"
                 )
             ours.vocabulary.extend_from(theirs.vocabulary)
-        return Subscriptions(schema, self.ids, self.lows, self.highs, self.owners, self.rejected)
+        return Subscriptions(schema, self.ids, self.lows, self.highs, self.owners, self.rejected, copy=False)
 
     @classmethod
     def empty(cls, schema: Schema) -> Subscriptions:
@@ -335,9 +341,6 @@ class _Load:
                 raise
             self.ids = self._salvage_ids(ids)
         self.n = len(self.ids)
-        named = np.setdiff1d(np.arange(self.n), list(self.reasons)) if self.reasons else np.arange(self.n)
-        for row in named[self.ids.select(named).repeats() if self.reasons else self.ids.repeats()].tolist():
-            self.reject(row, "this id stands in an earlier row of the load; ids must differ")
 
     def _salvage_ids(self, ids: Any) -> Ids:
         """Ids of a column in which some are no ids; those rows are rejected."""
@@ -345,7 +348,7 @@ class _Load:
         kinds = [
             int
             if isinstance(i, int | np.integer) and not isinstance(i, bool) and -(2**63) <= i < 2**63
-            else type(i)
+            else type(i if not isinstance(i, str) or is_unicode(i) else b"")
             for i in items
         ]
         wanted = str if kinds.count(str) > kinds.count(int) else int
@@ -374,9 +377,20 @@ class _Load:
         if self.first_error is None:
             self.first_error = error
 
-    def finish(self, lows: Codes, highs: Codes, owners: npt.NDArray[np.int32] | None) -> Subscriptions:
+    def _reject_repeats(self) -> None:
+        """Of the rows of one id that are good the first is taken; a bad one before it takes nothing away."""
         if not self.reasons:
-            return Subscriptions(self.schema, self.ids, lows, highs, owners)
+            repeats = self.ids.repeats()
+        else:
+            good = np.setdiff1d(np.arange(self.n), list(self.reasons))
+            repeats = good[self.ids.select(good).repeats()]
+        for row in repeats.tolist():
+            self.reject(row, "this id stands in an earlier row of the load; ids must differ")
+
+    def finish(self, lows: Codes, highs: Codes, owners: npt.NDArray[np.int32] | None) -> Subscriptions:
+        self._reject_repeats()
+        if not self.reasons:
+            return Subscriptions(self.schema, self.ids, lows, highs, owners, copy=False)
         rejected = [Rejected(row, self.id_of(row), self.reasons[row]) for row in sorted(self.reasons)]
         if not self.collect:
             first = rejected[0]
@@ -397,4 +411,5 @@ class _Load:
             highs[:, kept],
             rank[whole[kept]],
             rejected,
+            copy=False,
         )
