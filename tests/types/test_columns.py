@@ -199,6 +199,15 @@ def test_a_date_beside_an_instant_does_not_cut_it():
     assert t.encode([dt.datetime(1970, 1, 1, 1), dt.date(1970, 1, 1)]).codes.tolist() == [hour, 0]
 
 
+def test_numpy_times_beside_other_scalars():
+    """Arrow is not asked to make one column of these: it would end the process."""
+    t = rc.Timestamp("t")
+    column = [np.datetime64(1, "s"), np.int8(5), np.float32(2), None, np.datetime64("NaT"), np.bool_(True)]
+    encoded = t.encode(column)
+    assert encoded.codes.tolist() == [1_000_000, 5, 2, MISSING, MISSING, MISSING]
+    assert encoded.bad.tolist() == [5]
+
+
 def test_a_float_takes_whole_numbers_of_any_size():
     x = rc.Float("x")
     column = [10**30, 1.5, -(10**400), 2**53 + 1]

@@ -87,24 +87,27 @@ def as_column(values: Any) -> Column:
     if series and values.dtype == object:
         values, series = values.to_numpy(), False
     items = values if series or isinstance(values, np.ndarray) else list(values)
+    types = set() if series else set(map(type, items))
+    if np.datetime64 in types and len(types) > 1:
+        # pyarrow 26 ends the process where one list has datetime64 and other scalars of numpy
+        return Column(np.fromiter(items, object, len(items)))
     try:
         made = pa.array(items, from_pandas=True)
     except _NO_COLUMN:
         return Column(np.fromiter(items, object, len(items)))
     if isinstance(made, pa.ChunkedArray):
         made = made.combine_chunks()
-    if not series and _coerced(made.type, items):
+    if not series and _coerced(made.type, types):
         return Column(np.fromiter(items, object, len(items)))
     return Column(_undictionary(made))
 
 
-def _coerced(kind: pa.DataType, items: Any) -> bool:
+def _coerced(kind: pa.DataType, types: set[type]) -> bool:
     """Whether Arrow may have made one type of several: bytes of text, numbers of booleans, days of times."""
     if pa.types.is_binary(kind):
         return True
     if not (pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_temporal(kind)):
         return False
-    types = set(map(type, items))
     if pa.types.is_temporal(kind):
         return len(types - {type(None)}) > 1
     return not types.isdisjoint((bool, np.bool_))
