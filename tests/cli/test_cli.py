@@ -498,8 +498,9 @@ class TestExplain:
         assert result.exit_code == 1
         assert result.stdout.splitlines() == [
             "subscription 1 does not match",
-            "  yes  price between 10 and 20: 12",
-            "  no   symbol = 'IBM': missing",
+            "  no   AND: open, for a value is missing",
+            "    yes  price between 10 and 20: 12",
+            "    no   symbol = 'IBM': missing",
         ]
 
     def test_string_ids(self, folder):

@@ -452,6 +452,36 @@ def test_a_file_of_another_layout_is_read_by_building_anew(make, tmp_path):
     assert len(loaded) == len(index) + 1
 
 
+def test_texts_stay_with_their_ids(make, tmp_path):
+    schema = int_schema(2)
+    index = make(schema)
+    written = {3 * i + 1: f"a0 between {i % 5} and {i % 5 + 2} and a1 < {i % 9}" for i in range(N)}
+    index.insert(rc.Subscriptions.parse(schema, dict(reversed(written.items()))))
+    bounds = rc.Subscriptions.from_arrays(schema, [4, 2], [[1, 1], [2, 2]], [[3, 3], [4, 4]])
+    more = {7: "a0 = 1 or a1 = 2", -5: "not a0 is missing"}
+
+    def change(some):
+        some.insert(bounds.reconciled(some.schema))
+        some.insert(rc.Subscriptions.parse(some.schema, more))
+        some.delete([10, 13])
+
+    def told(some):
+        subs = some.subscriptions()
+        return dict(zip(subs.ids.values.tolist(), subs.texts, strict=True))
+
+    index.save(tmp_path / "first.index")
+    loaded = rc.load_index(tmp_path / "first.index")
+    assert told(index) == told(loaded) == told(pickle.loads(pickle.dumps(index))) == written
+    want = {id: text for id, text in {**written, 4: None, 2: None, **more}.items() if id not in (10, 13)}
+    for some in (index, loaded):
+        change(some)
+        assert told(some) == told(pickle.loads(pickle.dumps(some))) == want
+        some.save(tmp_path / "second.index")
+        assert told(rc.load_index(tmp_path / "second.index", mmap=False)) == want
+        some.compact()
+        assert told(some) == want
+
+
 def test_empty_index_saves(make, tmp_path):
     schema = int_schema(2)
     index = make(schema)
@@ -482,9 +512,11 @@ def test_explain(make):
     assert not told.matches
     assert str(told).splitlines() == [
         "subscription 1 does not match",
-        "  yes  a0 between 2 and 5: 4",
-        "  no   a1 >= 4: 3",
+        "  no   AND",
+        "    yes  a0 between 2 and 5: 4",
+        "    no   a1 > 3: 3",
     ]
+    assert told.in_boxes().splitlines()[1:] == ["  yes  a0 between 2 and 5: 4", "  no   a1 >= 4: 3"]
     assert index.explain(2, {"a0": 4}).matches
     assert index.explain(subs.select([1]), {"a0": 9}).matches
     with pytest.raises(rc.SubscriptionError, match="no subscription has the id 77"):

@@ -241,3 +241,77 @@ def test_an_id_that_cannot_be_written_down():
     assert [r.row for r in subs.rejected] == [1]
     with pytest.raises(rc.SubscriptionError, match=r"row 1: .* must be an int64 or a string, got the string"):
         rc.Subscriptions.parse(schema, ids=["a", "\ud800"], texts=texts)
+
+
+class TestTexts:
+    def test_are_kept_as_they_were_written(self, schema):
+        written = {7: "price  between 10 AND 20", 8: "not symbol in ('A','IBM')"}
+        subs = rc.Subscriptions.parse(schema, written)
+        assert subs.texts.to_list() == list(written.values())
+        assert subs.select([1, 0, 1]).texts.to_list() == [written[8], written[7], written[8]]
+        assert subs.select(np.array([False, True])).texts.to_list() == [written[8]]
+        assert subs.reconciled(rc.Schema(*schema)).texts.to_list() == list(written.values())
+
+    def test_there_are_none_for_arrays(self, schema):
+        subs = rc.Subscriptions.from_arrays(schema, [1], {"price": [3]}, {"price": [9]})
+        assert subs.texts is None
+        assert subs.select([0]).texts is None
+        assert rc.Subscriptions.empty(schema).texts is None
+
+    def test_of_rejected_rows_are_left_out(self, schema):
+        texts = ["price >", "price > 1", 5, None, "price > 2", "symbol = '\ud800'"]
+        subs = rc.Subscriptions.parse(schema, ids=range(6), texts=texts, on_error="collect")
+        assert [row.row for row in subs.rejected] == [0, 2, 3, 5]
+        assert subs.texts.to_list() == ["price > 1", "price > 2"]
+
+    def test_must_be_one_per_id(self, schema):
+        boxes = np.zeros((2, 1), np.int64)
+        with pytest.raises(rc.SubscriptionError, match="texts must have one row per id, got 2 for 1 ids"):
+            rc.Subscriptions(schema, [1], boxes, boxes, texts=["price < 1", "price < 2"])
+
+
+class TestConcat:
+    def test_keeps_boxes_texts_and_what_was_rejected(self, schema):
+        one = rc.Subscriptions.parse(schema, {1: "price in (1, 5)", 2: "price > 7 and price < 3"})
+        two = rc.Subscriptions.from_arrays(schema, [3], {"price": [3]}, {"price": [9]})
+        bad = rc.Subscriptions.parse(schema, {4: "price >"}, on_error="collect")
+        both = rc.Subscriptions.concat([one, bad, two])
+        assert both.ids.values.tolist() == [1, 2, 3]
+        assert both.owners.tolist() == [0, 0, 2]
+        assert both.lows[0].tolist() == [1, 5, 3]
+        assert both.highs[0].tolist() == [1, 5, 9]
+        assert both.texts.to_list() == ["price in (1, 5)", "price > 7 and price < 3", None]
+        assert [row.id for row in both.rejected] == [4]
+        assert rc.Subscriptions.concat([two, two.select([])]).texts is None
+        assert [row.id for row in rc.Subscriptions.concat([bad, one]).rejected] == [4]
+        assert len(rc.Subscriptions.concat([rc.Subscriptions.empty(schema)])) == 0
+
+    def test_takes_the_schema_of_the_first(self, schema):
+        other = rc.Schema(rc.Int("price", 0, 100), rc.Category("symbol"))
+        one = rc.Subscriptions.parse(schema, {"a": "symbol = 'A'"})
+        two = rc.Subscriptions.parse(other, {"b": "symbol = 'A' or symbol = 'B'"})
+        both = rc.Subscriptions.concat([one, two])
+        assert both.schema is schema
+        index = rc.open_index("scan", schema)
+        index.insert(both)
+        assert rows_of(index.match(rc.Events.from_rows(schema, [{"symbol": "A"}, {"symbol": "B"}]))) == [
+            ["a", "b"],
+            ["b"],
+        ]
+
+    def test_refused(self, schema):
+        one = rc.Subscriptions.parse(schema, {1: "price < 1", 2: "price < 2"})
+        with pytest.raises(rc.SubscriptionError, match=r"must differ, got 2 twice \(1 of 3 subscriptions\)"):
+            rc.Subscriptions.concat([one, one.select([1])])
+        assert rc.Subscriptions.concat([one, one.select([1])], distinct=False).ids.values.tolist() == [
+            1,
+            2,
+            2,
+        ]
+        with pytest.raises(rc.SubscriptionError, match="all whole numbers or all strings, got both"):
+            rc.Subscriptions.concat([one, rc.Subscriptions.parse(schema, {"x": "price < 1"})])
+        with pytest.raises(rc.SubscriptionError, match="concat takes at least one Subscriptions"):
+            rc.Subscriptions.concat([])
+        strange = rc.Subscriptions.parse(rc.Schema(rc.Int("size")), {9: "size < 1"})
+        with pytest.raises(rc.SchemaError):
+            rc.Subscriptions.concat([one, strange])

@@ -155,7 +155,8 @@ class CoverIndex:
             raise SubscriptionError(f"no subscription has the id {wanted[int(np.argmin(slots))]!r}")
         boxes, owners = self._boxes_of(slots)
         catalog = self._catalog
-        return Subscriptions(self.schema, wanted, catalog.lows[:, boxes], catalog.highs[:, boxes], owners)
+        lows, highs, texts = catalog.lows[:, boxes], catalog.highs[:, boxes], catalog.texts_of(slots)
+        return Subscriptions(self.schema, wanted, lows, highs, owners, texts=texts)
 
     def _boxes_of(self, slots: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """The boxes of some slots, and for each box which of these slots has it."""

@@ -46,8 +46,11 @@ def open_index(name: str, schema: Schema, **options: Any) -> Index:
 
 
 def load_index(path: str | os.PathLike[str], mmap: bool = True, verify: bool = True) -> Index:
-    """The index that was saved to a file; `mmap` shares its pages, `verify` checks every array first."""
-    meta, arrays = read_arrays(path, mmap, verify)
+    """The index that was saved to a file; `mmap` shares its pages, `verify` checks every array first.
+
+    The texts of the subscriptions are left where they are, and checked when one is asked for.
+    """
+    meta, arrays = read_arrays(path, mmap, verify, unread=("catalog.texts",))
     if "index" not in meta:
         raise StorageError(f"{path}: holds no index")
     return index_type(meta["index"])._from_dump(meta, arrays)

@@ -8,6 +8,7 @@
     lows, highs   int64   (d, >= n_boxes)   closed code intervals
     box_slots     int32   >= n_boxes        the slot of each box
     table         int32   power of two      hash table from id to slot (model/ids.py)
+    texts         Texts   <= n_slots        the conditions as written (model/texts.py), or None; never matched
 
 A slot is an index's own number for one version of one subscription: replacing an id gives it a new
 slot. What is written is never changed, but for `alive`; arrays are replaced by larger ones when full,
@@ -25,6 +26,7 @@ from rangecast.array_file import Arrays
 from rangecast.errors import CapacityError, SubscriptionError
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.model.texts import Texts
 from rangecast.types.schema import Schema
 
 
@@ -69,6 +71,7 @@ class Catalog:
         self.highs: npt.NDArray[np.int64] = np.empty((len(schema), 0), np.int64)
         self.box_slots: npt.NDArray[np.int32] = np.empty(0, np.int32)
         self._table: IdTable | None = None
+        self._texts: Texts | None = None
 
     @property
     def ids(self) -> Ids:
@@ -148,6 +151,9 @@ class Catalog:
         self.n_living += k
         self.n_living_boxes += subs.n_boxes
         self.n_overlapping += int(flags.sum())
+        if subs.texts is not None:
+            before = Texts.absent(n) if self._texts is None else self._texts.padded(n)
+            self._texts = Texts.concat([before, subs.texts])
         if had_table:
             assert self._table is not None
             self._table = self._table.extended(self.ids, self.alive)
@@ -183,27 +189,42 @@ class Catalog:
         """The columns of a slot's boxes."""
         return slice(int(self.first_boxes[slot]), int(self.first_boxes[slot + 1]))
 
+    def texts_of(self, slots: npt.NDArray[Any]) -> Texts | None:
+        """What was written for some slots; None when nothing was for any."""
+        return None if self._texts is None else self._texts.padded(self.n_slots).select(slots)
+
+    def text_of(self, slot: int) -> str | None:
+        """What was written for a slot; reads no more than the block that it is in."""
+        return None if self._texts is None or slot >= len(self._texts) else self._texts[slot]
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of the texts, which no match reads."""
+        return 0 if self._texts is None else self._texts.nbytes
+
     def living(self) -> Subscriptions:
         """All living subscriptions, in the order of their slots."""
         slots = np.flatnonzero(self.alive[: self.n_slots])
+        texts = self.texts_of(slots)
         own = self.box_slots[: self.n_boxes]
         if self.n_boxes == self.n_slots and not bool((own[1:] == own[:-1]).any()):
             chosen: Any = slice(self.n_slots) if len(slots) == self.n_slots else slots
             ids = self.ids if len(slots) == self.n_slots else self.ids.select(slots)
-            return Subscriptions(self.schema, ids, self.lows[:, chosen], self.highs[:, chosen])
+            lows, highs = self.lows[:, chosen], self.highs[:, chosen]
+            return Subscriptions(self.schema, ids, lows, highs, texts=texts)
         boxes = np.flatnonzero(self.alive[self.box_slots[: self.n_boxes]])
         rank = np.cumsum(self.alive[: self.n_slots], dtype=np.int64) - 1
         owners = rank[self.box_slots[boxes]].astype(np.int32)
         if len(slots) == self.n_slots:
             lows, highs = self.lows[:, : self.n_boxes], self.highs[:, : self.n_boxes]
-            return Subscriptions(self.schema, self.ids, lows, highs, owners)
-        return Subscriptions(
-            self.schema, self.ids.select(slots), self.lows[:, boxes], self.highs[:, boxes], owners
-        )
+            return Subscriptions(self.schema, self.ids, lows, highs, owners, texts=texts)
+        ids, lows, highs = self.ids.select(slots), self.lows[:, boxes], self.highs[:, boxes]
+        return Subscriptions(self.schema, ids, lows, highs, owners, texts=texts)
 
     def export(self) -> Arrays:
         """The arrays that `restore` takes."""
         n, m = self.n_slots, self.n_boxes
+        texts: Arrays = {} if self._texts is None else {"texts": self._texts.padded(n).pack()}
         ids: Arrays = {"id_values": self._values[:n]}
         if self._textual:
             ids = {"id_starts": self._values[: n + 1], "id_letters": self._letters[: self._values[n]]}
@@ -215,6 +236,7 @@ class Catalog:
             "lows": self.lows[:, :m],
             "highs": self.highs[:, :m],
             "box_slots": self.box_slots[:m],
+            **texts,
         }
 
     @classmethod
@@ -227,6 +249,8 @@ class Catalog:
         out.alive, out.overlapping = arrays["alive"], arrays["overlapping"]
         out.first_boxes, out.box_slots = arrays["first_boxes"], arrays["box_slots"]
         out.lows, out.highs = arrays["lows"], arrays["highs"]
+        if "texts" in arrays:  # files of before there were texts have none
+            out._texts = Texts.unpack(arrays["texts"], resident=False)
         out.n_slots, out.n_boxes = len(out.alive), len(out.box_slots)
         out.n_living = int(out.alive.sum())
         out.n_living_boxes = int(out.alive[out.box_slots].sum())

@@ -247,6 +247,7 @@ class Index:
                 "bytes": total,
                 "bytes_per_subscription": round(total / n, 1) if n else 0.0,
                 "catalog_bytes": catalog.nbytes,
+                "text_bytes": catalog.text_bytes,
                 **structure,
                 **self._last,
             }
@@ -257,7 +258,10 @@ class Index:
             return self._catalog.living()
 
     def explain(self, subscription: Any, event: Events | Mapping[str, Any]) -> Explanation:
-        """Why a subscription, by id or given outright, does or does not match an event."""
+        """Why a subscription, by id or given outright, does or does not match an event.
+
+        It speaks in the words of the condition where they were kept, and of bounds otherwise.
+        """
         events = event if isinstance(event, Events) else Events.from_rows(self.schema, [event])
         if len(events) != 1:
             raise SubscriptionError(f"explain takes one event, got {len(events)}")
@@ -265,14 +269,16 @@ class Index:
             if len(subscription) != 1:
                 raise SubscriptionError(f"explain takes one subscription, got {len(subscription)}")
             subs = subscription.reconciled(self.schema)
-            return explain_boxes(self.schema, subs.ids[0], subs.lows, subs.highs, events)
+            text = None if subs.texts is None else subs.texts[0]
+            return explain_boxes(self.schema, subs.ids[0], subs.lows, subs.highs, events, text)
         with self._lock:
             slot = int(self._catalog.find(Ids.of([subscription]))[0])
             if slot < 0:
                 raise SubscriptionError(f"no subscription has the id {subscription!r}")
             columns = self._catalog.boxes_of(slot)
             lows, highs = self._catalog.lows[:, columns], self._catalog.highs[:, columns]
-        return explain_boxes(self.schema, subscription, lows, highs, events)
+            text = self._catalog.text_of(slot)
+        return explain_boxes(self.schema, subscription, lows, highs, events, text)
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the index to one file (rangecast.load_index reads it) and return the file's size."""

@@ -4,6 +4,7 @@
 
     compiler.py     the ways in: one tree, the boxes of one text, a column of texts
     templates.py    texts that differ in their literals alone, compiled together
+    evaluation.py   what each part of a condition comes to for one event, for people
 
 `docs/language.md` says what a text means.
 """

@@ -41,6 +41,7 @@ from rangecast.language.tree import (
     Or,
     Presence,
     Range,
+    Span,
     Value,
     value_of,
 )
@@ -166,63 +167,77 @@ class _Parser:
         token = self.peek
         raise error_at(f"expected {expected}, got {token}{hint and '; ' + hint}", self.text, token.start)
 
+    def since(self, start: int) -> Span:
+        """From an offset up to the end of the last token taken."""
+        last = self.tokens[self.next - 1]
+        return start, last.start + len(last.text)
+
     def condition(self, depth: int) -> Condition:
         alternatives: list[Condition] = []
+        start = self.peek.start
         while True:
+            first = self.peek.start
             parts = [self.unit(depth)]
             while self.accept("AND"):
                 parts.append(self.unit(depth))
-            alternatives.append(parts[0] if len(parts) == 1 else And(tuple(parts)))
+            alternatives.append(parts[0] if len(parts) == 1 else And(tuple(parts), self.since(first)))
             if not self.accept("OR"):
-                return alternatives[0] if len(alternatives) == 1 else Or(tuple(alternatives))
+                if len(alternatives) == 1:
+                    return alternatives[0]
+                return Or(tuple(alternatives), self.since(start))
 
     def unit(self, depth: int) -> Condition:
         start = self.peek.start
-        outer = depth
-        while self.accept("NOT"):
+        starts: list[int] = []
+        while self.peek.word == "NOT":
+            starts.append(self.take().start)
             depth += 1
         opened = self.peek
         depth += opened.word == "("
         if depth > MAX_DEPTH:
             message = f"parentheses and NOTs may be nested {MAX_DEPTH} deep, these go deeper"
             raise error_at(message, self.text, start)
-        nots = depth - outer - (opened.word == "(")
         if self.accept("("):
             unit = self.condition(depth)
             if not self.accept(")"):
                 self.fail(f"AND, OR or a ) for the ( at {_place(self.text, opened.start)}")
         else:
             unit = self.predicate()
-        for _ in range(nots):
-            unit = Not(unit)
+        for begun in reversed(starts):
+            unit = Not(unit, self.since(begun))
         return unit
 
     def predicate(self) -> Condition:
         if self.peek.kind == "value":
             return self.value_first()
+        start = self.peek.start
         position = self.attribute("an attribute, a value, NOT or (")
         attribute = self.schema.attributes[position]
         operator = self.peek
         if self.accept(*_MIRRORED):
             literal = self.value()
             self.check(attribute, operator.word, literal)
-            return Comparison(attribute.name, position, operator.word, literal)
+            return Comparison(attribute.name, position, operator.word, literal, self.since(start))
         if self.accept("IS"):
             negated = bool(self.accept("NOT"))
             word = self.accept("MISSING", "PRESENT", "NULL")
             if not word:
                 self.fail("MISSING or PRESENT" if negated else "MISSING, PRESENT or NOT")
-            return Presence(attribute.name, position, (word == "PRESENT") is not negated)
+            present = (word == "PRESENT") is not negated
+            return Presence(attribute.name, position, present, self.since(start))
         negated = bool(self.accept("NOT"))
         if self.accept("BETWEEN"):
             low = self.value()
             if not self.accept("AND"):
                 self.fail("AND and the high end of BETWEEN")
-            between = Range(attribute.name, position, low, self.value(), negated=negated)
+            high = self.value()
+            span = self.since(start)
+            between = Range(attribute.name, position, low, high, negated=negated, span=span)
             return self.checked_range(attribute, between)
         if not self.accept("IN"):
             self.fail("BETWEEN or IN" if negated else "an operator (= != < <= > >= BETWEEN IN IS)")
-        return Membership(attribute.name, position, self.values(attribute), negated)
+        values = self.values(attribute)
+        return Membership(attribute.name, position, values, negated, self.since(start))
 
     def value_first(self) -> Condition:
         literal = self.value()
@@ -233,17 +248,19 @@ class _Parser:
         attribute = self.schema.attributes[position]
         if self.peek.word not in _MIRRORED:
             self.check(attribute, _MIRRORED[first], literal)
-            return Comparison(attribute.name, position, _MIRRORED[first], literal)
+            span = self.since(literal.start)
+            return Comparison(attribute.name, position, _MIRRORED[first], literal, span)
         rising = first[0] == "<"
         if first in ("=", "!=") or self.peek.word[0] != first[0]:
             onward = "< or <=" if rising else "> or >="
             self.fail(f"{onward} to go on with the range" if first[0] in "<>" else "AND or OR")
         second = self.take().word
         other = self.value()
+        span = self.since(literal.start)
         if rising:
-            chain = Range(attribute.name, position, literal, other, _MIRRORED[first], second)
+            chain = Range(attribute.name, position, literal, other, _MIRRORED[first], second, span=span)
         else:
-            chain = Range(attribute.name, position, other, literal, second, _MIRRORED[first])
+            chain = Range(attribute.name, position, other, literal, second, _MIRRORED[first], span=span)
         return self.checked_range(attribute, chain)
 
     def attribute(self, expected: str) -> int:

@@ -10,7 +10,8 @@
 `str` of a condition is a text that reads back to the same meaning. A literal keeps the text it was
 written with and its ordinal: its number among the literals of the text. Two texts that differ in their
 literals alone therefore share one condition, and `templates.py` fills in others for each. TRUE, FALSE
-and INF are words of the language and have no ordinal (-1).
+and INF are words of the language and have no ordinal (-1). A condition also knows its span: the part of the
+text that it was read from, without the parentheses around it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from decimal import Decimal, InvalidOperation
 
 from rangecast.errors import LanguageError
 
+Span = tuple[int, int]
 Value = int | float | Decimal | str | bool | dt.datetime
 
 _JOINING = {"AND", "OR", "NOT", "BETWEEN", "IN", "IS"}
@@ -55,9 +57,10 @@ class Literal:
 
 
 class Condition:
-    """What an event must fulfil; `str` writes it down again."""
+    """What an event must fulfil; `str` writes it down again, `span` says where it stood."""
 
     __slots__ = ()
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Comparison(Condition):
     position: int
     operator: str
     literal: Literal
+    span: Span = field(default=(0, 0), compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{quoted_name(self.attribute)} {self.operator} {self.literal.text}"
@@ -87,6 +91,7 @@ class Range(Condition):
     above: str = ">="
     below: str = "<="
     negated: bool = False
+    span: Span = field(default=(0, 0), compare=False, repr=False)
 
     def __str__(self) -> str:
         name = quoted_name(self.attribute)
@@ -104,6 +109,7 @@ class Membership(Condition):
     position: int
     literals: tuple[Literal, ...]
     negated: bool = False
+    span: Span = field(default=(0, 0), compare=False, repr=False)
 
     def __str__(self) -> str:
         word = "NOT IN" if self.negated else "IN"
@@ -119,6 +125,7 @@ class Presence(Condition):
     attribute: str
     position: int
     present: bool
+    span: Span = field(default=(0, 0), compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{quoted_name(self.attribute)} IS {'PRESENT' if self.present else 'MISSING'}"
@@ -129,6 +136,7 @@ class And(Condition):
     """All of the parts hold."""
 
     parts: tuple[Condition, ...]
+    span: Span = field(default=(0, 0), compare=False, repr=False)
 
     def __str__(self) -> str:
         return " AND ".join(f"({part})" if isinstance(part, Or) else str(part) for part in self.parts)
@@ -139,6 +147,7 @@ class Or(Condition):
     """At least one of the parts holds."""
 
     parts: tuple[Condition, ...]
+    span: Span = field(default=(0, 0), compare=False, repr=False)
 
     def __str__(self) -> str:
         return " OR ".join(map(str, self.parts))
@@ -149,6 +158,7 @@ class Not(Condition):
     """Each predicate of the part is turned into its opposite; on a missing value both are false."""
 
     part: Condition
+    span: Span = field(default=(0, 0), compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"NOT ({self.part})" if isinstance(self.part, And | Or) else f"NOT {self.part}"

@@ -2,6 +2,7 @@
 
 ids.py              ids of subscriptions, int64 or strings
 subscriptions.py    ids and boxes
+texts.py            the conditions as they were written, compressed beside them
 events.py           codes by attribute
 matches.py          the answer: offsets and ids
 explanation.py      why a subscription does or does not match an event

@@ -5,6 +5,9 @@
     lows     int64   (d, n_boxes)     column-major: lows[j] is attribute j of every box
     highs    int64   (d, n_boxes)     closed; MISSING..LAST where the attribute is not looked at
     owners   int32   n_boxes          ascending: the row of `ids` that a box belongs to
+    texts    Texts   n_subscriptions  the conditions as they were written (texts.py), or None
+
+No match reads the texts: they are for people, who want to see what they wrote.
 
 A subscription has as many boxes as its condition needs: one for a conjunction, several for OR, IN
 and !=, none for a contradiction. Rows that cannot be loaded are set aside with their reasons
@@ -24,6 +27,7 @@ from rangecast.errors import SchemaError, SubscriptionError
 from rangecast.kernels.model import subscriptions as kernels
 from rangecast.language.compiler import compile_conditions
 from rangecast.model.ids import Ids
+from rangecast.model.texts import Texts
 from rangecast.types.attributes import HIGH, LAST, LOW, MISSING, Category, Codes
 from rangecast.types.columns import is_unicode
 from rangecast.types.schema import Schema
@@ -55,6 +59,7 @@ class Subscriptions:
         highs: Codes,
         owners: npt.NDArray[np.int32] | None = None,
         rejected: Sequence[Rejected] = (),
+        texts: Any = None,
         *,
         copy: bool = True,
     ) -> None:
@@ -82,6 +87,11 @@ class Subscriptions:
         ):
             raise SubscriptionError("owners must ascend and name rows of ids")
         self.rejected = list(rejected)
+        self.texts = None if texts is None else Texts.of(texts)
+        if self.texts is not None and len(self.texts) != len(self.ids):
+            raise SubscriptionError(
+                f"texts must have one row per id, got {len(self.texts)} for {len(self.ids)} ids"
+            )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -97,7 +107,7 @@ class Subscriptions:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Bytes of the arrays that are matched; `texts.nbytes` is apart."""
         return self.ids.nbytes + self.lows.nbytes + self.highs.nbytes + self.owners.nbytes
 
     @property
@@ -114,14 +124,18 @@ class Subscriptions:
         rows = np.asarray(rows)
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
         ids = self.ids.select(rows)
+        texts = None if self.texts is None else self.texts.select(rows)
         if self.single:
-            return Subscriptions(self.schema, ids, self.lows[:, rows], self.highs[:, rows], copy=False)
+            return Subscriptions(
+                self.schema, ids, self.lows[:, rows], self.highs[:, rows], texts=texts, copy=False
+            )
         first = self.box_starts()
         counts = np.diff(first)[rows]
         owners = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
         starts = np.repeat(first[rows] - (np.cumsum(counts) - counts), counts)
         boxes = starts + np.arange(len(owners))
-        return Subscriptions(self.schema, ids, self.lows[:, boxes], self.highs[:, boxes], owners, copy=False)
+        lows, highs = self.lows[:, boxes], self.highs[:, boxes]
+        return Subscriptions(self.schema, ids, lows, highs, owners, texts=texts, copy=False)
 
     def overlapping(self) -> npt.NDArray[np.uint8]:
         """Per subscription, 1 when two of its boxes share a point, so that it could match twice."""
@@ -142,7 +156,58 @@ class Subscriptions:
                     "other codes; make them with the index's own schema (index.schema)"
                 )
             ours.vocabulary.extend_from(theirs.vocabulary)
-        return Subscriptions(schema, self.ids, self.lows, self.highs, self.owners, self.rejected, copy=False)
+        return Subscriptions(
+            schema, self.ids, self.lows, self.highs, self.owners, self.rejected, self.texts, copy=False
+        )
+
+    @classmethod
+    def concat(cls, several: Iterable[Subscriptions], *, distinct: bool = True) -> Subscriptions:
+        """Several Subscriptions as one, in their order, each with its texts; their ids must differ.
+
+        The schema is that of the first, whose dictionaries take over the strings of the others. With
+        distinct=False ids may repeat, for who selects afterwards the rows that count.
+
+        >>> from rangecast import Int, Schema
+        >>> schema = Schema(Int("price"))
+        >>> some, more = (Subscriptions.parse(schema, {i: f"price < {i}"}) for i in (7, 8))
+        >>> both = Subscriptions.concat([some, more])
+        >>> both.ids.values.tolist(), both.texts.to_list()
+        ([7, 8], ['price < 7', 'price < 8'])
+        """
+        given = list(several)
+        if not given:
+            raise SubscriptionError("concat takes at least one Subscriptions, for its schema, got none")
+        schema = given[0].schema
+        parts = [subs.reconciled(schema) for subs in given if len(subs)]
+        rejected = [row for subs in given for row in subs.rejected]
+        if len(parts) < 2:
+            one = parts[0] if parts else given[0]
+            return cls(schema, one.ids, one.lows, one.highs, one.owners, rejected, one.texts, copy=False)
+        if len({subs.ids.textual for subs in parts}) > 1:
+            raise SubscriptionError("concat: ids must be all whole numbers or all strings, got both")
+        ids = Ids.of(pa.concat_arrays([subs.ids.arrow() for subs in parts]))
+        repeated = ids.repeats() if distinct else np.empty(0, np.int64)
+        if len(repeated):
+            raise SubscriptionError(
+                f"concat: ids must differ, got {ids[int(repeated[0])]!r} twice "
+                f"({len(repeated):,} of {len(ids):,} subscriptions)"
+            )
+        texts = None
+        if any(subs.texts is not None for subs in parts):
+            texts = Texts.concat(
+                Texts.absent(len(subs)) if subs.texts is None else subs.texts for subs in parts
+            )
+        firsts = np.cumsum([0, *(len(subs) for subs in parts)]).astype(np.int32)
+        return cls(
+            schema,
+            ids,
+            np.concatenate([subs.lows for subs in parts], axis=1),
+            np.concatenate([subs.highs for subs in parts], axis=1),
+            np.concatenate([subs.owners + first for subs, first in zip(parts, firsts, strict=False)]),
+            rejected,
+            texts,
+            copy=False,
+        )
 
     @classmethod
     def empty(cls, schema: Schema) -> Subscriptions:
@@ -180,7 +245,7 @@ class Subscriptions:
         where = compiled.entry_attributes, compiled.entry_boxes
         lows[where] = compiled.entry_lows
         highs[where] = compiled.entry_highs
-        return load.finish(lows, highs, compiled.owners.astype(np.int32))
+        return load.finish(lows, highs, compiled.owners.astype(np.int32), _as_written(texts))
 
     @classmethod
     def from_arrays(
@@ -300,6 +365,21 @@ class Subscriptions:
         return cls.from_arrays(schema, columns[id_name], lows, highs, **options)
 
 
+def _as_written(texts: list[Any]) -> Texts:
+    """The texts of a load; what is no text, or none that UTF-8 can write, is absent."""
+    try:
+        return Texts.of(texts)
+    except (SubscriptionError, UnicodeEncodeError):
+        return Texts.of([text if _is_text(text) else None for text in texts])
+
+
+def _is_text(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
 def _columns(schema: Schema, bounds: Any, what: str) -> dict[int, Any]:
     """Bounds as columns by attribute position."""
     if isinstance(bounds, Mapping):
@@ -387,10 +467,12 @@ class _Load:
         for row in repeats.tolist():
             self.reject(row, "this id stands in an earlier row of the load; ids must differ")
 
-    def finish(self, lows: Codes, highs: Codes, owners: npt.NDArray[np.int32] | None) -> Subscriptions:
+    def finish(
+        self, lows: Codes, highs: Codes, owners: npt.NDArray[np.int32] | None, texts: Texts | None = None
+    ) -> Subscriptions:
         self._reject_repeats()
         if not self.reasons:
-            return Subscriptions(self.schema, self.ids, lows, highs, owners, copy=False)
+            return Subscriptions(self.schema, self.ids, lows, highs, owners, texts=texts, copy=False)
         rejected = [Rejected(row, self.id_of(row), self.reasons[row]) for row in sorted(self.reasons)]
         if not self.collect:
             first = rejected[0]
@@ -411,5 +493,6 @@ class _Load:
             highs[:, kept],
             rank[whole[kept]],
             rejected,
+            None if texts is None else texts.select(np.flatnonzero(good)),
             copy=False,
         )

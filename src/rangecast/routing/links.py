@@ -69,7 +69,4 @@ def merge_messages(one: Message, two: Message) -> Message:
     drop = np.concatenate([m.drop for m in (one, two) if len(m.drop)] or [NO_IDS])
     if len(subs) < 2:
         return Message(subs[0] if subs else one.add, drop)
-    owners = np.concatenate([subs[0].owners, subs[1].owners + np.int32(len(subs[0]))])
-    ids = np.concatenate([s.ids.take(np.arange(len(s))) for s in subs])
-    lows, highs = (np.concatenate([getattr(s, side) for s in subs], axis=1) for side in ("lows", "highs"))
-    return Message(Subscriptions(subs[0].schema, ids, lows, highs, owners), drop)
+    return Message(Subscriptions.concat(subs), drop)

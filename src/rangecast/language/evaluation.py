@@ -1,0 +1,165 @@
+"""A condition evaluated on one event, predicate by predicate, in the words that were written.
+
+    Verdict
+    ├── text      the part of the condition that this is about; AND, OR and NOT have their parts below
+    ├── holds     yes, no, or None where a missing value leaves it open
+    ├── value     what the event has, for a predicate
+    └── parts     the verdicts on the parts of AND, OR and NOT
+
+A predicate on a missing value is false and so is its negation, which is to say that it is open: NOT of
+what is open is open, AND and OR are open unless another part decides, and only what holds matches. This
+is what the normal form comes to by pushing NOT down to the predicates.
+
+Numbers and times are compared by their codes, as the index does it. Strings are compared as such, for
+the words of a condition must not enter the dictionary because somebody asks about it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rangecast.language.normal_form import Spans, intersect, spans_of, unite
+from rangecast.language.parser import read
+from rangecast.language.tree import (
+    STRING,
+    And,
+    Comparison,
+    Condition,
+    Literal,
+    Membership,
+    Not,
+    Or,
+    Presence,
+    Range,
+    value_of,
+)
+from rangecast.types.schema import Schema
+
+# The code and the value of an attribute, by its position; the value is None where it is missing.
+Lookup = Callable[[int], tuple[int, Any]]
+
+_SPACES = re.compile(rf"""({STRING}|"[^"]*(?:""[^"]*)*")|\s+""")
+_WORDS = {And: "AND", Or: "OR", Not: "NOT"}
+
+
+class Verdict(NamedTuple):
+    """What one part of a condition comes to; see the module head."""
+
+    text: str
+    holds: bool | None
+    attribute: str | None = None
+    value: Any = None
+    word: str = ""
+    parts: tuple[Verdict, ...] = ()
+
+    def lines(self, indent: str = "  ") -> list[str]:
+        """Lines to read: yes or no for each part, with the event's value."""
+        mark = "yes" if self.holds else "no"
+        if self.attribute is not None:
+            return [f"{indent}{mark:<4} {self.text}: {shown(self.value)}"]
+        open_end = ": open, for a value is missing" if self.holds is None else ""
+        below = [line for part in self.parts for line in part.lines(indent + "  ")]
+        return [f"{indent}{mark:<4} {self.word}{open_end}", *below]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON; `open` says that a missing value left it undecided."""
+        found: dict[str, Any] = {"text": self.text, "holds": self.holds is True, "open": self.holds is None}
+        if self.attribute is not None:
+            return {**found, "attribute": self.attribute, "value": plain(self.value)}
+        return {**found, "word": self.word, "parts": [part.to_dict() for part in self.parts]}
+
+
+def evaluate(text: str, schema: Schema, lookup: Lookup) -> Verdict:
+    """The verdict on a text and one event; LanguageError for a text that cannot be read.
+
+    >>> from rangecast.types.attributes import Int
+    >>> event = {"price": 12}
+    >>> schema = Schema(Int("price"))
+    >>> verdict = evaluate("price > 10 and not price = 12", schema, lambda position: (12, 12))
+    >>> print("\\n".join(verdict.lines()))
+      no   AND
+        yes  price > 10: 12
+        no   NOT
+          yes  price = 12: 12
+    """
+    return _Evaluation(text, schema, lookup).of(read(text, schema)[0])
+
+
+def shown(value: Any) -> str:
+    """A value as people write it.
+
+    >>> shown(None), shown("it's"), shown(dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
+    ('missing', '"it\\'s"', '2026-01-02T00:00:00+00:00')
+    """
+    if value is None:
+        return "missing"
+    return value.isoformat() if isinstance(value, dt.datetime) else repr(value)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: times as text."""
+    return value.isoformat() if isinstance(value, dt.datetime) else value
+
+
+class _Evaluation:
+    def __init__(self, text: str, schema: Schema, lookup: Lookup) -> None:
+        self.text = text
+        self.attributes = schema.attributes
+        self.lookup = lookup
+
+    def of(self, condition: Condition) -> Verdict:
+        first, last = condition.span
+        # line breaks and runs of blanks between words say nothing; inside quotes they do
+        written = _SPACES.sub(lambda found: found[1] or " ", self.text[first:last])
+        if isinstance(condition, And | Or):
+            parts = tuple(self.of(part) for part in condition.parts)
+            decisive = isinstance(condition, Or)
+            found = {part.holds for part in parts}
+            holds = decisive if decisive in found else None if None in found else not decisive
+            return Verdict(written, holds, word=_WORDS[type(condition)], parts=parts)
+        if isinstance(condition, Not):
+            inner = self.of(condition.part)
+            holds = None if inner.holds is None else not inner.holds
+            return Verdict(written, holds, word=_WORDS[Not], parts=(inner,))
+        if not isinstance(condition, Comparison | Range | Membership | Presence):
+            raise TypeError(f"expected a condition, got {condition!r}")
+        code, value = self.lookup(condition.position)
+        name = condition.attribute
+        if isinstance(condition, Presence):
+            return Verdict(written, (value is not None) is condition.present, name, value)
+        if value is None:
+            return Verdict(written, None, name, value)
+        return Verdict(written, self._holds(condition, code, value), name, value)
+
+    def _holds(self, condition: Comparison | Range | Membership, code: int, value: Any) -> bool:
+        position = condition.position
+        if isinstance(condition, Range):
+            low = self._spans(position, condition.above, condition.low)
+            spans = intersect(low, self._spans(position, condition.below, condition.high))
+            return _inside(spans, code) is not condition.negated
+        if self.attributes[position].kind == "category":
+            literals = condition.literals if isinstance(condition, Membership) else (condition.literal,)
+            named = value in {_word(literal) for literal in literals}
+        elif isinstance(condition, Membership):
+            named = _inside(
+                unite(span for one in condition.literals for span in self._spans(position, "=", one)), code
+            )
+        else:
+            return _inside(self._spans(position, condition.operator, condition.literal), code)
+        negated = condition.negated if isinstance(condition, Membership) else condition.operator == "!="
+        return named is not negated
+
+    def _spans(self, position: int, operator: str, literal: Literal) -> Spans:
+        return spans_of(self.attributes[position], operator, value_of(literal.text))
+
+
+def _inside(spans: Spans, code: int) -> bool:
+    return any(low <= code <= high for low, high in spans)
+
+
+def _word(literal: Literal) -> str:
+    value = value_of(literal.text)
+    return ("false", "true")[value] if isinstance(value, bool) else str(value)
