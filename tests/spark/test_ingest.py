@@ -26,6 +26,11 @@ def contents(store):
     return {id: sorted(boxes) for id, boxes in out.items()}
 
 
+def texts(store):
+    subs = store.subscriptions()
+    return {subs.ids[row]: text for row, text in enumerate(subs.texts)}
+
+
 def test_texts_of_many_partitions(spark, schema, tmp_path):
     rows = [(i, f"price between {i} and {i + 10} and symbol != 'S{i % 7}'") for i in range(900)]
     rows += [(1000 + i, f"symbol in ('S{i % 5}', 'T{i % 3}') or price = {i}") for i in range(300)]
@@ -43,6 +48,7 @@ def test_texts_of_many_partitions(spark, schema, tmp_path):
     expected = rc.Store.open(tmp_path / "expected", alone)
     expected.insert(rc.Subscriptions.parse(alone, rows))
     assert contents(store) == contents(expected)
+    assert texts(store) == dict(rows)
     assert not list((store.path / "staging").iterdir())
 
 
@@ -83,6 +89,7 @@ def test_the_latest_good_row_of_an_id_wins(spark, schema, tmp_path):
     store = rc.Store.open(tmp_path / "store")
     prices = {id: boxes[0][0][0] for id, boxes in contents(store).items()}
     assert prices == {"a": 2, "b": 4, "c": 6}
+    assert texts(store) == {"a": "price = 2", "b": "price = 4", "c": "price = 6"}
     assert (report.accepted, report.superseded, report.rejected_rows) == (3, 3, 2)
     assert "the sequence 'seq' must not be null" in {r.id: r.reason for r in report.rejected.collect()}["d"]
 
@@ -105,6 +112,7 @@ def test_upserts_and_deletes_are_one_version(spark, schema, tmp_path):
     assert (report.accepted, report.deleted, report.superseded, report.rejected_rows) == (2, 2, 1, 1)
     assert report.rejected.collect()[0].reason == "op must be upsert or delete, got 'erase'"
     assert {id: boxes[0][0][0] for id, boxes in contents(store).items()} == {1: 11, 2: 12, 3: 3, 4: 4}
+    assert texts(store) == {1: "price = 11", 2: "price = 12", 3: "price = 3", 4: "price = 4"}
     assert store.snapshots() == [1]
 
 
@@ -125,6 +133,7 @@ def test_bounds_in_columns(spark, tmp_path):
     )
     m = index.match(events)
     assert [m.row(e).tolist() for e in range(4)] == [[1], [2], [4], []]
+    assert store.subscriptions().texts is None
 
 
 def test_nothing_to_ingest(spark, schema, tmp_path):

@@ -25,6 +25,7 @@ both workers and driver can write and read; a row per file comes back through Sp
     sequences      int64   the order that the user gave, 0 without one
     orders         int64   the order of the rows in the input
     lows, highs, owners    the boxes of the rows, deletes have none
+    texts          uint8   the conditions of the rows as they were written, if they came as text
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from rangecast.errors import OptionError, StorageError, SubscriptionError
 from rangecast.loading import format_of
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.model.texts import Texts
 from rangecast.spark.report import Report
 from rangecast.store.record import ids_arrays, ids_from
 from rangecast.store.store import Store
@@ -214,20 +216,18 @@ def latest(schema: Schema, parts: Sequence[Arrays]) -> tuple[Subscriptions, Ids,
     gone, sequences, orders = (
         np.concatenate([part[name] for part in parts]) for name in ("gone", "sequences", "orders")
     )
-    shift = np.cumsum([0, *(len(part["gone"]) for part in parts[:-1])])
-    owners = np.concatenate([part["owners"] + first for part, first in zip(parts, shift, strict=True)])
-    subs = Subscriptions(
-        schema,
-        ids,
-        np.concatenate([part["lows"] for part in parts], axis=1),
-        np.concatenate([part["highs"] for part in parts], axis=1),
-        owners.astype(np.int32),
-    )
+    subs = Subscriptions.concat([_rows_of(schema, part) for part in parts], distinct=False)
     newest = latest_rows(ids, sequences, orders)
     deletes = newest[gone[newest] == 1]
     upserts = newest[gone[newest] == 0]
     coming = subs if len(upserts) == len(ids) else subs.select(upserts)
     return coming, ids.select(deletes), len(ids) - len(newest)
+
+
+def _rows_of(schema: Schema, part: Arrays) -> Subscriptions:
+    texts = Texts.unpack(part["texts"]) if "texts" in part else None
+    ids = ids_from(part, "ids")
+    return Subscriptions(schema, ids, part["lows"], part["highs"], part["owners"], texts=texts)
 
 
 def latest_rows(
@@ -399,7 +399,12 @@ def _part(schema: Schema, table: pa.Table, columns: Columns) -> tuple[ParsedPiec
     owners = rank[coming[subs.ids.values]][subs.owners].astype(np.int32) if len(subs) else subs.owners
     kept = pa.array(good)
     ids = table[columns.id].combine_chunks().filter(kept)
-    whole = Subscriptions(schema, np.arange(int(good.sum())), subs.lows, subs.highs, owners)
+    texts = None
+    if columns.condition is not None:
+        written = pc.if_else(pa.array(deleting), None, table[columns.condition].combine_chunks())
+        texts = written.filter(kept)
+    numbers = np.arange(int(good.sum()))
+    whole = Subscriptions(schema, numbers, subs.lows, subs.highs, owners, texts=texts)
     orders = table[ORDER].combine_chunks().to_numpy(zero_copy_only=False)
     return ParsedPiece(ids, deleting[good].astype(np.uint8), sequences[good], orders[good], whole), aside
 
@@ -431,17 +436,17 @@ def _deletes(table: pa.Table, columns: Columns) -> tuple[npt.NDArray[np.bool_], 
 def join_pieces(parts: list[ParsedPiece]) -> Arrays:
     """The rows of some batches as the arrays of the table above."""
     ids = Ids.of(pa.concat_arrays([part.ids for part in parts]))
-    shift = np.cumsum([0, *(len(part.ids) for part in parts)])
+    subs = Subscriptions.concat([part.subs for part in parts], distinct=False)
+    texts: Arrays = {} if subs.texts is None else {"texts": subs.texts.pack()}
     return {
         **ids_arrays(ids, "ids"),
         "gone": np.concatenate([part.gone for part in parts]),
         "sequences": np.concatenate([part.sequences for part in parts]),
         "orders": np.concatenate([part.orders for part in parts]),
-        "lows": np.concatenate([part.subs.lows for part in parts], axis=1),
-        "highs": np.concatenate([part.subs.highs for part in parts], axis=1),
-        "owners": np.concatenate(
-            [part.subs.owners + first for part, first in zip(parts, shift, strict=False)]
-        ),
+        "lows": subs.lows,
+        "highs": subs.highs,
+        "owners": subs.owners,
+        **texts,
     }
 
 

@@ -35,6 +35,7 @@ from rangecast.array_file import Arrays, pack_arrays, replacing, sync_folder, un
 from rangecast.errors import StorageError
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.model.texts import Texts
 from rangecast.store.record import (
     HEAD,
     Change,
@@ -161,6 +162,7 @@ class ChangeLog:
             arrays["lows"],
             arrays["highs"],
             arrays["owners"],
+            texts=Texts.unpack(arrays["texts"]) if "texts" in arrays else None,
         )
         return Change(entry.version, entry.time, deleted, inserted, arrays.get("expires"))
 
@@ -260,6 +262,8 @@ class ChangeLog:
             "highs": inserted.highs,
             "owners": inserted.owners,
         }
+        if inserted.texts is not None:
+            arrays["texts"] = inserted.texts.pack()
         if expires is not None:
             arrays["expires"] = expires
         for ids in (deleted, inserted.ids):

@@ -15,6 +15,7 @@
     meta since                     opening records: when their version was made
     deleted.*                      the ids that go (model/ids.py)
     inserted.*, lows, highs, owners   the subscriptions that come, each replacing one of the same id
+    texts                          what was written for them (model/texts.py); absent when nothing was
     expires                        when each of those ends, microseconds since 1970 UTC, 0 for never;
                                    absent when none does
     expiring.*, expires            opening records: all subscriptions that end some time, and when
@@ -97,14 +98,7 @@ def _joined(changes: list[Change]) -> Change:
     deleted = ids.select(np.flatnonzero(latest & ~inserts))
     if not came:
         return Change(last.version, last.time, deleted, last.inserted)
-    rows = np.cumsum([0, *(len(subs) for subs in came[:-1])])
-    inserted = Subscriptions(
-        last.inserted.schema,
-        Ids.of(pa.concat_arrays([subs.ids.arrow() for subs in came])),
-        np.concatenate([subs.lows for subs in came], axis=1),
-        np.concatenate([subs.highs for subs in came], axis=1),
-        np.concatenate([subs.owners + np.int32(row) for subs, row in zip(came, rows, strict=True)]),
-    )
+    inserted = Subscriptions.concat(came, distinct=False)
     kept = latest[::-1][inserts[::-1]]
     return Change(
         last.version, last.time, deleted, inserted if kept.all() else inserted.select(np.flatnonzero(kept))

@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.array_file import replacing, sync_folder
+from rangecast.array_file import read_arrays, replacing, sync_folder
 from rangecast.engine import index_type, load_index
 from rangecast.errors import SchemaError, StorageError, SubscriptionError
 from rangecast.model.ids import Ids, IdTable
@@ -290,7 +290,8 @@ class Store(Versions):
             problems = self._log.check()
             for version in self.snapshots():
                 try:
-                    load_index(self.snapshot_path(version))
+                    read_arrays(self.snapshot_path(version))  # the texts too, which no index reads by itself
+                    load_index(self.snapshot_path(version), verify=False)
                 except StorageError as error:
                     problems.append(str(error))
             try:
