@@ -38,13 +38,13 @@ def test_a_store_from_the_shell(place):
     listed = run("store", "list", "s")
     assert listed.stdout.splitlines() == [
         "id  condition",
-        "1   price <= 4",
+        "1   price < 5",
         "2   symbol = 'A'",
-        "7   price = 1 or price = 5",
+        "7   price in (1, 5)",
     ]
     limited = run("store", "list", "s", "--limit", 1, "--version", 1)
     assert "and 1 more" in limited.stderr
-    assert run("store", "show", "s", 7).stdout.splitlines()[1] == "7   price = 1 or price = 5"
+    assert run("store", "show", "s", 7).stdout.splitlines()[1] == "7   price in (1, 5)"
     gone = run("store", "remove", "s", 1, 99)
     assert gone.exit_code == 1
     assert "version 3, 1 subscriptions removed" in gone.stderr
@@ -67,7 +67,7 @@ def test_subscriptions_that_end(place):
     assert "until 2020-02-03 00:00:00+00:00" in made.stderr
     listed = run("store", "list", "s").stdout.splitlines()
     assert listed[0].split() == ["id", "condition", "ends"]
-    assert listed[1].rstrip() == "1   price <= 4"
+    assert listed[1].rstrip() == "1   price < 5"
     assert listed[4].rstrip() == "8   price = 2     2020-02-03 00:00:00+00:00"
     assert run("store", "show", "s", 8).stdout.splitlines()[1].endswith("2020-02-03 00:00:00+00:00")
     assert re.search(r"^next to end +2020-02-03 00:00:00", run("store", "show", "s").stdout, re.M)

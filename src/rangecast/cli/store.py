@@ -7,12 +7,14 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from rangecast.cli.console import OK, REJECTED, options_of, print_table, say
 from rangecast.cli.loading import load_subscriptions
 from rangecast.cli.match import report_rejects
 from rangecast.errors import OptionError, SubscriptionError
+from rangecast.language.evaluation import one_line
 from rangecast.loading import Rejects
 from rangecast.memory import readable
 from rangecast.model.explanation import describe_interval
@@ -74,7 +76,7 @@ def add(
         if subscriptions is not None:
             subs = load_subscriptions(home.schema, subscriptions, aside, id=id)
         else:
-            subs = Subscriptions.parse(home.schema, [(_id(home, id), str(condition))])
+            subs = Subscriptions.parse(home.schema, [(stored_id(home, id), str(condition))])
         version = home.insert(subs, expires=ends)
     aside.close(finished=True)
     say(f"{home.path}: version {version}, {len(subs):,} subscriptions added or replaced{_until(ends)}")
@@ -94,7 +96,7 @@ def remove(
       rangecast store remove alerts/ 7 8 9
     """
     home = Store.open(store)
-    wanted = [_id(home, id) for id in ids]
+    wanted = [stored_id(home, id) for id in ids]
     unknown = home.delete(wanted)
     say(f"{home.path}: version {home.version}, {len(wanted) - len(unknown):,} subscriptions removed")
     if unknown:
@@ -108,7 +110,7 @@ def list_(
     version: Annotated[int | None, typer.Option(help="A version.", show_default="the newest")] = None,
     limit: Annotated[int, typer.Option(min=0, help="Most subscriptions to print; 0 for all.")] = 100,
 ) -> None:
-    """Print the subscriptions: id and condition, as the boxes that it became.
+    """Print the subscriptions: id and condition as it was written, or the bounds of those that had no text.
 
     \b
     Example:
@@ -116,11 +118,11 @@ def list_(
     """
     home = Store.open(store)
     subs = home.subscriptions(version)
-    shown = range(len(subs) if limit == 0 else min(limit, len(subs)))
+    shown = subs if limit == 0 else subs.select(np.arange(min(limit, len(subs))))
     heads = ["id", "condition"]
-    rows = [[subs.ids[row], condition_of(subs, row)] for row in shown]
+    rows = [[shown.ids[row], condition] for row, condition in enumerate(conditions_of(shown))]
     # when one ends is known of the newest version
-    ends = home.expires_at(subs.ids.head(len(shown))) if version is None else None
+    ends = home.expires_at(shown.ids) if version is None else None
     if ends is not None and ends.any():
         heads.append("ends")
         rows = [[*row, _written(end) if end else ""] for row, end in zip(rows, ends.tolist(), strict=True)]
@@ -144,12 +146,12 @@ def show(
     home = Store.open(store)
     if id is not None:
         subs = home.subscriptions()
-        wanted = _id(home, id)
+        wanted = stored_id(home, id)
         if wanted not in home:
             raise OptionError(f"{home.path}: no subscription has the id {wanted!r}")
-        row = next(row for row in range(len(subs)) if subs.ids[row] == wanted)
+        row = subs.ids.arrow().index(wanted).as_py()
         end = int(home.expires_at([wanted])[0])
-        heads, cells = ["id", "condition"], [wanted, condition_of(subs, row)]
+        heads, cells = ["id", "condition"], [wanted, *conditions_of(subs.select([row]))]
         print_table(heads + ["ends"] * bool(end), [cells + [_written(end)] * bool(end)])
         return
     snapshots = home.snapshots()
@@ -262,6 +264,17 @@ def verify(store: Place) -> None:
     say(f"{home.path}: versions {home.oldest} to {home.version} are sound")
 
 
+def conditions_of(subs: Subscriptions) -> list[str]:
+    """Each condition in one line: as it was written, or the boxes of one that came without a text.
+
+    >>> from rangecast import Int, Schema
+    >>> conditions_of(Subscriptions.parse(Schema(Int("price")), {7: "price  in (1, 5)"}))
+    ['price in (1, 5)']
+    """
+    texts = [None] * len(subs) if subs.texts is None else subs.texts.to_list()
+    return [condition_of(subs, row) if text is None else one_line(text) for row, text in enumerate(texts)]
+
+
 def condition_of(subs: Subscriptions, row: int) -> str:
     """The boxes of a subscription in words of the language.
 
@@ -320,7 +333,7 @@ def _until(ends: int | None) -> str:
     return f", until {_written(ends)}" if ends else ""
 
 
-def _id(home: Store, text: str) -> int | str:
+def stored_id(home: Store, text: str) -> int | str:
     """An id as the store has them: a whole number unless its ids are strings."""
     if home.ids_are_text:
         return text

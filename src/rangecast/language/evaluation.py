@@ -88,6 +88,15 @@ def evaluate(text: str, schema: Schema, lookup: Lookup) -> Verdict:
     return _Evaluation(text, schema, lookup).of(read(text, schema)[0])
 
 
+def one_line(text: str) -> str:
+    """A text in one line: line breaks and runs of blanks say nothing, but for those inside quotes.
+
+    >>> one_line("price >\\n   5 and name = 'a  b'")
+    "price > 5 and name = 'a  b'"
+    """
+    return _SPACES.sub(lambda found: found[1] or " ", text).strip()
+
+
 def shown(value: Any) -> str:
     """A value as people write it.
 
@@ -112,8 +121,7 @@ class _Evaluation:
 
     def of(self, condition: Condition) -> Verdict:
         first, last = condition.span
-        # line breaks and runs of blanks between words say nothing; inside quotes they do
-        written = _SPACES.sub(lambda found: found[1] or " ", self.text[first:last])
+        written = one_line(self.text[first:last])
         if isinstance(condition, And | Or):
             parts = tuple(self.of(part) for part in condition.parts)
             decisive = isinstance(condition, Or)

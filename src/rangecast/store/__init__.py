@@ -7,6 +7,7 @@ record.py       one change in it
 retention.py    who still needs a version, which `compact` respects
 expiry.py       which subscriptions end by themselves, and when
 lock.py         one writer at a time
+pins.py         which version a batch of a stream was matched against
 follower.py     an index in this process that moves from version to version
 """
 

@@ -33,8 +33,9 @@ from typing import Any
 
 from rangecast.array_file import replacing, sync_folder
 from rangecast.errors import OptionError, StorageError
+from rangecast.store import pins
 
-STATE = "_rangecast"
+STATE = pins.STATE
 FORMAT = 1
 # Spark keeps the offsets of as many batches (spark.sql.streaming.minBatchesToRetain)
 _PINS_KEPT = 100
