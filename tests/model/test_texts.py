@@ -90,7 +90,7 @@ def test_texts_that_come_one_by_one_are_packed_together():
 
 
 def test_refused():
-    with pytest.raises(rc.SubscriptionError, match="texts must be strings or None, got others"):
+    with pytest.raises(rc.SubscriptionError, match="row 1: a text must be a string or None, got 5"):
         Texts.of(["price < 3", 5])
     with pytest.raises(IndexError, match="there are 1 texts, got row 1"):
         Texts.of(["a"])[1]

@@ -18,6 +18,8 @@ A block is compressed with Zstandard, unless it is so small that this would not 
 
 `Texts` is what users see. It consists of runs of rows, one after the other; a run names some packed
 columns and the rows in them. So selecting and joining move row numbers, and never touch the blocks.
+A few texts are left as a list, since packing them would take as long as parsing them; once many have
+come in this way, one by one, they are packed together.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ _HEAD = struct.Struct("<8sQQ")
 _BLOCK_ROWS = 1024
 # Making a compressor takes 60 us, which a few short texts do not pay back.
 _PLAIN_BYTES = 512
+_FEW_ROWS = 64
 # A run with fewer rows is small; that many small ones at the end are packed anew as one.
 _SMALL_RUN = 1024
 _MANY_RUNS = 256
@@ -109,15 +112,16 @@ class PackedTexts:
             lengths.append(np.frombuffer(plain, "<i4", n))
             letters.append(memoryview(plain)[4 * n :])
         sizes = np.concatenate(lengths)
-        offsets = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(np.maximum(sizes, 0), out=offsets[1:])
-        present = pa.py_buffer(np.packbits(sizes >= 0, bitorder="little").tobytes())
-        parts = [present, pa.py_buffer(offsets), pa.py_buffer(b"".join(letters))]
-        column = pa.Array.from_buffers(pa.large_string(), len(sizes), parts)
+        column = _strings(np.maximum(sizes, 0), sizes >= 0, b"".join(letters))
         places = where.reshape(-1) * _BLOCK_ROWS + rows % _BLOCK_ROWS
         if len(places) == len(column) and bool((places == np.arange(len(places))).all()):
             return column
         return column.take(pa.array(places))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes, packed."""
+        return self.raw.nbytes
 
     def _read(self, block: int) -> bytes:
         stored = self.raw[int(self._starts[block]) : int(self._starts[block + 1])].tobytes()
@@ -127,10 +131,33 @@ class PackedTexts:
         return stored if len(stored) == size else _codec().decompress(stored, size, asbytes=True)
 
 
+class FewTexts:
+    """A few texts as they came."""
+
+    __slots__ = ("n", "texts")
+    resident = True
+
+    def __init__(self, texts: list[str | None]) -> None:
+        self.texts = texts
+        self.n = len(texts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the texts themselves."""
+        return sum(len(text.encode()) for text in self.texts if text is not None)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:
+        """The texts of some rows, as large strings."""
+        return _column([self.texts[row] for row in rows.tolist()])
+
+
+Source = PackedTexts | FewTexts
+
+
 class _Run(NamedTuple):
     """Some rows: of packed columns, numbered through; -1 for no text. None: all rows of one column."""
 
-    sources: tuple[PackedTexts, ...]
+    sources: tuple[Source, ...]
     rows: Rows | None
     n: int
 
@@ -156,11 +183,29 @@ class Texts:
     ('price < 10', None, ['price > 5', 'price < 10'])
     """
 
-    __slots__ = ("_runs", "_starts")
+    __slots__ = ("_runs", "_small", "_starts")
 
-    def __init__(self, runs: Iterable[_Run]) -> None:
-        self._runs = _fewer(tuple(run for run in runs if run.n))
-        self._starts = list(itertools.accumulate((run.n for run in self._runs), initial=0))
+    def __init__(self, runs: Iterable[_Run] = ()) -> None:
+        self._runs: tuple[_Run, ...] = ()
+        self._starts = [0]
+        self._small = 0  # how many runs at the end are small
+        for run in runs:
+            self._append(run)
+
+    def _append(self, run: _Run) -> None:
+        """Only before anybody has seen the object."""
+        if not run.n:
+            return
+        small = run.n < _SMALL_RUN
+        self._small = self._small + 1 if small else 0
+        self._runs = (*self._runs, run)
+        self._starts.append(self._starts[-1] + run.n)
+        if self._small >= _MANY_RUNS:
+            column = pa.concat_arrays([run.take(np.arange(run.n)) for run in self._runs[-self._small :]])
+            packed = PackedTexts.of(column)
+            self._runs = (*self._runs[: -self._small], _Run((packed,), None, packed.n))
+            self._starts[-self._small :] = [self._starts[-1]]
+            self._small = int(packed.n < _SMALL_RUN)
 
     @classmethod
     def of(cls, texts: Any) -> Texts:
@@ -169,14 +214,15 @@ class Texts:
             return texts
         if isinstance(texts, pa.ChunkedArray):
             texts = texts.combine_chunks()
-        try:
-            column = (
-                texts.cast(pa.large_string())
-                if isinstance(texts, pa.Array)
-                else pa.array(list(texts), pa.large_string())
-            )
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-            raise SubscriptionError(f"texts must be strings or None, got others: {error}") from None
+        if isinstance(texts, pa.Array):
+            column = texts.cast(pa.large_string())
+        else:
+            texts = list(texts)
+            if len(texts) <= _FEW_ROWS and all(type(text) is str and text.isascii() for text in texts):
+                return cls([_Run((FewTexts(texts),), None, len(texts))])
+            column = _column(texts)
+            if len(texts) <= _FEW_ROWS:
+                return cls([_Run((FewTexts(column.to_pylist()),), None, len(texts))])
         packed = PackedTexts.of(column)
         return cls([_Run((packed,), None, packed.n)])
 
@@ -194,7 +240,14 @@ class Texts:
     @classmethod
     def concat(cls, several: Iterable[Texts]) -> Texts:
         """Several columns as one."""
-        return cls(itertools.chain.from_iterable(texts._runs for texts in several))
+        columns = iter(several)
+        out = cls()
+        first = next(columns, out)
+        out._runs, out._starts, out._small = first._runs, list(first._starts), first._small
+        for texts in columns:
+            for run in texts._runs:
+                out._append(run)
+        return out
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -216,7 +269,7 @@ class Texts:
     @property
     def nbytes(self) -> int:
         """Bytes of what is packed, each column once, and of the row numbers."""
-        sources = {id(s): s.raw.nbytes for run in self._runs for s in run.sources}
+        sources = {id(s): s.nbytes for run in self._runs for s in run.sources}
         return sum(sources.values()) + sum(run.rows.nbytes for run in self._runs if run.rows is not None)
 
     def select(self, rows: npt.NDArray[Any]) -> Texts:
@@ -243,13 +296,39 @@ class Texts:
     def pack(self) -> npt.NDArray[np.uint8]:
         """One array of bytes; what is packed already, whole and in order, is taken as it is."""
         if len(self._runs) == 1 and self._runs[0].rows is None:
-            return self._runs[0].sources[0].raw
+            (whole,) = self._runs[0].sources
+            if isinstance(whole, PackedTexts):
+                return whole.raw
         return PackedTexts.of(self.arrow()).raw
 
 
+def _column(texts: list[Any]) -> pa.Array[Any]:
+    """A list as large strings; pa.array would import pandas first, which takes half a second."""
+    present = np.fromiter((text is not None for text in texts), bool, len(texts))
+    plain = texts if present.all() else ["" if text is None else text for text in texts]
+    try:
+        letters = "".join(plain).encode()
+    except TypeError:
+        row = next(row for row, text in enumerate(plain) if not isinstance(text, str))
+        raise SubscriptionError(f"row {row}: a text must be a string or None, got {plain[row]!r}") from None
+    sizes = np.fromiter(map(len, plain), np.int64, len(plain))
+    if len(letters) != int(sizes.sum()):  # not all of it is ASCII
+        sizes = np.fromiter(map(len, map(str.encode, plain)), np.int64, len(plain))
+    return _strings(sizes, present, letters)
+
+
+def _strings(sizes: npt.NDArray[Any], present: npt.NDArray[np.bool_], letters: bytes) -> pa.Array[Any]:
+    """Large strings from the sizes of all texts and their UTF-8, one after the other."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    valid = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little").tobytes())
+    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(letters)]
+    return pa.Array.from_buffers(pa.large_string(), len(sizes), buffers)
+
+
 def _by_source(
-    sources: tuple[PackedTexts, ...], rows: npt.NDArray[Any]
-) -> Iterator[tuple[PackedTexts, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    sources: tuple[Source, ...], rows: npt.NDArray[Any]
+) -> Iterator[tuple[Source, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
     """For each column that some rows are in: which of them, and their rows in it."""
     ends = np.cumsum([source.n for source in sources])
     present = np.flatnonzero(rows >= 0)
@@ -286,7 +365,7 @@ def _selected(run: _Run, wanted: npt.NDArray[np.int64]) -> _Run:
     if run.rows is None and len(wanted) == run.n and bool((wanted == np.arange(run.n)).all()):
         return run
     rows = wanted if run.rows is None else run.rows[wanted]
-    sources: list[PackedTexts] = []
+    sources: list[Source] = []
     out = np.full(len(rows), -1, np.int32)
     first = 0
     for source, mine, theirs in _by_source(run.sources, rows):
@@ -298,16 +377,6 @@ def _selected(run: _Run, wanted: npt.NDArray[np.int64]) -> _Run:
         first += source.n
     whole = len(sources) == 1 and first == len(out) and bool((out == np.arange(first)).all())
     return _Run(tuple(sources), None if whole else out, len(out))
-
-
-def _fewer(runs: tuple[_Run, ...]) -> tuple[_Run, ...]:
-    """The same rows in fewer runs, where many small ones have come one by one."""
-    small = len(list(itertools.takewhile(lambda run: run.n < _SMALL_RUN, reversed(runs))))
-    if small < _MANY_RUNS:
-        return runs
-    column = pa.concat_arrays([run.take(np.arange(run.n)) for run in runs[-small:]])
-    packed = PackedTexts.of(column)
-    return (*runs[:-small], _Run((packed,), None, packed.n))
 
 
 def _codec() -> pa.Codec:

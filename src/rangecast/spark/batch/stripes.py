@@ -200,7 +200,7 @@ def stripe_of(cuts: Cuts, codes: Codes) -> npt.NDArray[np.int32]:
 
 
 def cut_out(subs: Subscriptions, cuts: Cuts, stripe: int) -> Subscriptions:
-    """The boxes that touch a stripe, with their subscriptions."""
+    """The boxes that touch a stripe, with their subscriptions; without texts, for it is only matched."""
     inside = np.ones(subs.n_boxes, bool)
     rest = stripe
     for j, at in reversed(list(zip(cuts.on, cuts.at, strict=True))):
