@@ -498,7 +498,7 @@ class TestExplain:
         assert result.exit_code == 1
         assert result.stdout.splitlines() == [
             "subscription 1 does not match",
-            "  no   AND: open, for a value is missing",
+            "  no   AND: undecided, because a value is missing",
             "    yes  price between 10 and 20: 12",
             "    no   symbol = 'IBM': missing",
         ]

@@ -56,10 +56,10 @@ def test_the_words_that_were_written(index):
     assert told(index, "symbol  !=\n'a  b'", {"symbol": "x"})[1] == "  yes  symbol != 'a  b': 'x'"
 
 
-def test_a_missing_value_leaves_open_and_only_what_holds_matches(index):
+def test_a_missing_value_leaves_undecided_and_only_what_holds_matches(index):
     assert told(index, "not change < 5", {}) == [
         "subscription 's' does not match",
-        "  no   NOT: open, for a value is missing",
+        "  no   NOT: undecided, because a value is missing",
         "    no   change < 5: missing",
     ]
     assert told(index, "not (change < 5 and symbol = 'HAL')", {"symbol": "IBM"}) == [
@@ -69,8 +69,8 @@ def test_a_missing_value_leaves_open_and_only_what_holds_matches(index):
         "      no   change < 5: missing",
         "      no   symbol = 'HAL': 'IBM'",
     ]
-    open_end = explained(index, "not not change < 5", {}).verdict
-    assert open_end.holds is open_end.parts[0].holds is open_end.parts[0].parts[0].holds is None
+    undecided = explained(index, "not not change < 5", {}).verdict
+    assert undecided.holds is undecided.parts[0].holds is undecided.parts[0].parts[0].holds is None
 
 
 def test_boxes_are_a_second_view(index):
@@ -143,20 +143,20 @@ def test_as_data(index):
         "verdict": {
             "text": text,
             "holds": False,
-            "open": True,
+            "undecided": True,
             "word": "AND",
             "parts": [
                 {
                     "text": "not at < 2026-01-02",
                     "holds": True,
-                    "open": False,
+                    "undecided": False,
                     "word": "NOT",
-                    "parts": [{"text": "at < 2026-01-02", "holds": False, "open": False, **predicate}],
+                    "parts": [{"text": "at < 2026-01-02", "holds": False, "undecided": False, **predicate}],
                 },
                 {
                     "text": "change > 0",
                     "holds": False,
-                    "open": True,
+                    "undecided": True,
                     "attribute": "change",
                     "value": None,
                 },

@@ -2,13 +2,13 @@
 
     Verdict
     ├── text      the part of the condition that this is about; AND, OR and NOT have their parts below
-    ├── holds     yes, no, or None where a missing value leaves it open
+    ├── holds     yes, no, or None where a missing value leaves it undecided
     ├── value     what the event has, for a predicate
     └── parts     the verdicts on the parts of AND, OR and NOT
 
-A predicate on a missing value is false and so is its negation, which is to say that it is open: NOT of
-what is open is open, AND and OR are open unless another part decides, and only what holds matches. This
-is what the normal form comes to by pushing NOT down to the predicates.
+A predicate on a missing value is false and so is its negation, which is to say that it is undecided: so is
+NOT of it, and AND and OR unless another part decides, and only what holds matches. This is what the
+normal form comes to by pushing NOT down to the predicates.
 
 Numbers and times are compared by their codes, as the index does it. Strings are compared as such, for
 the words of a condition must not enter the dictionary because somebody asks about it.
@@ -60,13 +60,17 @@ class Verdict(NamedTuple):
         mark = "yes" if self.holds else "no"
         if self.attribute is not None:
             return [f"{indent}{mark:<4} {self.text}: {shown(self.value)}"]
-        open_end = ": open, for a value is missing" if self.holds is None else ""
+        undecided = ": undecided, because a value is missing" if self.holds is None else ""
         below = [line for part in self.parts for line in part.lines(indent + "  ")]
-        return [f"{indent}{mark:<4} {self.word}{open_end}", *below]
+        return [f"{indent}{mark:<4} {self.word}{undecided}", *below]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON; `open` says that a missing value left it undecided."""
-        found: dict[str, Any] = {"text": self.text, "holds": self.holds is True, "open": self.holds is None}
+        """Plain data, ready for JSON; `undecided` where a missing value leaves it so."""
+        found: dict[str, Any] = {
+            "text": self.text,
+            "holds": self.holds is True,
+            "undecided": self.holds is None,
+        }
         if self.attribute is not None:
             return {**found, "attribute": self.attribute, "value": plain(self.value)}
         return {**found, "word": self.word, "parts": [part.to_dict() for part in self.parts]}
