@@ -151,13 +151,13 @@ class FewTexts:
         return _column([self.texts[row] for row in rows.tolist()])
 
 
-Source = PackedTexts | FewTexts
+TextHolder = PackedTexts | FewTexts
 
 
-class _Run(NamedTuple):
+class _Stretch(NamedTuple):
     """Some rows: of packed columns, numbered through; -1 for no text. None: all rows of one column."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[TextHolder, ...]
     rows: Rows | None
     n: int
 
@@ -185,14 +185,14 @@ class Texts:
 
     __slots__ = ("_runs", "_small", "_starts")
 
-    def __init__(self, runs: Iterable[_Run] = ()) -> None:
-        self._runs: tuple[_Run, ...] = ()
+    def __init__(self, runs: Iterable[_Stretch] = ()) -> None:
+        self._runs: tuple[_Stretch, ...] = ()
         self._starts = [0]
         self._small = 0  # how many runs at the end are small
         for run in runs:
             self._append(run)
 
-    def _append(self, run: _Run) -> None:
+    def _append(self, run: _Stretch) -> None:
         """Only before anybody has seen the object."""
         if not run.n:
             return
@@ -203,7 +203,7 @@ class Texts:
         if self._small >= _MANY_RUNS:
             column = pa.concat_arrays([run.take(np.arange(run.n)) for run in self._runs[-self._small :]])
             packed = PackedTexts.of(column)
-            self._runs = (*self._runs[: -self._small], _Run((packed,), None, packed.n))
+            self._runs = (*self._runs[: -self._small], _Stretch((packed,), None, packed.n))
             self._starts[-self._small :] = [self._starts[-1]]
             self._small = int(packed.n < _SMALL_RUN)
 
@@ -219,23 +219,23 @@ class Texts:
         else:
             texts = list(texts)
             if len(texts) <= _FEW_ROWS and all(type(text) is str and text.isascii() for text in texts):
-                return cls([_Run((FewTexts(texts),), None, len(texts))])
+                return cls([_Stretch((FewTexts(texts),), None, len(texts))])
             column = _column(texts)
             if len(texts) <= _FEW_ROWS:
-                return cls([_Run((FewTexts(column.to_pylist()),), None, len(texts))])
+                return cls([_Stretch((FewTexts(column.to_pylist()),), None, len(texts))])
         packed = PackedTexts.of(column)
-        return cls([_Run((packed,), None, packed.n)])
+        return cls([_Stretch((packed,), None, packed.n)])
 
     @classmethod
     def absent(cls, n: int) -> Texts:
         """n rows without a text."""
-        return cls([_Run((), np.full(n, -1, np.int32), n)])
+        return cls([_Stretch((), np.full(n, -1, np.int32), n)])
 
     @classmethod
     def unpack(cls, raw: npt.NDArray[np.uint8], resident: bool = True) -> Texts:
         """The column that `pack` gave; a mapped one is not `resident`."""
         packed = PackedTexts(raw, resident)
-        return cls([_Run((packed,), None, packed.n)])
+        return cls([_Stretch((packed,), None, packed.n)])
 
     @classmethod
     def concat(cls, several: Iterable[Texts]) -> Texts:
@@ -327,8 +327,8 @@ def _strings(sizes: npt.NDArray[Any], present: npt.NDArray[np.bool_], letters: b
 
 
 def _by_source(
-    sources: tuple[Source, ...], rows: npt.NDArray[Any]
-) -> Iterator[tuple[Source, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    sources: tuple[TextHolder, ...], rows: npt.NDArray[Any]
+) -> Iterator[tuple[TextHolder, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
     """For each column that some rows are in: which of them, and their rows in it."""
     ends = np.cumsum([source.n for source in sources])
     present = np.flatnonzero(rows >= 0)
@@ -341,7 +341,7 @@ def _by_source(
         yield source, mine, rows[mine].astype(np.int64) - int(ends[number] - source.n)
 
 
-def _joined(runs: tuple[_Run, ...]) -> _Run:
+def _joined(runs: tuple[_Stretch, ...]) -> _Stretch:
     """Several runs as one, by row numbers; a column that several of them name stands once."""
     sources = {id(source): source for run in runs for source in run.sources}
     firsts = dict(
@@ -358,14 +358,14 @@ def _joined(runs: tuple[_Run, ...]) -> _Run:
             for source, mine, theirs in _by_source(run.sources, run.rows):
                 part[mine] = firsts[id(source)] + theirs
         start += run.n
-    return _Run(tuple(sources.values()), out, len(out))
+    return _Stretch(tuple(sources.values()), out, len(out))
 
 
-def _selected(run: _Run, wanted: npt.NDArray[np.int64]) -> _Run:
+def _selected(run: _Stretch, wanted: npt.NDArray[np.int64]) -> _Stretch:
     if run.rows is None and len(wanted) == run.n and bool((wanted == np.arange(run.n)).all()):
         return run
     rows = wanted if run.rows is None else run.rows[wanted]
-    sources: list[Source] = []
+    sources: list[TextHolder] = []
     out = np.full(len(rows), -1, np.int32)
     first = 0
     for source, mine, theirs in _by_source(run.sources, rows):
@@ -376,7 +376,7 @@ def _selected(run: _Run, wanted: npt.NDArray[np.int64]) -> _Run:
         sources.append(source)
         first += source.n
     whole = len(sources) == 1 and first == len(out) and bool((out == np.arange(first)).all())
-    return _Run(tuple(sources), None if whole else out, len(out))
+    return _Stretch(tuple(sources), None if whole else out, len(out))
 
 
 def _codec() -> pa.Codec:
