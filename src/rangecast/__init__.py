@@ -15,6 +15,7 @@ from rangecast.errors import (
     SubscriptionError,
     UnknownIndexError,
 )
+from rangecast.loading import FileMatch, Rejects, load_subscriptions, match_file
 from rangecast.model.events import Events
 from rangecast.model.explanation import Explanation
 from rangecast.model.matches import Matches
@@ -37,6 +38,7 @@ __all__ = [
     "EventError",
     "Events",
     "Explanation",
+    "FileMatch",
     "Float",
     "Follower",
     "Index",
@@ -46,6 +48,7 @@ __all__ = [
     "Network",
     "OptionError",
     "RangecastError",
+    "Rejects",
     "Router",
     "Schema",
     "SchemaError",
@@ -59,5 +62,7 @@ __all__ = [
     "UnknownIndexError",
     "covering",
     "load_index",
+    "load_subscriptions",
+    "match_file",
     "open_index",
 ]

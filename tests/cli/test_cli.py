@@ -17,8 +17,8 @@ import rangecast as rc
 from rangecast import workloads
 from rangecast.cli import demo as demo_module
 from rangecast.cli import experiment as experiment_module
-from rangecast.cli import matching
 from rangecast.cli.app import app
+from rangecast.loading import pace
 from rangecast.papers import EXPERIMENTS
 
 pytestmark = pytest.mark.without_kernels
@@ -57,7 +57,7 @@ BAD = [
     (b"23", "a row must have 2 fields, got 1"),
     (b"24,price > 3,more", "a row must have 2 fields, got 3"),
     (b"25,", "a condition must be a string, got null"),
-    (b",price > 3", "a subscription's id must be an int64"),
+    (b",price > 3", "a subscription must have an id, got null"),
     (b"1,price > 3", "this id stands in an earlier row"),
     (b"26,price > \xff", "a line must be UTF-8"),
     (b'27,"price > 3', "a row must have 2 fields, got quotes out of place"),
@@ -99,7 +99,7 @@ def match(*more, subscriptions="subs.csv", events="events.csv"):
 
 def pairs_in(text):
     header, *rows = csv.reader(text.splitlines())
-    assert header == ["event", "subscription"]
+    assert header == ["event_id", "subscription_id"]
     return [(int(event), int(subscription)) for event, subscription in rows]
 
 
@@ -167,10 +167,10 @@ class TestMatch:
             assert pairs_in(path.read_text()) == PAIRS
         elif suffix == "jsonl":
             rows = [json.loads(line) for line in path.read_text().splitlines()]
-            assert [(row["event"], row["subscription"]) for row in rows] == PAIRS
+            assert [(row["event_id"], row["subscription_id"]) for row in rows] == PAIRS
         else:
             table = pq.read_table(path)
-            assert table.schema.names == ["event", "subscription"]
+            assert table.schema.names == ["event_id", "subscription_id"]
             assert list(zip(*(column.to_pylist() for column in table.columns), strict=True)) == PAIRS
 
     @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
@@ -192,11 +192,11 @@ class TestMatch:
         result = run(*match("--sort", "--out", "out.csv"))
         assert result.exit_code == 1
         assert pairs_in(Path("out.csv").read_text()) == sorted([*PAIRS, (12, 5)])
-        assert "set aside: 10 of the subscriptions (all in out.rejects.csv)" in result.stderr
+        assert "rejected: 10 of subs.csv (all in out.rejects.csv)" in result.stderr
         with open("out.rejects.csv", newline="") as file:
             listed = list(csv.DictReader(file))
-        assert [(row["input"], int(row["row"]), int(row["line"])) for row in listed] == [
-            ("subscriptions", 5 + i, 6 + i) for i in range(10)
+        assert [(row["source"], int(row["row"]), int(row["line"])) for row in listed] == [
+            ("subs.csv", 5 + i, 6 + i) for i in range(10)
         ]
         for row, (line, reason) in zip(listed, BAD, strict=True):
             assert row["reason"].startswith(reason)
@@ -215,25 +215,25 @@ class TestMatch:
             ("4", "14", "'price' is an int, got the string 'abc'"),
             ("5", "", "a row must have 4 fields, got 2"),
             ("6", "16", "'at' is a timestamp, got the string 'yesterday'"),
-            ("7", "", "an event's id must be a whole number, as at the start of the file, got null"),
+            ("7", "", "an event must have an id, got null"),
         ]
 
     def test_rejects_without_a_file_are_shown(self, folder):
         Path("subs.csv").write_text(SUBSCRIPTIONS + "".join(f"{i},price >\n" for i in range(50, 62)))
         result = run(*match())
         assert result.exit_code == 1
-        assert "set aside: 12 of the subscriptions (--rejects FILE lists all)" in result.stderr
-        assert "subscriptions row 14 (line 15), id 59: column 8" in result.stderr
+        assert "rejected: 12 of subs.csv (--rejects FILE lists all)" in result.stderr
+        assert "subs.csv row 14 (line 15), id 59: column 8" in result.stderr
         assert "id 60" not in result.stderr
         assert "and 2 more" in result.stderr
 
     def test_strict_stops_and_leaves_no_file(self, folder):
         Path("subs.csv").write_text(SUBSCRIPTIONS + "7,price >\n")
         message = fails(*match("--strict", "--out", "out.csv"))
-        assert "subscriptions row 5 (line 6), id 7: column 8: expected a value" in message
+        assert "subs.csv row 5 (line 6), id 7: column 8: expected a value" in message
         Path("subs.csv").write_text(SUBSCRIPTIONS)
         Path("events.csv").write_text(EVENTS + "14,abc,A,\n")
-        assert "events row 4 (line 5), id 14: 'price' is an int" in fails(
+        assert "events.csv row 4 (line 5), id 14: 'price' is an int" in fails(
             *match("--strict", "--out", "out.csv")
         )
         assert {path.name for path in folder.iterdir()} == {"schema.toml", "subs.csv", "events.csv"}
@@ -255,21 +255,28 @@ class TestMatch:
         result = run(*match("--sort", "--id", "name", "--event-id", "key", "--out", "out.jsonl"))
         assert result.exit_code == 0
         rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
-        assert [(row["event"], row["subscription"]) for row in rows] == [
+        assert [(row["event_id"], row["subscription_id"]) for row in rows] == [
             (event, name) for event in ("e1", "7") for name in ("007", 'a,"b', "x")
         ]
 
-    def test_the_first_batch_settles_what_event_ids_are(self, folder):
+    def test_the_start_of_the_file_settles_what_event_ids_are(self, folder):
         pq.write_table(pa.table({"id": [1, 2], "price": [1, 1]}), "events.parquet")
         Path("events.jsonl").write_text(
-            '{"id": 1, "price": 1}\n{"id": "x", "price": 1}\n{"id": 2, "price": 1}\n'
+            '{"id": 1, "price": 1}\n{"id": "x", "price": 1}\n{"id": true, "price": 1}\n'
         )
         Path("subs.csv").write_text("id,price\n5,1\n")
-        for name, pairs in (("events.parquet", [(1, 5), (2, 5)]), ("events.jsonl", [(1, 5), (2, 5)])):
-            assert pairs_in(run(*match(events=name)).stdout) == pairs
+        assert run(*match(events="events.parquet")).stdout == "event_id,subscription_id\n1,5\n2,5\n"
         result = run(*match(events="events.jsonl"))
         assert result.exit_code == 1
-        assert "events row 2 (line 2): an event's id must be a whole number" in result.stderr
+        assert result.stdout == 'event_id,subscription_id\n"1",5\n"x",5\n'
+        assert (
+            "events.jsonl row 3 (line 3), id true: an event's id must be a whole number or a string, got the "
+            "boolean True" in result.stderr
+        )
+        result = run(*match("--id-type", "int64", events="events.jsonl"))
+        assert pairs_in(result.stdout) == [(1, 5)]
+        assert "id x: an event's id must be a whole number in this run, got the string 'x'" in result.stderr
+        assert "id_type must be int64 or string, got 'long'" in fails(*match("--id-type", "long"))
 
     def test_bounds_instead_of_conditions(self, folder):
         Path("subs.csv").write_text(
@@ -277,7 +284,7 @@ class TestMatch:
         )
         result = run(*match("--sort"))
         assert pairs_in(result.stdout) == [(11, 1), (11, 2)]
-        assert "subs.csv: not looked at: comment" in result.stderr
+        assert "subs.csv: ignored: comment" in result.stderr
         assert "id 3: low must not exceed high on 'price', got [9, 5]" in result.stderr
 
     def test_condition_column_by_name(self, folder):
@@ -289,7 +296,7 @@ class TestMatch:
         assert "id 2: a condition must be a string, got 5" in result.stderr
 
     def test_small_batches_and_threads_agree(self, folder, monkeypatch):
-        monkeypatch.setattr(matching, "PAIRS_AT_ONCE", 2)
+        monkeypatch.setattr(pace, "PAIRS_AT_ONCE", 2)
         Path("events.csv").write_text("price\n" + "".join(f"{i % 150}\n" for i in range(100)))
         expected = pairs_in(run(*match("--sort")).stdout)
         assert len(expected) == 5
@@ -297,7 +304,7 @@ class TestMatch:
 
     def test_no_events_and_no_subscriptions(self, folder):
         Path("events.csv").write_text("id,price\n")
-        assert run(*match()).stdout == "event,subscription\n"
+        assert run(*match()).stdout == "event_id,subscription_id\n"
         Path("events.csv").write_text(EVENTS)
         for name, content in (("none.csv", "id,condition\n"), ("none.jsonl", "")):
             Path(name).write_text(content)
@@ -322,9 +329,9 @@ class TestMatch:
             (match("--index", "direct", "--option", "on=size"), "unknown attribute 'size'"),
             (match("--index", "scan", "--option", "depth=3"), "index 'scan': got an unexpected keyword"),
             (match("--option", "depth"), "--option takes name=value, got 'depth'"),
-            (match("--id", "key"), "subs.csv: must have the column 'key', got id, condition"),
-            (match("--condition", "rule"), "subs.csv: must have the column 'rule', got id"),
-            (match("--event-id", "key"), "events.csv: must have the id column 'key', got id, price"),
+            (match("--id", "key"), "subs.csv: there is no column 'key', only id, condition"),
+            (match("--condition", "rule"), "subs.csv: there is no column 'rule', only id"),
+            (match("--event-id", "key"), "events.csv: there is no column 'key', only id, price"),
             (match(subscriptions="none.csv"), "none.csv: cannot be read: No such file"),
             (match(events="none.parquet"), "none.parquet: cannot be read: No such file"),
             (match(events="subs.csv"), "subs.csv: must have a column of the schema (price, symbol, at), got"),
@@ -379,7 +386,7 @@ class TestProcess:
         process = subprocess.Popen(
             [*self.COMMAND, *match("--batch", "1000")], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-        assert process.stdout.readline() == b"event,subscription\n"
+        assert process.stdout.readline() == b"event_id,subscription_id\n"
         process.stdout.close()
         complaint = process.stderr.read()
         process.stderr.close()
@@ -510,7 +517,7 @@ class TestExplain:
     def test_what_is_no_attribute_is_said(self, folder):
         result = run(*self.explain("--condition", "price > 1", event='{"price": 12, "prize": 3}'))
         assert result.exit_code == 0
-        assert "not attributes of the schema, and not looked at: prize" in result.stderr
+        assert "not attributes of the schema, and ignored: prize" in result.stderr
 
     def test_errors(self, folder):
         explain = self.explain
@@ -529,7 +536,7 @@ class TestExplain:
         assert "subs.csv: no subscription has the id '99'" in fails(*missing)
         assert "no subscription has the id 'x'" in fails(*missing[:-1], "x")
         Path("subs.csv").write_text(SUBSCRIPTIONS + "99,price >\n")
-        assert "it could not be loaded: subscriptions row 5 (line 6), id 99: column 8" in fails(*missing)
+        assert "it could not be loaded: subs.csv row 5 (line 6), id 99: column 8" in fails(*missing)
 
     def test_a_broken_condition_is_pointed_at(self, folder):
         result = run(*self.explain("--condition", "price >"))
@@ -617,7 +624,7 @@ class TestDemo:
         for row in ("events/s", "matches/s", "bytes per subscription"):
             assert row in result.stdout
         assert f"matches: {Path('demo-output/matches.parquet')}" in result.stderr
-        assert f"set aside: {len(demo_module.BROKEN)} of the subscriptions" in result.stderr
+        assert f"rejected: {len(demo_module.BROKEN)} of demo-output/alerts-text.parquet" in result.stderr
         drawn = workloads.workload(demo_module.WORKLOAD, 400, 300)
         index = rc.open_index("scan", drawn.schema)
         index.insert(drawn.subscriptions())

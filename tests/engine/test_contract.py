@@ -342,7 +342,7 @@ def test_string_ids(make):
     index.insert(rc.Subscriptions.parse(schema, {"c": "a0 = 9"}))
     m = index.match(batch)
     assert rows_of(m) == [["b", "é"], ["c"]]
-    assert m.sort().to_arrow().column("subscription").to_pylist() == ["b", "é", "c"]
+    assert m.sort().to_arrow().column("subscription_id").to_pylist() == ["b", "é", "c"]
     with pytest.raises(rc.SubscriptionError, match="ids of this index are strings"):
         index.insert(rc.Subscriptions.parse(schema, {7: "a0 < 5"}))
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rangecast.errors import EventError, OptionError, StorageError, SubscriptionError
 from rangecast.loading import PAIR_WRITERS, OutputFile, RejectedRow, Rejects, format_of, lines, open_rows
+from rangecast.loading.rejected import REJECTED
 
 pytestmark = pytest.mark.without_kernels
 
@@ -287,7 +288,7 @@ def test_a_damaged_compression(tmp_path):
         open_rows(write(tmp_path / "a.csv.gz", "a,b\n1,2\n"))
 
 
-PAIRS = pa.table({"event": ["a", 'b"', "a"], "subscription": pa.array([1, 2, 3], pa.int64())})
+PAIRS = pa.table({"event_id": ["a", 'b"', "a"], "subscription_id": pa.array([1, 2, 3], pa.int64())})
 
 
 @pytest.mark.parametrize("form", PAIR_WRITERS)
@@ -296,7 +297,7 @@ def test_pairs_come_back(tmp_path, form, coded):
     path = tmp_path / f"pairs.{form}"
     file = OutputFile(path)
     writer = PAIR_WRITERS[form](file.stream)
-    table = PAIRS.set_column(0, "event", PAIRS["event"].dictionary_encode()) if coded else PAIRS
+    table = PAIRS.set_column(0, "event_id", PAIRS["event_id"].dictionary_encode()) if coded else PAIRS
     writer.write(table)
     writer.write(table.slice(0, 0))
     writer.write(table.slice(1, 1))
@@ -310,15 +311,15 @@ def test_pairs_come_back(tmp_path, form, coded):
 
 def test_no_pairs_make_an_empty_file(tmp_path):
     schema = pa.schema(
-        [("event", pa.int64()), ("subscription", pa.dictionary(pa.int32(), pa.large_string()))]
+        [("event_id", pa.int64()), ("subscription_id", pa.dictionary(pa.int32(), pa.large_string()))]
     )
     for form, kind in PAIR_WRITERS.items():
         with open(tmp_path / f"pairs.{form}", "wb") as stream:
             kind(stream).close(schema)
-    assert (tmp_path / "pairs.csv").read_text() == "event,subscription\n"
+    assert (tmp_path / "pairs.csv").read_text() == "event_id,subscription_id\n"
     assert (tmp_path / "pairs.jsonl").read_text() == ""
     table = pq.read_table(tmp_path / "pairs.parquet")
-    assert (table.num_rows, table.schema.field("subscription").type) == (0, pa.large_string())
+    assert (table.num_rows, table.schema.field("subscription_id").type) == (0, pa.large_string())
 
 
 def test_output_is_seen_whole_or_not_at_all(tmp_path):
@@ -337,24 +338,24 @@ def test_output_is_seen_whole_or_not_at_all(tmp_path):
 
 
 class TestRejects:
-    ROW = RejectedRow("events", 3, 4, None, "because\n  it is", 'a,"b"')
+    ROW = RejectedRow("events.csv", 3, 4, None, "because\n  it is", 'a,"b"')
 
     def test_the_side_file_lists_rows_and_reasons(self, tmp_path):
         rejects = Rejects(tmp_path / "rejects.csv")
         rejects.add(self.ROW)
-        rejects.add(RejectedRow("subscriptions", 1_000, None, "x", "so", ""))
+        rejects.add(RejectedRow("subs.parquet", 1_000, None, "x", "so", ""))
         rejects.close(finished=True)
         with open(tmp_path / "rejects.csv", newline="") as file:
             assert list(csv.reader(file)) == [
-                ["input", "row", "line", "id", "reason", "raw"],
-                ["events", "3", "4", "", "because", 'a,"b"'],
-                ["subscriptions", "1000", "", "x", "so", ""],
+                ["source", "row", "line", "id", "reason", "raw"],
+                ["events.csv", "3", "4", "", "because", 'a,"b"'],
+                ["subs.parquet", "1000", "", "x", "so", ""],
             ]
         assert [str(row) for row in rejects.first] == [
-            "events row 3 (line 4): because",
-            "subscriptions row 1,000, id 'x': so",
+            "events.csv row 3 (line 4): because",
+            "subs.parquet row 1,000, id x: so",
         ]
-        assert (len(rejects), rejects.counts) == (2, {"events": 1, "subscriptions": 1})
+        assert (len(rejects), rejects.counts) == (2, {"events.csv": 1, "subs.parquet": 1})
 
     def test_no_rejects_leave_no_file(self, tmp_path):
         write(tmp_path / "rejects.csv", "of an earlier run")
@@ -367,9 +368,17 @@ class TestRejects:
         rejects.close(finished=False)
         assert not list(tmp_path.iterdir())
 
-    @pytest.mark.parametrize(
-        ("input", "error"), [("events", EventError), ("subscriptions", SubscriptionError)]
-    )
-    def test_strict(self, input, error):
-        with pytest.raises(error, match=rf"{input} row 3 \(line 4\): because \(the first bad row stops"):
-            Rejects(strict=True).add(self.ROW._replace(input=input))
+    @pytest.mark.parametrize("error", [EventError, SubscriptionError])
+    def test_strict(self, error):
+        with pytest.raises(error, match=r"events.csv row 3 \(line 4\): because \(the first bad row stops"):
+            Rejects(strict=True).add(self.ROW, error)
+
+    def test_without_a_file_all_are_kept(self):
+        rejects = Rejects()
+        for row in range(30):
+            rejects.add(self.ROW._replace(row=row))
+        table = rejects.to_arrow()
+        assert table.schema.equals(REJECTED)
+        assert table["row"].to_pylist() == list(range(30))
+        assert set(table["reason"].to_pylist()) == {"because"}
+        assert str(RejectedRow(None, None, None, None, "so", "")) == "the input: so"

@@ -174,7 +174,7 @@ def test_matches_face():
     with pytest.raises(IndexError, match="within the batch of 3, got 3"):
         m.row(3)
     table = m.to_arrow(event_ids=["a", "b", "c"])
-    assert table.to_pydict() == {"event": ["a", "a", "c"], "subscription": [8, 7, 9]}
+    assert table.to_pydict() == {"event_id": ["a", "a", "c"], "subscription_id": [8, 7, 9]}
     assert m == rc.Matches.from_ids([0, 2, 2, 3], [7, 8, 9])
     assert m != rc.Matches.from_ids([0, 1, 2, 3], [7, 8, 9])
     assert m != rc.Matches.from_ids([0, 2, 2, 3], [7, 8, 6])
@@ -184,5 +184,5 @@ def test_matches_face():
 def test_string_matches_are_a_dictionary():
     m = rc.Matches.from_ids([0, 3], ["b", "a", "b"])
     assert m.sort().ids.tolist() == ["a", "b", "b"]
-    assert pa.types.is_dictionary(m.to_arrow().column("subscription").type)
+    assert pa.types.is_dictionary(m.to_arrow().column("subscription_id").type)
     assert len(rc.Matches.from_ids([0], [])) == 0

@@ -171,7 +171,7 @@ def test_text_files_and_events_that_cannot_be_read(spark, store, table, expected
         writer.writeheader()
         writer.writerows(rows[:600])
         file.write("600,abc,1,1,bad\n")
-        file.write("x,1,1,1,bad\n")
+        file.write(",1,1,1,bad\n")
     with open(tmp_path / "b.jsonl", "w") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows[600:])
         file.write("{broken\n")
@@ -181,9 +181,9 @@ def test_text_files_and_events_that_cannot_be_read(spark, store, table, expected
     pairs, _ = read(tmp_path / "out")
     assert pairs == expected
     assert (report.rows, report.rejected_rows) == (1200, 3)
-    reasons = {(row.file.rsplit("/", 1)[1], row.row): row.reason for row in report.rejected.collect()}
+    reasons = {(row.source.rsplit("/", 1)[1], row.row): row.reason for row in report.rejected.collect()}
     assert "'a0' is an int, got the string 'abc'" in reasons["a.csv", 601]
-    assert "must be a whole number" in reasons["a.csv", 602]
+    assert reasons["a.csv", 602] == "an event must have an id, got null"
     assert ("b.jsonl", 601) in reasons
 
 

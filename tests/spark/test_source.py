@@ -115,7 +115,7 @@ def rejects(folder):
     found = []
     for path in sorted(folder.rglob("*.parquet")):
         for row in pq.ParquetFile(path).read().to_pylist():
-            found.append((Path(row["file"]).name, row["row"], row["event_id"], row["reason"]))
+            found.append((Path(row["source"]).name, row["row"], row["id"], row["reason"]))
     return sorted(found, key=lambda row: (row[0], row[1] or 0))
 
 
@@ -166,7 +166,7 @@ def test_on_spark_in_batch_and_as_a_stream(spark, store, folder, tmp_path):
     expected.append(pairs_of(event_table(3000), store.index(3)))
     assert pairs(spark.read.parquet(str(out))) == sorted(itertools.chain(*expected))
     aside = spark.read.parquet(str(state_of(store) / "rejects")).collect()
-    assert [(row.event_id, row.batch_id) for row in aside] == [("7000", 2)]
+    assert [(row.id, row.batch_id) for row in aside] == [("7000", 2)]
 
 
 def test_each_micro_batch_has_the_newest_version_and_files_in_order_of_arrival(store, folder):
@@ -226,10 +226,10 @@ def test_text_files_and_what_cannot_be_read(store, folder):
         (folder / name).write_bytes(content)
     put(folder, "lacking.parquet", event_table(2000).drop_columns(["a1"]))
     put(folder, "wrong.parquet", event_table(3000).set_column(1, "a0", pa.array(["x"] * N_EVENTS)))
-    put(folder, "words.parquet", event_table(5000).set_column(0, "id", pa.array(["x"] * N_EVENTS)))
+    put(folder, "words.parquet", event_table(5000, 1).set_column(0, "id", pa.array(["x"])))
     nulls = event_table(4000, 3).set_column(0, "id", pa.array([4000, None, 4002], pa.int64()))
     put(folder, "z.parquet", nulls)
-    stream = Stream(store, folder).plan()
+    stream = Stream(store, folder, fields("event_id long, subscription_id long")).plan()
     good = [event_table(0), event_table(1000), nulls.take([0, 2])]
     assert stream.all() == [sorted(pair for table in good for pair in pairs_of(table, store.index()))]
     assert stream.all() == stream.all()
@@ -237,7 +237,7 @@ def test_text_files_and_what_cannot_be_read(store, folder):
     expected = {
         ("a.csv", 301, "300"): "'a0' is an int, got the string 'abc'",
         ("a.csv", 302, None): "an event must have an id",
-        ("a.csv", 303, None): "must be a whole number",
+        ("a.csv", 303, "x"): "an event's id must be a whole number in this run, got the string 'x'",
         ("a.csv", 304, None): "a row must have 5 fields, got 2",
         ("b.jsonl", 301, None): "JSON",
         ("lacking.parquet", None, None): "there is no column 'a1', only id",
@@ -245,7 +245,7 @@ def test_text_files_and_what_cannot_be_read(store, folder):
         ("torn.csv.gz", None, None): "",
         ("torn.parquet", None, None): "not a Parquet file that can be read",
         ("what.is-it", None, None): "the format must be told by the suffix",
-        ("words.parquet", None, None): "columns must be of the types",
+        ("words.parquet", 1, "x"): "must be a whole number in this run",
         ("wrong.parquet", None, None): "column 'a0' must be a whole number for an int, got string",
         ("z.parquet", 2, None): "an event must have an id",
     }
@@ -256,6 +256,17 @@ def test_text_files_and_what_cannot_be_read(store, folder):
     batch = RangecastSource({"store": str(store.path), "events": str(folder / "*.parquet")})
     with pytest.raises(rc.EventError, match=r"lacking.parquet: there is no column 'a1'"):
         batch.reader(batch.schema()).partitions()
+
+
+def test_a_kept_column_of_another_type_costs_its_file(store, folder):
+    lists = event_table(2000, 2).set_column(4, "note", pa.array([["a"], ["b"]]))
+    put(folder, "c.parquet", lists)
+    stream = Stream(store, folder, keep="note").plan()
+    expected = pairs_of(event_table(0), store.index()) + pairs_of(event_table(1000), store.index())
+    assert stream.read(0) == sorted(expected)
+    (aside,) = rejects(state_of(store) / "rejects")
+    assert aside[:3] == ("c.parquet", None, None)
+    assert "columns must be of the types" in aside[3]
 
 
 def test_a_folder_without_files_needs_a_schema(store, tmp_path):

@@ -4,7 +4,7 @@ Data goes to stdout and everything for people to stderr; bars and colours appear
 
     exit code   meaning
     0           all is well (`explain`: it matches)
-    1           finished, but rows were set aside (`explain`: it does not match)
+    1           finished, but rows were rejected (`explain`: it does not match)
     2           wrong usage or input that cannot be read; nothing was written
     130, 141    interrupted; the reader of stdout went away
 """
@@ -67,6 +67,10 @@ class Bar:
     def move(self, position: int, note: str = "") -> None:
         """Set the bar; a note stands behind it."""
         self._progress.update(self._task, completed=position, note=note)
+
+    def reach(self, position: int, size: int | None) -> None:
+        """Set the bar where its end is known by now."""
+        self._progress.update(self._task, completed=position, total=size)
 
 
 @contextmanager

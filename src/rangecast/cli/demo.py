@@ -8,7 +8,6 @@ The demo's pipeline on Spark: ingest, publish, match_files, a summary and a plot
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -24,13 +23,16 @@ import typer
 
 from rangecast.cli.console import print_table, say
 from rangecast.cli.generate import bounds_table, conditions_table, events_table, write_table
-from rangecast.cli.loading import load_subscriptions
-from rangecast.cli.match import available_cores, rejects_beside, report_rejects
-from rangecast.cli.matching import Outcome, match_stream
-from rangecast.cli.streaming import EventStream
+from rangecast.cli.match import (
+    available_cores,
+    match_with_bar,
+    read_subscriptions,
+    rejects_beside,
+    report_rejects,
+)
 from rangecast.engine import Index, open_index
 from rangecast.errors import SetupError
-from rangecast.loading import PAIR_WRITERS, OutputFile, Rejects
+from rangecast.loading import PAIR_WRITERS, EventFile, FileMatch, OutputFile, Rejects
 from rangecast.memory import readable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.store.store import Store
@@ -78,7 +80,7 @@ def demo(
     in files; a plot shows how many matches events have. With --no-spark this process does it alone.
 
     Half of the alerts are conditions in text and half are bounds in columns. A few texts are broken on
-    purpose: they are set aside with their reasons and stop nothing.
+    purpose: they are rejected with their reasons and stop nothing.
 
     \b
     Example:
@@ -120,8 +122,8 @@ def generate(files: Files, n_subscriptions: int, n_events: int) -> None:
 
 
 def ingest(schema: Schema, files: Files, aside: Rejects) -> list[Subscriptions]:
-    """Load both files, setting aside what cannot be loaded."""
-    return [load_subscriptions(schema, str(path), aside) for path in (files.texts, files.bounds)]
+    """Load both files, rejecting what cannot be loaded."""
+    return [read_subscriptions(schema, str(path), aside) for path in (files.texts, files.bounds)]
 
 
 def build(schema: Schema, parts: list[Subscriptions]) -> Index:
@@ -132,15 +134,14 @@ def build(schema: Schema, parts: list[Subscriptions]) -> Index:
     return index
 
 
-def match(index: Index, schema: Schema, files: Files, aside: Rejects, threads: int) -> Outcome:
+def match(index: Index, schema: Schema, files: Files, aside: Rejects, threads: int) -> FileMatch:
     """Match the events batch by batch and write the pairs."""
-    flow = EventStream(schema, str(files.events), aside)
-    with contextlib.closing(flow), OutputFile(files.matches) as target:
+    with EventFile(schema, str(files.events)) as events, OutputFile(files.matches) as target:
         writer = PAIR_WRITERS["parquet"](target.stream)
-        return match_stream(index, flow, writer, threads=threads, batch=100_000)
+        return match_with_bar(index, events, writer, aside, threads=threads)
 
 
-def report(index: Index, outcome: Outcome, ingested: float, built: float, threads: int) -> None:
+def report(index: Index, outcome: FileMatch, ingested: float, built: float, threads: int) -> None:
     """Print what was done, as a short table."""
     stats = index.stats()
     seconds = max(outcome.match_seconds, 1e-9)

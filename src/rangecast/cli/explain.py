@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from rangecast.cli.console import OK, REJECTED, say
-from rangecast.cli.loading import load_subscriptions
 from rangecast.cli.store import stored_id
 from rangecast.engine import open_index
-from rangecast.errors import EventError, OptionError, SubscriptionError
-from rangecast.loading import RejectedRow, Rejects
+from rangecast.errors import EventError, OptionError, RangecastError, SubscriptionError
+from rangecast.loading import RejectedRow, Rejects, load_subscriptions
+from rangecast.loading.ids import parse_id
 from rangecast.model.explanation import Explanation
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.store.pins import pinned_batch
@@ -137,37 +137,31 @@ def _event(schema: Schema, text: str) -> dict[str, Any]:
         raise EventError(f"--event must be a JSON object such as '{{\"price\": 12}}', got {text}")
     strange = [name for name in values if name not in schema]
     if strange:
-        say(f"not attributes of the schema, and not looked at: {', '.join(strange)}")
+        say(f"not attributes of the schema, and ignored: {', '.join(strange)}")
     return values
 
 
 class _Sought(Rejects):
-    """Remembers why the row with one id was set aside."""
+    """Remembers why the row with one id was rejected."""
 
     def __init__(self, id: str) -> None:
         super().__init__()
         self._id = id
         self.found: RejectedRow | None = None
 
-    def add(self, rejected: RejectedRow) -> None:
-        if str(rejected.id) == self._id:
-            self.found = self.found or rejected._replace(reason=rejected.reason.partition("\n")[0])
+    def add(self, rejected: RejectedRow, error: type[RangecastError] = EventError) -> None:
+        if rejected.id == self._id:
+            self.found = self.found or rejected.in_one_line()
 
 
 def _find(schema: Schema, path: str, id: str, id_column: str, condition: str | None) -> Subscriptions:
     aside = _Sought(id)
     subs = load_subscriptions(schema, path, aside, id=id_column, condition=condition)
     ids = subs.ids.arrow()
-    row = ids.index(id if subs.ids.textual else _whole(id)).as_py()
+    wanted = id if subs.ids.textual else parse_id(id)
+    row = -1 if subs.ids.textual != isinstance(wanted, str) else ids.index(wanted).as_py()
     if row < 0 and aside.found is not None:
         raise SubscriptionError(f"{path}: it could not be loaded: {aside.found}")
     if row < 0:
         raise SubscriptionError(f"{path}: no subscription has the id {id!r}")
     return subs.select([row])
-
-
-def _whole(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
-        return None

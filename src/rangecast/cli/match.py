@@ -11,14 +11,25 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from rangecast.cli.console import OK, REJECTED, options_of, say
-from rangecast.cli.loading import load_subscriptions
-from rangecast.cli.matching import Outcome, match_stream
-from rangecast.cli.streaming import EventStream
+from rangecast.cli.console import OK, REJECTED, bar, options_of, say
 from rangecast.engine import Index, open_index
 from rangecast.errors import OptionError
-from rangecast.loading import PAIR_WRITERS, OutputFile, Rejects, format_of
+from rangecast.loading import (
+    PAIR_WRITERS,
+    EventFile,
+    FileMatch,
+    OutputFile,
+    Rejects,
+    format_of,
+    load_subscriptions,
+)
+from rangecast.loading.batches import ROWS_AT_ONCE
+from rangecast.loading.ids import named_type
+from rangecast.loading.match_file import write_matches
+from rangecast.loading.pairs import PairWriter
+from rangecast.loading.rejected import SHOWN
 from rangecast.memory import readable
+from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.schema import Schema
 
 STDIO = "-"
@@ -53,22 +64,26 @@ def match(
         str | None,
         typer.Option(help="Column of the events' ids.", show_default="id, if there; else row numbers"),
     ] = None,
+    id_type: Annotated[
+        str | None,
+        typer.Option(help="Type of the events' ids: int64 or string.", show_default="by the first of them"),
+    ] = None,
     events_format: Annotated[
         str | None, typer.Option(help="Format of the events where no suffix tells: csv, jsonl or parquet.")
     ] = None,
     rejects: Annotated[
         Path | None,
-        typer.Option(help="CSV file for rows that were set aside.", show_default="OUT.rejects.csv"),
+        typer.Option(help="CSV file for rows that were rejected.", show_default="OUT.rejects.csv"),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad row.")] = False,
     sort: Annotated[bool, typer.Option("--sort", help="Order each event's subscriptions by id.")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Most events matched at once.")] = 100_000,
+    batch: Annotated[int, typer.Option(min=1, help="Most events matched at once.")] = ROWS_AT_ONCE,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary.")] = False,
 ) -> None:
     """Match a file of events against a file of subscriptions.
 
-    Writes one row a match: event, subscription. Rows that cannot be loaded
-    are set aside with their reasons and do not stop the others.
+    Writes one row per match: event_id, subscription_id. Rows that cannot be loaded
+    are rejected with their reasons and do not stop the others.
 
     \b
     Example:
@@ -78,7 +93,7 @@ def match(
                       --subscriptions alerts.csv --events - --events-format jsonl
 
     \b
-    Exit code: 0 all rows loaded, 1 finished but rows were set aside,
+    Exit code: 0 all rows loaded, 1 finished but rows were rejected,
                2 wrong usage or unreadable input (nothing is written).
     """
     form = "csv" if out == STDIO else format_of(out)
@@ -89,23 +104,49 @@ def match(
         # opened before anything is loaded: a name that cannot be should not cost an hour first
         target = None if out == STDIO else stack.enter_context(OutputFile(out))
         beside = None if target is None else rejects_beside(target.path)
-        aside = stack.enter_context(Rejects(rejects or beside, strict))
-        flow = EventStream(
-            model, events, aside, event_id=event_id, format=events_format, stream=stream, batch=batch
+        aside = stack.enter_context(Rejects(rejects or beside, strict=strict, most=SHOWN))
+        flow = stack.enter_context(
+            EventFile(
+                model,
+                events,
+                event_id=event_id,
+                id_type=named_type(id_type),
+                format=events_format,
+                stream=stream,
+                batch=batch,
+            )
         )
-        stack.callback(flow.close)
         start = time.perf_counter()
-        subs = load_subscriptions(model, subscriptions, aside, id=id, condition=condition)
+        subs = read_subscriptions(model, subscriptions, aside, id=id, condition=condition)
         loaded = time.perf_counter()
         made.insert(subs)
         built = time.perf_counter()
         sink: BinaryIO = target.stream if target is not None else sys.stdout.buffer
-        outcome = match_stream(made, flow, PAIR_WRITERS[form](sink), threads=threads, batch=batch, sort=sort)
+        writer = PAIR_WRITERS[form](sink)
+        outcome = match_with_bar(made, flow, writer, aside, threads=threads, batch=batch, sort=sort)
         sink.flush()
     if not quiet:
-        _summarise(made, outcome, flow, loaded - start, built - loaded, None if out == STDIO else out)
+        _summarise(made, outcome, loaded - start, built - loaded, None if out == STDIO else out)
     report_rejects(aside)
     raise typer.Exit(REJECTED if len(aside) else OK)
+
+
+def read_subscriptions(schema: Schema, path: str, aside: Rejects, **options: Any) -> Subscriptions:
+    """The subscriptions of a file, with a progress bar and a word on columns that are ignored."""
+    with bar("subscriptions", None) as progress:
+        return load_subscriptions(schema, path, aside, progress=progress.reach, remark=say, **options)
+
+
+def match_with_bar(
+    index: Index, events: EventFile, writer: PairWriter, aside: Rejects, **options: Any
+) -> FileMatch:
+    """Match a file of events with a progress bar."""
+    with bar("events", events.size) as progress:
+
+        def show(position: int, done: FileMatch) -> None:
+            progress.move(position, f"{done.n_events:,} events, {done.n_pairs:,} matches")
+
+        return write_matches(index, events, writer, aside, progress=show, **options)
 
 
 def rejects_beside(out: Path) -> Path:
@@ -118,21 +159,19 @@ def rejects_beside(out: Path) -> Path:
 
 
 def report_rejects(aside: Rejects) -> None:
-    """Say how many rows were set aside, the first of them, and where the rest is."""
+    """Say how many rows were rejected, the first of them, and where the rest is."""
     if not len(aside):
         return
-    counts = " and ".join(f"{n:,} of the {name}" for name, n in aside.counts.items())
+    counts = " and ".join(f"{n:,} of {name}" for name, n in aside.counts.items())
     place = f"all in {aside.path}" if aside.path else "--rejects FILE lists all"
-    say(f"set aside: {counts} ({place})")
-    for rejected in aside.first:
+    say(f"rejected: {counts} ({place})")
+    for rejected in aside.first[:SHOWN]:
         say(f"  {rejected}")
-    if len(aside) > len(aside.first):
-        say(f"  and {len(aside) - len(aside.first):,} more")
+    if len(aside) > SHOWN:
+        say(f"  and {len(aside) - SHOWN:,} more")
 
 
-def _summarise(
-    index: Index, outcome: Outcome, flow: EventStream, load: float, build: float, out: str | None
-) -> None:
+def _summarise(index: Index, outcome: FileMatch, load: float, build: float, out: str | None) -> None:
     stats: dict[str, Any] = index.stats()
     say(
         f"{stats['subscriptions']:,} subscriptions loaded in {load:.2f} s; index {stats['index']!r} built in "
@@ -144,8 +183,8 @@ def _summarise(
         f"{outcome.match_seconds:.2f} s matching: {outcome.n_events / seconds:,.0f} events/s, "
         f"{outcome.n_pairs / seconds:,.0f} matches/s"
     )
-    if outcome.n_events and flow.absent:
-        say(f"no event has a value for: {', '.join(flow.absent)}")
+    if outcome.absent:
+        say(f"no event has a value for: {', '.join(outcome.absent)}")
     if out is not None:
         say(f"matches: {out}")
 

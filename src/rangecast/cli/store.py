@@ -11,11 +11,12 @@ import numpy as np
 import typer
 
 from rangecast.cli.console import OK, REJECTED, options_of, print_table, say
-from rangecast.cli.loading import load_subscriptions
-from rangecast.cli.match import report_rejects
+from rangecast.cli.match import read_subscriptions, report_rejects
 from rangecast.errors import OptionError, SubscriptionError
 from rangecast.language.evaluation import one_line
 from rangecast.loading import Rejects
+from rangecast.loading.ids import parse_id
+from rangecast.loading.rejected import SHOWN
 from rangecast.memory import readable
 from rangecast.model.explanation import describe_interval
 from rangecast.model.subscriptions import Subscriptions
@@ -47,7 +48,7 @@ def add(
     expires: Annotated[
         str | None, typer.Option(help="When they end, as in 2026-12-24T18:00+01:00; UTC without a zone.")
     ] = None,
-    rejects: Annotated[Path | None, typer.Option(help="CSV file for rows that were set aside.")] = None,
+    rejects: Annotated[Path | None, typer.Option(help="CSV file for rows that were rejected.")] = None,
     index: Annotated[
         str | None, typer.Option(help="Index of the snapshots, when the store is made.", show_default="auto")
     ] = None,
@@ -71,10 +72,10 @@ def add(
     options = options_of(option or [])
     model = Schema.from_toml(schema) if schema is not None else None
     home = Store.open(store, model, index=index, options=options or None)
-    aside = Rejects(rejects)
+    aside = Rejects(rejects, most=SHOWN)
     with home.writing():
         if subscriptions is not None:
-            subs = load_subscriptions(home.schema, subscriptions, aside, id=id)
+            subs = read_subscriptions(home.schema, subscriptions, aside, id=id)
         else:
             subs = Subscriptions.parse(home.schema, [(stored_id(home, id), str(condition))])
         version = home.insert(subs, expires=ends)
@@ -337,9 +338,7 @@ def stored_id(home: Store, text: str) -> int | str:
     """An id as the store has them: a whole number unless its ids are strings."""
     if home.ids_are_text:
         return text
-    try:
-        return int(text)
-    except ValueError:
-        if home.ids_are_text is None:
-            return text
-        raise OptionError(f"{home.path}: ids are whole numbers, got {text!r}") from None
+    found = parse_id(text)
+    if home.ids_are_text is False and isinstance(found, str):
+        raise OptionError(f"{home.path}: ids are whole numbers, got {text!r}")
+    return found

@@ -1,17 +1,18 @@
-"""What every file of rows is read as: batches, with the rows that could not be read set aside.
+"""What every file of rows is read as: batches, with the rows that could not be read rejected.
 
 field      meaning
 data       an Arrow table of the columns wanted; or dicts, where values of one column differ in type
-rows       int64[n], each row's number in the file, from 1, a CSV header not counted
+rows       int64[n], each row's number in the file, from 1, a CSV header not counted; or None (no file)
 lines      int64[n], its line in the file as an editor counts, or None when the file has no lines
 unread     the rows that are no rows of this file: ragged, not UTF-8, no JSON object
 raw        a function from a position in `data` to the row as the file has it
+source     one to the file that a row came from, where a batch has rows of several; else None
 position   how far the reader is, in the unit of `RowFile.size`
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -23,6 +24,8 @@ import pyarrow as pa
 from rangecast.errors import OptionError
 
 FORMATS = {"csv": "csv", "jsonl": "jsonl", "ndjson": "jsonl", "parquet": "parquet", "pq": "parquet"}
+# of a table; a text file is cut by bytes (lines.py)
+ROWS_AT_ONCE = 65_536
 COMPRESSIONS = {"gz": "gzip", "bz2": "bz2", "zst": "zstd", "lz4": "lz4"}
 
 
@@ -40,14 +43,15 @@ class RowBatch:
     """Some rows of a file; see the module head."""
 
     data: pa.Table | list[dict[str, Any]]
-    rows: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64] | None
     lines: npt.NDArray[np.int64] | None
     raw: Callable[[int], str]
     unread: list[UnreadRow] = field(default_factory=list)
     position: int = 0
+    source: Callable[[int], str | None] | None = None
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.data)
 
     @property
     def columns(self) -> list[str]:
@@ -64,10 +68,13 @@ class RowBatch:
 
 
 class RowFile:
-    """An open file of rows. `names` are its columns, or None when only reading can tell."""
+    """An open file of rows. `names` are its columns, or None when only reading can tell; `types` are
+    those of a file that has types. A `textual` file has texts alone.
+    """
 
     textual: ClassVar[bool] = False
     names: list[str] | None = None
+    types: Mapping[str, pa.DataType] = {}
     size: int | None = None
 
     def batches(self) -> Iterator[RowBatch]:

@@ -11,22 +11,36 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rangecast.errors import StorageError
-from rangecast.loading.batches import RowBatch, RowFile
+from rangecast.loading.batches import ROWS_AT_ONCE, RowBatch, RowFile
 
 
 class ParquetFile(RowFile):
-    """A Parquet file; `wanted` are the columns to keep, None for all."""
+    """A Parquet file; `wanted` are the columns to keep, None for all.
 
-    def __init__(self, path: str, wanted: Collection[str] | None = None, batch: int = 100_000) -> None:
+    `groups` cuts row groups [first, last) out of it (-1: to the end), for one of many tasks: the file is
+    mapped, and read by one thread.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        wanted: Collection[str] | None = None,
+        batch: int = ROWS_AT_ONCE,
+        groups: tuple[int, int] | None = None,
+    ) -> None:
         self._path = path
+        self._alone = groups is None
         try:
-            self._file = pq.ParquetFile(path)
+            self._file = pq.ParquetFile(path, memory_map=not self._alone)
         except (OSError, pa.ArrowInvalid) as error:
             errno = getattr(error, "errno", None)
             reason = error if errno is None else os.strerror(errno)
-            raise StorageError(f"{path}: cannot be read: {reason}") from None
+            raise StorageError(f"{path}: cannot be read: {reason}") from error
         self.names = list(self._file.schema_arrow.names)
+        self.types = {field.name: field.type for field in self._file.schema_arrow}
         self.size = self._file.metadata.num_rows
+        first, last = groups or (0, -1)
+        self._groups = range(first, last if last >= 0 else self._file.num_row_groups)
         self._kept = [name for name in self.names if wanted is None or name in wanted]
         self._batch = batch
 
@@ -34,20 +48,24 @@ class ParquetFile(RowFile):
         self._file.close()
 
     def batches(self) -> Iterator[RowBatch]:
-        seen = 0
-        pieces = self._file.iter_batches(self._batch, columns=self._kept, use_threads=True)
+        metadata = self._file.metadata
+        seen = sum(metadata.row_group(group).num_rows for group in range(self._groups.start))
+        pieces = self._file.iter_batches(
+            self._batch, list(self._groups), columns=self._kept, use_threads=self._alone
+        )
         while True:
             try:
                 piece = next(pieces, None)
             except (OSError, pa.ArrowInvalid) as error:
-                raise StorageError(f"{self._path}: damaged after row {seen:,}: {error}") from None
+                raise StorageError(f"{self._path}: damaged after row {seen:,}: {error}") from error
             if piece is None:
                 break
             rows = np.arange(seen + 1, seen + 1 + len(piece), dtype=np.int64)
             seen += len(piece)
             table = pa.Table.from_batches([piece])
-            yield RowBatch(table, rows, None, _raw(table), [], seen)
+            yield RowBatch(table, rows, None, table_raw(table), [], seen)
 
 
-def _raw(table: pa.Table) -> Callable[[int], str]:
+def table_raw(table: pa.Table | pa.RecordBatch) -> Callable[[int], str]:
+    """The rows of a table as JSON, by position."""
     return lambda i: json.dumps(table.slice(i, 1).to_pylist()[0], default=str, ensure_ascii=False)

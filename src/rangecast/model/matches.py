@@ -135,14 +135,14 @@ class Matches:
         return Matches(self.offsets, self.slots[order], self._names)
 
     def to_arrow(self, event_ids: Any = None) -> pa.Table:
-        """A table of pairs: `event` (row number, or the id given for it) and `subscription`."""
+        """A table of pairs: `event_id` (the id given for it, or the row number) and `subscription_id`."""
         events: pa.Array[Any] = pa.array(self.events())
         if event_ids is not None:
             column = (
                 event_ids.combine_chunks() if isinstance(event_ids, pa.ChunkedArray) else pa.array(event_ids)
             )
             events = column.take(events)
-        return pa.table({"event": events, "subscription": self._names.take_arrow(self.slots)})
+        return pa.table({"event_id": events, "subscription_id": self._names.take_arrow(self.slots)})
 
     def __eq__(self, other: object) -> bool:
         """Whether the same events match the same subscriptions, in whatever order."""

@@ -5,7 +5,7 @@ which would walk all of it: `gc.freeze` after loading takes 29 ms a task down to
 drained to its end, because Spark throws a worker away whose generator returns early.
 
 Answers differ in size by orders of magnitude, so a batch of events is cut by how many pairs the last
-events had, and what is emitted is cut again into batches that the JVM takes well.
+events had (rangecast.loading.pace), and what is emitted is cut again into batches that the JVM takes well.
 """
 
 from __future__ import annotations
@@ -24,15 +24,13 @@ import pyarrow.compute as pc
 
 from rangecast.engine import Index, load_index
 from rangecast.errors import StorageError
+from rangecast.loading.pace import Pace
 from rangecast.model.events import Events
 from rangecast.model.matches import Matches
 
 PAIRS, LISTS, COUNTS = "pairs", "lists", "counts"
 FORMS = (PAIRS, LISTS, COUNTS)
 ROWS_OUT = 262_144
-_PAIRS_AT_ONCE = 2_000_000
-_FIRST_EVENTS = 4_096
-_LEAST_EVENTS = 64
 _MOST_MAPPED = 16
 _mapped: OrderedDict[tuple[str, int], Index] = OrderedDict()
 
@@ -89,20 +87,6 @@ def matcher(path: str, answer: Answer) -> Callable[[Iterator[pa.RecordBatch]], I
     return match
 
 
-class Pace:
-    """How many events to match at once, so that the pairs of a step stay near a target."""
-
-    def __init__(self) -> None:
-        self.events = _FIRST_EVENTS
-
-    def seen(self, n_events: int, n_pairs: int) -> None:
-        """Learn from a step."""
-        if n_events:
-            wanted = int(_PAIRS_AT_ONCE * n_events / max(n_pairs, n_events))
-            # at most four times as many: the next events may match far more
-            self.events = max(_LEAST_EVENTS, min(wanted, 4 * self.events))
-
-
 def answers(
     index: Index, batch: pa.RecordBatch | pa.Table, answer: Answer, pace: Pace
 ) -> Iterator[pa.RecordBatch]:
@@ -115,14 +99,12 @@ def answer_events(
     index: Index, events: Events, batch: pa.RecordBatch | pa.Table, answer: Answer, pace: Pace
 ) -> Iterator[pa.RecordBatch]:
     """As `answers`, for events that are encoded already; `batch` has their other columns."""
-    start, n = 0, len(events)
-    while start < n:
-        stop = min(n, start + pace.events)
+    n = len(events)
+    for start, stop in pace.cut(n):
         part = events if stop - start == n else events.select(np.arange(start, stop))
         matches = index.match(part)
         pace.seen(len(part), matches.n_pairs)
         yield from shaped(batch.slice(start, stop - start), matches, answer)
-        start = stop
 
 
 def shaped(batch: pa.RecordBatch | pa.Table, matches: Matches, answer: Answer) -> Iterator[pa.RecordBatch]:
@@ -170,7 +152,7 @@ def subscription_ids(matches: Matches, textual: bool) -> pa.Array[Any]:
     """The ids of all pairs as Spark takes them: long or string."""
     if not textual:
         return pa.array(np.asarray(matches.ids, np.int64))
-    column = matches.to_arrow().column("subscription").combine_chunks()
+    column = matches.to_arrow().column("subscription_id").combine_chunks()
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column.cast(pa.string())

@@ -12,34 +12,25 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rangecast.array_file import replacing
 from rangecast.engine import Index
-from rangecast.errors import EventError, StorageError
-from rangecast.loading import open_rows
+from rangecast.loading import EventFile, RejectedRow
+from rangecast.loading.pace import Pace
+from rangecast.loading.rejected import rejected_table
 from rangecast.model.events import Events
-from rangecast.spark.worker import COUNTS, LISTS, Answer, Pace, answer_events, answer_names, mapped, pairs_in
+from rangecast.spark.worker import COUNTS, LISTS, Answer, answer_events, answer_names, mapped, pairs_in
 from rangecast.types.schema import Schema
 
 STATE = "_rangecast"
-_EXPECTED = {"int": pa.int64(), "float": pa.float64(), "category": pa.string(), "timestamp": pa.string()}
-_ROWS_IN = 65_536
-_NO_ID = "an event must have an id"
-_OTHER_ID = "the event's id must be a whole number, as the first event's is"
-REJECTED = pa.schema(
-    [("file", pa.string()), ("row", pa.int64()), ("event_id", pa.string()), ("reason", pa.string()),
-     ("raw", pa.string())]
-)  # fmt: skip
 
 
 class Unit(NamedTuple):
@@ -52,14 +43,14 @@ class Unit(NamedTuple):
 
 
 class FileBatch(NamedTuple):
-    """Events ready to be matched, with the columns that go out, and the rows that were set aside.
+    """Events ready to be matched, with the columns that go out, and the rows that were rejected.
 
     `rows` has the number of each event in its file, from 1.
     """
 
     events: Events
     table: pa.Table
-    rejected: list[dict[str, Any]]
+    rejected: list[RejectedRow]
     rows: npt.NDArray[np.int64]
 
 
@@ -91,7 +82,7 @@ class FileRun(NamedTuple):
         return Path(self.out) / STATE / "done" / f"{number:05}.json"
 
     def rejected(self, number: int) -> Path:
-        """The file of a unit's rows that were set aside."""
+        """The file of a unit's rows that were rejected."""
         return Path(self.out) / STATE / "rejected" / f"part-{number:05}.parquet"
 
 
@@ -108,7 +99,7 @@ def run_unit(plan: FileRun, number: int) -> dict[str, Any]:
         "pairs": 0,
         "rejected": 0,
     }
-    aside: list[dict[str, Any]] = []
+    aside: list[RejectedRow] = []
     pace = Pace()
     scratch = Path(plan.out) / STATE / "tmp" / f"{number:05}-{uuid.uuid4().hex}.parquet"
     id_type = pa.type_for_alias(plan.id_type)
@@ -131,9 +122,8 @@ def run_unit(plan: FileRun, number: int) -> dict[str, Any]:
         scratch.unlink(missing_ok=True)
     counted["rejected"] = len(aside)
     if aside:
-        table = pa.Table.from_pylist(aside, REJECTED)
         with replacing(plan.rejected(number)) as file:
-            pq.write_table(table, file)
+            pq.write_table(rejected_table(aside), file)
     counted["bytes"] = plan.output(number).stat().st_size
     counted["seconds"] = round(time.perf_counter() - start, 4)
     with replacing(plan.done(number)) as file:
@@ -141,117 +131,22 @@ def run_unit(plan: FileRun, number: int) -> dict[str, Any]:
     return counted
 
 
-def read_unit(
-    unit: Unit, schema: Schema, answer: Answer, id_type: pa.DataType, *, need_id: bool = False
-) -> Iterator[FileBatch]:
-    """The events of a unit, batch by batch; with `need_id`, an event without an id is set aside."""
-    if unit.format == "parquet":
-        return _parquet(unit, schema, answer, need_id)
-    return _text(unit, schema, answer, id_type, need_id)
-
-
-def _parquet(unit: Unit, schema: Schema, answer: Answer, need_id: bool) -> Iterator[FileBatch]:
-    try:
-        with pq.ParquetFile(unit.path, memory_map=True) as file:
-            groups = list(range(unit.first, unit.last if unit.last >= 0 else file.num_row_groups))
-            seen = sum(file.metadata.row_group(group).num_rows for group in range(unit.first))
-            for piece in file.iter_batches(_ROWS_IN, groups, answer.columns, use_threads=False):
-                columns = {name: piece.column(name) for name in answer.attributes}
-                events = Events.from_arrays(schema, columns, on_error="collect")
-                table = pa.Table.from_batches([piece])
-                numbers = np.arange(seen + 1, seen + len(table) + 1)
-                seen += len(table)
-                bad = _without_id(table, answer) if need_id else {}
-                yield _cleaned(unit, events, table, answer, [], numbers, partial(shown, table), bad)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise StorageError(f"{unit.path}: cannot be read: {error}") from error
-
-
-def _text(
-    unit: Unit, schema: Schema, answer: Answer, id_type: pa.DataType, need_id: bool
-) -> Iterator[FileBatch]:
-    wanted: dict[str, pa.DataType | None] = dict.fromkeys(answer.keep, pa.string())
-    wanted |= {name: _EXPECTED[schema[name].kind] for name in answer.attributes}
-    wanted[answer.event_id] = id_type
-    with open_rows(unit.path, wanted, format=unit.format) as source:
-        names = source.names
-        missing = [name for name in answer.columns if names is not None and name not in names]
-        if missing:
-            raise EventError(f"{unit.path}: there is no column {missing[0]!r}, only {', '.join(names or [])}")
-        for batch in source.batches():
-            columns = {name: batch.column(name) for name in answer.attributes}
-            events = Events.from_arrays(schema, columns, on_error="collect")
-            ids, bad = _typed_ids(batch.column(answer.event_id), id_type)
-            others = {name: _strings(batch.column(name)) for name in answer.keep}
-            table = pa.table({**others, answer.event_id: ids})
-            aside = [reject(unit, row.row, None, row.reason, row.raw) for row in batch.unread]
-            if need_id:
-                bad = _without_id(table, answer) | bad
-            yield _cleaned(unit, events, table, answer, aside, batch.rows, batch.raw, bad)
-
-
-def _without_id(table: pa.Table, answer: Answer) -> dict[int, str]:
-    """The rows whose event has no id, with the reason to set it aside."""
-    ids = table.column(answer.event_id)
-    if not ids.null_count:
-        return {}
-    return dict.fromkeys(np.flatnonzero(ids.is_null().to_numpy()).tolist(), _NO_ID)
-
-
-def shown(table: pa.Table, row: int) -> str:
-    """A row of a table as text."""
-    return json.dumps(table.slice(row, 1).to_pylist()[0], default=str)
-
-
-def _cleaned(
-    unit: Unit,
-    events: Events,
-    table: pa.Table,
-    answer: Answer,
-    aside: list[dict[str, Any]],
-    numbers: npt.NDArray[np.int64],
-    raw: Callable[[int], str],
-    bad: Mapping[int, str],
-) -> FileBatch:
-    """Leave out the rows of a table whose event was rejected or is in `bad`, and say why they were."""
-    reasons = {r.row: r.reason for r in events.rejected}
-    for row, reason in bad.items():
-        reasons.setdefault(int(row), reason)
-    if not reasons:
-        return FileBatch(events, table, aside, numbers)
-    good = np.ones(table.num_rows, bool)
-    good[list(reasons)] = False
-    # rows that the events' own encoding rejected are gone from `events` already
-    own = np.ones(table.num_rows, bool)
-    own[[r.row for r in events.rejected]] = False
-    ids = table.column(answer.event_id)
-    for row in sorted(reasons):
-        aside.append(reject(unit, int(numbers[row]), ids[row].as_py(), reasons[row], raw(row)))
-    return FileBatch(events.select(good[own]), table.filter(pa.array(good)), aside, numbers[good])
-
-
-def reject(unit: Unit, row: int | None, event: Any, reason: str, raw: str) -> dict[str, Any]:
-    """A row of REJECTED; without a number it is about the whole file."""
-    event = None if event is None else str(event)
-    return {"file": unit.path, "row": row, "event_id": event, "reason": reason, "raw": raw}
-
-
-def _typed_ids(column: Any, id_type: pa.DataType) -> tuple[pa.Array[Any], dict[int, str]]:
-    """Event ids of a text file in the type of the run, null where they are of another; these with reasons."""
-    texts = _strings(column)
-    if pa.types.is_string(id_type):
-        return texts, {}
-    whole = pc.match_substring_regex(texts, r"^\s*[+-]?[0-9]{1,18}\s*$").fill_null(False)
-    bad = np.flatnonzero(~whole.to_numpy(zero_copy_only=False)).tolist()
-    kept = pc.if_else(whole, pc.utf8_ltrim(pc.utf8_trim_whitespace(texts), characters="+"), None)
-    reasons = {row: _OTHER_ID if texts[row].is_valid else _NO_ID for row in bad}
-    return kept.cast(pa.int64()), reasons
-
-
-def _strings(column: Any) -> pa.Array[Any]:
-    if isinstance(column, pa.ChunkedArray):
-        return column.combine_chunks().cast(pa.string())
-    return pa.array([None if value is None else str(value) for value in column], pa.string())
+def read_unit(unit: Unit, schema: Schema, answer: Answer, id_type: pa.DataType) -> Iterator[FileBatch]:
+    """The events of a unit, batch by batch."""
+    groups = (unit.first, unit.last) if unit.format == "parquet" else None
+    with EventFile(
+        schema,
+        unit.path,
+        event_id=answer.event_id,
+        attributes=answer.attributes,
+        keep=answer.keep,
+        id_type=id_type,
+        format=unit.format,
+        groups=groups,
+    ) as file:
+        for batch in file:
+            assert batch.rows is not None
+            yield FileBatch(batch.events, batch.table(answer.event_id), batch.rejected, batch.rows)
 
 
 def _writer(path: Path, schema: pa.Schema, compression: str) -> pq.ParquetWriter:
@@ -261,10 +156,11 @@ def _writer(path: Path, schema: pa.Schema, compression: str) -> pq.ParquetWriter
 
 def _empty_schema(index: Index, answer: Answer, unit: Unit, id_type: pa.DataType) -> pa.Schema:
     """The columns of a unit without any row."""
-    given: dict[str, pa.DataType] = dict.fromkeys(answer.columns, pa.string()) | {answer.event_id: id_type}
+    given: dict[str, pa.DataType] = dict.fromkeys(answer.columns, pa.string())
     if unit.format == "parquet":
         found = pq.read_schema(unit.path)
         given = {name: found.field(name).type for name in answer.columns}
+    given[answer.event_id] = id_type
     ids = pa.string() if answer.textual else pa.int64()
     second = {LISTS: pa.list_(ids), COUNTS: pa.int64()}.get(answer.form, ids)
     types = [given[answer.event_id], second, *(given[name] for name in answer.keep)]

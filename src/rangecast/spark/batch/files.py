@@ -36,7 +36,9 @@ from pyspark.sql import types as T
 
 from rangecast.array_file import replacing
 from rangecast.errors import EventError, OptionError, StorageError
-from rangecast.loading import format_of, open_rows
+from rangecast.loading import EventFile, format_of
+from rangecast.loading.events import bad_id_type, no_column
+from rangecast.loading.ids import column_type, named_type
 from rangecast.spark.batch.file_tasks import STATE, FileRun, Unit, run_unit
 from rangecast.spark.report import Report
 from rangecast.spark.snapshots import Snapshot, resolve
@@ -48,6 +50,7 @@ _ROWS_AT_LEAST = 100_000
 _FORMAT = 1
 _UNFINISHED = (".tmp", "._COPYING_", ".part", ".crdownload")
 _LOOK_SECONDS = 0.3
+_HINT = "; absent= names attributes without one"
 _HOLDS: dict[str, tuple[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
     "int": ("a whole number", (pa.types.is_integer,)),
     "float": ("a number", (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)),
@@ -72,6 +75,7 @@ def match_files(
     absent: Sequence[str] = (),
     version: int | None = None,
     format: str | None = None,
+    id_type: str | None = None,
     compression: str = "snappy",
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -79,7 +83,8 @@ def match_files(
     """Match files of events and write Parquet files of matches; the fast path for big batches.
 
     `events` is a file, a folder, a pattern or a list of those; Parquet, CSV and JSON lines are read.
-    The other arguments are those of `match`. Events that cannot be read are set aside under
+    The other arguments are those of `match`. Ids of events are int64 or strings, as `id_type` says or as the
+    files tell (rangecast.loading.ids). Events that cannot be read are rejected: they are kept under
     out/_rangecast/rejected and counted. `progress` is called with units done and units in all.
     """
     report = Report(step="match_files", out=str(out))
@@ -94,12 +99,13 @@ def match_files(
             _clear(target)
             old = None
         snapshot = _snapshot(subscriptions, version, old, target)
-        id_type = check_files(files, kinds, snapshot.schema, event_id, keep, absent)
+        named_type(id_type)
+        settled = check_files(files, kinds, snapshot.schema, event_id, keep, absent)
         attributes = tuple(name for name in snapshot.schema.names if name not in absent)
         answer = Answer(event_id, attributes, tuple(keep), form, outer, snapshot.textual)
         if len(set(answer_names(answer))) < len(answer_names(answer)):
             raise OptionError(f"columns of the answer must differ, got {', '.join(answer_names(answer))}")
-        new = _make_plan(files, kinds, snapshot, answer, id_type, compression)
+        new = _make_plan(files, kinds, snapshot, answer, id_type or settled, compression)
         _adopt(target, new, old)
     report.describe(snapshot)
     with holding(target / STATE / "lock", 0.0), report.timed("match"):
@@ -217,17 +223,21 @@ def check_files(
     keep: Sequence[str],
     absent: Sequence[str],
 ) -> str:
-    """Check the columns of every file whose columns can be known; gives the type of event ids."""
+    """Check the columns of every file whose columns can be known; gives the type of event ids.
+
+    Ids are whole numbers if they are in every Parquet file and at the start of the first text file, else
+    strings (rangecast.loading.ids).
+    """
     if isinstance(keep, str):
         raise OptionError(f"keep must be a list of column names, got the string {keep!r}")
     needed = [event_id, *keep, *(name for name in schema.names if name not in absent)]
-    types: dict[str, str] = {}
+    settled: set[str] = set()
     with ThreadPoolExecutor(8) as pool:
         parquet = [path for path in files if kinds[path] == "parquet"]
         for path, found in zip(parquet, pool.map(_parquet_schema, parquet), strict=True):
             for name in needed:
                 if name not in found.names:
-                    raise EventError(_no_column(path, name, found.names))
+                    raise EventError(no_column(path, name, found.names) + _HINT)
             for name in needed:
                 if name in schema and name not in (event_id, *keep):
                     words, holds = _HOLDS[schema[name].kind]
@@ -237,30 +247,18 @@ def check_files(
                             f"{path}: column {name!r} must be {words} for {schema[name].article} "
                             f"{schema[name].kind}, got {got}"
                         )
-            types[str(found.field(event_id).type)] = path
-    for path in files:
-        if kinds[path] != "parquet":
-            types[_text_id_type(path, kinds[path], event_id, needed)] = path
-            break
-    if len(types) > 1:
-        shown = ", ".join(f"{kind} in {path}" for kind, path in types.items())
-        raise EventError(f"the event ids of all files must be of one type, got {shown}")
-    return next(iter(types))
-
-
-def _text_id_type(path: str, kind: str, event_id: str, needed: list[str]) -> str:
-    """Whether the ids of a text file are whole numbers, by its first rows."""
-    with open_rows(path, format=kind) as source:
-        if source.names is not None:
-            for name in needed:
-                if name not in source.names:
-                    raise EventError(_no_column(path, name, source.names))
-        for batch in source.batches():
-            if len(batch):
-                column = batch.column(event_id)
-                first = column[0].as_py() if isinstance(column, pa.ChunkedArray) else column[0]
-                return "int64" if str(first).strip().lstrip("+-").isdigit() else "string"
-    return "string"
+            kind = column_type(found.field(event_id).type)
+            if kind is None:
+                raise EventError(bad_id_type(path, event_id, found.field(event_id).type))
+            settled.add(str(kind))
+    text = next((path for path in files if kinds[path] != "parquet"), None)
+    if text is not None:
+        attributes = [name for name in schema.names if name not in absent]
+        with EventFile(
+            schema, text, event_id=event_id, attributes=attributes, keep=keep, format=kinds[text]
+        ) as file:
+            settled.add(str(file.id_type))
+    return "int64" if settled == {"int64"} else "string"
 
 
 def _parquet_schema(path: str) -> pa.Schema:
@@ -268,12 +266,6 @@ def _parquet_schema(path: str) -> pa.Schema:
         return pq.read_schema(path)
     except (pa.ArrowInvalid, OSError) as error:
         raise StorageError(f"{path}: not a Parquet file that can be read: {error}") from None
-
-
-def _no_column(path: str, name: str, names: list[str]) -> str:
-    return (
-        f"{path}: there is no column {name!r}, only {', '.join(names)}; absent= names attributes without one"
-    )
 
 
 def _make_plan(

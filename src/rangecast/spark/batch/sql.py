@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import arrow_udtf
 
 from rangecast.errors import EventError
+from rangecast.loading.pace import Pace
 from rangecast.spark.snapshots import resolve
-from rangecast.spark.worker import Answer, Pace, answers, mapped
+from rangecast.spark.worker import Answer, answers, mapped
 
 
 def register_sql(spark: SparkSession, name: str = "match_events") -> None:

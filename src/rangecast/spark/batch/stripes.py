@@ -38,11 +38,12 @@ from pyspark.sql import types as T
 from rangecast.array_file import replacing
 from rangecast.engine import Index, open_index
 from rangecast.errors import OptionError
+from rangecast.loading.pace import Pace
 from rangecast.memory import available_bytes, readable
 from rangecast.model.events import Events
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.spark.snapshots import Snapshot
-from rangecast.spark.worker import Answer, Pace, answers, mapped
+from rangecast.spark.worker import Answer, answers, mapped
 from rangecast.types.attributes import LAST, MISSING
 
 MODES = ("auto", "whole", "stripes")

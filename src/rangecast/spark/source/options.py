@@ -132,9 +132,9 @@ def infer_fields(settings: Settings, store: Store) -> T.StructType:
             settings.event_id, (), settings.keep, settings.form, settings.outer, bool(store.ids_are_text)
         )
         if kind == "parquet":
-            found = from_arrow_schema(pq.read_schema(path), prefer_timestamp_ntz=True)
-            return answer_fields(found, answer)
-        given = T.StructType([T.StructField(name, T.StringType()) for name in answer.columns])
+            given = from_arrow_schema(pq.read_schema(path), prefer_timestamp_ntz=True)
+        else:
+            given = T.StructType([T.StructField(name, T.StringType()) for name in answer.columns])
         given[settings.event_id].dataType = T.LongType() if named == "int64" else T.StringType()
         return answer_fields(given, answer)
     if trouble is not None:

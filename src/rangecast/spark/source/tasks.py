@@ -4,7 +4,7 @@ A task names the files, the version that they are matched against, and what it n
 when it is done again: a replay reads the same bytes (size and time of change are checked), brings the
 index to the same version, and so gives the same rows. Rows that cannot be read go to
 
-    rejects/run=<stream>/batch_id=<micro-batch>/<task>.parquet    file, row, event_id, reason, raw
+    rejects/run=<stream>/batch_id=<micro-batch>/<task>.parquet    (rangecast.loading.rejected)
 
 by rename, so a task done twice leaves one file. A file that is no file of events at all (torn, other
 columns) is one such row, without a number; a disk that cannot be read raises, and Spark tries again.
@@ -16,7 +16,6 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,11 +27,17 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from rangecast.array_file import replacing
 from rangecast.errors import EventError, StorageError
-from rangecast.spark.batch.file_tasks import REJECTED, FileBatch, Unit, read_unit, reject, shown
+from rangecast.loading import RowBatch
+from rangecast.loading.events import reject_rows, whole_file_reason
+from rangecast.loading.ids import INT64, STRING
+from rangecast.loading.pace import Pace
+from rangecast.loading.parquet_files import table_raw
+from rangecast.loading.rejected import RejectedRow, rejected_table
+from rangecast.spark.batch.file_tasks import FileBatch, Unit, read_unit
 from rangecast.spark.batch.files import check_files
 from rangecast.spark.source.arrivals import Arrival
 from rangecast.spark.source.options import REJECT, Settings
-from rangecast.spark.worker import COUNTS, Answer, Pace, answer_events
+from rangecast.spark.worker import COUNTS, Answer, answer_events
 from rangecast.spark.worker_index import followed, open_store
 from rangecast.types.attributes import MISSING, Timestamp
 from rangecast.types.schema import Schema
@@ -76,12 +81,13 @@ def read_task(
     reading = answer
     if time is not None and time not in answer.keep:
         reading = dataclasses.replace(answer, keep=(*answer.keep, time))
-    aside: list[dict[str, Any]] = []
+    aside: list[RejectedRow] = []
     pace = Pace()
+    id_type = STRING if pa.types.is_string(target.field(0).type) else INT64
     for unit, arrival in task.units:
         try:
             _check_file(unit, arrival, schema, settings)
-            for batch in _read(unit, schema, reading, target.field(0).type):
+            for batch in _read(unit, schema, reading, id_type):
                 aside += batch.rejected
                 if index is not None:
                     found = answer_events(index, batch.events, batch.table, answer, pace)
@@ -91,7 +97,7 @@ def read_task(
                 for piece in found:
                     yield _cast(piece, target)
         except FileTrouble as trouble:
-            aside.append(reject(unit, None, None, str(trouble), ""))
+            aside.append(RejectedRow(unit.path, None, None, None, str(trouble), ""))
     if aside:
         _keep(aside, task, settings)
 
@@ -104,7 +110,7 @@ def _by_time(
     answer: Answer,
     pace: Pace,
     time: str,
-    aside: list[dict[str, Any]],
+    aside: list[RejectedRow],
 ) -> Iterator[pa.RecordBatch]:
     """Each event against the version of its own time, in the order of versions."""
     encoded = Timestamp(time).encode(batch.table.column(time))
@@ -117,9 +123,8 @@ def _by_time(
         reasons.setdefault(
             row, f"the subscriptions of its time are gone; the oldest version is {task.oldest}"
         )
-    ids = batch.table.column(answer.event_id)
-    for row, reason in sorted(reasons.items()):
-        aside.append(reject(unit, int(batch.rows[row]), ids[row].as_py(), reason, shown(batch.table, row)))
+    rows = RowBatch(batch.table, batch.rows, None, table_raw(batch.table))
+    aside += reject_rows(rows, reasons, answer.event_id, unit.path)
     good = np.delete(np.arange(len(versions)), list(reasons))
     for _, at, index in followed(settings.store).each(versions[good]):
         events, table = batch.events.select(good[at]), batch.table.take(pa.array(good[at]))
@@ -159,17 +164,15 @@ def _lost(unit: Unit, what: str, settings: Settings) -> None:
 
 def _read(unit: Unit, schema: Schema, answer: Answer, id_type: pa.DataType) -> Iterator[FileBatch]:
     try:
-        yield from read_unit(unit, schema, answer, id_type, need_id=True)
+        yield from read_unit(unit, schema, answer, id_type)
     except (EventError, StorageError, pa.ArrowInvalid) as error:
         raise _trouble(error) from error
 
 
 def _trouble(error: Exception) -> Exception:
-    """What to raise: a file is set aside for what it holds, not for a disk that fails."""
-    cause = error.__cause__ or error.__context__
-    if isinstance(cause, OSError) and cause.errno is not None:
-        return error
-    return FileTrouble(str(error))
+    """What to raise: a file is rejected for what it holds, not for a disk that fails."""
+    reason = whole_file_reason(error)
+    return error if reason is None else FileTrouble(reason)
 
 
 def _cast(piece: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
@@ -182,10 +185,10 @@ def _cast(piece: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def _keep(aside: list[dict[str, Any]], task: Task, settings: Settings) -> None:
+def _keep(aside: list[RejectedRow], task: Task, settings: Settings) -> None:
     context = TaskContext.get()
     batch = context.getLocalProperty(_BATCH) if context is not None else None
     folder = Path(settings.rejects) / f"run={task.run}" / f"batch_id={batch or 0}"
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / f"{task.number:05}.parquet") as file:
-        pq.write_table(pa.Table.from_pylist(aside, REJECTED), file)
+        pq.write_table(rejected_table(aside), file)

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rangecast.cli.loading import in_one_piece
 from rangecast.errors import SchemaError
-from rangecast.loading import RowBatch, RowFile
+from rangecast.loading.batches import RowBatch, RowFile
+from rangecast.loading.ids import in_one_piece
 from rangecast.types.attributes import KINDS, MISSING, Attribute, Category, Float, Int, Timestamp
 from rangecast.types.columns import describe
 from rangecast.types.schema import Schema

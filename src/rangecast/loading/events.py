@@ -1,0 +1,262 @@
+"""Events from rows: the only reader of events, for files, pipes, tables and the batches of a DataFrame.
+
+A file is read batch by batch, so that memory does not grow with it. Each batch comes with the ids of its
+events (ids.py), the columns that were asked to come along, and the rows that were rejected: those that the
+file's own reader could not read, those without an id of the run's type, those with a value that its
+attribute does not take. `load_events` is the step that all of them share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast.errors import EventError
+from rangecast.loading.batches import ROWS_AT_ONCE, RowBatch, RowFile
+from rangecast.loading.formats import open_rows
+from rangecast.loading.ids import INT64, STRING, column_type, id_text, in_one_piece, settle, typed_ids
+from rangecast.loading.rejected import RejectedRow
+from rangecast.model.events import Events
+from rangecast.types.attributes import MISSING
+from rangecast.types.schema import Schema
+
+# What JSON is expected to hold for each kind of attribute; text files are parsed by the attribute.
+ARROW_TYPES = {"int": pa.int64(), "float": pa.float64(), "category": pa.string(), "timestamp": pa.string()}
+_OWNER = "an event"
+
+
+class EventColumns(NamedTuple):
+    """Which columns of the rows are read: of ids (None numbers the rows), of attributes, and to keep."""
+
+    id: str | None
+    attributes: tuple[str, ...]
+    keep: tuple[str, ...] = ()
+
+
+class EventBatch(NamedTuple):
+    """Events that can be matched, their ids, rows and kept columns, and the rows that were rejected."""
+
+    events: Events
+    ids: pa.Array[Any]
+    kept: dict[str, pa.Array[Any]]
+    rows: npt.NDArray[np.int64] | None
+    rejected: list[RejectedRow]
+    position: int = 0
+
+    def table(self, event_id: str) -> pa.Table:
+        """The kept columns and the ids, by the names that they have in the input."""
+        return pa.table({**self.kept, event_id: self.ids})
+
+
+def load_events(
+    schema: Schema,
+    batch: RowBatch,
+    columns: EventColumns,
+    id_type: pa.DataType | None = None,
+    source: str | None = None,
+) -> EventBatch:
+    """The events of a batch of rows; without `id_type`, ids stay as they are and must be there."""
+    n = len(batch)
+    if isinstance(batch.data, pa.Table):
+        there = [name for name in columns.attributes if name in batch.data.column_names]
+    else:
+        there = list(columns.attributes)
+    events = Events.from_arrays(schema, {name: batch.column(name) for name in there}, on_error="collect")
+    ids, wrong = _ids(batch, columns.id, id_type)
+    kept = {name: _kept(batch.column(name)) for name in columns.keep}
+    # an id says which row is meant, so what is wrong with it comes first
+    reasons = {rejected.row: rejected.reason for rejected in events.rejected} | wrong
+    unread = [RejectedRow(source, u.row, u.line, None, u.reason, u.raw) for u in batch.unread]
+    if not reasons:
+        return EventBatch(events, ids, kept, batch.rows, unread, batch.position)
+    taken = np.ones(n, bool)
+    taken[list(reasons)] = False
+    # rows that the events' own encoding rejected are gone from `events` already
+    own = np.ones(n, bool)
+    own[[rejected.row for rejected in events.rejected]] = False
+    rejected = [*unread, *reject_rows(batch, reasons, columns.id, source)]
+    rejected.sort(key=lambda row: row.row or 0)
+    mask = pa.array(taken)
+    return EventBatch(
+        events.select(taken[own]),
+        ids.filter(mask),
+        {name: column.filter(mask) for name, column in kept.items()},
+        None if batch.rows is None else batch.rows[taken],
+        rejected,
+        batch.position,
+    )
+
+
+def reject_rows(
+    batch: RowBatch, reasons: dict[int, str], id: str | None, source: str | None
+) -> Iterator[RejectedRow]:
+    """Rows of a batch, by position, with their reasons."""
+    given = None if id is None else batch.column(id)
+    for i, reason in sorted(reasons.items()):
+        value = None if given is None else given[i].as_py() if isinstance(given[i], pa.Scalar) else given[i]
+        row = None if batch.rows is None else int(batch.rows[i])
+        line = None if batch.lines is None else int(batch.lines[i])
+        place = source if batch.source is None else batch.source(i)
+        yield RejectedRow(place, row, line, id_text(value), reason, batch.raw(i))
+
+
+class EventFile:
+    """The events of a file or a pipe; after the last batch, `absent` are the attributes that no event had.
+
+    `event_id` names the column of ids; unless told it is `id`, and without one rows are numbered. With
+    `attributes`, just these are read, and a file with columns must have all of them.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        path: str,
+        *,
+        event_id: str | None = None,
+        attributes: Sequence[str] | None = None,
+        keep: Sequence[str] = (),
+        id_type: pa.DataType | None = None,
+        format: str | None = None,
+        stream: BinaryIO | None = None,
+        batch: int = ROWS_AT_ONCE,
+        groups: tuple[int, int] | None = None,
+    ) -> None:
+        self.path = path
+        self.n_events = 0
+        self._schema = schema
+        self._asked = event_id
+        self._id_type = id_type
+        # whether rows must be read to tell the type, or that there are ids at all
+        self._settled = id_type is not None and event_id is not None
+        self._present = np.zeros(len(schema), bool)
+        self._ahead: list[RowBatch] = []
+        self._columns = EventColumns(event_id or "id", tuple(attributes or schema.names), tuple(keep))
+        wanted: dict[str, Any] = dict.fromkeys(keep, STRING)
+        wanted[event_id or "id"] = id_type
+        wanted |= {name: ARROW_TYPES[schema[name].kind] for name in self._columns.attributes}
+        self._file: RowFile = open_rows(
+            path, wanted, format=format, stream=stream, batch=batch, groups=groups
+        )
+        self.size = self._file.size
+        self._batches = self._file.batches()
+        try:
+            if self._file.names is not None:
+                self._check_columns(self._file.names, attributes is not None)
+        except EventError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> EventFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def absent(self) -> list[str]:
+        """Attributes for which no event had a value."""
+        return [name for name, some in zip(self._schema.names, self._present, strict=True) if not some]
+
+    @property
+    def id_type(self) -> pa.DataType:
+        """The type of ids, int64 or string; reads ahead where it takes rows to tell."""
+        if not self._settled:
+            found = self._settle()
+            self._id_type = self._id_type or found or INT64
+            self._settled = True
+        assert self._id_type is not None
+        return self._id_type
+
+    def __iter__(self) -> Iterator[EventBatch]:
+        id_type = self.id_type
+        while True:
+            batch = self._ahead.pop(0) if self._ahead else next(self._batches, None)
+            if batch is None:
+                return
+            loaded = load_events(self._schema, batch, self._columns, id_type, self.path)
+            self._present |= (loaded.events.codes != MISSING).any(axis=1)
+            self.n_events += len(loaded.events)
+            yield loaded
+
+    def _settle(self) -> pa.DataType | None:
+        for batch in self._batches:
+            self._ahead.append(batch)
+            if not len(batch):
+                continue
+            if self._file.names is None:
+                self._check_id(batch.columns)
+            if self._columns.id is None:
+                return INT64
+            found = settle(batch.column(self._columns.id), self._file.textual)
+            if found is not None or self._id_type is not None:
+                return found
+        return None
+
+    def _check_columns(self, names: list[str], all_of_them: bool) -> None:
+        needed = [*self._columns.keep, *(self._columns.attributes if all_of_them else ())]
+        for name in needed:
+            if name not in names:
+                raise EventError(no_column(self.path, name, names))
+        if not set(names) & set(self._columns.attributes):
+            raise EventError(
+                f"{self.path}: must have a column of the schema ({', '.join(self._schema.names)}), "
+                f"got {', '.join(names)}"
+            )
+        self._check_id(names)
+        kind = self._file.types.get(self._columns.id or "")
+        if kind is not None and not self._file.textual:
+            found = column_type(kind)
+            if found is None:
+                raise EventError(bad_id_type(self.path, str(self._columns.id), kind))
+            self._id_type = self._id_type or found
+            self._settled = True
+
+    def _check_id(self, names: list[str]) -> None:
+        if self._asked is not None and self._asked not in names:
+            raise EventError(no_column(self.path, self._asked, names))
+        if self._columns.id not in names:
+            self._columns = self._columns._replace(id=None)
+
+
+def whole_file_reason(error: Exception) -> str | None:
+    """Why a file that could not be read to its end is rejected as a whole; None for a disk that fails."""
+    cause = error.__cause__ or error.__context__
+    return None if isinstance(cause, OSError) and cause.errno is not None else str(error)
+
+
+def no_column(path: str, name: str, names: Sequence[str]) -> str:
+    """What is said of a column that must be there."""
+    return f"{path}: there is no column {name!r}, only {', '.join(names)}"
+
+
+def bad_id_type(path: str, name: str, kind: pa.DataType) -> str:
+    """What is said of a column that can hold no ids."""
+    return f"{path}: ids must be whole numbers or strings, {name!r} is {kind}"
+
+
+def _ids(
+    batch: RowBatch, id: str | None, id_type: pa.DataType | None
+) -> tuple[pa.Array[Any], dict[int, str]]:
+    if id is None:
+        return pa.array(batch.rows, INT64), {}
+    column = batch.column(id)
+    if id_type is not None:
+        return typed_ids(column, id_type, _OWNER)
+    plain = in_one_piece(column)
+    nulls = np.flatnonzero(plain.is_null().to_numpy(zero_copy_only=False)) if plain.null_count else ()
+    return plain, {int(row): f"{_OWNER} must have an id, got null" for row in nulls}
+
+
+def _kept(column: Any) -> pa.Array[Any]:
+    """A column that comes along: with its type, or as texts where lines of JSON had several."""
+    if isinstance(column, list):
+        return pa.array([id_text(value) for value in column], STRING)
+    return in_one_piece(column)

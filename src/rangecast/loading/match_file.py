@@ -1,0 +1,162 @@
+"""Matching a file of events against an index, and writing the pairs and the rows that were rejected."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.loading.batches import ROWS_AT_ONCE, format_of
+from rangecast.loading.events import EventFile
+from rangecast.loading.ids import named_type
+from rangecast.loading.output import OutputFile
+from rangecast.loading.pace import Pace
+from rangecast.loading.pairs import PAIR_WRITERS, PairWriter
+from rangecast.loading.rejected import RejectedRow, Rejects
+from rangecast.model.events import Events
+from rangecast.model.matches import Matches
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.types.schema import Schema
+
+
+class Matcher(Protocol):
+    """What matches events: an index."""
+
+    @property
+    def schema(self) -> Schema:
+        """The attributes of its subscriptions."""
+
+    def match(self, events: Events, threads: int = 1) -> Matches:
+        """The subscriptions that each event matches."""
+
+    def subscriptions(self) -> Subscriptions:
+        """The subscriptions themselves, for the type of their ids."""
+
+
+@dataclass
+class FileMatch:
+    """What matching a file gave: counts, seconds, the rejected rows, and the pairs unless they are in a file.
+
+    `rejected` has the rejected rows, or the first few where a file has all; `n_rejected` counts them.
+    `absent` are the attributes for which no event had a value.
+    """
+
+    n_events: int = 0
+    n_pairs: int = 0
+    n_rejected: int = 0
+    match_seconds: float = 0.0
+    seconds: float = 0.0
+    rejected: list[RejectedRow] = field(default_factory=list, repr=False)
+    absent: list[str] = field(default_factory=list)
+    pairs: pa.Table | None = field(default=None, repr=False)
+
+
+Progress = Callable[[int, FileMatch], None]
+
+
+def match_file(
+    index: Matcher,
+    events: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    rejected: str | os.PathLike[str] | Rejects | None = None,
+    strict: bool = False,
+    event_id: str | None = None,
+    id_type: str | None = None,
+    format: str | None = None,
+    sort: bool = False,
+    threads: int = 1,
+    progress: Progress | None = None,
+) -> FileMatch:
+    """Match a file of events (CSV, JSON lines, Parquet) and write the pairs to `out`, or give them back.
+
+    Rows that cannot be loaded stop nothing (unless `strict`): they are listed in the result, or written to
+    the CSV file `rejected`. `event_id` names the column of ids; unless told it is `id`, and rows are numbered
+    where there is none. `id_type` says "int64" or "string" where the start of the file would tell otherwise.
+    `sort` orders the subscriptions of each event by id. Files are put in their place when all is done.
+    `progress` is called with how far the reader is, in the unit of the file's size, and with the counts.
+    """
+    kind = None if out is None else format_of(os.fspath(out))
+    with contextlib.ExitStack() as stack:
+        path = os.fspath(events)
+        source = stack.enter_context(
+            EventFile(index.schema, path, event_id=event_id, id_type=named_type(id_type), format=format)
+        )
+        rejects = rejected if isinstance(rejected, Rejects) else Rejects(rejected, strict=strict)
+        if rejects is not rejected:
+            stack.enter_context(rejects)
+        if out is None or kind is None:
+            gathered = _Gathered()
+            done = write_matches(
+                index, source, gathered, rejects, threads=threads, sort=sort, progress=progress
+            )
+            done.pairs = gathered.table
+            return done
+        target = stack.enter_context(OutputFile(os.fspath(out)))
+        writer = PAIR_WRITERS[kind](target.stream)
+        return write_matches(index, source, writer, rejects, threads=threads, sort=sort, progress=progress)
+
+
+def write_matches(
+    index: Matcher,
+    events: EventFile,
+    writer: PairWriter,
+    rejects: Rejects,
+    *,
+    threads: int = 1,
+    batch: int = ROWS_AT_ONCE,
+    sort: bool = False,
+    progress: Progress | None = None,
+) -> FileMatch:
+    """The work behind `match_file`, on what was opened before: match, write the pairs, list rejected rows."""
+    began = time.perf_counter()
+    done = FileMatch()
+    earlier = len(rejects)
+    pace = Pace(batch)
+    before = 0
+    for part in events:
+        for row in part.rejected:
+            rejects.add(row)
+        for first, last in pace.cut(len(part.events)):
+            some = part.events.select(np.arange(first, last))
+            start = time.perf_counter()
+            matches = index.match(some, threads=threads)
+            done.match_seconds += time.perf_counter() - start
+            done.n_pairs += matches.n_pairs
+            pace.seen(last - first, matches.n_pairs)
+            writer.write((matches.sort() if sort else matches).to_arrow(part.ids[first:last]))
+            done.n_events += last - first
+            if progress is not None:
+                progress(before + (part.position - before) * last // len(part.events), done)
+        before = part.position
+    writer.close(_pair_schema(index, events.id_type))
+    done.seconds = time.perf_counter() - began
+    done.n_rejected = len(rejects) - earlier
+    done.rejected = [row for row in rejects.first if row.source == events.path]
+    done.absent = events.absent if done.n_events else []
+    return done
+
+
+class _Gathered(PairWriter):
+    """Pairs in memory."""
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] = []
+        self.table: pa.Table | None = None
+
+    def write(self, pairs: pa.Table) -> None:
+        self._tables.append(pairs)
+
+    def close(self, schema: pa.Schema) -> None:
+        self.table = pa.concat_tables(self._tables) if self._tables else schema.empty_table()
+
+
+def _pair_schema(index: Matcher, id_type: pa.DataType) -> pa.Schema:
+    none = Matches(np.zeros(1, np.int64), np.empty(0, np.int32), index.subscriptions().ids).to_arrow()
+    return pa.schema([("event_id", id_type), none.schema.field("subscription_id")])

@@ -1,0 +1,128 @@
+"""Subscriptions from a file, as one load: ids must differ, and bad rows are rejected with their reasons.
+
+What is loaded is small beside what is streamed, so a file is read whole, and all of its ids say whether they
+are whole numbers or strings (ids.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.errors import SubscriptionError
+from rangecast.loading.batches import RowBatch
+from rangecast.loading.events import ARROW_TYPES
+from rangecast.loading.formats import open_rows
+from rangecast.loading.ids import column_type, id_text, in_one_piece, settle, typed_ids
+from rangecast.loading.rejected import RejectedRow, Rejects
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.types.schema import Schema
+
+_OWNER = "a subscription"
+
+
+def load_subscriptions(
+    schema: Schema,
+    path: str | os.PathLike[str],
+    rejected: Rejects | None = None,
+    *,
+    id: str = "id",
+    condition: str | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
+    remark: Callable[[str], None] | None = None,
+) -> Subscriptions:
+    """The subscriptions of a file, in texts (`condition`) or bounds (`price_low`, `price_high`, `price`).
+
+    A row that cannot be loaded goes to `rejected`; without one, it raises. `progress` is called with how far
+    the reader is and the file's size, `remark` with what a person should know: columns that are ignored.
+    """
+    path = os.fspath(path)
+    rejects = rejected if rejected is not None else Rejects(strict=True)
+    wanted: dict[str, Any] = {id: None, condition or "condition": pa.string()}
+    for attribute in schema:
+        for name in (attribute.name, f"{attribute.name}_low", f"{attribute.name}_high"):
+            wanted[name] = ARROW_TYPES[attribute.kind]
+    batches: list[RowBatch] = []
+    with open_rows(path, wanted) as source:
+        if source.names is not None:
+            unused = _check_columns(path, source.names, wanted, [id, *([condition] if condition else [])])
+            if unused and remark is not None:  # a bound whose name is mistyped would go unseen
+                remark(f"{path}: ignored: {', '.join(unused)}")
+        for batch in source.batches():
+            batches.append(batch)
+            if progress is not None:
+                progress(batch.position, source.size)
+    unread = [u for batch in batches for u in batch.unread]
+    problems = [RejectedRow(path, u.row, u.line, None, u.reason, u.raw) for u in unread]
+    named = source.names is not None
+    try:
+        subs, reasons = _load(schema, batches, named, source.textual, id, condition)
+    except SubscriptionError as error:
+        raise SubscriptionError(f"{path}: {error}") from error
+    starts = np.cumsum([0, *map(len, batches)])
+    for row, reason in reasons.items():
+        number = int(np.searchsorted(starts, row, "right")) - 1
+        batch, i = batches[number], row - int(starts[number])
+        line = None if batch.lines is None else int(batch.lines[i])
+        assert batch.rows is not None
+        given = batch.column(id)[i]
+        value = id_text(given.as_py() if isinstance(given, pa.Scalar) else given)
+        problems.append(RejectedRow(path, int(batch.rows[i]), line, value, reason, batch.raw(i)))
+    for problem in sorted(problems, key=lambda p: p.row or 0):
+        rejects.add(problem, SubscriptionError)
+    return subs
+
+
+def _check_columns(path: str, names: list[str], wanted: Collection[str], needed: list[str]) -> list[str]:
+    """Raise when a column is not there; gives those that are ignored."""
+    for name in needed:
+        if name not in names:
+            raise SubscriptionError(f"{path}: there is no column {name!r}, only {', '.join(names)}")
+    return [name for name in names if name not in wanted]
+
+
+def _load(
+    schema: Schema, batches: Sequence[RowBatch], named: bool, textual: bool, id: str, condition: str | None
+) -> tuple[Subscriptions, dict[int, str]]:
+    """The good rows, and what is wrong with the others, by position."""
+    tables = [batch.data for batch in batches if isinstance(batch.data, pa.Table)]
+    rows: list[dict[str, Any]] = []
+    if len(tables) == len(batches):
+        if not tables:
+            return Subscriptions.empty(schema), {}
+        table = pa.concat_tables(tables)
+        if not named:  # JSON lines: a column that no row has is a column that is not there
+            table = table.select([n for n in table.column_names if table[n].null_count < len(table)])
+        there: Collection[str] = table.column_names
+        column: Any = in_one_piece(table[id]) if id in there else None
+    else:
+        for batch in batches:
+            rows += batch.data.to_pylist() if isinstance(batch.data, pa.Table) else batch.data
+        there = set().union(*rows)
+        column = [row.get(id) for row in rows] if id in there else None
+        if condition is not None and rows and condition not in there:
+            raise SubscriptionError(f"some row must have {condition!r}, got {', '.join(sorted(there))}")
+        if not rows:
+            return Subscriptions.empty(schema), {}
+    if column is None:
+        raise SubscriptionError(f"there is no column {id!r}, only {', '.join(sorted(there))}")
+    if not isinstance(column, list) and column_type(column.type) is None:
+        raise SubscriptionError(f"ids must be whole numbers or strings, {id!r} is {column.type}")
+    id_type = settle(column, textual) or pa.int64()
+    ids, reasons = typed_ids(column, id_type, _OWNER)
+    good = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))
+    options: dict[str, Any] = {"id": id, "condition": condition, "on_error": "collect"}
+    if rows:
+        kept = [rows[i] | {id: value} for i, value in enumerate(ids.to_pylist()) if value is not None]
+        subs = Subscriptions.from_rows(schema, kept, **options)
+    else:
+        table = table.set_column(table.column_names.index(id), id, ids)
+        if reasons:
+            table = table.take(pa.array(good))
+        subs = Subscriptions.from_arrow(schema, table, **options)
+    reasons |= {int(good[found.row]): found.reason for found in subs.rejected}
+    return subs, reasons
