@@ -213,10 +213,10 @@ def test_a_listener_hears_of_every_batch(world):
         rs.stream_status(world.events)
 
 
-def texts_world(world, name, lines):
+def texts_world(world, name, lines, **options):
     (world.events / name).write_text("".join(f"{line}\n" for line in lines))
     os.utime(world.events / name, (1_000_000_000,) * 2)
-    return rs.read_events(world.spark, world.events, world.store.path)
+    return rs.read_events(world.spark, world.events, world.store.path, **options)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
@@ -233,7 +233,7 @@ def test_bad_events_are_set_aside_and_stop_nothing(world, kind):
         "csv": ["id,a0,a1", "1,5,7", "2,5.5,", "x,5,", ",5,", "6,5,6,7", "7,,8"],
     }[kind]
     world.files = [rc.Events.from_rows(world.schema, [{"a0": 5, "a1": 7}, {"a1": 8}])]
-    events = texts_world(world, f"a 1%.{kind}", lines)
+    events = texts_world(world, f"a 1%.{kind}", lines, id_type="int64")
     rs.match_stream(
         events, world.store, out=world.out, checkpoint=world.checkpoint, trigger=NOW
     ).awaitTermination()
@@ -242,17 +242,55 @@ def test_bad_events_are_set_aside_and_stop_nothing(world, kind):
     ids = {0: 1, 1: 7}
     assert {(r[0], r[1]) for r in matches.collect()} == {(ids[e], s) for e, s in world.expected(0, 1)}
     rows = rs.read_rejects(world.spark, world.out).collect()
-    assert {(r.file, r.batch_id) for r in rows} == {(str(world.events / f"a 1%.{kind}"), 0)}
-    reasons = {r.event_id: r.reason for r in rows}
-    assert len(rows) == 4
-    assert reasons["2"] == "'a0' is an int, got the string '5.5'"
-    found = sorted(r.reason.split(",")[0] for r in rows)
-    assert "an event must have an id in 'id'" in found
-    assert "the event's id must be a whole number" in found
-    (unread,) = [r for r in rows if r.reason == "the line cannot be read"]
-    assert unread.raw == lines[4 if kind == "jsonl" else 5]
+    assert {(r.source, r.batch_id) for r in rows} == {(str(world.events / f"a 1%.{kind}"), 0)}
+    value, unread = {
+        "jsonl": ("the number 5.5", "a line must be a JSON object: Expecting value at character 17"),
+        "csv": ("the string '5.5'", "a row must have 3 fields, got 4"),
+    }[kind]
+    assert sorted((r.row, r.line, r.id, r.reason) for r in rows) == [
+        (2, 2 + (kind == "csv"), "2", f"'a0' is an int, got {value}"),
+        (3, 3 + (kind == "csv"), "x", "an event's id must be a whole number in this run, got the string 'x'"),
+        (4, 4 + (kind == "csv"), None, "an event must have an id, got null"),
+        (5, 5 + (kind == "csv"), None, unread),
+    ]
+    assert {r.raw for r in rows} == set(lines[1 + (kind == "csv") : 5 + (kind == "csv")])
     (commit,) = rs.committed(world.out)
     assert (commit.events, commit.rejected) == (6, 4)
+
+
+def test_texts_that_spark_has_read_and_a_file_of_something_else(world):
+    """A DataFrame of texts is taken too: what its reader could not read is in its column for that."""
+    (world.events / "a b.jsonl").write_text('{"id": 1, "a0": "5", "a1": "7"}\n{"id": 2, "a0": "x"}\n{\n')
+    reader = world.spark.readStream.schema("id long, a0 string, a1 string, _corrupt_record string")
+    world.files = [rc.Events.from_rows(world.schema, [{"a0": 5, "a1": 7}])]
+    query = rs.match_stream(
+        reader.json(str(world.events)),
+        world.store,
+        out=world.out,
+        checkpoint=world.checkpoint,
+        trigger=NOW,
+    )
+    query.awaitTermination()
+    found = {(r[0], r[1]) for r in rs.read_matches(world.spark, world.out).collect()}
+    assert found == {(1, s) for _, s in world.expected(0, 1)}
+    rows = sorted(rs.read_rejects(world.spark, world.out).collect(), key=lambda row: row.raw)
+    assert {row.source for row in rows} == {str(world.events / "a b.jsonl")}
+    assert [(row.row, row.id, row.reason) for row in rows] == [
+        (None, None, "the line cannot be read"),
+        (None, "2", "'a0' is an int, got the string 'x'"),
+    ]
+    assert rows[0].raw == "{"
+
+
+def test_a_file_that_holds_no_events_is_one_rejected_row(world, tmp_path):
+    events = texts_world(world, "a.csv", ["id,a0,a1", "1,5,7"])
+    (world.events / "b.csv").write_text("id,a0\n2,5\n")
+    rs.match_stream(
+        events, world.store, out=world.out, checkpoint=world.checkpoint, trigger=NOW
+    ).awaitTermination()
+    (row,) = rs.read_rejects(world.spark, world.out).collect()
+    assert (row.source, row.row, row.id) == (str(world.events / "b.csv"), None, None)
+    assert row.reason == f"{world.events / 'b.csv'}: there is no column 'a1', only id, a0"
 
 
 def test_files_of_events_that_cannot_be_told(world, tmp_path):
@@ -265,7 +303,7 @@ def test_files_of_events_that_cannot_be_told(world, tmp_path):
         read(format="csv")
     with pytest.raises(rc.OptionError, match="events must be a folder that files arrive in"):
         rs.read_events(world.spark, tmp_path / "none", world.store)
-    assert read(format="jsonl", keep=["note"]).columns == ["id", "note", "a0", "a1", "_corrupt_record"]
+    assert read(format="jsonl", keep=["note"]).columns == ["rangecast_path"]
     (world.events / "a.csv").write_text("id,a0\n1,2\n")
     with pytest.raises(rc.EventError, match="no column 'a1', only id, a0"):
         read()

@@ -16,13 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from rangecast.loading.rejected import REJECTED
 from rangecast.memory import readable
 
 if TYPE_CHECKING:
     from rangecast.spark.snapshots import Snapshot
 
 _log = logging.getLogger("rangecast.spark")
+# rejected rows as Spark has them, of every step
+REJECTED_FIELDS = from_arrow_schema(REJECTED)
 
 
 @dataclass

@@ -1,16 +1,18 @@
-"""A folder of event files as a streaming DataFrame: Parquet, CSV or JSON lines, as files arrive.
+"""A folder of event files as a stream for `match_stream`: Parquet, CSV or JSON lines, as files arrive.
 
-Text files are read as texts, and the workers make values of them as the library does: so a number that
-is none is one event set aside with a reason, where Spark's own reader would make a null of it, which
-means a missing value. A line that is no JSON or has too many or too few cells comes in the column
-_corrupt_record. Spark takes a file when its name appears, so write it under a name that begins with
-`.` or `_` and rename it.
+The stream has the names of the files, and the workers read them with the readers of the library: so a
+number that is none is one rejected event with its row and reason, where Spark's own readers would make a
+null of it, which means a missing value. What the files hold (format, columns, type of ids) is told by the
+first of them and goes along in the metadata of the one column. Spark takes a file when its name appears,
+so write it under a name that begins with `.` or `_` and rename it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +20,48 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from rangecast.errors import EventError, OptionError
-from rangecast.loading import format_of, open_rows
+from rangecast.errors import OptionError
+from rangecast.loading import format_of
+from rangecast.loading.ids import named_type
+from rangecast.spark.batch.files import check_files
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 
-CORRUPT = "_corrupt_record"
-# in the metadata of a text column of ids: they must be whole numbers, and become such
-WHOLE = "rangecast.whole"
+PATH = "rangecast_path"
+_CONTENT = "rangecast.files"
+# as Spark's reader of whole files has it; the content is not read
+_NAMES = T.StructType(
+    [
+        T.StructField("path", T.StringType()),
+        T.StructField("modificationTime", T.TimestampType()),
+        T.StructField("length", T.LongType()),
+        T.StructField("content", T.BinaryType()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class FilesOfEvents:
+    """What the files of a stream hold: their format, their columns, and the type of ids."""
+
+    format: str
+    fields: T.StructType
+    id_type: str
+
+    @classmethod
+    def of(cls, frame: DataFrame) -> FilesOfEvents | None:
+        """What `read_events` wrote down in a stream of files; None for any other stream."""
+        if frame.columns != [PATH] or _CONTENT not in frame.schema[PATH].metadata:
+            return None
+        raw = json.loads(frame.schema[PATH].metadata[_CONTENT])
+        return cls(raw["format"], T.StructType.fromJson(raw["fields"]), raw["id_type"])
+
+    def metadata(self) -> dict[str, Any]:
+        """The same as metadata of a column."""
+        raw = {"format": self.format, "fields": self.fields.jsonValue(), "id_type": self.id_type}
+        return {_CONTENT: json.dumps(raw)}
 
 
 def read_events(
@@ -38,15 +73,15 @@ def read_events(
     keep: Sequence[str] = (),
     absent: Sequence[str] = (),
     format: str | None = None,
-    whole_ids: bool | None = None,
+    id_type: str | None = None,
     files_per_batch: int | None = None,
 ) -> DataFrame:
-    """Files of events in a folder, as a streaming DataFrame for `match_stream` with this store or schema.
+    """Files of events in a folder, as a stream of their names for `match_stream` with this store or schema.
 
     The format is told by `format` ("parquet", "csv", "jsonl") or by the suffix of the first file, and so
-    are the columns of Parquet and CSV; a folder without a file will do for "jsonl" alone. `whole_ids` says
-    whether the ids of text files are whole numbers (unless told, as the first event's is). `keep` names
-    columns that shall come along, `files_per_batch` bounds a micro-batch.
+    are the columns of Parquet and CSV; a folder without a file will do for "jsonl" alone. `id_type` says
+    "int64" or "string" where the first file would tell otherwise; without a file, ids are whole numbers.
+    `keep` names columns that come along, `files_per_batch` bounds a micro-batch.
     """
     place = Path(folder).absolute()
     if not place.is_dir():
@@ -57,62 +92,28 @@ def read_events(
     if first is None and format is None:
         raise OptionError(f"{place}: there is no file yet to tell the format by; say format=")
     kind = format_of(first or place, format)
+    if first is None and kind != "jsonl":
+        raise OptionError(f"{place}: the first file must be there to tell the columns of {kind}")
+    named_type(id_type)
+    settled = "int64"
+    if first is not None:
+        settled = check_files([str(first)], {str(first): kind}, schema, event_id, keep, absent)
+    names = dict.fromkeys([event_id, *keep, *(name for name in schema.names if name not in absent)])
+    if kind == "parquet":
+        fields = from_arrow_schema(pq.read_schema(str(first)), prefer_timestamp_ntz=True)
+    else:
+        fields = T.StructType([T.StructField(name, T.StringType()) for name in names])
+    settled = id_type or settled
+    fields[event_id].dataType = T.LongType() if settled == "int64" else T.StringType()
     # unless told, Spark passes over a file whose time is a week before that of the newest one
-    reader = spark.readStream.option("maxFileAge", "36500d")
+    reader = spark.readStream.format("binaryFile").schema(_NAMES).option("maxFileAge", "36500d")
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
-    needed = [event_id, *keep, *(name for name in schema.names if name not in absent)]
-    if kind == "jsonl":
-        names = list(dict.fromkeys(needed))
-    elif first is None:
-        raise OptionError(f"{place}: the first file must be there to tell the columns of {kind}")
-    elif kind == "parquet":
-        return reader.schema(_parquet_schema(spark, first)).parquet(str(place))
-    else:
-        with open_rows(str(first), format=kind) as source:
-            names = list(source.names or ())
-        missing = [name for name in needed if name not in names]
-        if missing:
-            raise EventError(f"{first}: there is no column {missing[0]!r}, only {', '.join(names)}")
-    texts = T.StructType([T.StructField(name, T.StringType()) for name in [*names, CORRUPT]])
-    reader = reader.schema(texts).option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")
-    if kind == "csv":
-        # names in the header are compared: files whose columns are in another order stop the stream
-        frame = reader.option("header", True).option("enforceSchema", False).csv(str(place))
-    else:
-        frame = reader.json(str(place))
-    if whole_ids if whole_ids is not None else _whole(first, kind, event_id):
-        marked = F.col(_quoted(event_id)).alias(event_id, metadata={WHOLE: True})
-        frame = frame.select(*[marked if name == event_id else F.col(_quoted(name)) for name in texts.names])
-    return frame
+    files = FilesOfEvents(kind, fields, settled)
+    return reader.load(str(place)).select(F.col("path").alias(PATH, metadata=files.metadata()))
 
 
 def first_file(folder: Path) -> Path | None:
     """The first file of data in a folder, by name."""
     paths = (p for p in sorted(folder.rglob("*")) if p.is_file())
     return next((p for p in paths if not p.name.startswith(("_", "."))), None)
-
-
-def _whole(first: Path | None, kind: str, event_id: str) -> bool:
-    """Whether the first id that a text file has is a whole number; taken to be so without a file."""
-    if first is None:
-        return True
-    with open_rows(str(first), format=kind) as source:
-        for batch in source.batches():
-            if len(batch) and event_id in batch.columns:
-                value: Any = batch.column(event_id)[0]
-                text = str(value.as_py() if hasattr(value, "as_py") else value).strip()
-                return text.removeprefix("-").isdigit()
-    return True
-
-
-def _parquet_schema(spark: SparkSession, first: Path) -> T.StructType:
-    try:
-        pq.read_schema(first)
-    except (OSError, ValueError) as error:
-        raise EventError(f"{first}: not a Parquet file that can be read: {error}") from None
-    return spark.read.parquet(str(first)).schema
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from rangecast.errors import OptionError, StorageError
 from rangecast.spark.stream.ledger import Commit, Ledger, Pin, gather, now, put_folder
@@ -48,7 +50,8 @@ class StreamRun:
     deliver: Deliver | None = None
     file: str | None = None
     corrupt: str | None = None
-    whole_ids: bool = False
+    files: str | None = None
+    id_type: str | None = None
     time: str | None = None
     shortest_first: bool = False
 
@@ -77,7 +80,9 @@ def run_batch(plan: StreamRun, frame: DataFrame, batch: int) -> None:
         rejects=str(rejects),
         file=plan.file,
         corrupt=plan.corrupt,
-        whole_ids=plan.whole_ids,
+        files=plan.files,
+        id_type=plan.id_type,
+        types=_kept_types(plan) if plan.files else {},
         time=plan.time,
         oldest=pin.oldest or 0,
         shortest_first=plan.shortest_first,
@@ -102,6 +107,12 @@ def run_batch(plan: StreamRun, frame: DataFrame, batch: int) -> None:
     if plan.time is None:
         # a replay of a batch that is whole does nothing, so it needs no version
         store.release(plan.hold)
+
+
+def _kept_types(plan: StreamRun) -> dict[str, pa.DataType]:
+    """The types that the first file gave to the columns that come along."""
+    fields = to_arrow_schema(T.StructType.fromJson(plan.fields), timezone="UTC")
+    return {name: fields.field(name).type for name in plan.answer.keep}
 
 
 def pin_batch(plan: StreamRun, store: Store, batch: int) -> Pin:

@@ -28,8 +28,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rangecast.errors import EventError, OptionError
 from rangecast.model.events import Events
 from rangecast.spark.batch.match import answer_fields, plan_answer
+from rangecast.spark.report import REJECTED_FIELDS
 from rangecast.spark.snapshots import Snapshot
-from rangecast.spark.stream.event_files import CORRUPT, WHOLE
+from rangecast.spark.stream.event_files import PATH, FilesOfEvents
 from rangecast.spark.stream.ledger import STATE, Commit, Ledger, read_json
 from rangecast.spark.stream.micro_batch import (
     Deliver,
@@ -39,13 +40,12 @@ from rangecast.spark.stream.micro_batch import (
     check_store,
     run_batch,
 )
-from rangecast.spark.stream.tasks import REJECTED
 from rangecast.spark.worker import PAIRS
 from rangecast.store.store import Store
 
 NEWEST, EVENT_TIME, SHORTEST_FIRST = "newest", "event-time", "shortest-first"
 SINKS = ("parquet", "console")
-FILE = "_rangecast_file"
+FILE, CORRUPT = "_rangecast_file", "_corrupt_record"
 
 
 def match_stream(
@@ -89,7 +89,9 @@ def match_stream(
     deliver = _deliver(sink, out)
     time = _check_choices(home, version, time, order)
     ledger = Ledger(_path(checkpoint, "checkpoint"), _folder(out, "out"), _folder(rejects, "rejects"))
-    events, file = _with_file(events)
+    files = FilesOfEvents.of(events)
+    events, file = _with_file(events) if files is None else (events, PATH)
+    given = events.schema if files is None else files.fields
     textual = home.ids_are_text if home.ids_are_text is not None else text_ids
     if textual is None:
         raise OptionError(
@@ -97,12 +99,10 @@ def match_stream(
             "text_ids=True (strings) or text_ids=False (whole numbers)"
         )
     shape = Snapshot(str(home.path), home.schema, textual, 0, 0)
-    answer = plan_answer(events.schema, shape, event_id, keep, form, outer, absent, texts=True)
-    fields, whole_ids = answer_fields(events.schema, answer), WHOLE in events.schema[event_id].metadata
-    if whole_ids:
-        fields[0].dataType = T.LongType()
-    if time is not None and time not in events.columns:
-        raise EventError(f"time: the events have no column {time!r}; they have {', '.join(events.columns)}")
+    answer = plan_answer(given, shape, event_id, keep, form, outer, absent, texts=True)
+    fields = answer_fields(given, answer)
+    if time is not None and time not in given.names:
+        raise EventError(f"time: the events have no column {time!r}; they have {', '.join(given.names)}")
     settings = {
         "store": home.id,
         "path": str(home.path),
@@ -121,7 +121,8 @@ def match_stream(
         deliver=deliver,
         file=file,
         corrupt=CORRUPT if CORRUPT in events.columns else None,
-        whole_ids=whole_ids,
+        files=None if files is None else files.format,
+        id_type=None if files is None else files.id_type,
         time=time,
         shortest_first=order == SHORTEST_FIRST,
     )
@@ -151,13 +152,11 @@ def read_matches(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
 
 
 def read_rejects(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
-    """The events that were set aside in `out`, or in the folder that was rejects=, with their reasons."""
+    """The events that were rejected in `out`, or in the folder that was rejects=, with their reasons."""
     place = Path(_path(out, "out"))
     if (place / STATE).exists():
         place /= "_rejects"
-    names = [*REJECTED.names, "batch_id"]
-    kinds = {"batch_id": T.LongType()}
-    fields = T.StructType([T.StructField(name, kinds.get(name, T.StringType())) for name in names])
+    fields = T.StructType([*REJECTED_FIELDS.fields, T.StructField("batch_id", T.LongType())])
     # not the folder itself: its name is one that Spark warns of
     folders = [str(path) for path in place.glob("batch_id=*")]
     if not folders:

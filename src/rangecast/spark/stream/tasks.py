@@ -7,22 +7,18 @@ the driver takes the one whose row it got; so nothing is doubled, and no commit 
 An event is matched against the version that its batch is pinned to; or, by event time, against the
 newest version at its own time that is not newer than the pinned one.
 
-Events that cannot be matched are written to a file beside, each with its reason:
-
-    file       the input file, where the source has files
-    event_id   as text; null where it has none
-    reason     what must hold and what came
-    raw        the line where it could not be read, else the event's columns as JSON
+Events come as columns of a DataFrame, or as the names of files that are read here (event_files.py); both
+go through rangecast.loading.events. Those that cannot be matched are written to a file beside, each with
+its reason (rangecast.loading.rejected).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -34,13 +30,25 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
 from rangecast.engine import Index
+from rangecast.errors import EventError, StorageError
+from rangecast.loading import EventFile, RejectedRow, RowBatch
+from rangecast.loading.events import (
+    EventBatch,
+    EventColumns,
+    load_events,
+    reject_rows,
+    whole_file_reason,
+)
+from rangecast.loading.ids import named_type
+from rangecast.loading.pace import Pace
+from rangecast.loading.parquet_files import table_raw
+from rangecast.loading.rejected import rejected_table
 from rangecast.model.events import Events
-from rangecast.spark.worker import Answer, Pace, answer_events, pairs_in
+from rangecast.spark.worker import Answer, answer_events, pairs_in
 from rangecast.spark.worker_index import followed, open_store
 from rangecast.types.attributes import MISSING, Timestamp
 from rangecast.types.schema import Schema
 
-REJECTED = pa.schema([(name, pa.string()) for name in ("file", "event_id", "reason", "raw")])
 COUNTED = T.StructType(
     [
         T.StructField("name", T.StringType()),
@@ -50,7 +58,11 @@ COUNTED = T.StructType(
 
 
 class StreamTask(NamedTuple):
-    """All that a worker needs to know of a batch."""
+    """All that a worker needs to know of a batch.
+
+    `file` is the column with the file that an event came from; or, where `files` names their format, with
+    the files to read, whose ids become `id_type` and whose kept columns become `types`.
+    """
 
     store: str
     version: int
@@ -59,14 +71,19 @@ class StreamTask(NamedTuple):
     rejects: str
     file: str | None = None
     corrupt: str | None = None
-    whole_ids: bool = False
+    files: str | None = None
+    id_type: str | None = None
+    types: Mapping[str, pa.DataType] = {}
     time: str | None = None
     oldest: int = 0
     shortest_first: bool = False
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are read of the events."""
+        """The columns that are read of the stream."""
+        if self.files is not None:
+            assert self.file is not None
+            return [self.file]
         extra = [name for name in (self.file, self.corrupt, self.time) if name]
         return list(dict.fromkeys([*self.answer.columns, *extra]))
 
@@ -89,19 +106,19 @@ def run_task(task: StreamTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
         for batch in batches:
             if not batch.num_rows:
                 continue
-            counted["events"] += batch.num_rows
-            sorted_out = sort_out(batch, task)
-            if sorted_out.rejected:
-                counted["rejected"] += len(sorted_out.rejected)
-                aside.write(pa.RecordBatch.from_pylist(sorted_out.rejected, REJECTED))
-            for index, events, table in by_version(sorted_out, task):
-                if task.shortest_first:
-                    order = index.estimate(events).order
-                    events, table = events.select(order), table.take(pa.array(order))
-                for piece in answer_events(index, events, table, task.answer, pace):
-                    matches.write(piece)
-                    counted["rows"] += piece.num_rows
-                    counted["pairs"] += pairs_in(piece, task.answer.form)
+            for given in sort_out(batch, task):
+                counted["events"] += len(given.events) + len(given.rejected)
+                counted["rejected"] += len(given.rejected)
+                for rejected in rejected_table(given.rejected).to_batches():
+                    aside.write(rejected)
+                for index, events, table in by_version(given, task):
+                    if task.shortest_first:
+                        order = index.estimate(events).order
+                        events, table = events.select(order), table.take(pa.array(order))
+                    for piece in answer_events(index, events, table, task.answer, pace):
+                        matches.write(piece)
+                        counted["rows"] += piece.num_rows
+                        counted["pairs"] += pairs_in(piece, task.answer.form)
     if counted["events"]:
         row = {"name": name, **counted, "bytes": matches.bytes + aside.bytes}
         yield pa.RecordBatch.from_pydict({key: [value] for key, value in row.items()})
@@ -146,12 +163,12 @@ class Sorted(NamedTuple):
     """The events of a batch that can be matched, their columns and versions, and the others."""
 
     events: Events
-    table: pa.RecordBatch
+    table: pa.Table
     versions: Any
-    rejected: list[dict[str, Any]]
+    rejected: list[RejectedRow]
 
 
-def by_version(given: Sorted, task: StreamTask) -> Iterator[tuple[Index, Events, pa.RecordBatch]]:
+def by_version(given: Sorted, task: StreamTask) -> Iterator[tuple[Index, Events, pa.Table]]:
     """The events with the index that they are matched against: the pinned one, or that of their time."""
     follower = followed(task.store)
     if given.versions is None:
@@ -161,37 +178,97 @@ def by_version(given: Sorted, task: StreamTask) -> Iterator[tuple[Index, Events,
         yield index, given.events.select(rows), given.table.take(pa.array(rows))
 
 
-def sort_out(batch: pa.RecordBatch, task: StreamTask) -> Sorted:
+def sort_out(batch: pa.RecordBatch, task: StreamTask) -> Iterator[Sorted]:
     """Tell the events that can be matched from those that cannot, and say why."""
     answer = task.answer
-    columns = {name: batch.column(name) for name in answer.attributes}
-    events = Events.from_arrays(_schema(task), columns, on_error="collect")
+    columns = EventColumns(answer.event_id, answer.attributes, _kept(task))
+    if task.files is None:
+        unread, rows = _rows_of(batch, task)
+        found = load_events(_schema(task), rows, columns)
+        yield _with_versions(found, task, unread)
+        return
+    for place in batch.column(task.file).to_pylist():
+        yield from _read_file(re.sub("^file:/+", "/", place), task)
+
+
+def _kept(task: StreamTask) -> tuple[str, ...]:
+    """The columns that come along to the workers' tables, beside ids."""
+    place = task.file if task.files is None else None
+    return tuple(dict.fromkeys(name for name in (*task.answer.keep, task.time, place) if name))
+
+
+def _read_file(path: str, task: StreamTask) -> Iterator[Sorted]:
+    """The events of a file; one that holds no events, or not to its end, is a rejected row by itself."""
+    schema, answer = _schema(task), task.answer
+    try:
+        with EventFile(
+            schema,
+            path,
+            event_id=answer.event_id,
+            attributes=answer.attributes,
+            keep=_kept(task),
+            id_type=named_type(task.id_type),
+            format=task.files,
+            groups=(0, -1) if task.files == "parquet" else None,
+        ) as file:
+            for part in file:
+                kept = {n: c.cast(task.types[n]) if n in task.types else c for n, c in part.kept.items()}
+                yield _with_versions(part._replace(kept=kept), task, [], path)
+    except (EventError, StorageError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        reason = whole_file_reason(error)
+        if reason is None:
+            raise
+        none = Events(schema, np.empty((len(schema), 0), np.int64))
+        table = EventBatch(none, pa.array([], named_type(task.id_type)), {}, None, []).table(answer.event_id)
+        yield Sorted(none, table, None, [RejectedRow(path, None, None, None, reason, "")])
+
+
+def _rows_of(batch: pa.RecordBatch, task: StreamTask) -> tuple[list[RejectedRow], RowBatch]:
+    """The rows of a DataFrame's batch; those that its reader could not read come apart."""
+    shown = [name for name in task.columns if name not in (task.file, task.corrupt)]
+    unread: list[RejectedRow] = []
+    if task.corrupt is not None:
+        lines = batch.column(task.corrupt)
+        if lines.null_count < len(lines):
+            bad = pc.is_valid(lines)
+            places = _places(batch.filter(bad), task)
+            for i, line in enumerate(lines.filter(bad).to_pylist()):
+                unread.append(RejectedRow(places(i), None, None, None, "the line cannot be read", line))
+            batch = batch.filter(pc.invert(bad))
+    table = pa.Table.from_batches([batch])
+    raw = table_raw(table.select(shown))
+    return unread, RowBatch(table, None, None, raw, source=_places(table, task))
+
+
+def _places(table: pa.Table | pa.RecordBatch, task: StreamTask) -> Callable[[int], str | None]:
+    """The file that each row of a table came from, if its source has files."""
+
+    def place(i: int) -> str | None:
+        name = table.column(task.file)[i].as_py() if task.file else None
+        return re.sub("^file:/+", "/", unquote(name)) if name else None
+
+    return place
+
+
+def _with_versions(
+    found: EventBatch, task: StreamTask, unread: list[RejectedRow], path: str | None = None
+) -> Sorted:
+    """Events with the version that each is matched against; those of a time without one are rejected."""
+    answer = task.answer
+    table = found.table(answer.event_id)
+    rejected = [*unread, *found.rejected]
+    if task.time is None:
+        return Sorted(found.events, table, None, rejected)
     reasons: dict[int, str] = {}
-    unread = batch.column(task.corrupt) if task.corrupt else None
-    if unread is not None and unread.null_count < len(unread):
-        reasons |= dict.fromkeys(_rows(_valid(unread)), "the line cannot be read")
-    ids = batch.column(answer.event_id)
-    if task.whole_ids:
-        ids, wrong = _whole_numbers(ids)
-        for row in wrong:
-            got = batch.column(answer.event_id)[row].as_py()
-            reasons.setdefault(row, f"the event's id must be a whole number, got {got!r}")
-        batch = batch.set_column(batch.schema.get_field_index(answer.event_id), answer.event_id, ids)
-    for row in _rows(~_valid(ids)) if ids.null_count else ():
-        reasons.setdefault(row, f"an event must have an id in {answer.event_id!r}, got null")
-    own = np.ones(batch.num_rows, bool)
-    for each in events.rejected:
-        own[each.row] = False
-        reasons.setdefault(each.row, each.reason)
-    versions = None if task.time is None else _versions(batch.column(task.time), task, reasons)
+    versions = _versions(table.column(task.time).combine_chunks(), task, reasons)
     if not reasons:
-        return Sorted(events, batch, versions, [])
-    good = np.ones(batch.num_rows, bool)
+        return Sorted(found.events, table, versions, rejected)
+    source = _places(table, task) if path is None else None
+    rows = RowBatch(table, found.rows, None, table_raw(table), source=source)
+    rejected += reject_rows(rows, reasons, answer.event_id, path)
+    good = np.ones(len(found.events), bool)
     good[list(reasons)] = False
-    aside = [_rejected(batch, row, reasons[row], task) for row in sorted(reasons)]
-    # rows that the events' own encoding rejected are gone from `events` already
-    kept = events.select(good[own]), batch.filter(pa.array(good))
-    return Sorted(*kept, None if versions is None else versions[good], aside)
+    return Sorted(found.events.select(good), table.filter(pa.array(good)), versions[good], rejected)
 
 
 def _schema(task: StreamTask) -> Schema:
@@ -219,27 +296,5 @@ def _versions(column: pa.Array[Any], task: StreamTask, reasons: dict[int, str]) 
     return versions
 
 
-def _rejected(batch: pa.RecordBatch, row: int, reason: str, task: StreamTask) -> dict[str, Any]:
-    values = {name: batch.column(name)[row].as_py() for name in task.columns}
-    place = values.pop(task.file) if task.file else None
-    file = re.sub("^file:/+", "/", unquote(place)) if place else None
-    line = values.pop(task.corrupt) if task.corrupt else None
-    raw = line if line is not None else json.dumps(values, default=str)
-    event = values[task.answer.event_id]
-    return {"file": file, "event_id": None if event is None else str(event), "reason": reason, "raw": raw}
-
-
-def _whole_numbers(texts: pa.Array[Any]) -> tuple[pa.Array[Any], list[int]]:
-    """Ids that a text file has, as int64, and the rows that are something else."""
-    trimmed = pc.utf8_trim_whitespace(texts)
-    whole = pc.match_substring_regex(trimmed, r"^-?[0-9]{1,18}$").fill_null(False)
-    numbers = pc.if_else(whole, trimmed, pa.scalar(None, pa.string())).cast(pa.int64())
-    return numbers, _rows(_valid(texts) & ~whole.to_numpy(zero_copy_only=False))
-
-
 def _rows(mask: Any) -> list[int]:
     return np.flatnonzero(mask).tolist()
-
-
-def _valid(column: pa.Array[Any]) -> Any:
-    return pc.is_valid(column).to_numpy(zero_copy_only=False)
