@@ -33,7 +33,7 @@ def test_a_store_from_the_shell(place):
     )
     assert made.exit_code == 1
     assert "version 1, 2 subscriptions added or replaced" in made.stderr
-    assert "set aside: 1 of the subscriptions" in made.stderr
+    assert "rejected: 1 of " in made.stderr
     assert run("store", "add", "s", "--id", 7, "--condition", "price in (1, 5)").exit_code == 0
     listed = run("store", "list", "s")
     assert listed.stdout.splitlines() == [
@@ -141,7 +141,7 @@ def test_spark_ingest_and_match(spark, place):
     (place / "alerts.csv").write_text(alerts)
     made = run("spark", "ingest", "alerts.csv", "--store", "s", "--schema", "schema.toml")
     assert made.exit_code == 1, made.stderr
-    assert "set aside: 1" in made.stderr
+    assert "rejected: 1" in made.stderr
     pq.write_table(pa.table({"id": [10, 11], "price": [3, 9], "symbol": ["A", "B"]}), "trades.parquet")
     result = run("spark", "match", "trades.parquet", "--store", "s", "--out", "out")
     assert result.exit_code == 0, result.stderr

@@ -144,7 +144,7 @@ def test_from_the_shell(spark, tmp_path):
     call = ["spark", "reduce", str(tmp_path / "alerts.csv"), "--schema", str(tmp_path / "schema.toml")]
     result = CliRunner().invoke(app, [*call, "--out", str(out)])
     assert result.exit_code == 1, result.output
-    assert "set aside: 1" in result.stderr
+    assert "rejected: 1" in result.stderr
     assert {tuple(row) for row in spark.read.parquet(str(out / "pairs")).collect()} == {(2, 3), (9, 3)}
     assert [row.id for row in spark.read.parquet(str(out / "kept")).collect()] == [3]
     assert [row.id for row in spark.read.parquet(str(out / "rejected")).collect()] == ["5"]

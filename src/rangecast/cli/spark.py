@@ -10,6 +10,7 @@ import typer
 
 from rangecast.cli.console import OK, REJECTED, bar, print_table, say
 from rangecast.errors import OptionError, SetupError
+from rangecast.loading import RejectedRow
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 
@@ -51,7 +52,7 @@ def ingest(
 ) -> None:
     """Load subscriptions into a store as one version and publish its snapshot.
 
-    Rows that cannot be loaded are set aside with their reasons, in the store's folder `rejected`.
+    Rows that cannot be loaded are rejected with their reasons, in the store's folder `rejected`.
 
     \b
     Example:
@@ -95,6 +96,10 @@ def match(
     format: Annotated[
         str | None, typer.Option(help="csv, jsonl or parquet.", show_default="by suffix")
     ] = None,
+    id_type: Annotated[
+        str | None,
+        typer.Option(help="Type of the events' ids: int64 or string.", show_default="by the first of them"),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew.")] = False,
     master: Master = None,
     conf: Conf = None,
@@ -125,6 +130,7 @@ def match(
             absent=absent or (),
             version=version,
             format=format,
+            id_type=id_type,
             overwrite=overwrite,
             progress=lambda done, units: progress.move(done, f"{done} of {units}"),
         )
@@ -220,8 +226,7 @@ def start_session(master: str | None, conf: Sequence[str] | None) -> Any:
 def _show_rejected(report: Any) -> int:
     if not report.rejected_rows:
         return OK
-    say(f"set aside: {report.rejected_rows:,}")
+    say(f"rejected: {report.rejected_rows:,}")
     for row in report.rejected.limit(_SHOWN).collect():
-        said = row.asDict()
-        say(f"  {said.get('id', said.get('event_id'))}: {said['reason'].splitlines()[0]}")
+        say(f"  {RejectedRow(**row.asDict())}")
     return REJECTED

@@ -47,6 +47,10 @@ def stream(
     format: Annotated[
         str | None, typer.Option(help="csv, jsonl or parquet.", show_default="by suffix of the first file")
     ] = None,
+    id_type: Annotated[
+        str | None,
+        typer.Option(help="Type of the events' ids: int64 or string.", show_default="by the first file"),
+    ] = None,
     time: Annotated[
         str | None,
         typer.Option(help="Column of the events' time: match each against the subscriptions of its time."),
@@ -99,6 +103,7 @@ def stream(
             keep=[*(keep or ()), *([time] if time else [])],
             absent=absent or (),
             format=format,
+            id_type=id_type,
             files_per_batch=files_per_batch,
         )
         query = rs.match_stream(

@@ -2,10 +2,10 @@
 
     rows --parse and check in the workers--> staged arrays --latest per id--> one change --> snapshot
                         |
-                        +--> rejected: id, reason, the raw row
+                        +--> rejected rows (rangecast.loading.rejected)
 
 Rows are conditions in text, or bounds in columns (`price_low`, `price_high`, or `price` for equality).
-A row that cannot be loaded is set aside and stops no other; it never takes effect, so an earlier
+A row that cannot be loaded is rejected and stops no other; it never takes effect, so an earlier
 good row of the same id stands. Of several good rows of an id the one with the largest sequence wins,
 or without a sequence the last in the order of the input. The driver handles arrays, never rows.
 
@@ -30,7 +30,6 @@ both workers and driver can write and read; a row per file comes back through Sp
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import uuid
@@ -50,11 +49,14 @@ from pyspark.sql import types as T
 
 from rangecast.array_file import Arrays, read_arrays, replacing, sync_folder, write_arrays
 from rangecast.errors import OptionError, StorageError, SubscriptionError
-from rangecast.loading import format_of
+from rangecast.loading import RejectedRow, RowBatch, format_of
+from rangecast.loading.events import reject_rows
+from rangecast.loading.parquet_files import table_raw
+from rangecast.loading.rejected import rejected_table
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.texts import Texts
-from rangecast.spark.report import Report
+from rangecast.spark.report import REJECTED_FIELDS, Report
 from rangecast.store.record import ids_arrays, ids_from
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
@@ -68,7 +70,6 @@ _STAGED = T.StructType(
         T.StructField("rejected", T.LongType()),
     ]
 )
-REJECTED_FIELDS = T.StructType([T.StructField(name, T.StringType()) for name in ("id", "reason", "raw")])
 _IDS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.StringType)
 _SEQUENCES = (*_IDS[:-1], T.TimestampType, T.TimestampNTZType, T.DateType)
 
@@ -90,7 +91,7 @@ def ingest(
     `condition` names the column of texts ("condition" if there is one), else bounds are taken from
     columns named after the attributes. `sequence` orders rows of one id, `op` says upsert or delete.
     The report has version, rows, accepted, deleted, superseded, rejected_rows, and the rejected rows
-    as a DataFrame (id, reason, raw).
+    as a DataFrame (rangecast.loading.rejected).
     """
     report = Report(step="ingest")
     home = store if isinstance(store, Store) else Store.open(store, schema)
@@ -264,7 +265,6 @@ def _keep_rejected(subscriptions: DataFrame, home: Store, staging: Path, staged:
 
 
 ORDER = "rangecast_order"
-REJECTED = pa.schema([("id", pa.string()), ("reason", pa.string()), ("raw", pa.string())])
 _UPSERTS, _DELETES = ("upsert", "insert", "update"), ("delete", "remove")
 _BOXES_AT_ONCE = 500_000
 _Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -315,7 +315,7 @@ def loader(store: str, staging: str, columns: Columns) -> _Task:
     def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: list[ParsedPiece] = []
         rows = 0
-        aside: list[dict[str, Any]] = []
+        aside: list[RejectedRow] = []
         staged: list[tuple[str, str, int, int]] = []
         for part, rejected in parsed(schema_of(store), batches, columns):
             rows += len(part.ids) + len(rejected)
@@ -349,8 +349,8 @@ class ParsedPiece:
 
 def parsed(
     schema: Schema, batches: Iterator[pa.RecordBatch], columns: Columns
-) -> Iterator[tuple[ParsedPiece, list[dict[str, Any]]]]:
-    """The good rows of each batch, and those set aside, by a schema that has all codes."""
+) -> Iterator[tuple[ParsedPiece, list[RejectedRow]]]:
+    """The good rows of each batch, and the rejected ones, by a schema that has all codes."""
     n_words = [len(category.vocabulary) for _, category in schema.categories()]
     for batch in batches:
         yield _part(schema, pa.Table.from_batches([batch]), columns)
@@ -361,7 +361,7 @@ def parsed(
         )
 
 
-def _part(schema: Schema, table: pa.Table, columns: Columns) -> tuple[ParsedPiece, list[dict[str, Any]]]:
+def _part(schema: Schema, table: pa.Table, columns: Columns) -> tuple[ParsedPiece, list[RejectedRow]]:
     n = table.num_rows
     reasons: dict[int, str] = {}
     deleting, bad_ops = _deletes(table, columns)
@@ -380,16 +380,8 @@ def _part(schema: Schema, table: pa.Table, columns: Columns) -> tuple[ParsedPiec
     subs = _load(schema, table.take(pa.array(coming)), columns)
     for rejected in subs.rejected:
         reasons.setdefault(int(coming[rejected.row]), rejected.reason)
-    aside = [
-        {
-            "id": _text(table[columns.id][row].as_py()),
-            "reason": reasons[row],
-            "raw": json.dumps(
-                table.drop_columns([ORDER]).slice(row, 1).to_pylist()[0], default=str, ensure_ascii=False
-            ),
-        }
-        for row in sorted(reasons)
-    ]
+    given = RowBatch(table, None, None, table_raw(table.drop_columns([ORDER])))
+    aside = list(reject_rows(given, reasons, columns.id, None))
     good = np.ones(n, bool)
     good[list(reasons)] = False
     # the subscriptions carry their row as id; those whose row was rejected for another reason go
@@ -456,19 +448,15 @@ def _stage(staging: str, parts: list[ParsedPiece]) -> str:
     return name
 
 
-def _stage_rejected(staging: str, aside: list[dict[str, Any]]) -> str:
+def _stage_rejected(staging: str, aside: list[RejectedRow]) -> str:
     if not aside:
         return ""
     name = f"{uuid.uuid4().hex}.parquet"
     with replacing(Path(staging) / name) as file:
-        pq.write_table(pa.Table.from_pylist(aside, REJECTED), file)
+        pq.write_table(rejected_table(aside), file)
     return name
 
 
 def _nulls(column: Any) -> npt.NDArray[np.bool_]:
     nulls: npt.NDArray[np.bool_] = np.asarray(pc.is_null(column).to_numpy(zero_copy_only=False))
     return nulls
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)

@@ -17,7 +17,7 @@ counts:
     id                  of the subscription
     covering            the id that stays in this partition and covers it; null where it stays itself
     bounds              of one that stays: for each box its lows, then its highs, by attribute
-    bad, reason, raw    a row that was set aside
+    bad, reason, raw    a row that was rejected: its id, and why
     rows, superseded    of the whole task
 """
 
@@ -37,11 +37,11 @@ from pyspark.sql import types as T
 
 from rangecast.covering import reduce as reduce_locally
 from rangecast.errors import OptionError
+from rangecast.loading.rejected import REJECTED, RejectedRow, rejected_table
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.spark.ingest import (
     ORDER,
-    REJECTED_FIELDS,
     Columns,
     ParsedPiece,
     Source,
@@ -52,7 +52,7 @@ from rangecast.spark.ingest import (
     parsed,
     schema_of,
 )
-from rangecast.spark.report import Report
+from rangecast.spark.report import REJECTED_FIELDS, Report
 from rangecast.types.schema import Schema
 
 _log = logging.getLogger("rangecast.spark")
@@ -62,7 +62,8 @@ _log = logging.getLogger("rangecast.spark")
 class ReducedFrame:
     """What stays of a DataFrame of subscriptions, who covers the others, and what was counted.
 
-    `pairs` has covered and covering, `kept` has id, `rejected` has id, reason and raw.
+    `pairs` has covered and covering, `kept` has id, `rejected` the rows that
+    could not be loaded (rangecast.loading.rejected).
     """
 
     pairs: DataFrame = field(repr=False)
@@ -127,7 +128,7 @@ def reduce(
     reduction = ReducedFrame(
         pairs=_frame(spark, {"covered": covered, "covering": covering}, textual),
         kept=_frame(spark, {"id": kept}, textual),
-        rejected=spark.createDataFrame(bad.rename_columns(["id", "reason", "raw"]), REJECTED_FIELDS),
+        rejected=spark.createDataFrame(_rejected(bad), REJECTED_FIELDS),
         rows=_total(rows["rows"]),
         accepted=len(covered) + len(kept),
         superseded=_total(rows["superseded"]),
@@ -168,6 +169,13 @@ def _frame(spark: SparkSession, columns: dict[str, Ids], textual: bool) -> DataF
     return spark.createDataFrame(table, T.StructType([T.StructField(name, id_type) for name in columns]))
 
 
+def _rejected(bad: pa.Table) -> pa.Table:
+    """Rejected rows of tasks, in the one form; rows of a DataFrame have no numbers."""
+    columns = {"id": bad["bad"], "reason": bad["reason"], "raw": bad["raw"]}
+    none = pa.nulls(bad.num_rows)
+    return pa.table({f.name: columns.get(f.name, none.cast(f.type)) for f in REJECTED}, REJECTED)
+
+
 def _total(column: pa.ChunkedArray[Any]) -> int:
     return int(pc.sum(column).as_py() or 0)
 
@@ -201,7 +209,7 @@ def reducer(
         fields = row_schema(textual)
         schema = schema_of(source)
         parts: list[ParsedPiece] = []
-        aside: list[dict[str, Any]] = []
+        aside: list[RejectedRow] = []
         for part, rejected in parsed(schema, batches, columns):
             parts.append(part)
             aside += rejected
@@ -212,9 +220,9 @@ def reducer(
             for columns_out in _reduced(subs, epsilon):
                 yield _batch(fields, columns_out)
         for first in range(0, len(aside), _ROWS_AT_ONCE):
-            some = aside[first : first + _ROWS_AT_ONCE]
+            some = rejected_table(aside[first : first + _ROWS_AT_ONCE])
             named = {"bad": "id", "reason": "reason", "raw": "raw"}
-            yield _batch(fields, {to: pa.array([row[of] for row in some]) for to, of in named.items()})
+            yield _batch(fields, {to: some[of].combine_chunks() for to, of in named.items()})
         yield _batch(fields, {"rows": pa.array([rows]), "superseded": pa.array([superseded])})
 
     return reduce
