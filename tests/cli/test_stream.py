@@ -67,7 +67,7 @@ def test_subscriptions_change_while_it_runs_and_sigterm_ends_it(place):
     with contextlib.ExitStack() as stack:
         stack.callback(process.kill)
         (line,) = lines_until(process, "batch 0")[-1:]
-        assert "version 1 (lag 0), 3 events, 2 pairs, 2 set aside" in line
+        assert "version 1 (lag 0), 3 events, 2 pairs, 2 rejected" in line
         assert run("store", "add", "store", "--id", 3, "--condition", "price > 100").exit_code == 0
         assert run("store", "remove", "store", 1).exit_code == 0
         add_ticks(place, "b.jsonl", '{"id": 3, "price": 5, "symbol": "B"}', '{"id": 4, "price": 200}')

@@ -349,6 +349,37 @@ def test_subscriptions_by_the_same_rule(doors):
             rc.load_subscriptions(schema(), path)
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_subscriptions_that_spark_ingests(doors, kind, spark, tmp_path):
+    """The same files through `rangecast spark ingest`: the same ids, and the same rejected rows."""
+    from rangecast import spark as rs
+    from rangecast.spark.subscription_files import read_subscriptions
+
+    texts = (
+        b'\xef\xbb\xbfid,condition,note\n7,price = 1,\n007,"price = 2\n",\n,price = 1,\n8,price =,\n9\n10,'
+    )
+    texts += b"\xff,\n"
+    lines = b'{"id": 7, "condition": "price = 1"}\n{"id": "007", "condition": "price = 2"}\n'
+    lines += b'{"condition": "price = 1"}\n{"id": 8, "condition": "price ="}\n{"id": \n'
+    lines += b'{"id": 1.5, "condition": "price = 1"}\n'
+    path = doors.write(kind, {"csv": texts, "jsonl": lines}[kind], ".ingest")
+    rejects = rc.Rejects()
+    subs = rc.load_subscriptions(schema(), path, rejects)
+    assert len(rejects) == 4
+    frame = read_subscriptions(spark, [str(path)], schema())
+    for report in (rs.ingest(frame, schema(), tmp_path / "store"), rs.reduce(frame, schema())):
+        found = sorted(report.rejected.collect(), key=lambda row: row.row)
+        assert [row[:5] for row in found] == [tuple(row)[:5] for row in rejects.first]
+    home = rc.Store.open(tmp_path / "store").subscriptions()
+    assert sorted(home.ids.arrow().to_pylist()) == sorted(subs.ids.arrow().to_pylist()) == ["007", "7"]
+    whole = doors.write(kind, {"csv": b"id,price,s\n7,1,2\n", "jsonl": b'{"id": 7, "s": 2}\n'}[kind], ".i2")
+    frame = read_subscriptions(spark, [str(whole)], schema(), sequence="s")
+    assert dict(frame.dtypes)["id"] == dict(frame.dtypes)["s"] == "bigint"
+    with pytest.raises(rc.OptionError, match="files of one ingest must have one format, got csv, jsonl"):
+        read_subscriptions(spark, ["a.csv", "b.jsonl"], schema())
+
+
 def test_files_are_there_whole_or_not_at_all(doors, tmp_path):
     seen = []
     done = rc.match_file(

@@ -190,7 +190,7 @@ def run_pipeline(
     rejected = sum(step.rejected_rows or 0 for step in ingested)
     parts = ", ".join(f"{name} {taken:.1f}" for name, taken in steps.items())
     rows = [
-        ["subscriptions", f"{report.subscriptions:,} (and {rejected:,} set aside)"],
+        ["subscriptions", f"{report.subscriptions:,} (and {rejected:,} rejected)"],
         ["ingested and published in", f"{sum(steps.values()):.1f} s ({parts})"],
         ["snapshot", f"version {report.version}, {readable(report.index_bytes or 0)}"],
         ["events", f"{report.rows:,} in {report.files} pieces"],
@@ -205,7 +205,7 @@ def run_pipeline(
     for step in ingested:
         if step.rejected_rows and step.rejected is not None:
             for row in step.rejected.collect():
-                say(f"set aside: alert {row.id}: {row.reason.splitlines()[0]}")
+                say(f"rejected: alert {row.id}: {row.reason.splitlines()[0]}")
     spark.stop()
     draw_counts(counts, out / "match-counts.png")
     say(f"matches: {matches}; the store: {home}")

@@ -65,9 +65,11 @@ def ingest(
     home = Store.open(store, model)
     spark = start_session(master, conf)
     from rangecast.spark import ingest as run
-    from rangecast.spark.ingest import read_subscriptions
+    from rangecast.spark.subscription_files import read_subscriptions
 
-    frame = read_subscriptions(spark, files, format, numbers=(id, sequence))
+    frame = read_subscriptions(
+        spark, files, home.schema, id=id, condition=condition, sequence=sequence, op=op, format=format
+    )
     say(f"ingesting {len(files):,} files into {home.path}")
     report = run(frame, model, home, id=id, condition=condition, sequence=sequence, op=op)
     say(str(report))
@@ -187,9 +189,9 @@ def reduce(
         raise OptionError(f"--out must be a folder that is not there yet, got {out}; or say --overwrite")
     spark = start_session(master, conf)
     from rangecast.spark import reduce as run
-    from rangecast.spark.ingest import read_subscriptions
+    from rangecast.spark.subscription_files import read_subscriptions
 
-    frame = read_subscriptions(spark, files, format, numbers=(id,))
+    frame = read_subscriptions(spark, files, model, id=id, condition=condition, format=format)
     say(f"reducing the subscriptions of {len(files):,} files")
     found = run(frame, model, id=id, condition=condition, epsilon=epsilon, partitions=partitions)
     for name in ("pairs", "kept", "rejected"):

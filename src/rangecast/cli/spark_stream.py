@@ -213,7 +213,7 @@ def batch_line(status: Any) -> str:
         return f"no batch yet; the store has version {status.newest}"
     return (
         f"batch {commit.batch}: version {commit.version} (lag {status.lag}), {commit.events:,} events, "
-        f"{commit.pairs:,} pairs, {commit.rejected:,} set aside, {sum(commit.seconds.values()):.2f} s; "
+        f"{commit.pairs:,} pairs, {commit.rejected:,} rejected, {sum(commit.seconds.values()):.2f} s; "
         f"{rate(status.events_per_second)} events/s, {rate(status.pairs_per_second)} pairs/s"
     )
 
@@ -237,7 +237,7 @@ def status_rows(status: Any) -> list[list[str]]:
         ["version", f"{status.version:,} of {status.newest:,} (lag {status.lag:,})"],
         ["events/s", rate(status.events_per_second)],
         ["pairs/s", rate(status.pairs_per_second)],
-        ["set aside", f"{status.rejected:,} of {status.events:,} events"],
+        ["rejected", f"{status.rejected:,} of {status.events:,} events"],
         ["batch seconds", f"median {status.seconds:.2f}, slowest {status.slowest:.2f}"],
         ["busy", f"{status.busy:.0%} of {status.span:.0f} s ({status.batches} batches)"],
     ]

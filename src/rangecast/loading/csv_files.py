@@ -3,7 +3,7 @@
 Arrow's reader does the work, a block of lines at a time. It cannot be left alone with a damaged file:
 a quote that is never closed swallows all lines up to the next quote, and the answer may even have the
 right number of fields. So a row of several lines counts only if it is well-formed by the strict rules
-of Python's csv module; of any other, the first line is set aside and the lines after it are read
+of Python's csv module; of any other, the first line is rejected and the lines after it are read
 again by themselves. An empty field is null, a quoted empty one ("") is the empty string, and an empty
 line is no row.
 """
@@ -86,7 +86,7 @@ class CsvFile(RowFile):
         ]
         troubles.sort()
         bad_lines = np.array([line for line, _, _ in troubles], np.int64)
-        # a row's number counts the rows before it, those set aside included
+        # a row's number counts the rows before it, rejected ones included
         rows = seen + 1 + np.arange(len(lines)) + np.searchsorted(bad_lines, lines)
         before = seen + 1 + np.searchsorted(lines, bad_lines) + np.arange(len(bad_lines))
         unread = [UnreadRow(int(row), *trouble) for row, trouble in zip(before, troubles, strict=True)]

@@ -133,9 +133,11 @@ def id_text(value: Any) -> str | None:
 
 
 def in_one_piece(column: pa.ChunkedArray | pa.Array[Any]) -> pa.Array[Any]:
-    """A column without chunks and without a dictionary."""
+    """A column without chunks and without a dictionary, of a type that Arrow can take rows of."""
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+    if pa.types.is_string_view(column.type):
+        return column.cast(STRING)
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 

@@ -1,7 +1,7 @@
 """Text files as blocks of whole lines, in bounded memory.
 
 A block holds some megabytes: enough for Arrow's readers to run at full speed, and little enough that
-a bad line makes only its own block take the careful path. Lines that are not UTF-8 are set aside
+a bad line makes only its own block take the careful path. Lines that are not UTF-8 are rejected
 here, so that no reader above has to know about encodings.
 
     array     dtype   shape     meaning

@@ -2,13 +2,17 @@
 
 What is loaded is small beside what is streamed, so a file is read whole, and all of its ids say whether they
 are whole numbers or strings (ids.py).
+
+Files of a parallel load are read in two steps: `survey_rows` tells which columns a file has and what its ids
+are, and `text_rows` reads it when all are known, as texts for the workers to parse. Beside the columns it
+gives those of a rejected row, under names that begin with `rangecast_`; where there is a reason, it is one.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +21,14 @@ from rangecast.errors import SubscriptionError
 from rangecast.loading.batches import RowBatch
 from rangecast.loading.events import ARROW_TYPES
 from rangecast.loading.formats import open_rows
-from rangecast.loading.ids import column_type, id_text, in_one_piece, settle, typed_ids
-from rangecast.loading.rejected import RejectedRow, Rejects
+from rangecast.loading.ids import STRING, column_type, id_text, in_one_piece, settle, typed_ids
+from rangecast.loading.rejected import REJECTED, RejectedRow, Rejects, rejected_table
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.schema import Schema
 
 _OWNER = "a subscription"
+# what the columns of a rejected row begin with, beside those of the file
+OWN = "rangecast_"
 
 
 def load_subscriptions(
@@ -42,10 +48,7 @@ def load_subscriptions(
     """
     path = os.fspath(path)
     rejects = rejected if rejected is not None else Rejects(strict=True)
-    wanted: dict[str, Any] = {id: None, condition or "condition": pa.string()}
-    for attribute in schema:
-        for name in (attribute.name, f"{attribute.name}_low", f"{attribute.name}_high"):
-            wanted[name] = ARROW_TYPES[attribute.kind]
+    wanted = wanted_columns(schema, id, condition)
     batches: list[RowBatch] = []
     with open_rows(path, wanted) as source:
         if source.names is not None:
@@ -75,6 +78,93 @@ def load_subscriptions(
     for problem in sorted(problems, key=lambda p: p.row or 0):
         rejects.add(problem, SubscriptionError)
     return subs
+
+
+def wanted_columns(schema: Schema, id: str, condition: str | None) -> dict[str, pa.DataType | None]:
+    """The columns that subscriptions may have, with the types to expect in JSON."""
+    wanted: dict[str, pa.DataType | None] = {id: None, condition or "condition": pa.string()}
+    for attribute in schema:
+        for name in (attribute.name, f"{attribute.name}_low", f"{attribute.name}_high"):
+            wanted[name] = ARROW_TYPES[attribute.kind]
+    return wanted
+
+
+class RowSurvey(NamedTuple):
+    """What a file of subscriptions has: its columns, and which of those asked about are whole numbers."""
+
+    names: list[str]
+    whole: dict[str, bool]
+
+
+def survey_rows(
+    path: str, wanted: Mapping[str, pa.DataType | None], numbers: Sequence[str], format: str | None = None
+) -> RowSurvey:
+    """Read a text file for its columns and for whether the values in `numbers` are all whole numbers."""
+    names: dict[str, None] = {}
+    whole = dict.fromkeys(numbers, True)
+    with open_rows(path, wanted, format=format) as source:
+        for batch in source.batches():
+            there = [name for name in batch.columns if name in wanted]
+            names |= dict.fromkeys(there)
+            for name in numbers:
+                if name in there:
+                    whole[name] &= settle(batch.column(name), source.textual) in (None, pa.int64())
+        names = dict.fromkeys(name for name in source.names or names if name in wanted)
+    return RowSurvey(list(names), whole)
+
+
+def text_rows(
+    path: str,
+    wanted: Mapping[str, pa.DataType | None],
+    id: str,
+    types: Mapping[str, pa.DataType],
+    format: str | None = None,
+) -> Iterator[pa.Table]:
+    """The rows of a text file: the columns of `types`, and those of a rejected row."""
+    with open_rows(path, wanted, format=format) as source:
+        for batch in source.batches():
+            assert batch.rows is not None
+            assert batch.lines is not None
+            columns: dict[str, pa.Array[Any]] = {}
+            reasons: dict[int, str] = {}
+            for name, kind in types.items():
+                column = _texts(batch, name)
+                columns[name] = column if kind == STRING else typed_ids(column, kind, name)[0]
+            ids: Any = pa.nulls(len(batch), STRING)
+            if id in columns:
+                ids = _texts(batch, id)
+                columns[id], reasons = typed_ids(batch.column(id), types[id], _OWNER)
+            own = {
+                "source": pa.repeat(path, len(batch)),
+                "row": pa.array(batch.rows),
+                "line": pa.array(batch.lines),
+                "id": ids,
+                "reason": _at(reasons, len(batch)),
+                "raw": _at({i: batch.raw(i) for i in reasons}, len(batch)),
+            }
+            fields = pa.schema([*types.items(), *((OWN + f.name, f.type) for f in REJECTED)])
+            yield pa.table([*columns.values(), *own.values()], schema=fields)
+            if batch.unread:
+                unread = (RejectedRow(path, u.row, u.line, None, u.reason, u.raw) for u in batch.unread)
+                rows = rejected_table(unread)
+                none = [pa.nulls(len(rows), kind) for kind in types.values()]
+                yield pa.table([*none, *rows.columns], schema=fields)
+
+
+def _at(texts: dict[int, str], n: int) -> pa.Array[Any]:
+    """A column of n texts that is null but for some positions."""
+    where = np.full(n, -1)
+    where[list(texts)] = np.arange(len(texts))
+    return pa.array(list(texts.values()), STRING).take(pa.array(where, mask=where < 0))
+
+
+def _texts(batch: RowBatch, name: str) -> pa.Array[Any]:
+    """A column as texts; nulls where the file has none of this name."""
+    if not isinstance(batch.data, pa.Table):
+        return pa.array([id_text(value) for value in batch.column(name)], STRING)
+    if name not in batch.data.column_names:
+        return pa.nulls(len(batch), STRING)
+    return in_one_piece(batch.column(name)).cast(STRING)
 
 
 def _check_columns(path: str, names: list[str], wanted: Collection[str], needed: list[str]) -> list[str]:

@@ -43,16 +43,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rangecast.array_file import Arrays, read_arrays, replacing, sync_folder, write_arrays
-from rangecast.errors import OptionError, StorageError, SubscriptionError
-from rangecast.loading import RejectedRow, RowBatch, format_of
+from rangecast.errors import StorageError, SubscriptionError
+from rangecast.loading import RejectedRow, RowBatch
 from rangecast.loading.events import reject_rows
 from rangecast.loading.parquet_files import table_raw
-from rangecast.loading.rejected import rejected_table
+from rangecast.loading.rejected import REJECTED, rejected_table
+from rangecast.loading.subscriptions import OWN
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.texts import Texts
@@ -121,29 +122,6 @@ def ingest(
     return report
 
 
-def read_subscriptions(
-    spark: SparkSession, files: Sequence[str], format: str | None = None, numbers: Sequence[str | None] = ()
-) -> DataFrame:
-    """Files of subscriptions as a DataFrame; CSV columns in `numbers` become long if all values are such."""
-    kinds = {format_of(path, format) for path in files}
-    if len(kinds) > 1:
-        raise OptionError(f"files of one ingest must have one format, got {', '.join(sorted(kinds))}")
-    kind = kinds.pop()
-    if kind == "parquet":
-        return spark.read.parquet(*files)
-    if kind == "jsonl":
-        return spark.read.json(list(files))
-    frame = spark.read.csv(list(files), header=True)
-    for name in numbers:
-        if name in frame.columns:
-            column = F.col(f"`{name}`")
-            # 007 and 7 are different ids, so only what prints as it was written is a number
-            other = frame.where(column.isNotNull() & ~column.rlike(r"^(0|-?[1-9][0-9]{0,17})$"))
-            if other.isEmpty():
-                frame = frame.withColumn(str(name), column.cast("long"))
-    return frame
-
-
 def check_columns(
     given: T.StructType,
     schema: Schema,
@@ -153,7 +131,7 @@ def check_columns(
     op: str | None,
 ) -> Columns:
     """Which columns mean what, after they were found to be there and of the right types."""
-    types = {field.name: field.dataType for field in given.fields}
+    types = {field.name: field.dataType for field in given.fields if not field.name.startswith(OWN)}
     if condition is None and "condition" in types and "condition" not in schema:
         condition = "condition"
     wanted: list[tuple[str, str | None, tuple[Any, ...], str]] = [
@@ -363,7 +341,9 @@ def parsed(
 
 def _part(schema: Schema, table: pa.Table, columns: Columns) -> tuple[ParsedPiece, list[RejectedRow]]:
     n = table.num_rows
-    reasons: dict[int, str] = {}
+    # what the reader of a file said comes first (rangecast.loading.subscriptions)
+    said = table[OWN + "reason"] if OWN + "reason" in table.column_names else pa.nulls(n)
+    reasons = {row: said[row].as_py() for row in np.flatnonzero(~_nulls(said)).tolist()}
     deleting, bad_ops = _deletes(table, columns)
     reasons.update(bad_ops)
     for row in np.flatnonzero(_nulls(table[columns.id])).tolist():
@@ -380,8 +360,7 @@ def _part(schema: Schema, table: pa.Table, columns: Columns) -> tuple[ParsedPiec
     subs = _load(schema, table.take(pa.array(coming)), columns)
     for rejected in subs.rejected:
         reasons.setdefault(int(coming[rejected.row]), rejected.reason)
-    given = RowBatch(table, None, None, table_raw(table.drop_columns([ORDER])))
-    aside = list(reject_rows(given, reasons, columns.id, None))
+    aside = _rejected(table, reasons, columns)
     good = np.ones(n, bool)
     good[list(reasons)] = False
     # the subscriptions carry their row as id; those whose row was rejected for another reason go
@@ -399,6 +378,20 @@ def _part(schema: Schema, table: pa.Table, columns: Columns) -> tuple[ParsedPiec
     whole = Subscriptions(schema, numbers, subs.lows, subs.highs, owners, texts=texts)
     orders = table[ORDER].combine_chunks().to_numpy(zero_copy_only=False)
     return ParsedPiece(ids, deleting[good].astype(np.uint8), sequences[good], orders[good], whole), aside
+
+
+def _rejected(table: pa.Table, reasons: dict[int, str], columns: Columns) -> list[RejectedRow]:
+    """The rows with a reason; those of a file with their place in it."""
+    hidden = [name for name in table.column_names if name.startswith(OWN)]
+    raw = table_raw(table.drop_columns(hidden))
+    if OWN + "reason" not in hidden:
+        return list(reject_rows(RowBatch(table, None, None, raw), reasons, columns.id, None))
+    found = table.select([OWN + field.name for field in REJECTED]).rename_columns(REJECTED.names)
+    rows = found.take(pa.array(sorted(reasons), pa.int64())).to_pylist()
+    return [
+        RejectedRow(**row)._replace(reason=reasons[i], raw=raw(i) if row["raw"] is None else row["raw"])
+        for i, row in zip(sorted(reasons), rows, strict=True)
+    ]
 
 
 def _load(schema: Schema, table: pa.Table, columns: Columns) -> Subscriptions:

@@ -17,7 +17,7 @@ counts:
     id                  of the subscription
     covering            the id that stays in this partition and covers it; null where it stays itself
     bounds              of one that stays: for each box its lows, then its highs, by attribute
-    bad, reason, raw    a row that was rejected: its id, and why
+    source, row, line, bad, reason, raw    a row that was rejected; `bad` is its id
     rows, superseded    of the whole task
 """
 
@@ -56,6 +56,8 @@ from rangecast.spark.report import REJECTED_FIELDS, Report
 from rangecast.types.schema import Schema
 
 _log = logging.getLogger("rangecast.spark")
+# the columns of a rejected row beside those of a subscription, which has the name `id`
+_REJECTED = ["bad" if name == "id" else name for name in REJECTED.names]
 
 
 @dataclass
@@ -123,7 +125,7 @@ def reduce(
         rows = spread.mapInArrow(task, _row_fields(textual)).toArrow()
     with times.timed("driver"):
         covered, covering, kept = _reduce_across(schema, rows, epsilon, textual)
-    bad = rows.filter(pc.field("reason").is_valid()).select(["bad", "reason", "raw"])
+    bad = rows.filter(pc.field("reason").is_valid()).select(_REJECTED)
     spark = subscriptions.sparkSession
     reduction = ReducedFrame(
         pairs=_frame(spark, {"covered": covered, "covering": covering}, textual),
@@ -158,7 +160,8 @@ def _reduce_across(schema: Schema, rows: pa.Table, epsilon: float, textual: bool
 def _row_fields(textual: bool) -> T.StructType:
     id_type: T.DataType = T.StringType() if textual else T.LongType()
     types: dict[str, T.DataType] = {"id": id_type, "covering": id_type, "bounds": T.ArrayType(T.LongType())}
-    types |= dict.fromkeys(("bad", "reason", "raw"), T.StringType())
+    for name, known in zip(_REJECTED, REJECTED_FIELDS.fields, strict=True):
+        types[name] = known.dataType
     types |= dict.fromkeys(("rows", "superseded"), T.LongType())
     return T.StructType([T.StructField(name, kind) for name, kind in types.items()])
 
@@ -170,10 +173,8 @@ def _frame(spark: SparkSession, columns: dict[str, Ids], textual: bool) -> DataF
 
 
 def _rejected(bad: pa.Table) -> pa.Table:
-    """Rejected rows of tasks, in the one form; rows of a DataFrame have no numbers."""
-    columns = {"id": bad["bad"], "reason": bad["reason"], "raw": bad["raw"]}
-    none = pa.nulls(bad.num_rows)
-    return pa.table({f.name: columns.get(f.name, none.cast(f.type)) for f in REJECTED}, REJECTED)
+    """Rejected rows of tasks, in the one form."""
+    return bad.rename_columns(REJECTED.names).cast(REJECTED)
 
 
 def _total(column: pa.ChunkedArray[Any]) -> int:
@@ -191,9 +192,7 @@ def row_schema(textual: bool) -> pa.Schema:
             ("id", id_type),
             ("covering", id_type),
             ("bounds", pa.list_(pa.int64())),
-            ("bad", pa.string()),
-            ("reason", pa.string()),
-            ("raw", pa.string()),
+            *((name, field.type) for name, field in zip(_REJECTED, REJECTED, strict=True)),
             ("rows", pa.int64()),
             ("superseded", pa.int64()),
         ]
@@ -221,8 +220,8 @@ def reducer(
                 yield _batch(fields, columns_out)
         for first in range(0, len(aside), _ROWS_AT_ONCE):
             some = rejected_table(aside[first : first + _ROWS_AT_ONCE])
-            named = {"bad": "id", "reason": "reason", "raw": "raw"}
-            yield _batch(fields, {to: some[of].combine_chunks() for to, of in named.items()})
+            values = [column.combine_chunks() for column in some.columns]
+            yield _batch(fields, dict(zip(_REJECTED, values, strict=True)))
         yield _batch(fields, {"rows": pa.array([rows]), "superseded": pa.array([superseded])})
 
     return reduce
