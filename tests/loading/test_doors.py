@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import rangecast as rc
 from rangecast.cli.app import app
+from rangecast.loading import EventFile
 
 LARGEST, SMALLEST = 2**63 - 1, -(2**63)
 CONDITIONS = {
@@ -324,6 +325,18 @@ def test_a_word_after_the_first_block_is_rejected(doors, monkeypatch):
     assert rc.match_file(doors.index, path, id_type="string").n_rejected == 0
     with pytest.raises(rc.EventError, match=r"late.csv row 21 \(line 22\), id x6: .* stops a strict run"):
         rc.match_file(doors.index, path, strict=True)
+
+
+def test_kept_columns_of_a_text_file_are_texts(doors):
+    """Whether a block of JSON was read at once or line by line."""
+    lines = '{"id": 1, "price": 12, "flag": true}\n'
+    for number, more in enumerate(["", '{"id": 2, "price": "x", "flag": 5}\n']):
+        path = doors.write("jsonl", (lines + more).encode(), f".kept{number}")
+        with EventFile(schema(), str(path), keep=["price", "flag"]) as file:
+            (batch,) = file
+        table = batch.table("id")
+        assert table.schema.names == ["price", "flag", "id"]
+        assert table.to_pylist() == [{"price": "12", "flag": "true", "id": 1}]
 
 
 def test_subscriptions_by_the_same_rule(doors):

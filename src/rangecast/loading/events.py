@@ -182,6 +182,10 @@ class EventFile:
             if batch is None:
                 return
             loaded = load_events(self._schema, batch, self._columns, id_type, self.path)
+            if not self._file.types and loaded.kept:
+                # what a text file keeps is text, whatever type lines of JSON were read with
+                kept = {name: column.cast(STRING) for name, column in loaded.kept.items()}
+                loaded = loaded._replace(kept=kept)
             self._present |= (loaded.events.codes != MISSING).any(axis=1)
             self.n_events += len(loaded.events)
             yield loaded

@@ -188,7 +188,9 @@ def sort_out(batch: pa.RecordBatch, task: StreamTask) -> Iterator[Sorted]:
         yield _with_versions(found, task, unread)
         return
     for place in batch.column(task.file).to_pylist():
-        yield from _read_file(re.sub("^file:/+", "/", place), task)
+        path = re.sub("^file:/+", "/", place)
+        for part in _read_file(path, task):
+            yield _with_versions(part, task, [], path)
 
 
 def _kept(task: StreamTask) -> tuple[str, ...]:
@@ -197,9 +199,9 @@ def _kept(task: StreamTask) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in (*task.answer.keep, task.time, place) if name))
 
 
-def _read_file(path: str, task: StreamTask) -> Iterator[Sorted]:
+def _read_file(path: str, task: StreamTask) -> Iterator[EventBatch]:
     """The events of a file; one that holds no events, or not to its end, is a rejected row by itself."""
-    schema, answer = _schema(task), task.answer
+    schema, answer, id_type = _schema(task), task.answer, named_type(task.id_type)
     try:
         with EventFile(
             schema,
@@ -207,20 +209,21 @@ def _read_file(path: str, task: StreamTask) -> Iterator[Sorted]:
             event_id=answer.event_id,
             attributes=answer.attributes,
             keep=_kept(task),
-            id_type=named_type(task.id_type),
+            id_type=id_type,
             format=task.files,
             groups=(0, -1) if task.files == "parquet" else None,
         ) as file:
             for part in file:
                 kept = {n: c.cast(task.types[n]) if n in task.types else c for n, c in part.kept.items()}
-                yield _with_versions(part._replace(kept=kept), task, [], path)
+                yield part._replace(kept=kept)
     except (EventError, StorageError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         reason = whole_file_reason(error)
         if reason is None:
             raise
         none = Events(schema, np.empty((len(schema), 0), np.int64))
-        table = EventBatch(none, pa.array([], named_type(task.id_type)), {}, None, []).table(answer.event_id)
-        yield Sorted(none, table, None, [RejectedRow(path, None, None, None, reason, "")])
+        kept = {name: pa.array([], task.types.get(name, pa.string())) for name in _kept(task)}
+        rejected = [RejectedRow(path, None, None, None, reason, "")]
+        yield EventBatch(none, pa.array([], id_type), kept, None, rejected)
 
 
 def _rows_of(batch: pa.RecordBatch, task: StreamTask) -> tuple[list[RejectedRow], RowBatch]:
