@@ -1,9 +1,6 @@
-"""The commands of `rangecast`, a module each; app.py puts them together.
+"""The commands of `rangecast`, a module per group; app.py joins them.
 
-match.py explain.py schema.py generate.py indexes.py experiment.py demo.py   the commands
-loading.py     subscriptions from a file
-streaming.py   events from a file, batch by batch
-matching.py    events against an index, pairs into a file
-inference.py   a schema from a file of events
+match.py explain.py schema.py generate.py indexes.py experiment.py     matching files, and what goes with it
+store.py spark.py spark_stream.py demo.py stream_demo.py               durable subscriptions, and the pipeline
 console.py     what people see: lines and bars on stderr, tables on stdout, exit codes
 """
