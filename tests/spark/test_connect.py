@@ -28,6 +28,8 @@ MAIN = [
     "test_ingest.py::test_bad_rows_are_set_aside_and_stop_nothing",
     "test_reduce.py::test_nested_boxes_in_several_partitions[strings]",
     "test_match_files.py::test_a_run_is_taken_up_where_it_was_left",
+    "test_stream.py::test_a_stream_from_rate",
+    "test_stream.py::test_a_stream_shaped_like_kafka",
     "test_stream.py::test_by_event_time_a_backfill_gives_what_was_live",
     "test_stream.py::test_versions_are_held_while_a_batch_needs_them",
     "test_source.py::test_on_spark_in_batch_and_as_a_stream",

@@ -2,8 +2,10 @@
 
 import datetime as dt
 import json
+import logging
 import os
 import shutil
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,7 @@ from strategies import int_schema, random_events, random_subscriptions
 
 pytestmark = pytest.mark.spark
 rs = pytest.importorskip("rangecast.spark")
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader  # noqa: E402
 
 NOW = {"availableNow": True}
 
@@ -307,6 +310,86 @@ def test_files_of_events_that_cannot_be_told(world, tmp_path):
     (world.events / "a.csv").write_text("id,a0\n1,2\n")
     with pytest.raises(rc.EventError, match="no column 'a1', only id, a0"):
         read()
+
+
+def expected_pairs(world, ids, columns):
+    """What the library finds for events that came from somewhere else than files."""
+    index = rc.open_index("scan", world.schema)
+    index.insert(world.subs)
+    rows, found = index.match(rc.Events.from_arrays(world.schema, columns)).pairs()
+    return sorted(zip(np.asarray(ids)[rows].tolist(), found.tolist(), strict=True))
+
+
+def test_a_stream_from_rate(world):
+    """A source of Spark's own that has no files; that it has none is not reported as an error."""
+    reported = []
+    handler = logging.Handler()
+    handler.emit = reported.append
+    logging.getLogger("DataFrameQueryContextLogger").addHandler(handler)
+    events = world.spark.readStream.format("rate").option("rowsPerSecond", 30).load()
+    events = events.selectExpr("value as id", "value % 20 as a0", "value % 17 as a1")
+    every = {"processingTime": "200 milliseconds"}
+    query = rs.match_stream(events, world.store, out=world.out, checkpoint=world.checkpoint, trigger=every)
+    assert reported == []
+    deadline = time.monotonic() + 120
+    while query.isActive and sum(c.events for c in rs.committed(world.out)) < 60:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    query.stop()
+    commits = rs.committed(world.out)
+    n = sum(c.events for c in commits)
+    assert n >= 60
+    last = commits[-1].batch
+    rows = rs.read_matches(world.spark, world.out).where(f"batch_id <= {last}").collect()
+    ids = np.arange(n)
+    expected = expected_pairs(world, ids, {"a0": ids % 20, "a1": ids % 17})
+    assert sorted((r.event_id, r.subscription_id) for r in rows) == expected
+    assert len(expected) > 60
+
+
+def test_a_stream_shaped_like_kafka(world):
+    """A source without files that gives bytes; what is no number is rejected, with its offset as its id."""
+    values = [{"a0": n % 20, "a1": n % 17} for n in range(90)]
+    values[7]["a0"] = "seven"
+    messages = [json.dumps(value).encode() for value in values]
+
+    class Reader(SimpleDataSourceStreamReader):
+        def initialOffset(self):
+            return {"offset": 0}
+
+        def read(self, start):
+            end = {"offset": len(messages)}
+            return self.readBetweenOffsets(start, end), end
+
+        def readBetweenOffsets(self, start, end):
+            offsets = range(start["offset"], end["offset"])
+            return iter([(b"key", messages[offset], "ticks", 0, offset) for offset in offsets])
+
+    class Messages(DataSource):
+        @classmethod
+        def name(cls):
+            return "messages"
+
+        def schema(self):
+            return "key binary, value binary, topic string, partition int, offset long"
+
+        def simpleStreamReader(self, schema):
+            return Reader()
+
+    world.spark.dataSource.register(Messages)
+    events = world.spark.readStream.format("messages").load()
+    parsed = "from_json(cast(value as string), 'a0 string, a1 string') as e"
+    events = events.selectExpr("offset as id", parsed)
+    events = events.selectExpr("id", "e.a0", "e.a1")
+    rs.match_stream(
+        events, world.store, out=world.out, checkpoint=world.checkpoint, trigger=NOW
+    ).awaitTermination()
+    good = np.array([n for n in range(90) if n != 7])
+    expected = expected_pairs(world, good, {"a0": good % 20, "a1": good % 17})
+    assert [pair for batch in world.found().values() for pair in batch] == expected
+    (reject,) = rs.read_rejects(world.spark, world.out).collect()
+    assert (reject.file, reject.event_id) == (None, "7")
+    assert reject.reason == "'a0' is an int, got the string 'seven'"
 
 
 def test_by_event_time_a_backfill_gives_what_was_live(world, tmp_path):

@@ -13,6 +13,7 @@ plan that it gets is plain data, and what it must remember is in files.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -228,9 +229,15 @@ def _path(given: str | os.PathLike[str], what: str) -> str:
 
 def _with_file(events: DataFrame) -> tuple[DataFrame, str | None]:
     """The events with the file that each came from, if their source has files."""
-    named = events.withColumn(FILE, F.col("_metadata.file_path"))
+    # PySpark writes a page to stderr when a column is not found, which is no fault here
+    reporter = logging.getLogger("DataFrameQueryContextLogger")
+    before, reporter.disabled = reporter.disabled, True
     try:
-        named.schema  # noqa: B018 - over Connect, only asking for the columns looks for them
+        # classic Spark looks for the column at once, Connect when it is asked for the columns
+        named = events.withColumn(FILE, F.col("_metadata.file_path"))
+        named.schema  # noqa: B018
     except AnalysisException:
         return events, None
+    finally:
+        reporter.disabled = before
     return named, FILE
