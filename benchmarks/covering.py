@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import rangecast as rc
-from rangecast.covering.search import SoughtCovers, stored_arrays
+from rangecast.covering.search import seek_covers, stored_boxes
 from rangecast.kernels.covering import dominance
 
 console = Console(width=120)
@@ -50,20 +50,10 @@ def boxes(kind: str, n_attributes: int, n: int, seed: int) -> rc.Subscriptions:
 def scan(index: rc.CoverIndex, asked: rc.Subscriptions) -> np.ndarray:
     """The same question, by looking at every stored box in turn."""
     catalog = index._catalog
-    sought = SoughtCovers.of(asked, catalog.find(asked.ids))
+    sought = seek_covers(asked, catalog.find(asked.ids))
     out = np.full(len(asked), -1, np.int32)
-    dominance.search_tail(
-        stored_arrays(catalog),
-        0,
-        catalog.n_boxes,
-        sought.lows,
-        sought.highs,
-        sought.first_boxes,
-        sought.own,
-        np.arange(len(asked)),
-        out,
-        np.zeros(4, np.int64),
-    )
+    rows, counts = np.arange(len(asked)), np.zeros(4, np.int64)
+    dominance.search_tail(stored_boxes(catalog), 0, catalog.n_boxes, sought, rows, out, counts)
     return out >= 0
 
 

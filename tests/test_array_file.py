@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import rangecast as rc
-from rangecast.array_file import read_arrays, write_arrays
+from rangecast.array_file import UNSAVED, count_bytes, flatten, read_arrays, unflatten, write_arrays
 from rangecast.memory import check_fits
 from strategies import int_schema, random_subscriptions
 
@@ -127,3 +131,65 @@ def test_a_small_index_that_was_saved_with_dead_slots_still_replaces(tmp_path, r
     assert loaded.match(rc.Events.from_rows(loaded.schema, [{"price": 2}])).sort().row(0).tolist() == [0, 1]
     assert loaded.delete([3]) == []
     assert len(loaded) == 5
+
+
+class Lists(NamedTuple):
+    starts: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int32] | None
+    longest: int
+
+
+class Layout:
+    """A base whose kinds are dataclasses."""
+
+
+@dataclass
+class Flat(Layout):
+    lists: Lists
+    made: list[float] = field(default_factory=list, metadata=UNSAVED)
+
+
+@dataclass
+class Nested(Layout):
+    layouts: tuple[Layout, ...]
+    of: tuple[int, str]
+    note: str | None = None
+    lists: Lists | Flat | None = None
+
+
+def test_a_tree_goes_into_arrays_and_plain_values_and_back():
+    starts, slots = np.array([0, 2, 5]), np.arange(5, dtype=np.int32)
+    flat = Flat(Lists(starts, slots, 3), made=[0.5])
+    tree = Nested((flat, Nested((), (1, "b"))), (7, "a"), lists=Lists(starts, None, np.int64(9)))
+    meta, arrays = flatten(tree)
+    assert list(arrays) == ["layouts.0.lists.starts", "layouts.0.lists.slots", "lists.starts"]
+    assert all(a is b for a, b in zip(arrays.values(), (starts, slots, starts), strict=True))
+    again = unflatten(Layout, json.loads(json.dumps(meta)), arrays)
+    assert isinstance(again, Nested)
+    first, second = again.layouts
+    assert isinstance(first, Flat)
+    assert (first.lists.starts is starts, first.lists.slots is slots, first.lists.longest) == (True, True, 3)
+    assert first.made == []
+    assert second == Nested((), (1, "b"))
+    assert (again.of, again.note) == ((7, "a"), None)
+    assert isinstance(again.lists, Lists)
+    assert (again.lists.slots, again.lists.longest) == (None, 9)
+
+
+def test_a_tree_keeps_its_names_below_another():
+    meta, arrays = flatten([Lists(np.array([0]), None, 1)], "part")
+    assert list(arrays) == ["part.0.starts"]
+    assert unflatten(list[Lists], meta, {**arrays, "starts": np.array([9])}, "part")[0].starts.tolist() == [0]
+
+
+def test_bytes_of_a_tree_are_those_of_its_arrays():
+    tree = Nested((Flat(Lists(np.arange(3), np.arange(4, dtype=np.int32), 3)),), (1, "a"))
+    assert count_bytes(tree) == 3 * 8 + 4 * 4
+
+
+def test_what_is_no_tree_is_refused():
+    with pytest.raises(TypeError, match=r"lists\.0 must be an array, a plain value, .* got set"):
+        flatten([{1}], "lists")
+    meta, arrays = flatten(Flat(Lists(np.array([0]), None, 1)))
+    with pytest.raises(rc.StorageError, match="the tree must be a kind of Nested, got 'Flat'"):
+        unflatten(Nested, meta, arrays)

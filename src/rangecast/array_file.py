@@ -10,15 +10,29 @@
 A file is written under a temporary name, synced and renamed, so a reader sees all of it or none.
 Arrays are mapped copy-on-write: pages are shared among processes until somebody writes, and Numba
 sees writable arrays, for which its kernels are already compiled.
+
+What is written is a tree: NamedTuples, dataclasses, tuples and lists, down to arrays and plain values. A
+structure declares its fields once, as the dataclass or NamedTuple that it is; `flatten` names each array by
+the way to it, and keeps the plain values as JSON of the same shape:
+
+    parts.0.part.runs.starts      {"parts": [{"Covered": {"first": 0, "part": {"RunsPart": {...}}}}]}
+
+`unflatten` builds the tree again by the annotations of the fields. NamedTuples and dataclasses are written
+with their names, so that a field may be declared as a base or a union and hold any kind of it. A field with
+the metadata UNSAVED is left out, and gets its default.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import json
 import math
 import os
 import struct
+import types
+import typing
 import uuid
 import zlib
 from collections.abc import Container, Iterator, Mapping
@@ -33,6 +47,112 @@ from rangecast.errors import StorageError
 _MAGIC = b"RNGCAST1"
 _ALIGN = 64
 Arrays = dict[str, npt.NDArray[Any]]
+
+UNSAVED = {"saved": False}
+"""The metadata of a dataclass field that no file holds."""
+
+
+def flatten(tree: Any, name: str = "") -> tuple[Any, Arrays]:
+    """The plain values of a tree as JSON, and its arrays by name; names begin with the one given.
+
+    >>> class Lists(NamedTuple):
+    ...     starts: npt.NDArray[np.int64]
+    ...     longest: int
+    >>> meta, arrays = flatten([Lists(np.array([0, 2, 3]), 2)], "lists")
+    >>> meta, list(arrays)
+    ([{'Lists': {'longest': 2}}], ['lists.0.starts'])
+    >>> unflatten(list[Lists], meta, arrays, "lists")
+    [Lists(starts=array([0, 2, 3]), longest=2)]
+    """
+    arrays: Arrays = {}
+    return _flatten(tree, name, arrays), arrays
+
+
+def _flatten(tree: Any, name: str, arrays: Arrays) -> Any:
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return tree
+    if isinstance(tree, np.ndarray):
+        # its place among the plain values is empty
+        arrays[name] = tree
+        return None
+    if isinstance(tree, np.generic):
+        return tree.item()
+    if dataclasses.is_dataclass(tree) or hasattr(tree, "_fields"):
+        values = {key: getattr(tree, key) for key in _field_names(tree.__class__)}
+        flat = {key: _flatten(value, _join(name, key), arrays) for key, value in values.items()}
+        return {type(tree).__name__: {key: value for key, value in flat.items() if value is not None}}
+    if isinstance(tree, tuple | list):
+        return [_flatten(item, _join(name, k), arrays) for k, item in enumerate(tree)]
+    raise TypeError(
+        f"{name or 'a tree'} must be an array, a plain value, a NamedTuple, a dataclass, a tuple or a list, "
+        f"got {type(tree).__name__}"
+    )
+
+
+def unflatten(kind: Any, meta: Any, arrays: Arrays, name: str = "") -> Any:
+    """The tree of a kind, as annotations tell it, out of what `flatten` gave."""
+    if name in arrays:
+        return arrays[name]
+    if meta is None:
+        return None
+    if not isinstance(meta, dict | list):
+        return meta
+    kinds = _alternatives(kind)
+    if isinstance(meta, list):
+        (sequence,) = (one for one in kinds if typing.get_origin(one) in (tuple, list))
+        origin, inner = typing.get_origin(sequence), typing.get_args(sequence)
+        each = inner if origin is tuple and inner[-1] is not ... else inner[:1] * len(meta)
+        return origin(
+            unflatten(one, value, arrays, _join(name, k))
+            for k, (one, value) in enumerate(zip(each, meta, strict=True))
+        )
+    ((label, fields),) = meta.items()
+    kind = _named_kind(kinds, label, name)
+    hints = _hints(kind)
+    found = {
+        key: unflatten(hints[key], fields.get(key), arrays, _join(name, key)) for key in _field_names(kind)
+    }
+    return kind(**found)
+
+
+def count_bytes(tree: Any) -> int:
+    """Bytes of all arrays of a tree."""
+    return sum(array.nbytes for array in flatten(tree)[1].values())
+
+
+def _join(name: str, key: str | int) -> str:
+    return f"{name}.{key}" if name else str(key)
+
+
+@functools.cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    if dataclasses.is_dataclass(kind):
+        return tuple(f.name for f in dataclasses.fields(kind) if f.metadata.get("saved", True))
+    names: tuple[str, ...] = kind._fields
+    return names
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _alternatives(kind: Any) -> list[Any]:
+    """The kinds of a union, or the one given."""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return [one for one in typing.get_args(kind) if one is not types.NoneType]
+    return [kind]
+
+
+def _named_kind(bases: list[type], label: str, name: str) -> type:
+    """The class of this name among some and all that are derived from them."""
+    kinds = list(bases)
+    for kind in kinds:
+        if kind.__name__ == label:
+            return kind
+        kinds += kind.__subclasses__()
+    wanted = " or ".join(kind.__name__ for kind in bases)
+    raise StorageError(f"{name or 'the tree'} must be a kind of {wanted}, got {label!r}")
 
 
 def write_arrays(

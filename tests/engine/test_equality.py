@@ -23,7 +23,6 @@ class Lists(StaticIndex):
     """Every subscription in the list of its key."""
 
     name = "lists"
-    part_type = equality.EqualityPart
 
     def _build(self, boxes, numbers):
         return equality.build_equality(boxes, numbers, 0)
@@ -83,12 +82,12 @@ def test_lists_equal_the_scan_through_deletes(used, rare, size):
     events = batch(subs, 40, 2)
     check(index, events)
     part = index._state.parts[0].part
-    assert bool(len(part.arrays["rare"])) == bool(rare)
+    assert bool(len(part.lists.rare)) == bool(rare)
     rng = np.random.default_rng(3)
     index.delete(rng.choice(n, n // 10, replace=False))
     swept = index._state.parts[0].part
     assert swept is not part
-    assert len(swept.arrays["boxes"]) == n - n // 10
+    assert len(swept.lists.boxes) == n - n // 10
     check(index, events)
     index.insert(subscriptions(n // 40, 4, used, rare))
     check(index, events)

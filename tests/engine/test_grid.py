@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rangecast as rc
+from rangecast.array_file import flatten, unflatten
 from rangecast.engine.grid import Grid
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 from strategies import code
@@ -51,7 +52,7 @@ def test_fit(intervals, n_cells, codes):
         grid = Grid.fit(attribute, lows, highs, n_cells)
         assert grid.n_cells <= n_cells + 2
         check(grid, codes)
-        again = Grid.from_arrays(grid.to_arrays())
+        again = unflatten(Grid, *flatten(grid))
         assert np.array_equal(again.locate(np.array(codes, np.int64)), grid.locate(np.array(codes, np.int64)))
 
 

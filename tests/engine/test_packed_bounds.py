@@ -5,6 +5,7 @@ import pytest
 
 import rangecast as rc
 from rangecast import workloads
+from rangecast.array_file import flatten, unflatten
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.packed_bounds import Packed
 from rangecast.types.attributes import LAST, MISSING, float_codes
@@ -87,7 +88,7 @@ def check(names: list[str], widen: float | None, n: int) -> None:
     boxes = boxes_of(names, n)
     numbers = np.arange(n)
     packed = Packed.fit(boxes, numbers, range(len(names)), widen=widen)
-    restored = Packed.restore(*packed.export())
+    restored = unflatten(Packed, *flatten(packed))
     codes = events_of(names, boxes, 60)
     values = packed.pack_events(codes)
     assert (restored.pack_events(codes) == values).all()
@@ -97,14 +98,14 @@ def check(names: list[str], widen: float | None, n: int) -> None:
             word, half = packed._place(i)
             cells = (values[:, word] >> np.uint64(32 * half)) & np.uint64(0x7FFF)
             assert cells.astype(np.int64).tolist() == (grid.locate(codes[j]) + 1).tolist()
-    guards = packed.guards
+    guards, ones = packed.fields.guards, packed.fields.ones
     for e in range(codes.shape[1]):
         inside = ((boxes.lows <= codes[:, e : e + 1]) & (codes[:, e : e + 1] <= boxes.highs)).all(axis=0)
         held = (((values[e] | guards) - bounds) & guards == guards).all(axis=1)
-        sure = ((((values[e] - packed.ones) | guards) - bounds) & guards == guards).all(axis=1)
+        sure = ((((values[e] - ones) | guards) - bounds) & guards == guards).all(axis=1)
         assert not (inside & ~held).any()
         assert not (sure & ~inside).any()
-        if not len(packed.inexact):
+        if not len(packed.fields.inexact):
             assert (held == inside).all()
 
 
@@ -128,8 +129,8 @@ def test_the_tables_of_hints_are_counted_and_small(kind, size):
         index.insert(w.subscriptions())
     (covered,) = index._state.parts
     part = covered.part
-    exported = sum(array.nbytes for array in part.export()[1].values())
-    assert part.nbytes == exported + part.derived_bytes
+    saved = sum(array.nbytes for array in flatten(part)[1].values())
+    assert part.nbytes == saved + part.derived_bytes
     packed = (part.paths[0].part if kind == "auto" else part).packed
     cells = sum(packed.grid(k).n_cells for k in range(2))
     assert 0 < packed.derived_bytes <= part.derived_bytes <= 4 * (2 * cells + 100)

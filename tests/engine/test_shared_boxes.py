@@ -156,7 +156,7 @@ def test_groups_are_those_of_the_boxes(kinds):
     boxes = Boxes(lows, lows + 3, np.arange(n, dtype=np.int32) + 5, n)
     groups = shared_boxes.find_groups(boxes, np.arange(n), [0, 1, 2])
     assert groups.boxes.n == len(np.unique(lows, axis=1).T)
-    starts, members = groups.arrays["starts"], groups.arrays["members"]
+    starts, members = groups.starts, groups.members
     assert sorted(members.tolist()) == list(range(5, n + 5))
     group_of = np.repeat(np.arange(groups.boxes.n), np.diff(starts))
     assert (groups.boxes.lows[:, group_of] == lows[:, members - 5]).all()

@@ -11,7 +11,7 @@ import pytest
 import rangecast as rc
 from rangecast.engine.cells import build_cells
 from rangecast.engine.equality import build_equality
-from rangecast.engine.parts import Part, StaticIndex
+from rangecast.engine.parts import StaticIndex
 from rangecast.engine.small_batches import FEW, ROOM
 from rangecast.kernels import kernel
 from rangecast.kernels.machine.views import Views, view, view_rows
@@ -24,16 +24,12 @@ SPAN = 10**12
 class Lists(StaticIndex):
     """Lists by key."""
 
-    part_type = Part
-
     def _build(self, boxes, numbers):
         return build_equality(boxes, numbers, 0)
 
 
 class Plane(StaticIndex):
     """Cells on the other attributes."""
-
-    part_type = Part
 
     def _build(self, boxes, numbers):
         return build_cells(boxes, numbers, (1, 2))

@@ -18,13 +18,13 @@ from strategies import events, int_schema, random_events, random_subscriptions, 
 
 def check(index):
     """Keys ascend at every level; marked edges tile each interval, each as high as it can be."""
-    a, catalog = index._arrays, index._catalog
-    keys, edges, targets = a["keys"], a["edges"], a["targets"]
+    a, catalog = index._skip, index._catalog
+    keys, edges, targets = a.keys, a.edges, a.targets
     ends = {}
     for level in range(kernels.LEVELS):
         x, seen = 0, []
         while x >= 0:
-            assert a["heights"][x] > level
+            assert a.heights[x] > level
             seen.append(int(keys[x]))
             ends[int(edges[x]) + level] = (x, level, int(targets[edges[x] + level]))
             x = int(targets[edges[x] + level])
@@ -37,11 +37,11 @@ def check(index):
     assert set(nodes) == wanted
     on_edges = {}
     for edge in ends:
-        m = int(a["edge_heads"][edge])
+        m = int(a.edge_heads[edge])
         while m >= 0:
-            assert int(a["marks"][m, 1]) == edge
-            on_edges.setdefault(int(a["marks"][m, 0]), []).append(edge)
-            m = int(a["marks"][m, 3])
+            assert int(a.marks[m, 1]) == edge
+            on_edges.setdefault(int(a.marks[m, 0]), []).append(edge)
+            m = int(a.marks[m, 3])
     assert sorted(on_edges) == boxes.tolist()
     infinity = LAST + 1
     for box, low, high in zip(boxes.tolist(), lows, highs, strict=True):
@@ -49,7 +49,7 @@ def check(index):
         for edge in on_edges[box]:
             x, level, y = ends[edge]
             spans.append((int(keys[x]), infinity if y < 0 else int(keys[y])))
-            if level + 1 < a["heights"][x]:
+            if level + 1 < a.heights[x]:
                 above = int(targets[edges[x] + level + 1])
                 assert (infinity if above < 0 else int(keys[above])) > high + 1
         spans.sort()

@@ -176,7 +176,7 @@ def test_bits_are_set_with_the_first_predicate_and_reset_with_the_last(lookup, k
     n_bits = sum(b - a for a, b in (c.interval(i) for i in c.decompose(cells[0], cells[1] + 1)))
 
     def bits():
-        return int(np.bitwise_count(index._arrays["bits"]).sum())
+        return int(np.bitwise_count(index._lists.bits).sum())
 
     assert bits() == n_bits == 10
     assert index.stats()["active"] == len(c.decompose(3, 13))
@@ -193,10 +193,10 @@ def test_nodes_of_deleted_predicates_are_used_again(lookup):
     index = rc.open_index("vci", schema, lookup=lookup, L=16)
     subs = random_subscriptions(schema, 40, seed=2, span=150, bounded=1.0)
     index.insert(subs)
-    used, entries = int(index._arrays["pool"][1]), index.stats()["entries"]
+    used, entries = int(index._lists.pool[1]), index.stats()["entries"]
     for _ in range(5):
         index.insert(subs)
-    assert int(index._arrays["pool"][1]) == used
+    assert int(index._lists.pool[1]) == used
     assert index.stats()["entries"] == entries
 
 
@@ -260,7 +260,7 @@ def test_runs_hold_each_predicate_as_often_as_its_length_has_ones(monkeypatch):
     index.insert(subs)
     assert index.stats()["entries"] == int(np.bitwise_count(lengths & 63).sum() + (lengths >> 6).sum())
     part = index._parts[0].part
-    assert not len(part.arrays["boxes"])
+    assert not len(part.runs.boxes)
     codes = np.arange(-1, 1001)[None]
     assert part.count_candidates(codes).tolist() == index.match(rc.Events(schema, codes)).counts.tolist()
 
@@ -273,7 +273,7 @@ def test_runs_keep_boxes_only_for_what_is_checked(monkeypatch):
     index = rc.open_index("vci", schema, cells=67)  # 64 values a cell
     index.insert(subs)
     part = index._parts[0].part
-    assert 0 < len(part.arrays["boxes"]) < len(part.arrays["slots"])
+    assert 0 < len(part.runs.boxes) < len(part.runs.slots)
     batch = rc.Events(schema, np.arange(0, 4_000, 7)[None])
     assert rows_of(index.match(batch)) == [sorted(row) for row in match_boxes(subs, batch)]
 

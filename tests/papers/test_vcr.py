@@ -196,7 +196,7 @@ def test_wide_domain_equals_oracle(size):
     fine = opened(w.schema, subs, cells=4096)
     assert rows_of(fine.match(batch)) == want
     # sparse rows in buckets of many places, so that runs are trimmed at both ends
-    assert fine._parts[0].part.shift > 0
+    assert fine._parts[0].part.runs.shift > 0
 
 
 @pytest.mark.parametrize("options", ALL, ids=named)
@@ -228,7 +228,7 @@ def test_lists_take_inserts_and_deletes(options, size):
     after = index.stats()
     assert rows_of(index.match(batch)) == expected(subs, batch)
     assert (after["entries"], after["activated"]) == (before["entries"], before["activated"])
-    assert len(index._nodes) == before["entries"]
+    assert len(index._lists.nodes) == before["entries"]
     assert index.delete(ids) == []
     assert index.stats()["activated"] == 0
 

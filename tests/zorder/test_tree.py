@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rangecast as rc
+from rangecast.array_file import flatten, unflatten
 from rangecast.kernels.zorder import tree as kernels
 from rangecast.zorder.curve import ZCurve
 from rangecast.zorder.tree import ZTree
@@ -167,7 +168,10 @@ def test_an_extremal_square_is_one_run():
 def test_exports_and_restores():
     tree = ZTree(2, 1, capacity=4, fanout=4)
     tree.insert(words_of(range(50), 2), np.arange(50), np.arange(50, dtype=np.uint16)[None])
-    again = ZTree.restore({name: array.copy() for name, array in tree.export().items()})
+    meta, arrays = flatten(tree.arrays)
+    again = ZTree.of(
+        unflatten(kernels.TreeArrays, meta, {name: array.copy() for name, array in arrays.items()})
+    )
     assert contents(again) == contents(tree)
     again.insert(words_of([7], 2), [99], np.zeros((1, 1), np.uint16))
     check_shape(again)

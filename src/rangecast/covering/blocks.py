@@ -7,7 +7,7 @@
 
 Boxes are points as in universe.py, rounded to 15 bits, ordered into blocks by halving along the
 coordinate that varies most (Bentley's k-d tree, 1975), so that the points of a block are alike and its
-greatest corner is close to them. A search goes down only where that corner is nowhere below it, compares
+greatest corner is close to them. A sought goes down only where that corner is nowhere below it, compares
 64 entries at a time, and ends at the first entry whose box is confirmed on the codes. It searches all
 of the region: where the paper's search has to cut its corner of the universe into cubes, whose number
 grows with the length of the sides, this one looks at what is stored, and at a few dozen blocks of it.
@@ -22,10 +22,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.covering.search import SoughtCovers, Stored, living_boxes
+from rangecast.array_file import count_bytes
+from rangecast.covering.search import living_boxes, take_first_boxes
 from rangecast.covering.universe import Universe
 from rangecast.engine.catalog import Catalog
 from rangecast.kernels.covering import dominance as kernels
+from rangecast.kernels.covering.cubes import SoughtCovers, StoredBoxes
+from rangecast.kernels.covering.dominance import PointBlocks
 
 TAIL_LIMIT = 512
 RATIO = 4
@@ -49,47 +52,33 @@ class Blocks:
         sizes = [-(-len(boxes) // _WIDTH)]
         while sizes[-1] > 1:
             sizes.append(-(-sizes[-1] // _WIDTH))
-        self.starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        self.nodes = np.zeros((int(self.starts[-1]), self.universe.n_dims, _WIDTH), np.uint16)
-        kernels.fill_nodes(points, order, self.starts, self.nodes)
-        self.entries = boxes[order].astype(np.int32)
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        nodes = np.zeros((int(starts[-1]), self.universe.n_dims, _WIDTH), np.uint16)
+        self.blocks = PointBlocks(nodes, starts, boxes[order].astype(np.int32))
+        kernels.fill_nodes(points, order, self.blocks)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        return self.nodes.nbytes + self.entries.nbytes + self.starts.nbytes + self.universe.nbytes
+        return count_bytes(self.blocks) + self.universe.nbytes
 
     def search(
         self,
-        stored: Stored,
+        stored: StoredBoxes,
         sought: SoughtCovers,
         rows: npt.NDArray[np.int64],
         out: npt.NDArray[np.int32],
         counts: npt.NDArray[np.int64],
     ) -> None:
         """Write a covering slot or -1 for the given rows."""
-        points = (self.universe.points(*sought.boxes(rows)) + 1).astype(np.uint16)
+        points = (self.universe.points(*take_first_boxes(sought, rows)) + 1).astype(np.uint16)
         if len(rows) > _WIDTH:
             # subscriptions that are alike go down to the same blocks: a third less time for 1 M of them
             near = np.argsort((points[0] & 0x7F00) | (points[-1] >> 8), kind="stable")
             rows, points = rows[near], np.ascontiguousarray(points[:, near])
         passed = np.zeros(_WIDTH, np.uint8)
-        kernels.search_blocks(
-            self.nodes,
-            self.starts,
-            self.entries,
-            stored,
-            points,
-            sought.lows,
-            sought.highs,
-            sought.first_boxes,
-            sought.own,
-            rows,
-            passed,
-            passed.view(np.uint64),
-            out,
-            counts,
-        )
+        words = passed.view(np.uint64)
+        kernels.search_blocks(self.blocks, stored, sought, rows, points, passed, words, out, counts)
 
 
 class BlockSearch:
@@ -108,7 +97,7 @@ class BlockSearch:
     @property
     def n_blocks(self) -> int:
         """Blocks of 64 entries, all parts together."""
-        return sum(int(part.starts[1]) for part in self.parts)
+        return sum(int(part.blocks.starts[1]) for part in self.parts)
 
     def add(self, catalog: Catalog) -> None:
         """Take in what the catalog got since the last call."""
@@ -124,7 +113,7 @@ class BlockSearch:
     def search(
         self,
         catalog: Catalog,
-        stored: Stored,
+        stored: StoredBoxes,
         sought: SoughtCovers,
         rows: npt.NDArray[np.int64],
         out: npt.NDArray[np.int32],
@@ -138,15 +127,4 @@ class BlockSearch:
                 return
         first = self.parts[-1].last if self.parts else 0
         if first < catalog.n_boxes:
-            kernels.search_tail(
-                stored,
-                first,
-                catalog.n_boxes,
-                sought.lows,
-                sought.highs,
-                sought.first_boxes,
-                sought.own,
-                rows,
-                out,
-                counts,
-            )
+            kernels.search_tail(stored, first, catalog.n_boxes, sought, rows, out, counts)

@@ -4,12 +4,12 @@
     universe    grids that turn boxes into points of `bits` bits a coordinate (universe.py)
     tree        the B+tree over their Z-addresses that the UB-tree also uses (zorder/tree.py)
 
-The extremal rectangle of a subscription is cut into standard cubes (papers/covering/extremal.py), those of
-one rectangle of cubes joined into runs; each run is one descent of the tree and a walk while entries are in
-it. The search ends at the first cover, or once 1 - epsilon of the volume is done. All of it is one kernel.
+A sought's extremal rectangle is cut into standard cubes (extremal.py), those of one rectangle of cubes
+joined into runs; each run is one descent of the tree and a walk while entries are in it. The search
+ends at the first cover, or once 1 - epsilon of the volume is done. All of it is one kernel.
 
 Source: Shen and Tirthapura (2012), section 5. Where we depart: a run is walked and not only tested for
-emptiness, since the subscription itself is stored in it when it is a subscription of the index, and since a
+emptiness, since the sought itself is stored in it when it is a subscription of the index, and since a
 point in a border cell may belong to a box that is no cover; every answer is confirmed on the codes. And
 how many cubes a search needs is known before it starts (Lemma 3.4), so a hopeless one never starts.
 """
@@ -19,10 +19,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.covering.search import SoughtCovers, Stored, living_boxes
+from rangecast.covering.search import living_boxes, take_first_boxes
 from rangecast.covering.universe import Sides, Universe
 from rangecast.engine.catalog import Catalog
 from rangecast.kernels.covering import cubes as kernels
+from rangecast.kernels.covering.cubes import SoughtCovers, StoredBoxes
 from rangecast.zorder.curve import Addresses, ZCurve
 from rangecast.zorder.tree import ZTree
 
@@ -63,8 +64,8 @@ class CurveSearch:
         return self.curve.encode(points)
 
     def sides(self, sought: SoughtCovers, rows: npt.NDArray[np.int64]) -> Sides:
-        """The extremal rectangle of each row of a sought."""
-        return self.universe.sides(*sought.boxes(rows))
+        """The extremal rectangle of each row."""
+        return self.universe.sides(*take_first_boxes(sought, rows))
 
     def cubes_needed(self, sides: Sides, epsilon: float) -> npt.NDArray[np.float64]:
         """How many cubes each search examines at most."""
@@ -74,7 +75,7 @@ class CurveSearch:
 
     def search(
         self,
-        stored: Stored,
+        stored: StoredBoxes,
         sought: SoughtCovers,
         rows: npt.NDArray[np.int64],
         sides: Sides,
@@ -84,19 +85,7 @@ class CurveSearch:
         counts: npt.NDArray[np.int64],
     ) -> None:
         """Write a covering slot or -1, and the share of the volume searched, for the given rows."""
+        dims, shifts = self.curve.dims, self.curve.shifts
         kernels.search_curve(
-            self.tree.arrays,
-            stored,
-            sides,
-            self.curve.dims,
-            self.curve.shifts,
-            sought.lows,
-            sought.highs,
-            sought.first_boxes,
-            sought.own,
-            rows,
-            epsilon,
-            out,
-            shares,
-            counts,
+            self.tree.arrays, stored, sought, rows, sides, dims, shifts, epsilon, out, shares, counts
         )

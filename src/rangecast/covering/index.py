@@ -3,7 +3,7 @@
 Subscription s covers t when every box of t lies in some box of s: so every event that t matches, s
 matches too. (The converse is left out on purpose: a box that only several boxes together hold is not
 looked for, as in the paper; not finding a cover costs a message, never a match.) A subscription without
-boxes matches nothing and any other covers it. Ids are those of engine/catalog.py; a subscription never covers
+boxes matches nothing and any other covers it. Ids are those of catalog.py; a subscription never covers
 itself, that is, one of the same id.
 
 Two searches stand behind one question, each built when it is first asked:
@@ -27,11 +27,12 @@ import numpy.typing as npt
 
 from rangecast.covering.blocks import BlockSearch
 from rangecast.covering.curve import CurveSearch
-from rangecast.covering.search import SoughtCovers, stored_arrays
+from rangecast.covering.search import seek_covers, stored_boxes
 from rangecast.engine.catalog import Catalog
 from rangecast.engine.selectivity import choose_attributes, named_attributes
 from rangecast.errors import CapacityError, OptionError, SubscriptionError
 from rangecast.kernels.covering import cubes as kernels
+from rangecast.kernels.covering.cubes import SoughtCovers
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.schema import Schema
@@ -155,8 +156,7 @@ class CoverIndex:
             raise SubscriptionError(f"no subscription has the id {wanted[int(np.argmin(slots))]!r}")
         boxes, owners = self._boxes_of(slots)
         catalog = self._catalog
-        lows, highs, texts = catalog.lows[:, boxes], catalog.highs[:, boxes], catalog.texts_of(slots)
-        return Subscriptions(self.schema, wanted, lows, highs, owners, texts=texts)
+        return Subscriptions(self.schema, wanted, catalog.lows[:, boxes], catalog.highs[:, boxes], owners)
 
     def _boxes_of(self, slots: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """The boxes of some slots, and for each box which of these slots has it."""
@@ -211,7 +211,7 @@ class CoverIndex:
         if not len(self) or not len(subs):
             return out
         subs = subs.reconciled(self.schema)
-        sought = SoughtCovers.of(subs, catalog.find(subs.ids))
+        sought = seek_covers(subs, catalog.find(subs.ids))
         has_boxes = np.diff(sought.first_boxes) > 0
         self._cover_nothing(sought, np.flatnonzero(~has_boxes), out)
         rows = np.flatnonzero(has_boxes)
@@ -219,7 +219,7 @@ class CoverIndex:
             rows = self._search_curve(sought, rows, epsilon, method is not None, out)
         if len(rows):
             counts = np.zeros(4, np.int64)
-            self._block_search().search(catalog, stored_arrays(catalog), sought, rows, out, counts)
+            self._block_search().search(catalog, stored_boxes(catalog), sought, rows, out, counts)
             self._last |= {"last_nodes": int(counts[0]), "last_exact": len(rows)}
         self._last["last_hits"] = int((out >= 0).sum())
         return out
@@ -255,7 +255,7 @@ class CoverIndex:
             )
         counts = np.zeros(4, np.int64)
         shares = np.ones(len(out))
-        stored = stored_arrays(self._catalog)
+        stored = stored_boxes(self._catalog)
         curve.search(
             stored, sought, rows[few], np.ascontiguousarray(sides[:, few]), epsilon, out, shares, counts
         )

@@ -307,13 +307,12 @@ class PendingRows:
 
 def scan_rows(codes: Codes, boxes: Boxes, first: int, last: int) -> Rows:
     """Match a batch against a range of boxes by looking at each."""
-    lows, highs = boxes.lows, boxes.highs
-    order = np.empty(len(lows), np.int64)
-    used = scan_kernels.order_attributes(lows, highs, first, last, order)
+    order = np.empty(len(boxes.lows), np.int64)
+    used = scan_kernels.order_attributes(boxes.lows, boxes.highs, first, last, order)
     return grow_and_group(
         codes.shape[1],
         lambda state, events, slots: scan_kernels.scan(
-            codes, lows, highs, boxes.slots, first, last, order[:used], state, events, slots
+            codes, boxes, first, last, order[:used], state, events, slots
         ),
     )
 

@@ -33,26 +33,26 @@ An access path of `auto`: how boxes without an equality get theirs, and what is 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
 from rangecast.engine.answers import Found, join_found
-from rangecast.engine.bitmap import BLOCK, BitmapPart, build_bitmap, estimate_bytes
+from rangecast.engine.bitmap import BLOCK, build_bitmap, estimate_bytes
 from rangecast.engine.catalog import Boxes
-from rangecast.engine.cells import BUDGET, CellsPart, build_cells
+from rangecast.engine.cells import BUDGET, build_cells
 from rangecast.engine.equality import EqualityPart, build_equality
 from rangecast.engine.packed_bounds import fit_grid
 from rangecast.engine.parts import Part, StaticIndex, _Covered
 from rangecast.engine.planner import History, Layout, Plan, Replanner, choose_layout
-from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, RunsPart, build_runs
+from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, build_runs
 from rangecast.engine.scan import ScanPart
 from rangecast.engine.selectivity import bounded_attributes, column
 from rangecast.engine.shared_boxes import Groups, find_groups
-from rangecast.engine.windows import WindowsPart, build_windows
+from rangecast.engine.windows import build_windows
 from rangecast.errors import CapacityError
 from rangecast.memory import check_fits
 from rangecast.types.attributes import Codes
@@ -65,26 +65,30 @@ _PROBE_NS = 40.0
 _REST_NS = 0.03
 _REST_BLOCK_NS = 1000.0
 _LINE_SAMPLE = 256
-_KINDS: dict[str, type[Part]] = {
-    "equality": EqualityPart,
-    "runs": RunsPart,
-    "windows": WindowsPart,
-    "cells": CellsPart,
-    "bitmap": BitmapPart,
-    "scan": ScanPart,
-}
 
 
+class Path(NamedTuple):
+    """One access path of a part: its kind, the attributes it goes by, how many boxes it holds, and why."""
+
+    kind: str
+    on: tuple[int, ...]
+    size: int
+    part: Part
+    plan: Plan | None = None
+
+
+@dataclass(eq=False)
 class AutoPart(Part):
     """A part per access path."""
 
+    paths: list[Path]
+    groups: Groups | None = None
+
     exact = True
 
-    def __init__(self, paths: list[Path], groups: Groups | None = None) -> None:
-        self.paths = paths
-        self.groups = groups
-        self.ratio = min((path.part.ratio for path in paths), default=Part.ratio)
-        self.seconds = [0.0] * len(paths)
+    def __post_init__(self) -> None:
+        self.ratio = min((path.part.ratio for path in self.paths), default=Part.ratio)
+        self.seconds = [0.0] * len(self.paths)
         self.events = 0
         self.history = History()
 
@@ -134,30 +138,8 @@ class AutoPart(Part):
         own = 0 if self.groups is None else self.groups.boxes.slots.nbytes
         return own + sum(path.part.derived_bytes for path in self.paths)
 
-    def export(self) -> tuple[dict[str, Any], Arrays]:
-        metas: list[dict[str, Any]] = []
-        arrays: Arrays = {} if self.groups is None else self.groups.export()
-        for k, path in enumerate(self.paths):
-            meta, own = path.part.export()
-            plan = None if path.plan is None else path.plan.export()
-            metas.append(
-                {"kind": path.kind, "on": list(path.on), "size": path.size, "meta": meta, "plan": plan}
-            )
-            arrays.update({f"path{k}.{name}": array for name, array in own.items()})
-        return {"paths": metas}, arrays
-
-    @classmethod
-    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> AutoPart:
-        paths = []
-        for k, entry in enumerate(meta["paths"]):
-            prefix = f"path{k}."
-            own = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
-            part = _KINDS[entry["kind"]].restore(entry["meta"], own)
-            plan = None if entry["plan"] is None else Plan.restore(entry["plan"])
-            paths.append(Path(entry["kind"], tuple(entry["on"]), entry["size"], part, plan))
-        out = cls(paths, Groups.restore(arrays))
-        out.history.settled = True
-        return out
+    def loaded(self) -> None:
+        self.history.settled = True
 
 
 class AutoIndex(StaticIndex):
@@ -172,7 +154,6 @@ class AutoIndex(StaticIndex):
     """
 
     name = "auto"
-    part_type = AutoPart
 
     def _configure(self, memory_limit: int | None = None) -> None:
         self._memory_limit = memory_limit
@@ -311,7 +292,7 @@ def _not_taken(equalities: list[Path], numbers: npt.NDArray[np.int64]) -> npt.ND
     for path in equalities:
         part = path.part
         assert isinstance(part, EqualityPart)
-        held = part.arrays["boxes"]
+        held = part.lists.boxes
         taken[held[held < len(taken)]] = True
     return numbers[~taken[numbers]]
 
@@ -369,16 +350,6 @@ def _shares(values: Codes) -> npt.NDArray[np.float32]:
     distinct, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     smoothed = (counts + 1.0) / (len(values) + len(distinct))
     return smoothed[inverse].astype(np.float32)
-
-
-class Path(NamedTuple):
-    """One access path of a part: its kind, the attributes it goes by, how many boxes it holds, and why."""
-
-    kind: str
-    on: tuple[int, ...]
-    size: int
-    part: Part
-    plan: Plan | None = None
 
 
 def rest_path(

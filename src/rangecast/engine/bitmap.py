@@ -44,13 +44,13 @@ of an attribute as in another.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast import buffers
-from rangecast.array_file import Arrays
 from rangecast.engine.answers import Counted, Found
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.packed_bounds import Packed
@@ -59,6 +59,7 @@ from rangecast.engine.selectivity import bounded_attributes
 from rangecast.errors import OptionError
 from rangecast.kernels.engine import bitmap as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels
+from rangecast.kernels.engine.bitmap import BitmapBlocks
 from rangecast.kernels.engine.grid import sort_by_cell
 from rangecast.memory import check_fits
 from rangecast.types.attributes import Codes
@@ -67,42 +68,34 @@ CELLS = 20
 MIDDLE = 255
 TELLING, WEAK = 0.75, 0.98
 BLOCK = kernels.WORDS * 64
-_ARRAYS = (
-    "boxes", "bounds", "tables", "table_starts", "bits", "row_bases", "block_attributes",
-    "n_block_attributes", "block_rows", "tops", "top_bases", "coarse",
-)  # fmt: skip
 
 
-_Choice = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8], npt.NDArray[np.uint64]]
-
-
+@dataclass(eq=False)
 class BitmapPart(Part):
     """Bitsets of blocks; see the module head for the arrays."""
 
-    exact = True
+    packed: Packed
+    identical: bool
+    blocks: BitmapBlocks
 
-    def __init__(self, packed: Packed, identical: bool, arrays: Arrays) -> None:
-        self.packed = packed
-        self.identical = identical
-        self.arrays = arrays
+    exact = True
 
     @property
     def n_blocks(self) -> int:
         """How many blocks there are."""
-        return len(self.arrays["n_block_attributes"])
+        return len(self.blocks.n_block_attributes)
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
-        a = self.arrays
+        blocks, fields = self.blocks, self.packed.fields
         m = codes.shape[1]
-        values, cells, chosen = self._choose(codes)
+        values, cells, chosen = self._room(codes)
         state = np.zeros(5, np.int64)
         # a block that finds no room begins anew, and room that is not touched costs nothing
         rows = buffers.empty(2 * BLOCK + min(64 * m, 1 << 22), np.int32)
         events, ends = np.empty(m + (1 << 12), np.int32), np.empty(m + (1 << 12), np.int64)
         while not kernels.stab_blocks(
-            chosen, cells, values, self.packed.ones, self.packed.inexact, codes, boxes.lows,
-            boxes.highs, a["boxes"], a["bounds"], a["block_attributes"], a["n_block_attributes"],
-            a["block_rows"], a["row_bases"], a["bits"], state, events, ends, rows,
+            blocks, values, cells, chosen, codes, boxes.lows, boxes.highs, fields.ones, fields.inexact, state,
+            events, ends, rows,
         ):  # fmt: skip
             if state[4] + m > len(ends):
                 events, ends = (np.concatenate([x, np.empty_like(x)]) for x in (events, ends))
@@ -111,9 +104,9 @@ class BitmapPart(Part):
         n_runs = int(state[4])
         counts = np.zeros(m, np.int64)
         kernels.count_runs(events, ends, n_runs, counts)
-        slots = a["boxes"]
+        slots = blocks.boxes
         if not self.identical:
-            packed_kernels.to_slots(rows, int(state[1]), a["boxes"])
+            packed_kernels.to_slots(rows, int(state[1]), blocks.boxes)
             slots = boxes.slots
 
         def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
@@ -121,47 +114,36 @@ class BitmapPart(Part):
 
         return Counted(counts, fill)
 
-    def _choose(self, codes: Codes) -> _Choice:
-        """Per event its packed values, its coarse cells, and the blocks that may hold it."""
-        a = self.arrays
+    def _room(
+        self, codes: Codes
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+        """Per event its packed values, and room for its coarse cells and the blocks that may hold it."""
         m = codes.shape[1]
-        values = self.packed.pack_events(codes)
         cells = np.empty((m, len(self.packed.grids)), np.uint8)
-        chosen = np.full((m, a["tops"].shape[1]), 2**64 - 1, np.uint64)
-        kernels.choose_blocks(
-            values, a["tables"], a["table_starts"], a["tops"], a["top_bases"], a["coarse"], cells, chosen
-        )
-        return values, cells, chosen
+        chosen = np.full((m, self.blocks.tops.shape[1]), 2**64 - 1, np.uint64)
+        return self.packed.pack_events(codes), cells, chosen
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
-        counts: npt.NDArray[np.int64] = np.bitwise_count(self._choose(codes)[2]).sum(axis=1, dtype=np.int64)
+        values, cells, chosen = self._room(codes)
+        kernels.choose_blocks(values, self.blocks, cells, chosen)
+        counts: npt.NDArray[np.int64] = np.bitwise_count(chosen).sum(axis=1, dtype=np.int64)
         # without attributes all bits are set, those beyond the last block too
         return np.minimum(counts, self.n_blocks) * BLOCK
 
     def without(self, dead: npt.NDArray[np.uint8]) -> BitmapPart | None:
-        boxes = self.arrays["boxes"]
         if not self.identical:
             return None
         # their bits stay; bounds that nothing meets keep them out
-        bounds = self.arrays["bounds"].copy()
-        bounds[dead[boxes] != 0] = ~packed_kernels.GUARDS
-        return BitmapPart(self.packed, self.identical, {**self.arrays, "bounds": bounds})
+        bounds = self.blocks.bounds.copy()
+        bounds[dead[self.blocks.boxes] != 0] = ~packed_kernels.GUARDS
+        return BitmapPart(self.packed, self.identical, self.blocks._replace(bounds=bounds))
 
     @property
     def derived_bytes(self) -> int:
         return self.packed.derived_bytes
 
-    def export(self) -> tuple[dict[str, Any], Arrays]:
-        meta, arrays = self.packed.export()
-        return {"packed": meta, "identical": self.identical}, {**self.arrays, **arrays}
-
-    @classmethod
-    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> BitmapPart:
-        own = {name: arrays[name] for name in _ARRAYS}
-        return cls(Packed.restore(meta["packed"], arrays), meta["identical"], own)
-
     def stats(self) -> dict[str, int]:
-        return {"blocks": self.n_blocks, "bitsets": len(self.arrays["bits"])}
+        return {"blocks": self.n_blocks, "bitsets": len(self.blocks.bits)}
 
 
 class BitmapIndex(StaticIndex):
@@ -176,7 +158,6 @@ class BitmapIndex(StaticIndex):
     """
 
     name = "bitmap"
-    part_type = BitmapPart
 
     def _configure(self, cells: int = CELLS, memory_limit: int | None = None, clustered: bool = True) -> None:
         if not 4 <= cells <= 255:
@@ -242,23 +223,22 @@ def build_bitmap(
         kernels.fill_rows(firsts[k], lasts[k], order, row_bases, k, size, bits)
         kernels.fill_tops(*middles[k], order, middle_sizes[k], tops[top_bases[k] : top_bases[k + 1]])
     ranked = np.argsort(np.where(bounded, shares, 2.0).T, axis=1, kind="stable")
-    table_starts = np.concatenate([[0], np.cumsum([len(t) for t in tables])]).astype(np.int64)
-    values = (
-        numbers[order].astype(np.int32),
-        np.ascontiguousarray(words[order]),
-        np.concatenate([*tables, np.empty(0, np.uint8)]).astype(np.uint8),
-        table_starts,
-        bits,
-        row_bases,
-        np.ascontiguousarray(ranked).astype(np.int32),
-        bounded.sum(axis=0).astype(np.int32),
-        np.concatenate([[0], np.cumsum(rows.sum(axis=1))]).astype(np.int64),
-        tops,
-        top_bases[:-1].copy(),
-        np.concatenate([*coarse, np.empty(0)]).astype(np.uint8),
+    blocks = BitmapBlocks(
+        boxes=numbers[order].astype(np.int32),
+        bounds=np.ascontiguousarray(words[order]),
+        tables=np.concatenate([*tables, np.empty(0, np.uint8)]).astype(np.uint8),
+        table_starts=np.concatenate([[0], np.cumsum([len(t) for t in tables])]).astype(np.int64),
+        bits=bits,
+        row_bases=row_bases,
+        block_attributes=np.ascontiguousarray(ranked).astype(np.int32),
+        n_block_attributes=bounded.sum(axis=0).astype(np.int32),
+        block_rows=np.concatenate([[0], np.cumsum(rows.sum(axis=1))]).astype(np.int64),
+        tops=tops,
+        top_bases=top_bases[:-1].copy(),
+        coarse=np.concatenate([*coarse, np.empty(0)]).astype(np.uint8),
     )
     identical = bool((boxes.slots[numbers] == numbers).all())
-    return BitmapPart(packed, identical, dict(zip(_ARRAYS, values, strict=True)))
+    return BitmapPart(packed, identical, blocks)
 
 
 def _worth_a_row(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

@@ -22,21 +22,27 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
 from rangecast.errors import CapacityError, SubscriptionError
+from rangecast.kernels.engine.boxes import Boxes
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.texts import Texts
 from rangecast.types.schema import Schema
 
 
-class Boxes(NamedTuple):
-    """The box arrays of one moment; columns beyond `n` are spare room."""
+class CatalogArrays(NamedTuple):
+    """What a file holds of a catalog. Files of every version have these names, or they could not be read."""
 
+    id_values: npt.NDArray[np.int64] | None
+    id_starts: npt.NDArray[np.int64] | None
+    id_letters: npt.NDArray[np.uint8] | None
+    alive: npt.NDArray[np.uint8]
+    overlapping: npt.NDArray[np.uint8]
+    first_boxes: npt.NDArray[np.int64]
     lows: npt.NDArray[np.int64]
     highs: npt.NDArray[np.int64]
-    slots: npt.NDArray[np.int32]
-    n: int
+    box_slots: npt.NDArray[np.int32]
+    texts: npt.NDArray[np.uint8] | None = None
 
 
 def grown(array: npt.NDArray[Any], used: int, wanted: int) -> npt.NDArray[Any]:
@@ -221,38 +227,41 @@ class Catalog:
         ids, lows, highs = self.ids.select(slots), self.lows[:, boxes], self.highs[:, boxes]
         return Subscriptions(self.schema, ids, lows, highs, owners, texts=texts)
 
-    def export(self) -> Arrays:
-        """The arrays that `restore` takes."""
+    def stored(self) -> CatalogArrays:
+        """What a file holds of it."""
         n, m = self.n_slots, self.n_boxes
-        texts: Arrays = {} if self._texts is None else {"texts": self._texts.padded(n).pack()}
-        ids: Arrays = {"id_values": self._values[:n]}
-        if self._textual:
-            ids = {"id_starts": self._values[: n + 1], "id_letters": self._letters[: self._values[n]]}
-        return {
-            **ids,
-            "alive": self.alive[:n],
-            "overlapping": self.overlapping[:n],
-            "first_boxes": self.first_boxes[: n + 1],
-            "lows": self.lows[:, :m],
-            "highs": self.highs[:, :m],
-            "box_slots": self.box_slots[:m],
-            **texts,
-        }
+        return CatalogArrays(
+            id_values=None if self._textual else self._values[:n],
+            id_starts=self._values[: n + 1] if self._textual else None,
+            id_letters=self._letters[: self._values[n]] if self._textual else None,
+            alive=self.alive[:n],
+            overlapping=self.overlapping[:n],
+            first_boxes=self.first_boxes[: n + 1],
+            lows=self.lows[:, :m],
+            highs=self.highs[:, :m],
+            box_slots=self.box_slots[:m],
+            texts=None if self._texts is None else self._texts.padded(n).pack(),
+        )
 
     @classmethod
-    def restore(cls, schema: Schema, arrays: Arrays) -> Catalog:
-        """A catalog from exported arrays, which it takes as they are."""
+    def take(cls, schema: Schema, arrays: CatalogArrays) -> Catalog:
+        """A catalog of stored arrays, which it takes as they are."""
         out = cls(schema)
-        out._textual = "id_starts" in arrays
-        out._values = arrays["id_starts"] if out._textual else arrays["id_values"]
-        out._letters = arrays["id_letters"] if out._textual else out._letters
-        out.alive, out.overlapping = arrays["alive"], arrays["overlapping"]
-        out.first_boxes, out.box_slots = arrays["first_boxes"], arrays["box_slots"]
-        out.lows, out.highs = arrays["lows"], arrays["highs"]
-        if "texts" in arrays:  # files of before there were texts have none
-            out._texts = Texts.unpack(arrays["texts"], resident=False)
+        if arrays.id_starts is not None and arrays.id_letters is not None:
+            out._textual = True
+            out._values, out._letters = arrays.id_starts, arrays.id_letters
+        elif arrays.id_values is not None:
+            out._values = arrays.id_values
+        out.alive, out.overlapping = arrays.alive, arrays.overlapping
+        out.first_boxes, out.box_slots = arrays.first_boxes, arrays.box_slots
+        out.lows, out.highs = arrays.lows, arrays.highs
+        if arrays.texts is not None:  # files of before there were texts have none
+            out._texts = Texts.unpack(arrays.texts, resident=False)
         out.n_slots, out.n_boxes = len(out.alive), len(out.box_slots)
         out.n_living = int(out.alive.sum())
         out.n_living_boxes = int(out.alive[out.box_slots].sum())
         out.n_overlapping = int((out.overlapping & out.alive).sum())
         return out
+
+
+__all__ = ["Boxes", "Catalog", "CatalogArrays", "grown"]

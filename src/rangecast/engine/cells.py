@@ -30,18 +30,18 @@ give another run. Only a box that lies within one cell is compared.
 Lists hold slots, or box numbers when codes may have to be looked at: because other attributes are
 bounded, or because fine cells hold several codes with an end of a box between them (an event in the
 same fine cell as an end of a box is compared with its codes). packed_bounds.py has the bounds on other
-attributes. A few events on two attributes are answered by one kernel call (small_batches.py).
+attributes. A few events are answered by one kernel call (small_batches.py).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast import buffers
-from rangecast.array_file import Arrays
 from rangecast.engine.answers import Counted, Found, Rows, restore_order
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.cell_levels import choose_levels
@@ -53,6 +53,7 @@ from rangecast.engine.small_batches import FEW, FewEvents
 from rangecast.errors import OptionError
 from rangecast.kernels.engine import cells as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels
+from rangecast.kernels.engine.cells import CellBoxes, LineCells, PlaneCells
 from rangecast.kernels.engine.grid import sort_by_cell
 from rangecast.kernels.machine.views import Views
 from rangecast.memory import check_fits
@@ -61,80 +62,75 @@ from rangecast.types.attributes import Codes
 BUDGET = 72
 MOST_FINE = 1 << 20
 SORTED, SORTED_ENTRIES, SORTED_BITS = 4096, 64, 7
-_RANKS = ("whole_starts", "begin_ranks", "end_ranks", "inner_starts")
-_LISTS = ("whole", "begins", "ends", "inner")
-_PLANE = ("starts", "entries", "bound_starts", "bounds", "columns")
 
 
+@dataclass(eq=False)
 class CellsPart(Part):
     """Lists of boxes per cell; see the module head for the arrays."""
+
+    on: npt.NDArray[np.int64]
+    packed: Packed
+    boxed: bool
+    """Whether lists hold box numbers and not slots."""
+    identical: bool
+    """Whether the two are the same."""
+    cells: LineCells | PlaneCells
+    checked: Checked | None
 
     exact = True
     ratio = 16
 
-    def __init__(
-        self, on: list[int], packed: Packed, boxed: bool, identical: bool, arrays: Arrays,
-        checked: Checked | None,
-    ) -> None:  # fmt: skip
-        self.on = np.array(on, np.int64)
-        self.packed = packed
-        self.checked = checked
-        self.boxed = boxed
-        self.identical = identical
-        self.arrays = arrays
-        if len(on) == 2:
-            # as kernels.stab_plane_few reads them
-            own = (arrays[name] for name in ("shifts", "bases", *_PLANE))
-            self._few = FewEvents(kernels.stab_plane_few, Views(self.on, packed.ones, *own, packed.views))
+    def __post_init__(self) -> None:
+        # as the kernels read them
+        packed = self.packed
+        if isinstance(self.cells, PlaneCells):
+            views = Views(self.on, packed.fields.ones, *self.cells, packed.views)
+            self._few = FewEvents(kernels.stab_plane_few, views)
+        else:
+            grid = packed.grid(0)
+            head = np.array([self.on[0], packed.exact[0], grid.origin, grid.shift], np.int64)
+            self._few = FewEvents(kernels.stab_line_few, Views(head, grid.cuts, *self.cells))
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
-        if len(self.on) == 1 and not self.boxed:
-            return self._count_line(codes)
         m = codes.shape[1]
         order, turned = np.arange(m), False
-        if len(self.on) == 1:
-            offsets, out, n = self._stab_line(codes, boxes)
-        elif m < FEW:
+        if isinstance(self.cells, LineCells) and not self.boxed:
+            small = self._few.stab_small(codes, boxes) if m < FEW else None
+            return self._count_line(codes, self.cells) if small is None else small
+        if m < FEW:
             offsets, out = self._few.stab(codes, boxes)
             n = len(out)
-        else:
+        elif isinstance(self.cells, PlaneCells):
             offsets = buffers.empty(m + 1, np.int64)
             words = self.packed.pack_events(codes)
             x, y = buffers.empty(m, np.int64), buffers.empty(m, np.int64)
             kernels.locate_plane(words, x, y)
-            a = self.arrays
-            room = kernels.bound_plane(x, y, a["shifts"], a["bases"], a["columns"], a["starts"])
+            room = kernels.bound_plane(x, y, self.cells)
             turned = m >= SORTED and room > SORTED_ENTRIES * m
             if turned:
                 order = self._along(x, y)
             out = buffers.empty(room, np.int32)
             n = kernels.stab_plane(
-                order, codes, self.on, x, y, words, self.packed.ones[0], a["shifts"], a["bases"],
-                a["columns"], a["starts"], a["bound_starts"], a["entries"], a["bounds"], boxes.lows,
+                order, codes, self.on, x, y, words, self.packed.fields.ones[0], self.cells, boxes.lows,
                 boxes.highs, offsets, out,
             )  # fmt: skip
+        else:
+            offsets, out, n = self._stab_line(codes, boxes, self.cells)
         if self.checked is not None:
             n = self.checked.keep(order, codes, boxes, offsets, out)
         if self.boxed and not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
         return restore_order(order, m, offsets, out[:n]) if turned else (offsets, out[:n])
 
-    def _stab_line(self, codes: Codes, boxes: Boxes) -> tuple[*Rows, int]:
+    def _stab_line(self, codes: Codes, boxes: Boxes, line: LineCells) -> tuple[*Rows, int]:
         """On one attribute: what may match, and how much it is."""
         offsets = buffers.empty(codes.shape[1] + 1, np.int64)
-        a, on = self.arrays, int(self.on[0])
-        shifts, bases = a["shifts"][:, 0], a["bases"]
+        on = int(self.on[0])
         cells = self.packed.grid(0).locate(codes[on])
-        whole_starts, begin_ranks, end_ranks, inner_starts = (a[name] for name in _RANKS)
-        whole, begins, ends, inner = (a[name] for name in _LISTS)
-        out = buffers.empty(
-            kernels.bound_line(cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts),
-            np.int32,
-        )
+        out = buffers.empty(kernels.bound_line(cells, line), np.int32)
         n = kernels.stab_line(
-            codes[on], cells, self.packed.exact[0], shifts, bases, whole_starts, begin_ranks, end_ranks,
-            inner_starts, whole, begins, ends, inner, a["inner_ends"], boxes.lows[on], boxes.highs[on],
-            False, offsets, np.int32(0), out,
+            codes[on], cells, self.packed.exact[0], line, boxes.lows[on], boxes.highs[on], False, offsets,
+            np.int32(0), out,
         )  # fmt: skip
         return offsets, out, n
 
@@ -146,96 +142,90 @@ class CellsPart(Part):
         sort_by_cell(places, np.zeros((1 << 2 * SORTED_BITS) + 1, np.int64), order)
         return order
 
-    def _count_line(self, codes: Codes) -> Counted:
+    def _count_line(self, codes: Codes, line: LineCells) -> Counted:
         """Matches on one attribute that need no check, counted; they are copied when they are wanted."""
-        a = self.arrays
         values = codes[int(self.on[0])]
         cells = self.packed.grid(0).locate(values)
-        shifts, bases = a["shifts"][:, 0], a["bases"]
-        whole_starts, begin_ranks, end_ranks, inner_starts = (a[name] for name in _RANKS)
         counts = np.empty(len(cells), np.int64)
-        kernels.count_line(
-            cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts, a["inner_ends"], counts
-        )
+        kernels.count_line(cells, line, counts)
 
         def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
-            whole, begins, ends, inner = (a[name] for name in _LISTS)
             kernels.stab_line(
-                values, cells, True, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts,
-                whole, begins, ends, inner, a["inner_ends"], values, values, True, places,
-                out.dtype.type(add), out,
-            )  # fmt: skip
+                values, cells, True, line, values, values, True, places, out.dtype.type(add), out
+            )
 
         return Counted(counts, fill)
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
-        a = self.arrays
+        cells = self.cells
         fine = [self.packed.grid(k).locate(codes[j]).astype(np.int64) for k, j in enumerate(self.on)]
         counts = np.zeros(codes.shape[1], np.int64)
-        for level, (shifts, base) in enumerate(zip(a["shifts"], a["bases"], strict=True)):
-            c = base + (fine[0] >> shifts[0])
-            if len(self.on) == 2:
-                c += (fine[1] >> shifts[1]) * a["columns"][level]
-                counts += a["starts"][2 * c + 2] - a["starts"][2 * c]
+        for level, base in enumerate(cells.bases):
+            if isinstance(cells, PlaneCells):
+                x, y = (fine[k] >> cells.shifts[level, k] for k in (0, 1))
+                c = base + y * cells.columns[level] + x
+                counts += cells.starts[2 * c + 2] - cells.starts[2 * c]
                 continue
-            first = (fine[0] >> shifts[0]) << shifts[0]
-            last = np.minimum(first + (1 << shifts[0]), a["begin_ranks"].shape[1] - 1)
-            for name in ("whole_starts", "inner_starts"):
-                counts += a[name][c + 1] - a[name][c]
-            counts += a["begin_ranks"][level, fine[0] + 1] - a["begin_ranks"][level, first]
-            counts += a["end_ranks"][level, last] - a["end_ranks"][level, fine[0]]
+            shift = cells.shifts[level]
+            c = base + (fine[0] >> shift)
+            first = (fine[0] >> shift) << shift
+            last = np.minimum(first + (1 << shift), cells.begin_ranks.shape[1] - 1)
+            for starts in (cells.whole_starts, cells.inner_starts):
+                counts += starts[c + 1] - starts[c]
+            counts += cells.begin_ranks[level, fine[0] + 1] - cells.begin_ranks[level, first]
+            counts += cells.end_ranks[level, last] - cells.end_ranks[level, fine[0]]
         return counts
 
     def without(self, dead: npt.NDArray[np.uint8]) -> CellsPart | None:
         if self.boxed and not self.identical:
             return None
-        a = dict(self.arrays)
-        if len(self.on) == 1:
-            none = np.empty(0, np.uint64)
-            for starts_name, name in zip(_RANKS, _LISTS, strict=True):
-                payload = a["inner_ends"] if name == "inner" else none
-                starts, out, more = (np.empty_like(x) for x in (a[starts_name], a[name], payload))
-                n = kernels.sweep(
-                    a[starts_name].reshape(-1), a[name], payload, dead, starts.reshape(-1), out, more
-                )
-                a[starts_name], a[name] = starts, out[:n].copy()
-                if name == "inner":
-                    a["inner_ends"] = more[:n].copy()
-        else:
-            names = ("starts", "entries", "bound_starts", "bounds")
-            starts, entries, bound_starts, bounds = (np.empty_like(a[name]) for name in names)
-            n, n_bounds = kernels.sweep_plane(
-                a["starts"], a["entries"], a["bound_starts"], a["bounds"], dead,
-                starts, entries, bound_starts, bounds,
-            )  # fmt: skip
-            a["starts"], a["bound_starts"] = starts, bound_starts
-            a["entries"], a["bounds"] = entries[:n].copy(), bounds[:n_bounds].copy()
-        return CellsPart(self.on.tolist(), self.packed, self.boxed, self.identical, a, self.checked)
+        c = self.cells
+        return replace(
+            self, cells=_swept_plane(c, dead) if isinstance(c, PlaneCells) else _swept_line(c, dead)
+        )
 
     @property
     def derived_bytes(self) -> int:
         checked = 0 if self.checked is None else self.checked.packed.derived_bytes
         return self.packed.derived_bytes + checked
 
-    def export(self) -> tuple[dict[str, Any], Arrays]:
-        meta, arrays = self.packed.export()
-        named = {"on": self.on.tolist(), "boxed": self.boxed, "identical": self.identical, "packed": meta}
-        named["checked"], others = (None, {}) if self.checked is None else self.checked.export()
-        return named, {**self.arrays, **arrays, **others}
-
-    @classmethod
-    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> CellsPart:
-        packed = Packed.restore(meta["packed"], arrays)
-        own = {name: array for name, array in arrays.items() if "." not in name}
-        checked = None if meta["checked"] is None else Checked.restore(meta["checked"], arrays)
-        return cls(meta["on"], packed, meta["boxed"], meta["identical"], own, checked)
-
     def stats(self) -> dict[str, int]:
-        lists = _LISTS if len(self.on) == 1 else ("entries",)
-        return {
-            "levels": len(self.arrays["bases"]),
-            "entries": sum(len(self.arrays[name]) for name in lists),
-        }
+        c = self.cells
+        lists = (c.entries,) if isinstance(c, PlaneCells) else (c.whole, c.begins, c.ends, c.inner)
+        return {"levels": len(c.bases), "entries": sum(map(len, lists))}
+
+
+def _swept_line(line: LineCells, dead: npt.NDArray[np.uint8]) -> LineCells:
+    """The lists without dead entries."""
+    none = np.empty(0, np.uint64)
+
+    def sweep(
+        starts: npt.NDArray[np.int32], entries: npt.NDArray[np.int32], payload: npt.NDArray[np.uint64]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
+        new_starts, out, more = np.empty_like(starts), np.empty_like(entries), np.empty_like(payload)
+        n = kernels.sweep(starts.reshape(-1), entries, payload, dead, new_starts.reshape(-1), out, more)
+        return new_starts, out[:n].copy(), more[:n].copy()
+
+    whole_starts, whole, _ = sweep(line.whole_starts, line.whole, none)
+    begin_ranks, begins, _ = sweep(line.begin_ranks, line.begins, none)
+    end_ranks, ends, _ = sweep(line.end_ranks, line.ends, none)
+    inner_starts, inner, inner_ends = sweep(line.inner_starts, line.inner, line.inner_ends)
+    return LineCells(
+        line.shifts, line.bases, whole_starts, begin_ranks, end_ranks, inner_starts, whole, begins, ends,
+        inner, inner_ends,
+    )  # fmt: skip
+
+
+def _swept_plane(plane: PlaneCells, dead: npt.NDArray[np.uint8]) -> PlaneCells:
+    """The lists without dead entries."""
+    room = plane._replace(
+        starts=np.empty_like(plane.starts),
+        entries=np.empty_like(plane.entries),
+        bound_starts=np.empty_like(plane.bound_starts),
+        bounds=np.empty_like(plane.bounds),
+    )
+    n, n_bounds = kernels.sweep_plane(plane, dead, room)
+    return room._replace(entries=room.entries[:n].copy(), bounds=room.bounds[:n_bounds].copy())
 
 
 class CellsIndex(StaticIndex):
@@ -250,7 +240,6 @@ class CellsIndex(StaticIndex):
     """
 
     name = "cells"
-    part_type = CellsPart
 
     def _configure(
         self, on: Any = None, bytes_per_subscription: int = BUDGET, memory_limit: int | None = None
@@ -294,7 +283,9 @@ def build_cells(
     most = CELLS if len(on) == 2 else min(MOST_FINE, max(4096, n // 2))
     fitted = [fit_grid(low, high, most) for low, high in zip(lows, highs, strict=True)]
     grids = [g for g, _ in fitted]
-    packed = Packed(np.array(on, np.int64), list(grids), [known for _, known in fitted])
+    packed = Packed(
+        np.array(on, np.int64), np.empty((0, 2), np.int64), list(grids), [known for _, known in fitted]
+    )
     firsts = np.stack([g.locate(low) for g, low in zip(grids, lows, strict=True)])
     lasts = np.stack([g.locate(high) for g, high in zip(grids, highs, strict=True)])
     levels, shifts, per_box = _assign_levels(firsts, lasts, grids, budget)
@@ -309,11 +300,14 @@ def build_cells(
     slots = boxes.slots[numbers]
     identical = bool((slots == numbers).all())
     names = numbers.astype(np.int32) if boxed else slots
-    fill = _fill_line if len(on) == 1 else _fill_plane
-    arrays = fill(lows, highs, firsts, lasts, levels, shifts, packed, names, boxes, numbers)
-    arrays["shifts"] = shifts
+    listed = CellBoxes(lows, highs, firsts, lasts, levels, names)
+    if len(on) == 1:
+        cells: LineCells | PlaneCells = _fill_line(listed, shifts, packed)
+    else:
+        words = np.ascontiguousarray(packed.pack_boxes(boxes, numbers)[:, 0])
+        cells = _fill_plane(listed, shifts, packed, words)
     rest = Checked.fit(boxes, numbers, checked) if checked else None
-    return CellsPart(list(on), packed, boxed, identical, arrays, rest)
+    return CellsPart(np.array(on, np.int64), packed, boxed, identical, cells, rest)
 
 
 def _assign_levels(
@@ -342,56 +336,71 @@ def _assign_levels(
     return chosen.level_of_class[classes], chosen.shifts, chosen.bytes_per_box
 
 
-def _fill_line(
-    lows: Codes, highs: Codes, firsts: Any, lasts: Any, levels: Any, shifts: Any, packed: Packed,
-    names: npt.NDArray[np.int32], boxes: Boxes, numbers: npt.NDArray[np.int64],
-) -> Arrays:  # fmt: skip
+def _fill_line(listed: CellBoxes, shifts: npt.NDArray[np.int64], packed: Packed) -> LineCells:
     grid = packed.grid(0)
-    sizes = (grid.n_cells - 1 >> shifts[:, 0]) + 1
+    shifts = np.ascontiguousarray(shifts[:, 0])
+    sizes = (grid.n_cells - 1 >> shifts) + 1
     bases = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
     n_lists = int(sizes.sum())
-    order = np.empty(len(names), np.int64)
-    sort_by_cell(firsts[0], np.zeros(grid.n_cells + 1, np.int64), order)
-    lists = (n_lists + 1, (len(sizes), grid.n_cells + 1), (len(sizes), grid.n_cells + 1), n_lists + 1)
-    ranks = [np.zeros(shape, np.int32) for shape in lists]
-    line = (lows[0], highs[0], firsts[0], lasts[0], order, levels, np.ascontiguousarray(shifts[:, 0]), bases)
-    none = np.empty(0, np.int32), np.empty(0, np.uint64)
-    fill: Any = kernels.fill_line
-    fill(*line, grid.cuts, True, *ranks, names, none[0], none[0], none[0], *none)
+    order = np.empty(len(listed.names), np.int64)
+    sort_by_cell(listed.firsts[0], np.zeros(grid.n_cells + 1, np.int64), order)
+    by_list, by_fine = n_lists + 1, (len(sizes), grid.n_cells + 1)
+    none = np.empty(0, np.int32)
+    line = LineCells(
+        shifts=shifts,
+        bases=bases,
+        whole_starts=np.zeros(by_list, np.int32),
+        begin_ranks=np.zeros(by_fine, np.int32),
+        end_ranks=np.zeros(by_fine, np.int32),
+        inner_starts=np.zeros(by_list, np.int32),
+        whole=none,
+        begins=none,
+        ends=none,
+        inner=none,
+        inner_ends=np.empty(0, np.uint64),
+    )
+    kernels.fill_line(listed, order, grid.cuts, True, line)
+    ranks = (line.whole_starts, line.begin_ranks, line.end_ranks, line.inner_starts)
     for array in ranks:
         # a list ends where the next begins, of the next level too
         flat = array.reshape(-1)
         np.cumsum(flat, out=flat)
-    entries = [np.empty(int(array.flat[-1]), np.int32) for array in ranks]
-    inner_ends = np.empty(len(entries[3]), np.uint64)
-    cursors = [array.copy() for array in ranks]
-    fill(*line, grid.cuts, False, *cursors, names, *entries, inner_ends)
-    named = {**dict(zip(_RANKS, ranks, strict=True)), **dict(zip(_LISTS, entries, strict=True))}
-    return {"bases": bases, "inner_ends": inner_ends, **named}
+    whole, begins, ends, inner = (np.empty(int(array.flat[-1]), np.int32) for array in ranks)
+    inner_ends = np.empty(len(inner), np.uint64)
+    line = line._replace(whole=whole, begins=begins, ends=ends, inner=inner, inner_ends=inner_ends)
+    cursors = line._replace(
+        whole_starts=line.whole_starts.copy(),
+        begin_ranks=line.begin_ranks.copy(),
+        end_ranks=line.end_ranks.copy(),
+        inner_starts=line.inner_starts.copy(),
+    )
+    kernels.fill_line(listed, order, grid.cuts, False, cursors)
+    return line
 
 
 def _fill_plane(
-    lows: Codes, highs: Codes, firsts: Any, lasts: Any, levels: Any, shifts: Any, packed: Packed,
-    names: npt.NDArray[np.int32], boxes: Boxes, numbers: npt.NDArray[np.int64],
-) -> Arrays:  # fmt: skip
-    columns, rows = (
-        (grid.n_cells - 1 >> shifts[:, k]) + 1 for k, grid in enumerate((packed.grid(0), packed.grid(1)))
-    )
-    sizes = columns * rows
-    bases = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-    n_lists = int(sizes.sum())
-    starts = np.zeros(2 * n_lists + 1, np.int32)
-    words = np.ascontiguousarray(packed.pack_boxes(boxes, numbers)[:, 0])
-    place = (lows, highs, firsts, lasts, levels, shifts, bases, columns)
+    listed: CellBoxes, shifts: npt.NDArray[np.int64], packed: Packed, words: npt.NDArray[np.uint64]
+) -> PlaneCells:
     cuts = packed.grid(0).cuts, packed.grid(1).cuts
-    none = np.empty(0, np.int32), np.empty(0, np.uint64)
-    fill: Any = kernels.fill_plane
-    fill(*place, *cuts, True, starts, names, words, *none, none[0])
-    bound_starts = np.zeros(n_lists + 1, np.int32)
-    np.cumsum(starts[2::2], out=bound_starts[1:])
-    np.cumsum(starts, out=starts)
-    entries = np.empty(int(starts[-1]), np.int32)
-    bounds = np.empty(int(bound_starts[-1]), np.uint64)
-    fill(*place, *cuts, False, starts.copy(), names, words, entries, bounds, bound_starts.copy())
-    values = (starts, entries, bound_starts, bounds, columns.astype(np.int64))
-    return {"bases": bases, **dict(zip(_PLANE, values, strict=True))}
+    columns, rows = ((len(own) - 1 >> shifts[:, k]) + 1 for k, own in enumerate(cuts))
+    sizes = columns * rows
+    n_lists = int(sizes.sum())
+    plane = PlaneCells(
+        shifts=shifts,
+        bases=np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64),
+        columns=columns.astype(np.int64),
+        starts=np.zeros(2 * n_lists + 1, np.int32),
+        entries=np.empty(0, np.int32),
+        bound_starts=np.zeros(n_lists + 1, np.int32),
+        bounds=np.empty(0, np.uint64),
+    )
+    kernels.fill_plane(listed, *cuts, True, words, plane)
+    np.cumsum(plane.starts[2::2], out=plane.bound_starts[1:])
+    np.cumsum(plane.starts, out=plane.starts)
+    plane = plane._replace(
+        entries=np.empty(int(plane.starts[-1]), np.int32),
+        bounds=np.empty(int(plane.bound_starts[-1]), np.uint64),
+    )
+    cursors = plane._replace(starts=plane.starts.copy(), bound_starts=plane.bound_starts.copy())
+    kernels.fill_plane(listed, *cuts, False, words, cursors)
+    return plane

@@ -20,14 +20,14 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays, write_arrays
+from rangecast.array_file import Arrays, flatten, unflatten, write_arrays
 from rangecast.engine.answers import Estimate, Reading, Rows
-from rangecast.engine.catalog import Catalog
+from rangecast.engine.catalog import Catalog, CatalogArrays
 from rangecast.errors import OptionError, SubscriptionError
 from rangecast.model.events import Events
 from rangecast.model.explanation import Explanation, explain_boxes
@@ -37,7 +37,7 @@ from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
 
-LAYOUT = 2
+LAYOUT = 3
 """Changes when the arrays of some index in a file do; files of others are read by building anew."""
 
 
@@ -113,12 +113,13 @@ class Index:
         """Match one event (d, 1), going on where the estimate of its batch stopped."""
         return self._stab(codes)
 
-    def _export(self) -> tuple[dict[str, Any], Arrays]:
-        """The structure as plain data and arrays."""
+    def _structure(self) -> Any:
+        """What a file holds beside the catalog: a tree of arrays and plain values (array_file.py), of the
+        kind that the annotation of the override says."""
         raise NotImplementedError
 
-    def _restore(self, meta: dict[str, Any], arrays: Arrays) -> None:
-        """Take an exported structure; the catalog is already there."""
+    def _take_structure(self, structure: Any) -> None:
+        """Take what `_structure` gave; the catalog is already there."""
         raise NotImplementedError
 
     def _structure_stats(self) -> dict[str, Any]:
@@ -316,27 +317,30 @@ class Index:
 
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
         with self._lock:
-            structure, arrays = self._export()
+            structure, arrays = flatten(self._structure())
+            catalog, catalog_arrays = flatten(self._catalog.stored(), "catalog")
             meta = {
                 "index": self.name,
                 "layout": LAYOUT,
                 "schema": self.schema.to_dict(words=True),
                 "options": self.options,
+                "catalog": catalog,
                 "structure": structure,
             }
-            return meta, {**{f"catalog.{k}": v for k, v in self._catalog.export().items()}, **arrays}
+            return meta, {**catalog_arrays, **arrays}
 
     @classmethod
     def _from_dump(cls, meta: dict[str, Any], arrays: Arrays, schema: Schema | None = None) -> Index:
         index = cls(schema or Schema.from_dict(meta["schema"]), **meta["options"])
-        prefix = "catalog."
-        catalog = {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
-        index._catalog = Catalog.restore(index.schema, catalog)
+        # before layout 3 a catalog had the same arrays and nothing else
+        catalog = meta.get("catalog", {"CatalogArrays": {}})
+        index._catalog = Catalog.take(index.schema, unflatten(CatalogArrays, catalog, arrays, "catalog"))
         if meta.get("layout") != LAYOUT:
             # of a version that laid out structures in another way: the subscriptions are there
             index.compact()
             return index
-        index._restore(meta["structure"], {k: v for k, v in arrays.items() if not k.startswith(prefix)})
+        kind = get_type_hints(type(index)._structure)["return"]
+        index._take_structure(unflatten(kind, meta["structure"], arrays))
         return index
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -24,13 +24,13 @@ nor the packing of every event: its bounds stand in a list of their own.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast import buffers
-from rangecast.array_file import Arrays
 from rangecast.engine.answers import Found, Rows, restore_order
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.packed_bounds import Packed
@@ -39,6 +39,7 @@ from rangecast.engine.selectivity import bounded_attributes
 from rangecast.engine.small_batches import FEW, FewEvents
 from rangecast.kernels.engine import equality as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels
+from rangecast.kernels.engine.equality import ValueLists
 from rangecast.kernels.engine.grid import sort_by_cell
 from rangecast.kernels.machine.views import Views
 from rangecast.kernels.model.ids import hash_integers
@@ -46,44 +47,42 @@ from rangecast.types.attributes import LAST, MISSING, Codes
 
 SORTED = 4096
 RARE = 16
-_ARRAYS = ("values", "table", "starts", "boxes", "bounds", "rare_starts", "rare")
 
 
+@dataclass(eq=False)
 class EqualityPart(Part):
     """Lists by value; see the module head."""
+
+    identical: bool
+    packed: Packed
+    lists: ValueLists
 
     exact = True
     ratio = 32
 
-    def __init__(self, on: int, dense: bool, identical: bool, packed: Packed, arrays: Arrays) -> None:
-        self.on = on
-        self.dense = dense
-        self.identical = identical
-        self.packed = packed
-        self.arrays = arrays
-        shape = np.array([on, dense], np.int64)
-        own = (arrays[name] for name in _ARRAYS)
+    def __post_init__(self) -> None:
+        head = np.array([self.lists.on, self.lists.dense], np.int64)
+        arrays: tuple[npt.NDArray[Any], ...] = self.lists[2:]
         # as kernels.stab_few reads them
-        views = Views(shape, *own, packed.ones, packed.guards, packed.inexact, packed.views)
-        longest = int(np.diff(arrays["starts"]).max(initial=0))
+        views = Views(head, *arrays, *self.packed.fields, self.packed.views)
+        longest = int(np.diff(self.lists.starts).max(initial=0))
         self._few = FewEvents(kernels.stab_few, views, longest)
 
     def _find(self, codes: Codes) -> tuple[npt.NDArray[np.int32], int]:
         """The list of each event, -1 where it has none, and how many entries they have together."""
-        a = self.arrays
-        lists = buffers.empty(codes.shape[1], np.int32)
-        own = codes[self.on]
-        values, starts = a["values"], a["starts"]
-        if self.dense:
-            return lists, kernels.find_dense(own, values[0] if len(values) else 0, a["table"], starts, lists)
-        hashes = np.empty(len(lists), np.uint64)
+        on, dense, values, table, starts, *_ = self.lists
+        found = buffers.empty(codes.shape[1], np.int32)
+        own = codes[on]
+        if dense:
+            return found, kernels.find_dense(own, values[0] if len(values) else 0, table, starts, found)
+        hashes = np.empty(len(found), np.uint64)
         hash_integers(own, hashes)
-        return lists, kernels.find_hashed(own, hashes, values, a["table"], starts, lists)
+        return found, kernels.find_hashed(own, hashes, values, table, starts, found)
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
-        lists, _ = self._find(codes)
-        starts = self.arrays["starts"].astype(np.int64)
-        return np.where(lists >= 0, starts[lists + 1] - starts[lists], 0)
+        found, _ = self._find(codes)
+        starts = self.lists.starts.astype(np.int64)
+        return np.where(found >= 0, starts[found + 1] - starts[found], 0)
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         m = codes.shape[1]
@@ -109,7 +108,7 @@ class EqualityPart(Part):
 
     def _turns(self, m: int) -> bool:
         """Whether a batch is answered list by list."""
-        return m >= SORTED and len(self.arrays["starts"]) > SORTED
+        return m >= SORTED and len(self.lists.starts) > SORTED
 
     def _order(self, lists: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], bool]:
         """Events as they come, or those of a large batch list by list, and which of the two."""
@@ -117,21 +116,19 @@ class EqualityPart(Part):
         if not self._turns(m):
             return np.arange(m), False
         order = buffers.empty(m, np.int64)
-        sort_by_cell(lists + 1, np.zeros(len(self.arrays["starts"]) + 2, np.int64), order)
+        sort_by_cell(lists + 1, np.zeros(len(self.lists.starts) + 2, np.int64), order)
         return order, True
 
     def _stab_lists(
-        self, order: npt.NDArray[np.int64], turned: bool, lists: npt.NDArray[np.int32], total: int,
+        self, order: npt.NDArray[np.int64], turned: bool, found: npt.NDArray[np.int32], total: int,
         codes: Codes, values: npt.NDArray[np.uint64], boxes: Boxes,
     ) -> Rows:  # fmt: skip
         """The matches of some events in an order, whose lists have so many entries together."""
-        a = self.arrays
         offsets = buffers.empty(len(order) + 1, np.int64)
         out = buffers.empty(total, np.int32)
         n = kernels.stab_lists(
-            order, not turned, lists, a["starts"], a["boxes"], a["bounds"], values, self.packed.ones,
-            self.packed.guards, self.packed.inexact, a["rare_starts"], a["rare"], codes, boxes.lows,
-            boxes.highs, offsets, out,
+            order, not turned, found, self.lists, values, self.packed.fields, codes, boxes.lows, boxes.highs,
+            offsets, out,
         )  # fmt: skip
         if not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
@@ -140,46 +137,34 @@ class EqualityPart(Part):
     def without(self, dead: npt.NDArray[np.uint8]) -> EqualityPart | None:
         if not self.identical:
             return None
-        boxes = self.arrays["boxes"]
-        living = dead[boxes] == 0
-        columns = self.arrays["bounds"]
-        bounds = np.empty_like(columns)
-        n_words = self.packed.n_words
-        kept = kernels.sweep_columns(self.arrays["starts"], columns, n_words, living, bounds)
+        lists = self.lists
+        living = dead[lists.boxes] == 0
+        bounds = np.empty_like(lists.bounds)
+        kept = kernels.sweep_columns(lists.starts, lists.bounds, self.packed.n_words, living, bounds)
         before = np.concatenate([[0], np.cumsum(living)])
-        swept: Arrays = {
-            **self.arrays,
-            "starts": before[self.arrays["starts"]].astype(np.int32),
-            "boxes": boxes[living],
-            "bounds": bounds[:kept].copy(),
-        }
-        if len(self.arrays["rare"]):
-            rare, counts = self.arrays["rare"], np.diff(self.arrays["rare_starts"])
-            lists = np.repeat(np.arange(len(counts)), counts)
-            firsts = self.arrays["starts"][lists]
+        swept = lists._replace(
+            starts=before[lists.starts].astype(np.int32),
+            boxes=lists.boxes[living],
+            bounds=bounds[:kept].copy(),
+        )
+        if len(lists.rare):
+            rare, counts = lists.rare, np.diff(lists.rare_starts)
+            owners = np.repeat(np.arange(len(counts)), counts)
+            firsts = lists.starts[owners]
             own = living[firsts + rare[:, 0]]
             moved = before[firsts + rare[:, 0]] - before[firsts]
-            swept["rare"] = np.column_stack([moved, rare[:, 1:]])[own]
-            swept["rare_starts"] = _starts(np.bincount(lists[own], minlength=len(counts)))
-        return EqualityPart(self.on, self.dense, self.identical, self.packed, swept)
+            swept = swept._replace(
+                rare=np.column_stack([moved, rare[:, 1:]])[own],
+                rare_starts=_starts(np.bincount(owners[own], minlength=len(counts))),
+            )
+        return EqualityPart(self.identical, self.packed, swept)
 
     @property
     def derived_bytes(self) -> int:
         return self.packed.derived_bytes
 
-    def export(self) -> tuple[dict[str, Any], Arrays]:
-        meta, arrays = self.packed.export()
-        named = {"on": self.on, "dense": self.dense, "identical": self.identical, "packed": meta}
-        return named, {**self.arrays, **arrays}
-
-    @classmethod
-    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> EqualityPart:
-        packed = Packed.restore(meta["packed"], arrays)
-        own = {name: arrays[name] for name in _ARRAYS}
-        return cls(meta["on"], meta["dense"], meta["identical"], packed, own)
-
     def stats(self) -> dict[str, int]:
-        return {"lists": len(self.arrays["values"])}
+        return {"lists": len(self.lists.values)}
 
 
 def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> EqualityPart:
@@ -212,16 +197,12 @@ def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> Equ
     bounds = np.empty(len(numbers) * packed.n_words, np.uint64)
     if packed.n_words:
         kernels.to_columns(starts, packed.pack_boxes(boxes, numbers), bounds)
-    own = (
-        values,
-        table,
-        starts,
-        numbers.astype(np.int32),
-        bounds,
-        *_rare_bounds(boxes, numbers, starts, rare),
+    rare_starts, rare_bounds = _rare_bounds(boxes, numbers, starts, rare)
+    lists = ValueLists(
+        on, dense, values, table, starts, numbers.astype(np.int32), bounds, rare_starts, rare_bounds
     )
     identical = bool((boxes.slots[numbers] == numbers).all())
-    return EqualityPart(on, dense, identical, packed, dict(zip(_ARRAYS, own, strict=True)))
+    return EqualityPart(identical, packed, lists)
 
 
 def _rare_bounds(

@@ -14,6 +14,7 @@ wherever `cuts` says (found by binary search), which suits floats and skewed dat
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from rangecast.kernels.engine import grid as kernels
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Codes
 
 
+@dataclass(eq=False, slots=True)
 class Grid:
     """Cells over int64 codes; `cuts[c]` is the first code of cell c.
 
@@ -32,12 +34,9 @@ class Grid:
     (16, [0, 1, 2, 14, 14])
     """
 
-    __slots__ = ("cuts", "origin", "shift")
-
-    def __init__(self, cuts: Codes, origin: int = 0, shift: int = -1) -> None:
-        self.cuts = np.ascontiguousarray(cuts, np.int64)
-        self.origin = origin
-        self.shift = shift
+    cuts: Codes
+    origin: int = 0
+    shift: int = -1
 
     @property
     def n_cells(self) -> int:
@@ -108,12 +107,3 @@ class Grid:
         out = np.empty(len(codes), np.int32)
         kernels.locate(codes, self.cuts, self.origin, self.shift, out)
         return out
-
-    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The grid as arrays, for `from_arrays`."""
-        return {"cuts": self.cuts, "shape": np.array([self.origin, self.shift], np.int64)}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, npt.NDArray[Any]]) -> Grid:
-        """The grid of `to_arrays`."""
-        return cls(arrays["cuts"], int(arrays["shape"][0]), int(arrays["shape"][1]))

@@ -31,17 +31,18 @@ A batch with few candidates an event is compared by codes: packing its events wo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast import buffers
-from rangecast.array_file import Arrays
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.grid import Grid
 from rangecast.engine.selectivity import column
 from rangecast.kernels.engine import packed_bounds as kernels
+from rangecast.kernels.engine.packed_bounds import CheckedBounds, Fields
 from rangecast.kernels.machine.views import Views
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Codes, decoded_floats
 
@@ -51,24 +52,29 @@ COMPARED = 32
 _SAMPLE = 65_536
 
 
+@dataclass(eq=False)
 class Packed:
     """How some attributes are packed: those of wide fields, those of medium ones, the others two by two."""
 
-    def __init__(self, attributes: Any, grids: list[Grid | None], exact: list[bool], spans: Any = ()) -> None:
-        self.attributes = np.asarray(attributes, np.int64)
-        self.grids = grids
-        self.exact = exact
-        self.spans = np.asarray(spans, np.int64).reshape(-1, 2)
+    attributes: npt.NDArray[np.int64]
+    spans: npt.NDArray[np.int64]
+    grids: list[Grid | None]
+    exact: list[bool]
+
+    def __post_init__(self) -> None:
+        grids, exact = self.grids, self.exact
         self.n_wide = n_wide = sum(not _is_medium(low, high) for low, high in self.spans.tolist())
         n_medium = -(-2 * (len(self.spans) - n_wide) // 3)
         self.n_words = n_wide + n_medium + (len(grids) - len(self.spans) + 1) // 2
-        self.inexact = np.array(
-            [j for j, known in zip(self.attributes, exact, strict=True) if not known], np.int64
+        self.fields = Fields(
+            ones=np.zeros(max(1, self.n_words), np.uint64),
+            guards=np.full(max(1, self.n_words), kernels.GUARDS, np.uint64),
+            inexact=np.array(
+                [j for j, known in zip(self.attributes, exact, strict=True) if not known], np.int64
+            ),
         )
-        self.ones = np.zeros(max(1, self.n_words), np.uint64)
-        self.guards = np.full(max(1, self.n_words), kernels.GUARDS, np.uint64)
-        self.guards[:n_wide] = kernels.WIDE_GUARDS
-        self.guards[n_wide : n_wide + n_medium] = kernels.MEDIUM_GUARDS
+        self.fields.guards[:n_wide] = kernels.WIDE_GUARDS
+        self.fields.guards[n_wide : n_wide + n_medium] = kernels.MEDIUM_GUARDS
         self._first_narrow = n_wide + n_medium
         lengths = [0 if grid is None else grid.n_cells for grid in grids]
         self._cut_starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -85,7 +91,7 @@ class Packed:
         for i, known in enumerate(exact):
             if not known:
                 word, half = self._place(i)
-                self.ones[word] |= np.uint64(0x0001_0001 << 32 * half)
+                self.fields.ones[word] |= np.uint64(0x0001_0001 << 32 * half)
         # as kernels.pack_values reads them
         places = np.array([n_wide, self._first_narrow], np.int64)
         grids_are = (self._cuts, self._cut_starts, self._origins, self._shifts, *self._hints)
@@ -123,10 +129,10 @@ class Packed:
                 spanned.append((j, *span))
         spanned.sort(key=lambda entry: _is_medium(*entry[1:]))
         return cls(
-            [j for j, *_ in spanned] + [j for j, *_ in narrow],
-            [None] * len(spanned) + [grid for _, grid, _ in narrow],
-            [True] * len(spanned) + [known for *_, known in narrow],
-            [ends for _, *ends in spanned],
+            attributes=np.array([j for j, *_ in spanned] + [j for j, *_ in narrow], np.int64),
+            spans=np.array([ends for _, *ends in spanned], np.int64).reshape(-1, 2),
+            grids=[None] * len(spanned) + [grid for _, grid, _ in narrow],
+            exact=[True] * len(spanned) + [known for *_, known in narrow],
         )
 
     def pack_boxes(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -146,29 +152,10 @@ class Packed:
     def pack_events(self, codes: Codes) -> npt.NDArray[np.uint64]:
         """A row of words for each event."""
         n = codes.shape[1]
-        out = buffers.empty(n * len(self.ones), np.uint64).reshape(n, len(self.ones))
+        n_words = len(self.fields.ones)
+        out = buffers.empty(n * n_words, np.uint64).reshape(n, n_words)
         kernels.pack_values(codes, self.views.table, out)
         return out
-
-    def export(self) -> tuple[dict[str, Any], Arrays]:
-        """Plain data and arrays for `restore`."""
-        arrays: Arrays = {"packed.attributes": self.attributes, "packed.spans": self.spans}
-        for i, grid in enumerate(self.grids):
-            if grid is not None:
-                arrays.update({f"packed.{i}.{name}": array for name, array in grid.to_arrays().items()})
-        return {"exact": [bool(known) for known in self.exact]}, arrays
-
-    @classmethod
-    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> Packed:
-        """The packing of an export."""
-        spans = arrays["packed.spans"]
-        grids = [
-            None
-            if i < len(spans)
-            else Grid.from_arrays({name: arrays[f"packed.{i}.{name}"] for name in ("cuts", "shape")})
-            for i in range(len(meta["exact"]))
-        ]
-        return cls(arrays["packed.attributes"], grids, meta["exact"], spans)
 
     @property
     def derived_bytes(self) -> int:
@@ -278,23 +265,14 @@ def _crowded(sample: Codes, low: int, high: int) -> bool:
 
 
 FEW = 4
-_PREFIX = "checked."
 
 
+@dataclass(eq=False)
 class Checked:
     """Packed bounds of some boxes on some attributes."""
 
-    def __init__(
-        self,
-        first: int,
-        packed: Packed,
-        words: npt.NDArray[np.uint64],
-        rows: npt.NDArray[np.int32],
-    ) -> None:
-        self.first = first
-        self.packed = packed
-        self.words = words
-        self.rows = rows
+    packed: Packed
+    bounds: CheckedBounds
 
     @classmethod
     def fit(cls, boxes: Boxes, numbers: npt.NDArray[np.int64], attributes: list[int]) -> Checked:
@@ -305,7 +283,7 @@ class Checked:
         if last - first != len(numbers) - 1:
             rows = np.zeros(last - first + 1, np.int32)
             rows[numbers - first] = np.arange(len(numbers), dtype=np.int32)
-        return cls(first, packed, packed.pack_boxes(boxes, numbers), rows)
+        return cls(packed, CheckedBounds(first, rows, packed.pack_boxes(boxes, numbers)))
 
     def keep(
         self,
@@ -319,24 +297,11 @@ class Checked:
 
         Row i is that of event order[i].
         """
-        packed = self.packed
+        packed, lows, highs = self.packed, boxes.lows, boxes.highs
         if int(offsets[-1]) < FEW * codes.shape[1]:
-            few = (order, codes, boxes.lows, boxes.highs, packed.attributes, offsets, candidates)
-            return int(kernels.check_codes(*few))
+            return int(kernels.check_codes(order, codes, lows, highs, packed.attributes, offsets, candidates))
+        words = packed.pack_events(codes)
         kept = kernels.check_packed(
-            order, codes, boxes.lows, boxes.highs, packed.inexact, packed.pack_events(codes), packed.ones,
-            self.first, self.rows, self.words, offsets, candidates,
-        )  # fmt: skip
+            order, codes, lows, highs, words, packed.fields, self.bounds, offsets, candidates
+        )
         return int(kept)
-
-    def export(self) -> tuple[dict[str, Any], Arrays]:
-        """Plain data and arrays for `restore`."""
-        meta, arrays = self.packed.export()
-        own: Arrays = {"words": self.words, "rows": self.rows, **arrays}
-        return {"first": self.first, **meta}, {_PREFIX + name: array for name, array in own.items()}
-
-    @classmethod
-    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> Checked:
-        """What was exported, out of arrays that may hold others too."""
-        own = {name[len(_PREFIX) :]: array for name, array in arrays.items() if name.startswith(_PREFIX)}
-        return cls(meta["first"], Packed.restore(meta, own), own["words"], own["rows"])

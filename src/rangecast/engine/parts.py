@@ -28,7 +28,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
+from rangecast.array_file import count_bytes
 from rangecast.engine.answers import (
     Counted,
     Cut,
@@ -59,7 +59,11 @@ SWEEP_SHARE = 128
 
 
 class Part:
-    """A static layout of some boxes. Subclasses hold arrays and say how they are matched."""
+    """A static layout of some boxes.
+
+    A kind of it is a dataclass, whose fields are what a file holds (array_file.py): arrays in NamedTuples, as
+    kernels take them, and plain values. What follows from them it makes in `__post_init__`.
+    """
 
     exact: ClassVar[bool] = False
     """Whether it holds the boxes it was made of and no others, so that none was dead at that time."""
@@ -72,14 +76,8 @@ class Part:
         """The matches of a batch within this part, dead slots included."""
         raise NotImplementedError
 
-    def export(self) -> tuple[dict[str, Any], Arrays]:
-        """Plain data and arrays from which `restore` makes the part again."""
-        raise NotImplementedError
-
-    @classmethod
-    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> Part:
-        """The part of an export."""
-        raise NotImplementedError
+    def loaded(self) -> None:
+        """Take note that the part came from a file or a pickle."""
 
     def without(self, dead: npt.NDArray[np.uint8]) -> Part | None:
         """This part without the entries of dead slots, or None where only building anew does that."""
@@ -92,11 +90,11 @@ class Part:
     @property
     def nbytes(self) -> int:
         """Bytes of the part's own arrays."""
-        return sum(array.nbytes for array in self.export()[1].values()) + self.derived_bytes
+        return count_bytes(self) + self.derived_bytes
 
     @property
     def derived_bytes(self) -> int:
-        """Bytes of arrays that are made from the exported ones."""
+        """Bytes of arrays that are made from the fields."""
         return 0
 
     def stats(self) -> dict[str, int]:
@@ -115,6 +113,12 @@ class _Covered(NamedTuple):
     built: int
     part: Part
     base: int | None
+
+
+class _CoveredParts(NamedTuple):
+    """What a file holds of a static index."""
+
+    parts: tuple[_Covered, ...]
 
 
 class _State(NamedTuple):
@@ -204,7 +208,6 @@ class _StaticReading(Reading):
 class StaticIndex(Index):
     """An index whose layout is built from boxes at once; a kind of it provides `_build`."""
 
-    part_type: ClassVar[type[Part]]
     sweep_share: int | None = None
     """One in how many must be dead for a sweep; SWEEP_SHARE unless told. A sweep goes over all entries of
     a part, and saves a look-up a match: who changes much and matches little sets it lower."""
@@ -244,7 +247,8 @@ class StaticIndex(Index):
             return False
         tail = self._parts[-1].last if self._parts else 0
         held = catalog.n_boxes - tail + sum(covered.built for covered in self._parts)
-        return not self.part_type.exact or held > catalog.n_living_boxes
+        exact = all(covered.part.exact for covered in self._parts)
+        return not exact or held > catalog.n_living_boxes
 
     def _reading(self) -> contextlib.AbstractContextManager[Reading]:
         return self._read
@@ -366,23 +370,14 @@ class StaticIndex(Index):
             **totals,
         }
 
-    def _export(self) -> tuple[dict[str, Any], Arrays]:
-        metas: list[dict[str, Any]] = []
-        arrays: Arrays = {}
-        for number, covered in enumerate(self._parts):
-            meta, part_arrays = covered.part.export()
-            metas.append({**covered._asdict(), "part": meta})
-            arrays.update({f"part{number}.{name}": array for name, array in part_arrays.items()})
-        return {"parts": metas}, arrays
+    def _structure(self) -> _CoveredParts:
+        return _CoveredParts(self._parts)
 
-    def _restore(self, meta: dict[str, Any], arrays: Arrays) -> None:
-        parts = []
-        for number, entry in enumerate(meta["parts"]):
-            prefix = f"part{number}."
-            own = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
-            parts.append(_Covered(**{**entry, "part": self.part_type.restore(entry["part"], own)}))
-        self._parts = tuple(parts)
+    def _take_structure(self, structure: _CoveredParts) -> None:
+        self._parts = structure.parts
+        for covered in self._parts:
+            covered.part.loaded()
         if self._catalog.n_living < self._catalog.n_slots:
-            for covered in parts:
+            for covered in self._parts:
                 self._gone[covered.first] = covered.built - len(self._living(covered.first, covered.last))
         self._publish()

@@ -55,11 +55,13 @@ of two events: these are statistics, and no answer depends on them.
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.array_file import UNSAVED
 from rangecast.engine.bitmap import BLOCK
 from rangecast.engine.bitmap import CELLS as BITMAP_CELLS
 from rangecast.engine.catalog import Boxes
@@ -84,7 +86,8 @@ class Layout(NamedTuple):
     ns: float
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True)
+class Plan:
     """What was chosen, the next best, and whether by events or by subscriptions alone.
 
     The sample holds box numbers, so that the choice can be weighed again; a plan from a file has none.
@@ -94,26 +97,7 @@ class Plan(NamedTuple):
     runner_up: Layout | None
     basis: str
     used: tuple[int, ...]
-    sample: npt.NDArray[np.int64] | None
-
-    def export(self) -> dict[str, Any]:
-        """As plain data, without the sample."""
-        return {
-            "chosen": list(self.chosen),
-            "runner_up": None if self.runner_up is None else list(self.runner_up),
-            "basis": self.basis,
-            "used": list(self.used),
-        }
-
-    @classmethod
-    def restore(cls, meta: dict[str, Any]) -> Plan:
-        """The plan of an export."""
-        chosen, runner_up = (
-            None if entry is None else Layout(entry[0], tuple(entry[1]), entry[2])
-            for entry in (meta["chosen"], meta["runner_up"])
-        )
-        assert chosen is not None
-        return cls(chosen, runner_up, meta["basis"], tuple(meta["used"]), None)
+    sample: npt.NDArray[np.int64] | None = field(default=None, compare=False, metadata=UNSAVED)
 
 
 def choose_layout(

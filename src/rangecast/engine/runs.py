@@ -12,6 +12,8 @@ that is in them matches.
     level 1    [0-1][1-2][2-3] ... [6-7]                     lists 4-5
     level 2    [0-3][1-4][2-5][3-6][4-7]                     lists 2-5
 
+The arrays are the `Runs` of kernels/engine/runs.py:
+
     array    dtype           shape                   meaning
     starts   int32 or int64  (n_cells + 1, columns)  starts[c, j]: where the list of column j and first
                                                      cell c begins; it ends at starts[c + 1, j]
@@ -24,28 +26,32 @@ that is in them matches.
 Cells are those of a Grid; a construct is a half-open run of cells, so no cell is in two constructs of
 a predicate, no id comes twice, and a predicate of one value is a construct of one cell. A predicate
 that crosses a cell (holds some of its codes only) is entered in one more column, whose entries are
-checked. Levels that no predicate uses have no column. L is the one that needs the fewest bytes: a
+checked. Levels that no predicate uses have no column. A few events are answered by one kernel call
+(small_batches.py). L is the one that needs the fewest bytes: a
 higher level costs one number a cell, a lower one more entries; the number of matches copied is the
 same for every L.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast import buffers
-from rangecast.array_file import Arrays
 from rangecast.engine.answers import Counted, Found, event_order, order_by_cell, writes_past_caches
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.grid import Grid
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.engine.selectivity import bounded_attributes, choose_attributes, named_attributes
+from rangecast.engine.small_batches import FEW, FewEvents
 from rangecast.errors import OptionError
 from rangecast.kernels.engine import runs as kernels
 from rangecast.kernels.engine.grid import sort_by_cell
+from rangecast.kernels.engine.runs import CellRanges, Runs
+from rangecast.kernels.machine.views import Views
 from rangecast.memory import check_fits
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Codes
@@ -56,75 +62,69 @@ FEWEST_CELLS = 1024
 SAMPLE = 16_384
 SORTED = 4096
 ROOMY = 16
-_STORED = ("starts", "spans", "slots", "boxes", "checked")
 
 
+@dataclass(eq=False)
 class RunsPart(Part):
     """Entries of constructs, one slice a level for each cell."""
+
+    grid: Grid
+    runs: Runs
 
     exact = True
     ratio = 32
 
-    def __init__(self, on: int, n_whole: int, grid: Grid, arrays: Arrays) -> None:
-        self.on = on
-        self.n_whole = n_whole
-        self.grid = grid
-        self.arrays = {name: arrays[name] for name in _STORED}
+    def __post_init__(self) -> None:
+        runs, grid = self.runs, self.grid
+        head = np.array([runs.on, runs.n_whole, grid.origin, grid.shift], np.int64)
+        arrays: tuple[npt.NDArray[Any], ...] = runs[2:]
+        # as kernels.stab_few reads them; starts of 64 bits are of more entries than it knows
+        views = Views(head, grid.cuts, *arrays)
+        self._few = FewEvents(kernels.stab_few, views) if runs.starts.dtype == np.int32 else None
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
-        a = self.arrays
-        cells = self.grid.locate(codes[self.on])
+        runs = self.runs
+        if self._few is not None and codes.shape[1] < FEW:
+            small = self._few.stab_small(codes, boxes)
+            if small is not None:
+                return small
+        cells = self.grid.locate(codes[runs.on])
         m = len(cells)
-        turned = m >= SORTED and not len(a["boxes"])
+        turned = m >= SORTED and not len(runs.boxes)
         order = order_by_cell(cells, self.grid.n_cells) if turned else event_order(m)
         counts = buffers.empty(m, np.int64)
-        kernels.count(order, cells, a["spans"], a["starts"], counts)
+        kernels.count(order, cells, runs, counts)
         total = int(counts.sum())
-        if not len(a["boxes"]):
+        if not len(runs.boxes):
 
             def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
                 past, plus = writes_past_caches(total, out), out.dtype.type(add)
-                kernels.copy(
-                    order, not turned, cells, a["spans"], a["starts"], a["slots"], places, plus, past, out
-                )
+                kernels.copy(order, not turned, cells, runs, places, plus, past, out)
 
             return Counted(counts, fill)
         offsets = np.empty(m + 1, np.int64)
         out = buffers.empty(total, np.int32)
-        n = kernels.check(
-            codes, cells, self.on, self.n_whole, a["spans"], a["starts"], a["slots"], a["boxes"],
-            a["checked"], boxes.lows, boxes.highs, offsets, out,
-        )  # fmt: skip
+        n = kernels.check(codes, cells, runs, boxes.lows, boxes.highs, offsets, out)
         return offsets, out[:n]
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
-        a = self.arrays
-        cells = self.grid.locate(codes[self.on])
+        cells = self.grid.locate(codes[self.runs.on])
         counts = np.empty(len(cells), np.int64)
-        kernels.count(event_order(len(cells)), cells, a["spans"], a["starts"], counts)
+        kernels.count(event_order(len(cells)), cells, self.runs, counts)
         return counts
 
     def without(self, dead: npt.NDArray[np.uint8]) -> RunsPart:
-        a = self.arrays
-        starts, slots, boxes = (np.empty_like(a[name]) for name in ("starts", "slots", "boxes"))
-        n, n_boxes = kernels.sweep(a["starts"], a["slots"], a["boxes"], dead, starts, slots, boxes)
-        swept: Arrays = {**a, "starts": starts, "slots": slots[:n].copy(), "boxes": boxes[:n_boxes].copy()}
-        return RunsPart(self.on, self.n_whole, self.grid, swept)
-
-    def export(self) -> tuple[dict[str, Any], Arrays]:
-        grid = {f"grid.{name}": array for name, array in self.grid.to_arrays().items()}
-        return {"on": self.on, "n_whole": self.n_whole}, {**self.arrays, **grid}
-
-    @classmethod
-    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> RunsPart:
-        grid = Grid.from_arrays({k[5:]: v for k, v in arrays.items() if k.startswith("grid.")})
-        return cls(meta["on"], meta["n_whole"], grid, arrays)
+        runs = self.runs
+        starts, slots, boxes = (np.empty_like(array) for array in (runs.starts, runs.slots, runs.boxes))
+        swept = runs._replace(starts=starts, slots=slots, boxes=boxes)
+        n, n_boxes = kernels.sweep(runs, dead, swept)
+        return RunsPart(self.grid, swept._replace(slots=slots[:n].copy(), boxes=boxes[:n_boxes].copy()))
 
     def stats(self) -> dict[str, int]:
         return {
             "cells": self.grid.n_cells,
-            "columns": len(self.arrays["spans"]),
-            "entries": len(self.arrays["slots"]),
+            "columns": len(self.runs.spans),
+            "entries": len(self.runs.slots),
         }
 
 
@@ -140,7 +140,6 @@ class RunsIndex(StaticIndex):
     """
 
     name = "vci"
-    part_type = RunsPart
 
     def _configure(
         self,
@@ -209,14 +208,16 @@ def build_runs(
     order = np.empty(len(numbers), np.int64)
     sort_by_cell(grid.locate(lows), np.zeros(grid.n_cells + 1, np.int64), order)
     lows, highs, numbers = lows[order], highs[order], numbers[order]
-    firsts, lasts = grid.locate(lows), grid.locate(highs)
-    begins, ends = np.empty_like(firsts), np.empty_like(lasts)
-    crossing = int(kernels.trim(lows, highs, firsts, lasts, grid.cuts, begins, ends))
+    ranges, crossing = cover_cells(grid, lows, highs)
     # in a part that is small beside the index, bytes are few whatever they are spent on
     enough = ROOMY if len(numbers) * ROOMY <= boxes.n else 0
-    k = choose_level(ends - begins, grid.n_cells, enough) if longest is None else longest.bit_length() - 1
+    k = (
+        choose_level(ranges.ends - ranges.begins, grid.n_cells, enough)
+        if longest is None
+        else longest.bit_length() - 1
+    )
     totals = np.zeros(k + 1, np.int64)
-    kernels.count_constructs(begins, ends, k, totals)
+    kernels.count_constructs(ranges.begins, ranges.ends, k, totals)
     columns = np.zeros(k + 2, np.int64)
     used = np.flatnonzero(totals)
     columns[used] = np.arange(len(used))
@@ -233,32 +234,20 @@ def build_runs(
         "a larger L=, fewer cells=, or the index 'cells', need less",
     )
     flat = np.zeros(len(spans) * grid.n_cells + 1, np.int64)
-    kernels.count_entries(firsts, lasts, begins, ends, k, columns, grid.n_cells, flat)
+    kernels.count_entries(ranges, k, columns, grid.n_cells, flat)
     starts = np.empty((grid.n_cells + 1, len(spans)), np.int32 if n < 2**31 else np.int64)
     kernels.turn(flat, grid.n_cells, starts)
     slots, entry_boxes = np.empty(n, np.int32), np.empty(n_boxes, np.int32)
-    kernels.fill_entries(
-        firsts,
-        lasts,
-        begins,
-        ends,
-        k,
-        columns,
-        grid.n_cells,
-        flat,
-        numbers,
-        boxes.slots,
-        slots,
-        entry_boxes,
-    )
-    arrays: Arrays = {
-        "starts": starts,
-        "spans": spans,
-        "slots": slots,
-        "boxes": entry_boxes,
-        "checked": checked,
-    }
-    return RunsPart(on, len(used), grid, arrays)
+    runs = Runs(on, len(used), starts, spans, slots, entry_boxes, checked)
+    kernels.fill_entries(ranges, k, columns, grid.n_cells, flat, numbers, boxes.slots, runs)
+    return RunsPart(grid, runs)
+
+
+def cover_cells(grid: Grid, lows: Codes, highs: Codes) -> tuple[CellRanges, int]:
+    """The cells of some intervals, and how many of them are crossed, all intervals together."""
+    firsts, lasts = grid.locate(lows), grid.locate(highs)
+    ranges = CellRanges(firsts, lasts, np.empty_like(firsts), np.empty_like(lasts))
+    return ranges, int(kernels.trim(lows, highs, grid.cuts, ranges))
 
 
 def sorted_by_length_and_low(subs: Subscriptions, on: int) -> Subscriptions:

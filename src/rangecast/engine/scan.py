@@ -8,37 +8,29 @@ it is a range of the catalog's columns, dead boxes included.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
 from rangecast.engine.answers import Rows, scan_rows
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.types.attributes import Codes
 
 
+@dataclass(eq=False)
 class ScanPart(Part):
     """A range of box numbers."""
 
-    def __init__(self, first: int, last: int) -> None:
-        self.first = first
-        self.last = last
+    first: int
+    last: int
 
     def stab(self, codes: Codes, boxes: Boxes) -> Rows:
         return scan_rows(codes, boxes, self.first, self.last)
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
         return np.full(codes.shape[1], self.last - self.first, np.int64)
-
-    def export(self) -> tuple[dict[str, Any], Arrays]:
-        return {"first": self.first, "last": self.last}, {}
-
-    @classmethod
-    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> ScanPart:
-        return cls(meta["first"], meta["last"])
 
 
 class ScanIndex(StaticIndex):
@@ -53,7 +45,6 @@ class ScanIndex(StaticIndex):
     """
 
     name = "scan"
-    part_type = ScanPart
 
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
         if not len(numbers):

@@ -25,39 +25,43 @@ A member that dies is dropped from the answers like any other slot, and the grou
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
 from rangecast.engine.answers import Counted, Found, write_rows
 from rangecast.engine.catalog import Boxes
 from rangecast.kernels.engine import shared_boxes as kernels
+from rangecast.types.attributes import Codes
 
 FEWEST, FEWEST_ON_TWO = 4, 12
 SAMPLED = 16
 _REPEATS = 0.05
-_PREFIX = "groups."
-_ARRAYS = ("lows", "highs", "starts", "members")
 
 
+@dataclass(eq=False)
 class Groups:
     """Groups of boxes that are alike, and their members."""
 
-    def __init__(self, arrays: Arrays) -> None:
-        self.arrays = arrays
-        n = len(arrays["starts"]) - 1
-        self.boxes = Boxes(arrays["lows"], arrays["highs"], np.arange(n, dtype=np.int32), n)
+    lows: Codes
+    highs: Codes
+    starts: npt.NDArray[np.int64]
+    members: npt.NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        n = len(self.starts) - 1
+        self.boxes = Boxes(self.lows, self.highs, np.arange(n, dtype=np.int32), n)
 
     def stats(self) -> dict[str, int]:
         """How many boxes stand in how many groups."""
-        return {"grouped_boxes": len(self.arrays["members"]), "groups": self.boxes.n}
+        return {"grouped_boxes": len(self.members), "groups": self.boxes.n}
 
     def expand(self, found: Found) -> Counted:
         """What was found among the groups, as their members."""
         offsets, groups = write_rows(found)
-        starts, members = self.arrays["starts"], self.arrays["members"]
+        starts, members = self.starts, self.members
         counts = np.empty(len(offsets) - 1, np.int64)
         kernels.count_members(offsets, groups, starts, counts)
 
@@ -68,24 +72,9 @@ class Groups:
 
     def without(self, dead: npt.NDArray[np.uint8]) -> Groups:
         """The groups without dead members; one that has none left stays, and gives nothing."""
-        living = dead[self.arrays["members"]] == 0
+        living = dead[self.members] == 0
         before = np.concatenate([[0], np.cumsum(living, dtype=np.int64)])
-        kept: Arrays = {
-            "starts": before[self.arrays["starts"]],
-            "members": self.arrays["members"][living],
-        }
-        return Groups({**self.arrays, **kept})
-
-    def export(self) -> Arrays:
-        """The arrays, named so that others can stand beside them."""
-        return {_PREFIX + name: array for name, array in self.arrays.items()}
-
-    @classmethod
-    def restore(cls, arrays: Arrays) -> Groups | None:
-        """The groups among exported arrays, if there are any."""
-        if _PREFIX + _ARRAYS[0] not in arrays:
-            return None
-        return cls({name: arrays[_PREFIX + name] for name in _ARRAYS})
+        return Groups(self.lows, self.highs, before[self.starts], self.members[living])
 
 
 def find_groups(boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]) -> Groups | None:
@@ -113,12 +102,10 @@ def find_groups(boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]) -
     taken = np.arange(n) + np.repeat(starts[order] - (ends - sizes), sizes)
     first_boxes = ordered[starts[order]]
     return Groups(
-        {
-            "lows": np.ascontiguousarray(boxes.lows[:, first_boxes]),
-            "highs": np.ascontiguousarray(boxes.highs[:, first_boxes]),
-            "starts": np.concatenate([[0], ends]).astype(np.int64),
-            "members": boxes.slots[ordered[taken]],
-        }
+        lows=np.ascontiguousarray(boxes.lows[:, first_boxes]),
+        highs=np.ascontiguousarray(boxes.highs[:, first_boxes]),
+        starts=np.concatenate([[0], ends]).astype(np.int64),
+        members=boxes.slots[ordered[taken]],
     )
 
 

@@ -46,3 +46,11 @@ class FewEvents:
             out = buffers.empty(-n, np.int32)
             n = self._kernel(table, codes, lows, highs, offsets, out)
         return offsets, out[:n]
+
+    def stab_small(self, codes: Codes, boxes: Boxes) -> Rows | None:
+        """The same, or None where the answer is not small: whoever can write ids without slots in between
+        then does so."""
+        m = codes.shape[1]
+        offsets, out = np.empty(m + 1, np.int64), np.empty(m * self._room, np.int32)
+        n = self._kernel(self._views.table, codes, boxes.lows, boxes.highs, offsets, out)
+        return None if n < 0 else (offsets, out[:n])

@@ -11,6 +11,7 @@ rows are put back into the order of the events. Intervals that are open at one s
 their own, of which an event copies the beginning or the end and compares nothing.
 
     array         dtype             shape       meaning
+    base, origin  int, uint64       1           the least low end, and the same as an unsigned number
     lows, highs   uint32 / uint64   n           ends, as distances from `base`: class after class, each by low
     slots         int32             n           whose interval it is
     tables        int32             n_buckets   where the entries of each bucket begin, class after class
@@ -40,19 +41,20 @@ whole buckets for nothing; `crowded` tells, and `auto` takes `cells` then.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast import buffers
-from rangecast.array_file import Arrays
 from rangecast.engine.answers import Found, event_order, restore_order
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.parts import Part
 from rangecast.engine.selectivity import column
 from rangecast.kernels.engine import windows as kernels
 from rangecast.kernels.engine.grid import sort_by_cell
+from rangecast.kernels.engine.windows import Windows
 from rangecast.memory import check_fits
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Codes
 
@@ -66,15 +68,15 @@ _MOST_WASTED = 4
 _MOST_READ = 32
 
 
+@dataclass(eq=False)
 class WindowsPart(Part):
     """Intervals by low end; see the module head."""
 
+    on: int
+    windows: Windows
+
     exact = True
     ratio = 32
-
-    def __init__(self, on: int, windows: kernels.Windows) -> None:
-        self.on = on
-        self.windows = windows
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         values = codes[self.on]
@@ -132,15 +134,6 @@ class WindowsPart(Part):
         )
         return WindowsPart(self.on, swept)
 
-    def export(self) -> tuple[dict[str, Any], Arrays]:
-        base, _, *arrays = self.windows
-        return {"on": self.on, "base": base}, dict(zip(self.windows._fields[2:], arrays, strict=True))
-
-    @classmethod
-    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> WindowsPart:
-        own = {name: arrays[name] for name in kernels.Windows._fields[2:]}
-        return cls(meta["on"], kernels.Windows(meta["base"], _unsigned(meta["base"]), **own))
-
     def stats(self) -> dict[str, int]:
         w = self.windows
         return {"classes": len(w.classes), "open_ended": len(w.rising) + len(w.falling) + len(w.odd)}
@@ -166,7 +159,7 @@ def build_windows(
     span = int(highs[closed].max()) - base + 1 if len(closed) else 1
     dtype = np.uint32 if span < 2**32 else np.uint64
     # unsigned, since the difference of two codes may be none
-    origin = _unsigned(base)
+    origin = np.array([_unsigned(base)])
     starts = (lows[closed].view(np.uint64) - origin).astype(dtype)
     stops = (highs[closed].view(np.uint64) - origin).astype(dtype)
     held = (
@@ -176,7 +169,7 @@ def build_windows(
         *_sorted_ends(highs[odd], slots[odd]),
         slots[every],
     )
-    return WindowsPart(on, kernels.Windows._make((base, origin, *held)))
+    return WindowsPart(on, Windows._make((base, origin, *held)))
 
 
 def _unsigned(code: int) -> np.uint64:

@@ -31,29 +31,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
+from rangecast.array_file import count_bytes
 from rangecast.errors import OptionError
 from rangecast.kernels.zorder import tree as kernels
 from rangecast.kernels.zorder import tree_updates as updates
+from rangecast.kernels.zorder.tree import TreeArrays
 from rangecast.zorder.curve import Addresses
 
 LEAF_CAPACITY = 512
 FANOUT = 32
 _FILL = 0.85
 """How full a load leaves leaves and nodes: room for the first inserts."""
-_NAMES = (
-    "state",
-    "counts",
-    "nexts",
-    "keys",
-    "entries",
-    "columns",
-    "node_counts",
-    "children",
-    "node_keys",
-    "node_ties",
-)
-Tree = tuple[npt.NDArray[Any], ...]
 Numbers = npt.NDArray[np.int32]
 
 
@@ -89,36 +77,36 @@ class ZTree:
         state = np.zeros(kernels.N_STATE, np.int64)
         state[[kernels.FREE_LEAF, kernels.FREE_NODE]] = -1
         state[[kernels.LEAVES, kernels.LIVE_LEAVES]] = 1
-        self.arrays: Tree = (
-            state,
-            np.zeros(n_leaves, np.int64),
-            np.full(n_leaves, -1, np.int64),
-            np.empty((n_leaves, self.capacity, self.n_words), np.uint64),
-            np.empty((n_leaves, self.capacity), np.int32),
-            np.empty((n_leaves, self.n_columns, self.capacity), np.uint16),
-            np.zeros(n_nodes, np.int64),
-            np.empty((n_nodes, self.fanout), np.int64),
-            np.empty((n_nodes, self.fanout, self.n_words), np.uint64),
-            np.empty((n_nodes, self.fanout), np.int32),
+        self.arrays = TreeArrays(
+            state=state,
+            counts=np.zeros(n_leaves, np.int64),
+            nexts=np.full(n_leaves, -1, np.int64),
+            keys=np.empty((n_leaves, self.capacity, self.n_words), np.uint64),
+            entries=np.empty((n_leaves, self.capacity), np.int32),
+            columns=np.empty((n_leaves, self.n_columns, self.capacity), np.uint16),
+            node_counts=np.zeros(n_nodes, np.int64),
+            children=np.empty((n_nodes, self.fanout), np.int64),
+            node_keys=np.empty((n_nodes, self.fanout, self.n_words), np.uint64),
+            node_ties=np.empty((n_nodes, self.fanout), np.int32),
         )
 
     def __len__(self) -> int:
-        return int(self.arrays[0][kernels.SIZE])
+        return int(self.arrays.state[kernels.SIZE])
 
     @property
     def height(self) -> int:
         """Levels of inner nodes above the leaves."""
-        return int(self.arrays[0][kernels.HEIGHT])
+        return int(self.arrays.state[kernels.HEIGHT])
 
     @property
     def n_leaves(self) -> int:
         """Leaves in use."""
-        return int(self.arrays[0][kernels.LIVE_LEAVES])
+        return int(self.arrays.state[kernels.LIVE_LEAVES])
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays, spare room included."""
-        return sum(array.nbytes for array in self.arrays)
+        return count_bytes(self.arrays)
 
     def insert(
         self, addresses: Addresses, numbers: Any, columns: npt.NDArray[np.uint16] | None = None
@@ -183,26 +171,24 @@ class ZTree:
         kernels.load(self.arrays, addresses, numbers, values, order, n_leaves, per_node)
 
     def _grow(self) -> None:
-        state, *arrays = self.arrays
-        leaves = len(self.arrays[1]) * 5 // 4 + 4
-        nodes = max(len(self.arrays[6]), 4 * leaves // self.fanout + 8 + 2 * self.height)
+        arrays: tuple[npt.NDArray[Any], ...] = self.arrays[1:]
+        leaves = len(self.arrays.counts) * 5 // 4 + 4
+        nodes = max(len(self.arrays.node_counts), 4 * leaves // self.fanout + 8 + 2 * self.height)
         rooms = [leaves] * 5 + [nodes] * 4
-        self.arrays = (state, *(_roomier(a, room) for a, room in zip(arrays, rooms, strict=True)))
+        self.arrays = TreeArrays(
+            self.arrays.state, *(_roomier(a, room) for a, room in zip(arrays, rooms, strict=True))
+        )
 
     def stats(self) -> dict[str, int]:
         """Counts of the tree."""
         return {"leaves": self.n_leaves, "height": self.height, "leaf_capacity": self.capacity}
 
-    def export(self) -> Arrays:
-        """The arrays, for `restore`."""
-        return dict(zip(_NAMES, self.arrays, strict=True))
-
     @classmethod
-    def restore(cls, arrays: Arrays) -> ZTree:
-        """The tree of an export, which it takes as it is."""
-        _, capacity, n_words = arrays["keys"].shape
-        out = cls(n_words, arrays["columns"].shape[1], capacity, arrays["children"].shape[1])
-        out.arrays = tuple(arrays[name] for name in _NAMES)
+    def of(cls, arrays: TreeArrays) -> ZTree:
+        """The tree of these arrays, which it takes as they are."""
+        _, capacity, n_words = arrays.keys.shape
+        out = cls(n_words, arrays.columns.shape[1], capacity, arrays.children.shape[1])
+        out.arrays = arrays
         return out
 
 

@@ -1,29 +1,44 @@
 """Cover search on the Z curve: the standard cubes of an extremal rectangle, largest first.
 
-A query is a point of 2 beta coordinates whose extremal rectangle reaches from it to the top corner of
+A sought is a point of 2 beta coordinates whose extremal rectangle reaches from it to the top corner of
 the universe; `sides[k]` is how many cells that is along dimension k. Addresses, `dims` and `shifts`
 are those of kernels/zorder/curve.py, all dimensions with the same number of bits.
-
-Stored subscriptions come as the box arrays of a catalog, in one tuple, in this order:
-
-    lows, highs, box_slots, first_boxes, alive
-
-and queries as the arrays of a `Subscriptions`: lows, highs, first_boxes, with `own` the slot that a
-query has in the catalog itself (it does not cover itself), or -1.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
-from rangecast.kernels.zorder.tree import COUNTS, ENTRIES, KEYS, NEXTS, seek
+from rangecast.kernels.zorder.tree import seek
 
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-LOWS, HIGHS, BOX_SLOTS, FIRST_BOXES, ALIVE = range(5)
 RUNS, CUBES, CANDIDATES, HITS = range(4)
+
+
+class StoredBoxes(NamedTuple):
+    """Stored subscriptions: the arrays of a catalog."""
+
+    lows: npt.NDArray[np.int64]
+    highs: npt.NDArray[np.int64]
+    box_slots: npt.NDArray[np.int32]
+    first_boxes: npt.NDArray[np.int64]
+    alive: npt.NDArray[np.uint8]
+
+
+class SoughtCovers(NamedTuple):
+    """Subscriptions to be covered: their boxes, and the slot that each has in the catalog itself (it does not
+    cover itself), or -1."""
+
+    lows: npt.NDArray[np.int64]
+    highs: npt.NDArray[np.int64]
+    first_boxes: npt.NDArray[np.int64]
+    own: npt.NDArray[np.int32]
 
 
 @kernel
@@ -36,13 +51,13 @@ def holds(lows, highs, box, other_lows, other_highs, other):
 
 
 @kernel
-def covers_all(stored, slot, lows, highs, first, last):
-    """Whether each of the boxes first..last lies in some box of a stored slot."""
-    first_boxes = stored[FIRST_BOXES]
-    for q in range(first, last):
+def covers_all(stored, slot, sought, row):
+    """Whether each box of a row of the sought lies in some box of a stored slot."""
+    first_boxes = stored.first_boxes
+    for q in range(sought.first_boxes[row], sought.first_boxes[row + 1]):
         held = False
         for b in range(first_boxes[slot], first_boxes[slot + 1]):
-            if holds(stored[LOWS], stored[HIGHS], b, lows, highs, q):
+            if holds(stored.lows, stored.highs, b, sought.lows, sought.highs, q):
                 held = True
                 break
         if not held:
@@ -51,14 +66,15 @@ def covers_all(stored, slot, lows, highs, first, last):
 
 
 @kernel
-def confirm(stored, box, lows, highs, first, last, own):
-    """The slot of a stored box if it covers the query whose boxes are first..last, else -1."""
-    if not holds(stored[LOWS], stored[HIGHS], box, lows, highs, first):
+def confirm(stored, box, sought, row):
+    """The slot of a stored box if it covers a row of the sought, else -1."""
+    first = sought.first_boxes[row]
+    if not holds(stored.lows, stored.highs, box, sought.lows, sought.highs, first):
         return -1
-    slot = np.int64(stored[BOX_SLOTS][box])
-    if slot == own or stored[ALIVE][slot] == 0:
+    slot = np.int64(stored.box_slots[box])
+    if slot == sought.own[row] or stored.alive[slot] == 0:
         return -1
-    if last - first > 1 and not covers_all(stored, slot, lows, highs, first, last):
+    if sought.first_boxes[row + 1] - first > 1 and not covers_all(stored, slot, sought, row):
         return -1
     return slot
 
@@ -197,37 +213,35 @@ def choose_fixed(sides, level):
 
 
 @kernel
-def search_run(tree, stored, first, suffix, lows, highs, begin, end, own, counts):
-    """The slot of the first entry of a run that covers the query, or -1."""
-    leaves = tree[COUNTS]
-    nexts = tree[NEXTS]
-    keys = tree[KEYS]
-    entries = tree[ENTRIES]
-    leaf, row = seek(tree, first, -1)
+def search_run(tree, stored, sought, row, first, suffix, counts):
+    """The slot of the first entry of a run that covers a row of the sought, or -1."""
+    leaves = tree.counts
+    nexts = tree.nexts
+    keys = tree.keys
+    entries = tree.entries
+    leaf, at = seek(tree, first, -1)
     while leaf >= 0:
-        while row < leaves[leaf]:
+        while at < leaves[leaf]:
             for w in range(first.size):
                 last = first[w] | suffix[w]
-                held = keys[leaf, row, w]
+                held = keys[leaf, at, w]
                 if held != last:
                     if held > last:
                         return -1
                     break
             counts[CANDIDATES] += 1
-            slot = confirm(stored, entries[leaf, row], lows, highs, begin, end, own)
+            slot = confirm(stored, entries[leaf, at], sought, row)
             if slot >= 0:
                 return slot
-            row += 1
+            at += 1
         leaf = nexts[leaf]
-        row = 0
+        at = 0
     return -1
 
 
 @kernel
-def search_cubes(
-    tree, stored, sides, dims, shifts, lows, highs, begin, end, own, epsilon, places, words, counts
-):
-    """One query: a covering slot or -1, and the share of the rectangle's volume that was searched."""
+def search_cubes(tree, stored, sought, row, sides, dims, shifts, epsilon, places, words, counts):
+    """One row of the sought: a covering slot or -1, and the share of the rectangle that was searched."""
     first, suffix, free = words[0], words[1], words[2]
     total = 1.0
     lowest = bits_in(sides[0])
@@ -253,7 +267,7 @@ def search_cubes(
                     counts[RUNS] += 1
                     counts[CUBES] += 1 << joined
                     done += cube * float(1 << joined)
-                    slot = search_run(tree, stored, first, suffix, lows, highs, begin, end, own, counts)
+                    slot = search_run(tree, stored, sought, row, first, suffix, counts)
                     if slot >= 0:
                         counts[HITS] += 1
                         return slot, done / total
@@ -268,37 +282,21 @@ def search_cubes(
 
 
 @allocating_kernel
-def search_curve(
-    tree, stored, sides, dims, shifts, lows, highs, first_boxes, own, rows, epsilon, out, shares, counts
-):
-    """out[row], shares[row] = the answer of `search_cubes` for each query in `rows`.
+def search_curve(tree, stored, sought, rows, sides, dims, shifts, epsilon, out, shares, counts):
+    """out[row], shares[row] = the answer of `search_cubes` for each of `rows`.
 
-    sides[:, i] belongs to rows[i]; it is the rectangle of the first box of that query.
+    sides[:, i] belongs to rows[i]; it is the rectangle of the first box of that sought.
     """
     n_dims = sides.shape[0]
     one = np.empty(n_dims, np.int64)
     places = np.empty(n_dims, np.int64)
-    words = np.empty((3, tree[KEYS].shape[2]), np.uint64)
+    words = np.empty((3, tree.keys.shape[2]), np.uint64)
     for i in range(rows.size):
         row = rows[i]
         for k in range(n_dims):
             one[k] = sides[k, i]
-        begin, end = first_boxes[row], first_boxes[row + 1]
         out[row], shares[row] = search_cubes(
-            tree,
-            stored,
-            one,
-            dims,
-            shifts,
-            lows,
-            highs,
-            begin,
-            end,
-            own[row],
-            epsilon,
-            places,
-            words,
-            counts,
+            tree, stored, sought, row, one, dims, shifts, epsilon, places, words, counts
         )
 
 

@@ -8,13 +8,16 @@ nodes of the level below, coordinate by coordinate; 0 is "no entry", coordinates
     level l   nodes starts[l] .. starts[l+1] entry e of its node i is node 64 i + e of level l - 1
     top       one node
 
-A query goes down only where the corner is nowhere below it. The 64 comparisons of a coordinate are one
+A sought goes down only where the corner is nowhere below it. The 64 comparisons of a coordinate are one
 loop without branches over adjacent uint16, which compiles to a few vector instructions.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.covering.cubes import CANDIDATES, HITS, confirm
@@ -22,6 +25,14 @@ from rangecast.kernels.model.ids import mix
 
 NODES = 0
 _WIDTH = 64
+
+
+class PointBlocks(NamedTuple):
+    """The nodes of all levels, where each level begins, and the box of each entry."""
+
+    nodes: npt.NDArray[np.uint16]
+    starts: npt.NDArray[np.int64]
+    entries: npt.NDArray[np.int32]
 
 
 @kernel
@@ -98,8 +109,10 @@ def order_points(points, order, stack):
 
 
 @kernel
-def fill_nodes(points, order, starts, nodes):
+def fill_nodes(points, order, blocks):
     """Lay out the points in `order` and the greatest corners above them; nodes start as zeros."""
+    starts = blocks.starts
+    nodes = blocks.nodes
     for i in range(order.size):
         for k in range(points.shape[0]):
             nodes[i >> 6, k, i & 63] = points[k, order[i]]
@@ -114,23 +127,23 @@ def fill_nodes(points, order, starts, nodes):
 
 
 @kernel
-def _compare(node, query, passed):
-    """passed[e] = 1 where entry e of a node is nowhere below the query."""
+def _compare(node, sought, passed):
+    """passed[e] = 1 where entry e of a node is nowhere below the sought."""
     row = node[0]
-    least = query[0]
+    least = sought[0]
     for e in range(_WIDTH):
         passed[e] = row[e] >= least
-    for k in range(1, query.size):
+    for k in range(1, sought.size):
         row = node[k]
-        least = query[k]
+        least = sought[k]
         for e in range(_WIDTH):
             passed[e] &= row[e] >= least
 
 
 @kernel
-def _search_one(
-    nodes, starts, entries, stored, query, lows, highs, begin, end, own, stack, passed, words, counts
-):
+def _search_one(blocks, stored, sought, row, point, stack, passed, words, counts):
+    """A slot that covers a row of the sought, whose first box is the point, or -1."""
+    starts = blocks.starts
     top = starts.size - 2
     stack[0, 0] = 0
     stack[0, 1] = top
@@ -140,7 +153,7 @@ def _search_one(
         node = stack[depth, 0]
         level = stack[depth, 1]
         counts[NODES] += 1
-        _compare(nodes[starts[level] + node], query, passed)
+        _compare(blocks.nodes[starts[level] + node], point, passed)
         # eight flags at a time: most are 0
         for w in range(_WIDTH >> 3):
             if words[w] == 0:
@@ -154,7 +167,7 @@ def _search_one(
                     depth += 1
                     continue
                 counts[CANDIDATES] += 1
-                slot = confirm(stored, entries[(node << 6) + e], lows, highs, begin, end, own)
+                slot = confirm(stored, blocks.entries[(node << 6) + e], sought, row)
                 if slot >= 0:
                     counts[HITS] += 1
                     return slot
@@ -162,47 +175,28 @@ def _search_one(
 
 
 @allocating_kernel
-def search_blocks(
-    nodes, starts, entries, stored, queries, lows, highs, first_boxes, own, rows, passed, words, out, counts
-):
-    """out[row] = a slot that covers the query, or -1, for each of `rows`.
+def search_blocks(blocks, stored, sought, rows, points, passed, words, out, counts):
+    """out[row] = a slot that covers it, or -1, for each of `rows` of the sought.
 
-    queries[:, i] are the coordinates of the first box of rows[i]; `words` is `passed` seen as uint64.
+    points[:, i] are the coordinates of the first box of rows[i]; `words` is `passed` seen as uint64.
     """
-    n_dims = queries.shape[0]
-    query = np.empty(n_dims, np.uint16)
-    stack = np.empty((_WIDTH * starts.size, 2), np.int64)
+    n_dims = points.shape[0]
+    point = np.empty(n_dims, np.uint16)
+    stack = np.empty((_WIDTH * blocks.starts.size, 2), np.int64)
     for i in range(rows.size):
-        row = rows[i]
         for k in range(n_dims):
-            query[k] = queries[k, i]
-        out[row] = _search_one(
-            nodes,
-            starts,
-            entries,
-            stored,
-            query,
-            lows,
-            highs,
-            first_boxes[row],
-            first_boxes[row + 1],
-            own[row],
-            stack,
-            passed,
-            words,
-            counts,
-        )
+            point[k] = points[k, i]
+        out[rows[i]] = _search_one(blocks, stored, sought, rows[i], point, stack, passed, words, counts)
 
 
 @kernel
-def search_tail(stored, first, last, lows, highs, first_boxes, own, rows, out, counts):
+def search_tail(stored, first, last, sought, rows, out, counts):
     """As `search_blocks`, by looking at each of the boxes first..last."""
     for i in range(rows.size):
         row = rows[i]
-        begin, end = first_boxes[row], first_boxes[row + 1]
         out[row] = -1
         for box in range(first, last):
-            slot = confirm(stored, box, lows, highs, begin, end, own[row])
+            slot = confirm(stored, box, sought, row)
             if slot >= 0:
                 counts[HITS] += 1
                 out[row] = slot

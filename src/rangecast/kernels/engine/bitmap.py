@@ -5,7 +5,10 @@ engine/bitmap.py tells what the arrays are.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.engine.packed_bounds import GUARDS, box_holds
@@ -19,6 +22,23 @@ _ALL = ~_NONE
 _SEQUENCE = np.uint64(0x03F7_9D71_B4CB_0A89)  # de Bruijn's: every six bits in a row are different
 _POSITIONS = np.zeros(64, np.int32)
 _POSITIONS[[(int(_SEQUENCE) << k & 2**64 - 1) >> 58 for k in range(64)]] = np.arange(64)
+
+
+class BitmapBlocks(NamedTuple):
+    """Blocks of boxes and their bitsets; engine/bitmap.py tells what the arrays are."""
+
+    boxes: npt.NDArray[np.int32]
+    bounds: npt.NDArray[np.uint64]
+    tables: npt.NDArray[np.uint8]
+    table_starts: npt.NDArray[np.int64]
+    bits: npt.NDArray[np.uint64]
+    row_bases: npt.NDArray[np.int32]
+    block_attributes: npt.NDArray[np.uint8]
+    n_block_attributes: npt.NDArray[np.int32]
+    block_rows: npt.NDArray[np.int64]
+    tops: npt.NDArray[np.uint64]
+    top_bases: npt.NDArray[np.int64]
+    coarse: npt.NDArray[np.uint8]
 
 
 @kernel
@@ -85,8 +105,13 @@ def fill_tops(firsts, lasts, order, n_cells, tops):
 
 
 @kernel
-def choose_blocks(values, tables, table_starts, tops, top_bases, coarse, cells, chosen):
+def choose_blocks(values, blocks, cells, chosen):
     """cells[e, k] = event e's coarse cell; chosen[e] = the blocks that may hold it, as a bitset."""
+    tables = blocks.tables
+    table_starts = blocks.table_starts
+    tops = blocks.tops
+    top_bases = blocks.top_bases
+    coarse = blocks.coarse
     for e in range(cells.shape[0]):
         row = chosen[e]
         for k in range(cells.shape[1]):
@@ -137,15 +162,27 @@ def _expand(left, n_words, first, found):
 
 @kernel
 def stab_blocks(
-    chosen, cells, values, ones, inexact, codes, lows, highs, boxes, bounds,
-    block_attributes, n_block_attributes, block_rows, row_bases, bits, state, run_events, run_ends, out,
+    blocks, values, cells, chosen, codes, lows, highs, ones, inexact, state, run_events, run_ends, out
 ):  # fmt: skip
     """Emit the rows of boxes that hold an event, block by block: a run for each block and
     event, out[run_ends[r - 1] : run_ends[r]], which begins at 0 for the first.
 
-    state[0] is the block to go on with, state[1] counts rows written, state[2] candidates, state[4] runs;
-    returns False when there may be no room for another block.
+    The events come as packed values; their cells and blocks are written by the first call. state[0] is the
+    block to go on with, state[1] counts rows written, state[2] candidates, state[4] runs; returns False when
+    there may be no room for another block.
+
+    Codes and the fields of packed words come one by one: each NamedTuple costs a call 1 us, which is nothing
+    to a batch, but four of them are a sixth of a match of one event.
     """
+    if state[0] == 0:
+        choose_blocks(values, blocks, cells, chosen)
+    boxes = blocks.boxes
+    bounds = blocks.bounds
+    block_attributes = blocks.block_attributes
+    n_block_attributes = blocks.n_block_attributes
+    block_rows = blocks.block_rows
+    row_bases = blocks.row_bases
+    bits = blocks.bits
     m = cells.shape[0]
     n_blocks = n_block_attributes.size
     left = scratch(WORDS, np.uint64)
@@ -181,11 +218,13 @@ def stab_blocks(
             if (chosen[e, word] >> up) & _ONE == _NONE:
                 continue
             if p + size >= out.size or runs >= run_ends.size:
+                # what this block wrote is given up, so that the next call can begin with it
                 state[0] = b
                 state[1] = before
                 state[2] = candidates_before
                 state[4] = runs_before
                 return False
+            # the most selective attributes first, four at once: most events have nothing left after those
             k = 0
             if n >= 4:
                 j = block_attributes[b, 0]
@@ -214,6 +253,7 @@ def stab_blocks(
                 for w in range(n_words):
                     here = min(size - 64 * w, 64)
                     left[w] = _ALL >> np.uint64(64 - here)
+            # then two at a time, for as long as something is left
             while k < n and some != _NONE:
                 j = block_attributes[b, k]
                 row0 = bits[row_bases[b, j] + cells[e, j]]
@@ -227,6 +267,7 @@ def stab_blocks(
                 k += 2
             if some == _NONE:
                 continue
+            # what the bitsets leave shares a coarse cell with the event; the packed bounds say who holds it
             k = _expand(left, n_words, first, found)
             candidates += k
             start = p

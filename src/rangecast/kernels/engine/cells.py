@@ -6,9 +6,13 @@ shifts[i]; the lists of level i begin at bases[i].
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
+from rangecast.kernels.engine.grid import locate
 from rangecast.kernels.engine.packed_bounds import GUARDS, box_holds, pack_values
 from rangecast.kernels.machine.views import view, view_rows
 from rangecast.kernels.model.matches import copy_run
@@ -18,6 +22,45 @@ _LOWER = np.uint64(0xFFFF_FFFF)
 _HALF = np.uint64(32)
 _FIELD = np.uint64(0x7FFF)
 _NONE = np.uint64(0)
+
+
+class LineCells(NamedTuple):
+    """Lists per cell of one attribute; engine/cells.py tells what the arrays are."""
+
+    shifts: npt.NDArray[np.int64]
+    bases: npt.NDArray[np.int64]
+    whole_starts: npt.NDArray[np.int32]
+    begin_ranks: npt.NDArray[np.int32]
+    end_ranks: npt.NDArray[np.int32]
+    inner_starts: npt.NDArray[np.int32]
+    whole: npt.NDArray[np.int32]
+    begins: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int32]
+    inner: npt.NDArray[np.int32]
+    inner_ends: npt.NDArray[np.uint64]
+
+
+class PlaneCells(NamedTuple):
+    """Lists per cell of two attributes."""
+
+    shifts: npt.NDArray[np.int64]
+    bases: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int32]
+    entries: npt.NDArray[np.int32]
+    bound_starts: npt.NDArray[np.int32]
+    bounds: npt.NDArray[np.uint64]
+
+
+class CellBoxes(NamedTuple):
+    """What is listed: by attribute the bounds and fine cells of each box, its level and its name."""
+
+    lows: npt.NDArray[np.int64]
+    highs: npt.NDArray[np.int64]
+    firsts: npt.NDArray[np.int32]
+    lasts: npt.NDArray[np.int32]
+    levels: npt.NDArray[np.int8]
+    names: npt.NDArray[np.int32]
 
 
 @kernel
@@ -46,69 +89,76 @@ def _ends(high, cell, shift, cuts):
 
 
 @kernel
-def fill_line(
-    lows, highs, firsts, lasts, order, levels, shifts, bases, cuts, counting, whole_starts, begin_ranks,
-    end_ranks, inner_starts, names, whole, begins, ends, inner, inner_ends,
-):  # fmt: skip
+def fill_line(boxes, order, cuts, counting, line):
     """One attribute: count the entries of each list, or write them (starts and ranks are then cursors).
 
     A cell's lists of beginnings and ends are kept by fine cell, so that an event finds its part of
     them in a table: begin_ranks[level, f] entries begin before the fine cell f.
     """
+    firsts = boxes.firsts[0]
+    lasts = boxes.lasts[0]
+    names = boxes.names
     for k in range(order.size):
         i = order[k]
-        level = levels[i]
-        s = shifts[level]
-        base = bases[level]
+        level = boxes.levels[i]
+        s = line.shifts[level]
+        base = line.bases[level]
         a = firsts[i] >> s
         b = lasts[i] >> s
-        at_start = _begins(lows[i], a, s, cuts)
-        at_end = _ends(highs[i], b, s, cuts)
+        at_start = _begins(boxes.lows[0, i], a, s, cuts)
+        at_end = _ends(boxes.highs[0, i], b, s, cuts)
+        # within one cell: the only entries that an event compares, so they carry both ends
         if a == b and not (at_start and at_end):
             c = base + a
             if counting:
-                inner_starts[c + 1] += 1
+                line.inner_starts[c + 1] += 1
             else:
-                p = inner_starts[c]
-                inner_starts[c] = p + 1
-                inner[p] = names[i]
-                inner_ends[p] = np.uint64(firsts[i]) | (np.uint64(lasts[i]) << np.uint64(32))
+                p = line.inner_starts[c]
+                line.inner_starts[c] = p + 1
+                line.inner[p] = names[i]
+                line.inner_ends[p] = np.uint64(firsts[i]) | (np.uint64(lasts[i]) << np.uint64(32))
             continue
+        # the cells at both ends that it does not fill: an event takes runs of these
         if not at_start:
             if counting:
-                begin_ranks[level, firsts[i] + 1] += 1
+                line.begin_ranks[level, firsts[i] + 1] += 1
             else:
-                p = begin_ranks[level, firsts[i]]
-                begin_ranks[level, firsts[i]] = p + 1
-                begins[p] = names[i]
+                p = line.begin_ranks[level, firsts[i]]
+                line.begin_ranks[level, firsts[i]] = p + 1
+                line.begins[p] = names[i]
             a += 1
         if not at_end:
             if counting:
-                end_ranks[level, lasts[i] + 1] += 1
+                line.end_ranks[level, lasts[i] + 1] += 1
             else:
-                p = end_ranks[level, lasts[i]]
-                end_ranks[level, lasts[i]] = p + 1
-                ends[p] = names[i]
+                p = line.end_ranks[level, lasts[i]]
+                line.end_ranks[level, lasts[i]] = p + 1
+                line.ends[p] = names[i]
             b -= 1
+        # the cells between them, which it holds whole
         for cell in range(base + a, base + b + 1):
             if counting:
-                whole_starts[cell + 1] += 1
+                line.whole_starts[cell + 1] += 1
             else:
-                p = whole_starts[cell]
-                whole_starts[cell] = p + 1
-                whole[p] = names[i]
+                p = line.whole_starts[cell]
+                line.whole_starts[cell] = p + 1
+                line.whole[p] = names[i]
 
 
 @kernel
-def bound_line(cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts):
+def bound_line(cells, line):
     """How many entries a batch can touch at most."""
+    whole_starts = line.whole_starts
+    begin_ranks = line.begin_ranks
+    end_ranks = line.end_ranks
+    inner_starts = line.inner_starts
     total = 0
     n_fine = begin_ranks.shape[1] - 1
     for e in range(cells.size):
         f = cells[e]
-        for level in range(shifts.size):
-            s = shifts[level]
-            c = bases[level] + (f >> s)
+        for level in range(line.shifts.size):
+            s = line.shifts[level]
+            c = line.bases[level] + (f >> s)
             first = (f >> s) << s
             total += whole_starts[c + 1] - whole_starts[c]
             total += begin_ranks[level, f + 1] - begin_ranks[level, first]
@@ -118,15 +168,21 @@ def bound_line(cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner
 
 
 @kernel
-def stab_line(
-    values, cells, exact, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts,
-    whole, begins, ends, inner, inner_ends, lows, highs, placed, offsets, add, out,
-):  # fmt: skip
+def stab_line(values, cells, exact, line, lows, highs, placed, offsets, add, out):
     """One attribute: copy runs of lists, look only at what shares the event's fine cell.
 
     With `placed` the row of event e goes to out[offsets[e]] on, else rows follow each other and
     offsets are written; only exact cells can be placed. `add` is added to each entry.
     """
+    shifts = line.shifts
+    bases = line.bases
+    whole_starts = line.whole_starts
+    begin_ranks = line.begin_ranks
+    end_ranks = line.end_ranks
+    inner_starts = line.inner_starts
+    whole = line.whole
+    begins = line.begins
+    ends = line.ends
     p = 0
     n_fine = begin_ranks.shape[1] - 1
     for e in range(cells.size):
@@ -140,7 +196,10 @@ def stab_line(
             s = shifts[level]
             c = bases[level] + (f >> s)
             first = (f >> s) << s
+            # who holds the cell whole matches, whatever the value
             p = copy_run(whole, whole_starts[c], whole_starts[c + 1] - whole_starts[c], add, False, out, p)
+            # who begins in the cell before the event's fine cell, or ends in it after that, matches too; in
+            # the fine cell itself only an exact grid tells
             a = begin_ranks[level, first]
             b = begin_ranks[level, f + exact]
             p = copy_run(begins, a, b - a, add, False, out, p)
@@ -155,10 +214,11 @@ def stab_line(
                 for q in range(end_ranks[level, f], a):
                     out[p] = ends[q] + add
                     p += v <= highs[ends[q]]
+            # who lies within the cell is compared by fine cells, and by codes where those do not tell
             n = inner_starts[c + 1] - inner_starts[c]
             if n > 0:
-                own = inner[inner_starts[c] : inner_starts[c] + n]
-                spans = inner_ends[inner_starts[c] : inner_starts[c] + n]
+                own = line.inner[inner_starts[c] : inner_starts[c] + n]
+                spans = line.inner_ends[inner_starts[c] : inner_starts[c] + n]
                 into = out[p : p + n]
                 k = 0
                 if placed:
@@ -183,10 +243,14 @@ def stab_line(
 
 
 @kernel
-def count_line(
-    cells, shifts, bases, whole_starts, begin_ranks, end_ranks, inner_starts, inner_ends, counts
-):  # fmt: skip
+def count_line(cells, line, counts):
     """counts[e] = the matches of event e, where fine cells are exact."""
+    shifts = line.shifts
+    bases = line.bases
+    whole_starts = line.whole_starts
+    begin_ranks = line.begin_ranks
+    end_ranks = line.end_ranks
+    inner_starts = line.inner_starts
     n_fine = begin_ranks.shape[1] - 1
     for e in range(cells.size):
         f = cells[e]
@@ -198,10 +262,40 @@ def count_line(
             total += whole_starts[c + 1] - whole_starts[c]
             total += begin_ranks[level, f + 1] - begin_ranks[level, first]
             total += end_ranks[level, min(first + (1 << s), n_fine)] - end_ranks[level, f]
-            spans = inner_ends[inner_starts[c] : inner_starts[c + 1]]
+            spans = line.inner_ends[inner_starts[c] : inner_starts[c + 1]]
             for q in range(spans.size):
                 total += ((spans[q] & _LOWER) <= f) & ((spans[q] >> _HALF) >= f)
         counts[e] = total
+
+
+@allocating_kernel
+def stab_line_few(part, codes, lows, highs, offsets, out):
+    """All that a few events need, in one call; `part` is the table of views of engine/cells.py.
+
+    Returns how many entries there are, or where `out` has less room than they might take, minus that.
+    """
+    on, exact, origin, shift = view(part[0], np.int64)[:4]
+    # in the order of the fields
+    line = LineCells(
+        view(part[2], np.int64),
+        view(part[3], np.int64),
+        view(part[4], np.int32),
+        view_rows(part[5], np.int32),
+        view_rows(part[6], np.int32),
+        view(part[7], np.int32),
+        view(part[8], np.int32),
+        view(part[9], np.int32),
+        view(part[10], np.int32),
+        view(part[11], np.int32),
+        view(part[12], np.uint64),
+    )
+    values = codes[on]
+    cells = np.empty(values.size, np.int32)
+    locate(values, view(part[1], np.int64), origin, shift, cells)
+    room = bound_line(cells, line)
+    if room > out.size:
+        return -room
+    return stab_line(values, cells, exact != 0, line, lows[on], highs[on], False, offsets, np.int32(0), out)
 
 
 @kernel
@@ -221,55 +315,62 @@ def sweep(starts, entries, payload, dead, out_starts, out, out_payload):
 
 
 @kernel
-def sweep_plane(starts, entries, bound_starts, bounds, dead, out_starts, out, out_bound_starts, out_bounds):
-    """As `sweep`, for whole and crossing lists in turn; returns the new numbers of entries and bounds."""
+def sweep_plane(plane, dead, out):
+    """As `sweep`, for whole and crossing lists in turn, into the arrays of another plane; returns the new
+    numbers of entries and bounds."""
+    starts = plane.starts
+    entries = plane.entries
+    bound_starts = plane.bound_starts
     p = 0
     b = 0
     for c in range(bound_starts.size - 1):
-        out_starts[2 * c] = p
-        out_bound_starts[c] = b
+        out.starts[2 * c] = p
+        out.bound_starts[c] = b
         for q in range(starts[2 * c], starts[2 * c + 1]):
-            out[p] = entries[q]
+            out.entries[p] = entries[q]
             if not dead[entries[q]]:
                 p += 1
-        out_starts[2 * c + 1] = p
+        out.starts[2 * c + 1] = p
         first = starts[2 * c + 1]
         for q in range(first, starts[2 * c + 2]):
-            out[p] = entries[q]
-            out_bounds[b] = bounds[bound_starts[c] + q - first]
+            out.entries[p] = entries[q]
+            out.bounds[b] = plane.bounds[bound_starts[c] + q - first]
             if not dead[entries[q]]:
                 p += 1
                 b += 1
-    out_starts[starts.size - 1] = p
-    out_bound_starts[bound_starts.size - 1] = b
+    out.starts[starts.size - 1] = p
+    out.bound_starts[bound_starts.size - 1] = b
     return p, b
 
 
 @kernel
-def fill_plane(
-    lows, highs, firsts, lasts, levels, shifts, bases, columns, cuts_x, cuts_y, counting,
-    starts, names, words, entries, bounds, bound_starts,
-):  # fmt: skip
+def fill_plane(boxes, cuts_x, cuts_y, counting, words, plane):
     """Two attributes: count the entries of each list (whole, crossing, whole, ...), or write them.
 
     bound_starts counts the crossing entries before each cell: only those have bounds.
     """
+    firsts = boxes.firsts
+    lasts = boxes.lasts
+    names = boxes.names
+    starts = plane.starts
+    entries = plane.entries
     for i in range(names.size):
-        level = levels[i]
-        sx = shifts[level, 0]
-        sy = shifts[level, 1]
+        level = boxes.levels[i]
+        sx = plane.shifts[level, 0]
+        sy = plane.shifts[level, 1]
         x0 = firsts[0, i] >> sx
         x1 = lasts[0, i] >> sx
         y0 = firsts[1, i] >> sy
         y1 = lasts[1, i] >> sy
-        left = _begins(lows[0, i], x0, sx, cuts_x)
-        right = _ends(highs[0, i], x1, sx, cuts_x)
-        bottom = _begins(lows[1, i], y0, sy, cuts_y)
-        top = _ends(highs[1, i], y1, sy, cuts_y)
+        # which of its sides lie on sides of cells: a cell at another side is only crossed
+        left = _begins(boxes.lows[0, i], x0, sx, cuts_x)
+        right = _ends(boxes.highs[0, i], x1, sx, cuts_x)
+        bottom = _begins(boxes.lows[1, i], y0, sy, cuts_y)
+        top = _ends(boxes.highs[1, i], y1, sy, cuts_y)
         for y in range(y0, y1 + 1):
             row_whole = (y > y0 or bottom) and (y < y1 or top)
             for x in range(x0, x1 + 1):
-                c = bases[level] + y * columns[level] + x
+                c = plane.bases[level] + y * plane.columns[level] + x
                 if row_whole and (x > x0 or left) and (x < x1 or right):
                     if counting:
                         starts[2 * c + 1] += 1
@@ -283,9 +384,9 @@ def fill_plane(
                     p = starts[2 * c + 1]
                     starts[2 * c + 1] = p + 1
                     entries[p] = names[i]
-                    q = bound_starts[c]
-                    bound_starts[c] = q + 1
-                    bounds[q] = words[i]
+                    q = plane.bound_starts[c]
+                    plane.bound_starts[c] = q + 1
+                    plane.bounds[q] = words[i]
 
 
 @kernel
@@ -297,31 +398,33 @@ def locate_plane(words, fine_x, fine_y):
 
 
 @kernel
-def _cell_at(fine_x, fine_y, e, shifts, bases, columns, level):
+def _cell_at(fine_x, fine_y, e, plane, level):
     """The cell of event e at a level."""
-    return bases[level] + (fine_y[e] >> shifts[level, 1]) * columns[level] + (fine_x[e] >> shifts[level, 0])
+    x = fine_x[e] >> plane.shifts[level, 0]
+    y = fine_y[e] >> plane.shifts[level, 1]
+    return plane.bases[level] + y * plane.columns[level] + x
 
 
 @kernel
-def bound_plane(fine_x, fine_y, shifts, bases, columns, starts):
+def bound_plane(fine_x, fine_y, plane):
     """How many entries a batch can touch at most."""
     total = 0
     for e in range(fine_x.size):
-        for level in range(bases.size):
-            c = _cell_at(fine_x, fine_y, e, shifts, bases, columns, level)
-            total += starts[2 * c + 2] - starts[2 * c]
+        for level in range(plane.bases.size):
+            c = _cell_at(fine_x, fine_y, e, plane, level)
+            total += plane.starts[2 * c + 2] - plane.starts[2 * c]
     return total
 
 
 @kernel
-def stab_plane(
-    order, codes, on, fine_x, fine_y, words, ones, shifts, bases, columns, starts, bound_starts,
-    entries, bounds, lows, highs, offsets, out,
-):  # fmt: skip
+def stab_plane(order, codes, on, fine_x, fine_y, words, ones, plane, lows, highs, offsets, out):
     """Two attributes: copy the whole list of each level's cell, compare the crossing one.
 
     Row i of the answer is that of event order[i].
     """
+    starts = plane.starts
+    entries = plane.entries
+    bound_starts = plane.bound_starts
     p = 0
     exact = ones == _NONE
     for i in range(order.size):
@@ -329,14 +432,14 @@ def stab_plane(
         offsets[i] = p
         word = words[e, 0] | GUARDS
         strict = (words[e, 0] - ones) | GUARDS
-        for level in range(bases.size):
-            c = _cell_at(fine_x, fine_y, e, shifts, bases, columns, level)
+        for level in range(plane.bases.size):
+            c = _cell_at(fine_x, fine_y, e, plane, level)
             a = starts[2 * c]
             b = starts[2 * c + 1]
             p = copy_run(entries, a, b - a, np.int32(0), False, out, p)
             n = bound_starts[c + 1] - bound_starts[c]
             crossing = entries[b : b + n]
-            own = bounds[bound_starts[c] : bound_starts[c] + n]
+            own = plane.bounds[bound_starts[c] : bound_starts[c] + n]
             if exact:
                 into = out[p : p + n]
                 k = 0
@@ -363,21 +466,26 @@ def stab_plane_few(part, codes, lows, highs, offsets, out):
     Returns how many boxes there are, or where `out` has less room than they might take, minus that.
     """
     m = codes.shape[1]
-    on = view(part[0], np.int64)
     ones = view(part[1], np.uint64)
-    shifts = view_rows(part[2], np.int64)
-    bases = view(part[3], np.int64)
-    starts = view(part[4], np.int32)
-    columns = view(part[8], np.int64)
+    # in the order of the fields
+    plane = PlaneCells(
+        view_rows(part[2], np.int64),
+        view(part[3], np.int64),
+        view(part[4], np.int64),
+        view(part[5], np.int32),
+        view(part[6], np.int32),
+        view(part[7], np.int32),
+        view(part[8], np.uint64),
+    )
     words = np.empty((m, ones.size), np.uint64)
     pack_values(codes, view_rows(part[9], np.int64), words)
     fine_x = np.empty(m, np.int64)
     fine_y = np.empty(m, np.int64)
     locate_plane(words, fine_x, fine_y)
-    room = bound_plane(fine_x, fine_y, shifts, bases, columns, starts)
+    room = bound_plane(fine_x, fine_y, plane)
     if room > out.size:
         return -room
+    on = view(part[0], np.int64)
     return stab_plane(
-        np.arange(m), codes, on, fine_x, fine_y, words, ones[0], shifts, bases, columns, starts,
-        view(part[6], np.int32), view(part[5], np.int32), view(part[7], np.uint64), lows, highs, offsets, out,
-    )  # fmt: skip
+        np.arange(m), codes, on, fine_x, fine_y, words, ones[0], plane, lows, highs, offsets, out
+    )

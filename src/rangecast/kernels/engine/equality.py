@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
-from rangecast.kernels.engine.packed_bounds import box_holds, pack_values
+from rangecast.kernels.engine.packed_bounds import Fields, box_holds, pack_values
 from rangecast.kernels.machine.memory import ask, prefetch, scratch
 from rangecast.kernels.machine.views import view, view_rows
 from rangecast.kernels.model.ids import hash_integers
@@ -14,6 +17,20 @@ from rangecast.kernels.model.matches import copy_run
 _CHUNK = 512
 _NONE = np.uint64(0)
 _ONE = np.uint64(1)
+
+
+class ValueLists(NamedTuple):
+    """The lists by value of attribute `on`; engine/equality.py tells what the arrays are."""
+
+    on: int
+    dense: bool
+    values: npt.NDArray[np.int64]
+    table: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.int32]
+    boxes: npt.NDArray[np.int32]
+    bounds: npt.NDArray[np.uint64]
+    rare_starts: npt.NDArray[np.int32]
+    rare: npt.NDArray[np.int64]
 
 
 @kernel
@@ -99,14 +116,19 @@ def _miss(words, value, guard, missed):
 
 
 @kernel
-def stab_lists(
-    order, scattered, lists, starts, boxes, bounds, values, ones, guards, inexact, rare_starts, rare, codes,
-    lows, highs, offsets, out,
-):  # fmt: skip
-    """Emit the boxes of each event's list that hold it.
+def stab_lists(order, scattered, found, lists, values, fields, codes, lows, highs, offsets, out):
+    """Emit the boxes of each event's list that hold it; found[e] is the list of event e, -1 for none.
 
     Row i of the answer is that of event order[i]; `scattered` when that order does not follow the lists.
     """
+    starts = lists.starts
+    boxes = lists.boxes
+    bounds = lists.bounds
+    rare_starts = lists.rare_starts
+    rare = lists.rare
+    ones = fields.ones
+    guards = fields.guards
+    inexact = fields.inexact
     p = np.int64(0)
     n_words = values.shape[1] if bounds.size else 0
     missed = scratch(_CHUNK, np.uint64)
@@ -114,24 +136,27 @@ def stab_lists(
     for i in range(order.size):
         e = order[i]
         offsets[i] = p
+        # two events ahead where a list begins, one event ahead what is in it: each is on its way while this
+        # event's list is compared
         if scattered and i + 2 < order.size:
-            prefetch(starts, lists[order[i + 2]])
-            prefetch(rare_starts, lists[order[i + 2]])
-        if scattered and i + 1 < order.size and lists[order[i + 1]] >= 0:
-            k = lists[order[i + 1]]
+            prefetch(starts, found[order[i + 2]])
+            prefetch(rare_starts, found[order[i + 2]])
+        if scattered and i + 1 < order.size and found[order[i + 1]] >= 0:
+            k = found[order[i + 1]]
             a = np.int64(starts[k])
             n = np.int64(starts[k + 1]) - a
             ask(bounds, a * n_words, (a + n) * n_words)
             ask(boxes, a, a + n)
             if rare.size:
                 ask(rare, rare.shape[1] * rare_starts[k], rare.shape[1] * rare_starts[k + 1])
-        if lists[e] < 0:
+        if found[e] < 0:
             continue
-        a = np.int64(starts[lists[e]])
-        n = starts[lists[e] + 1] - a
+        a = np.int64(starts[found[e]])
+        n = starts[found[e] + 1] - a
         if rare.size == 0 and n_words == 0:
             p = copy_run(boxes, a, n, np.int32(0), False, out, p)
             continue
+        # the common case, of one exact word, in one loop without scratch room
         if rare.size == 0 and inexact.size == 0 and n_words == 1:
             # unsigned, as everywhere that a negative index cannot be
             guard = guards[0]
@@ -142,14 +167,17 @@ def stab_lists(
                 to += np.uint64(((value - bounds[q]) & guard) == guard)
             p = np.int64(to)
             continue
-        r = np.int64(rare_starts[lists[e]])
-        last_rare = np.int64(rare_starts[lists[e] + 1])
+        # a chunk at a time, word by word: each word is one loop that compares several boxes at once, and what
+        # it finds missed stays in the first cache
+        r = np.int64(rare_starts[found[e]])
+        last_rare = np.int64(rare_starts[found[e] + 1])
         for first in range(0, n, _CHUNK):
             size = min(n - first, _CHUNK)
             missed[:size] = _NONE
             for w in range(n_words):
                 at = a * n_words + w * n + first
                 _miss(bounds[at : at + size], values[e, w], guards[w], missed)
+            # bounds that few boxes have, in the order of the list
             while r < last_rare and rare[r, 0] < first + size:
                 v = codes[rare[r, 1], e]
                 if v < rare[r, 2] or v > rare[r, 3]:
@@ -163,6 +191,8 @@ def stab_lists(
                     into[k] = own[q]
                     k += missed[q] == _NONE
             else:
+                # an end in the event's own cell: with one taken from the event's field it would be missed,
+                # so only those boxes need their codes
                 unsure[:size] = _NONE
                 for w in range(n_words):
                     if ones[w] != _NONE:
@@ -185,29 +215,33 @@ def stab_few(part, codes, lows, highs, offsets, out):
     has less room than the lists have entries, minus that.
     """
     m = codes.shape[1]
-    on = view(part[0], np.int64)[0]
-    dense = view(part[0], np.int64)[1]
-    values = view(part[1], np.int64)
-    table = view(part[2], np.int32)
-    starts = view(part[3], np.int32)
-    boxes = view(part[4], np.int32)
-    lists = np.empty(m, np.int32)
-    if dense:
-        total = find_dense(codes[on], values[0] if values.size else 0, table, starts, lists)
+    # in the order of the fields
+    lists = ValueLists(
+        view(part[0], np.int64)[0],
+        view(part[0], np.int64)[1] != 0,
+        view(part[1], np.int64),
+        view(part[2], np.int32),
+        view(part[3], np.int32),
+        view(part[4], np.int32),
+        view(part[5], np.uint64),
+        view(part[6], np.int32),
+        view_rows(part[7], np.int64),
+    )
+    own = codes[lists.on]
+    found = np.empty(m, np.int32)
+    if lists.dense:
+        origin = lists.values[0] if lists.values.size else 0
+        total = find_dense(own, origin, lists.table, lists.starts, found)
     else:
         hashes = np.empty(m, np.uint64)
-        hash_integers(codes[on], hashes)
-        total = find_hashed(codes[on], hashes, values, table, starts, lists)
+        hash_integers(own, hashes)
+        total = find_hashed(own, hashes, lists.values, lists.table, lists.starts, found)
     if total > out.size:
         return -total
     if total == 0:
         offsets[:] = 0
         return 0
-    ones = view(part[8], np.uint64)
-    words = np.empty((m, ones.size), np.uint64)
+    fields = Fields(view(part[8], np.uint64), view(part[9], np.uint64), view(part[10], np.int64))
+    words = np.empty((m, fields.ones.size), np.uint64)
     pack_values(codes, view_rows(part[11], np.int64), words)
-    return stab_lists(
-        np.arange(m), m > 1, lists, starts, boxes, view(part[5], np.uint64), words, ones,
-        view(part[9], np.uint64), view(part[10], np.int64), view(part[6], np.int32),
-        view_rows(part[7], np.int64), codes, lows, highs, offsets, out,
-    )  # fmt: skip
+    return stab_lists(np.arange(m), m > 1, found, lists, words, fields, codes, lows, highs, offsets, out)

@@ -18,7 +18,10 @@ above each field, so words of wide fields have theirs in the bits 31 and 63, of 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import kernel
 from rangecast.kernels.engine.grid import cell_of
@@ -33,6 +36,23 @@ _LAST = np.iinfo(np.int64).max
 GUARDS = np.uint64(0x8000_8000_8000_8000)
 WIDE_GUARDS = np.uint64(0x8000_0000_8000_0000)
 MEDIUM_GUARDS = np.uint64(1 << 20 | 1 << 41 | 1 << 62)
+
+
+class Fields(NamedTuple):
+    """What a comparison of words needs to know: ones and guards of each word, and which attributes need a
+    look at the codes (engine/packed_bounds.py)."""
+
+    ones: npt.NDArray[np.uint64]
+    guards: npt.NDArray[np.uint64]
+    inexact: npt.NDArray[np.int64]
+
+
+class CheckedBounds(NamedTuple):
+    """The packed bounds of boxes from the number `first` on: in row box - first, or where `rows` says."""
+
+    first: int
+    rows: npt.NDArray[np.int32]
+    words: npt.NDArray[np.uint64]
 
 
 @kernel
@@ -98,11 +118,14 @@ def pack_values(codes, packing, out):
     hint_at = view_rows(packing[8], np.int64)
     scales = view_rows(packing[9], np.float64)
     out[:] = np.uint64(0)
+    # the bits of a float are read as its value by way of memory: there is no cast for it
     bits = scratch(1, np.int64)
     number = bits.view(np.float64)
+    # attribute by attribute, so that its grid stays in the registers while all events go by
     for i in range(attributes.size):
         values = codes[attributes[i]]
         if i < spans.shape[0]:
+            # a wide or medium field holds a cell per code: nothing is searched
             top = WIDE_TOP if i < n_wide else MEDIUM_TOP
             for e in range(values.size):
                 c = _spanned_cell(values[e], spans[i, 0], spans[i, 1])
@@ -118,6 +141,7 @@ def pack_values(codes, packing, out):
             start = hint_at[i, 3]
             for e in range(values.size):
                 v = values[e]
+                # the hints leave a few cuts to search; among four, counting beats a search that branches
                 if shift >= 0 and first <= v and v <= last:
                     if scales[i, 1] > 0:
                         bits[0] = v if v >= 0 else v ^ _LAST
@@ -178,9 +202,13 @@ def check_codes(order, codes, lows, highs, attributes, offsets, boxes):
 
 
 @kernel
-def check_packed(order, codes, lows, highs, inexact, values, ones, first, rows, words, offsets, boxes):
-    """As `check_codes`, by packed bounds: those of a box stand in row box - first, or where `rows` says."""
+def check_packed(order, codes, lows, highs, values, fields, bounds, offsets, boxes):
+    """As `check_codes`, by packed bounds."""
     p = np.int64(0)
+    ones = fields.ones
+    inexact = fields.inexact
+    rows = bounds.rows
+    words = bounds.words
     n_words = words.shape[1]
     direct = rows.size == 0
     a = offsets[0]
@@ -191,7 +219,7 @@ def check_packed(order, codes, lows, highs, inexact, values, ones, first, rows, 
         for q in range(a, b):
             box = boxes[q]
             # unsigned, or Numba looks for negative indexes
-            at = np.uint64(box - first)
+            at = np.uint64(box - bounds.first)
             row = at if direct else np.uint64(rows[at])
             held = GUARDS
             for w in range(n_words):

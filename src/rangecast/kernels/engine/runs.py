@@ -7,18 +7,50 @@ and each run gets an entry in the list (its length, its first cell).
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any, NamedTuple
 
-from rangecast.kernels import kernel
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.kernels import allocating_kernel, kernel
+from rangecast.kernels.engine.grid import locate
 from rangecast.kernels.machine.memory import ask, prefetch, settle
+from rangecast.kernels.machine.views import view, view_rows
 from rangecast.kernels.model.matches import copy_run
 
 _LAST = np.iinfo(np.int64).max
 
 
+class Runs(NamedTuple):
+    """The lists of constructs; engine/runs.py tells what the arrays are.
+
+    The columns before n_whole hold whole cells of attribute `on`; only `checked` attributes are compared
+    there.
+    """
+
+    on: int
+    n_whole: int
+    starts: npt.NDArray[Any]
+    spans: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int32]
+    boxes: npt.NDArray[np.int32]
+    checked: npt.NDArray[np.int64]
+
+
+class CellRanges(NamedTuple):
+    """The cells of each box: all that it touches, first and last, and the whole ones begins .. ends - 1."""
+
+    firsts: npt.NDArray[np.int32]
+    lasts: npt.NDArray[np.int32]
+    begins: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int32]
+
+
 @kernel
-def trim(lows, highs, firsts, lasts, cuts, begins, ends):
-    """The whole cells begins[i] .. ends[i] - 1 of each box; the others in firsts .. lasts it crosses."""
+def trim(lows, highs, cuts, ranges):
+    """Write the whole cells of each box, whose first and last cells are there; returns how many cells are
+    crossed."""
+    firsts, lasts, begins, ends = ranges
     crossing = 0
     n = cuts.size
     for i in range(lows.size):
@@ -49,8 +81,9 @@ def count_constructs(begins, ends, k, totals):
 
 
 @kernel
-def count_entries(firsts, lasts, begins, ends, k, columns, n_cells, starts):
+def count_entries(ranges, k, columns, n_cells, starts):
     """starts (zeros, columns * n_cells + 1) becomes where each list ends; lists go column by column."""
+    firsts, lasts, begins, ends = ranges
     crossed = columns[k + 1]
     for i in range(begins.size):
         a = np.int64(begins[i])
@@ -71,8 +104,11 @@ def count_entries(firsts, lasts, begins, ends, k, columns, n_cells, starts):
 
 
 @kernel
-def fill_entries(firsts, lasts, begins, ends, k, columns, n_cells, cursors, numbers, box_slots, slots, boxes):
-    """Write each box into its lists; boxes holds the numbers of the last boxes.size entries."""
+def fill_entries(ranges, k, columns, n_cells, cursors, numbers, box_slots, runs):
+    """Write each box into its lists: its slot, and its number among those of the last entries."""
+    firsts, lasts, begins, ends = ranges
+    slots = runs.slots
+    boxes = runs.boxes
     crossed = columns[k + 1]
     skipped = slots.size - boxes.size
     for i in range(begins.size):
@@ -111,8 +147,15 @@ def turn(flat, n_cells, starts):
 
 
 @kernel
-def sweep(starts, slots, boxes, dead, new_starts, new_slots, new_boxes):
-    """The lists without dead slots, into new arrays; returns how many entries and boxes are left."""
+def sweep(runs, dead, out):
+    """The lists without dead slots, into the arrays of other runs; returns how many entries and boxes are
+    left."""
+    starts = runs.starts
+    slots = runs.slots
+    boxes = runs.boxes
+    new_starts = out.starts
+    new_slots = out.slots
+    new_boxes = out.boxes
     skipped = slots.size - boxes.size
     p = np.int64(0)
     b = np.int64(0)
@@ -131,8 +174,10 @@ def sweep(starts, slots, boxes, dead, new_starts, new_slots, new_boxes):
 
 
 @kernel
-def count(order, cells, spans, starts, counts):
+def count(order, cells, runs, counts):
     """counts[e] = how many candidates event e has; events are looked at in an order."""
+    spans = runs.spans
+    starts = runs.starts
     for i in range(order.size):
         e = order[i]
         c = np.int64(cells[e])
@@ -143,14 +188,19 @@ def count(order, cells, spans, starts, counts):
 
 
 @kernel
-def copy(order, scattered, cells, spans, starts, slots, places, add, past, out):
+def copy(order, scattered, cells, runs, places, add, past, out):
     """Nothing to check: per event, one slice of slots for each length of construct, with `add` added.
 
     `scattered` when the order of the events does not follow the cells: the next slices are then asked
     for ahead. `past` writes past the caches.
     """
+    spans = runs.spans
+    starts = runs.starts
+    slots = runs.slots
     n_columns = np.int64(spans.size)
     for i in range(order.size):
+        # two events ahead where the slices begin and end, one event ahead what is in them: each is on its way
+        # while the event before is copied
         if scattered and i + 2 < order.size:
             c = np.int64(cells[order[i + 2]])
             prefetch(starts, (c + 1) * n_columns)
@@ -170,36 +220,64 @@ def copy(order, scattered, cells, spans, starts, slots, places, add, past, out):
 
 
 @kernel
-def check(codes, cells, on, n_whole, spans, starts, slots, boxes, checked, lows, highs, offsets, out):
-    """As `copy`, but check what must be; offsets are written anew. Returns the number of matches.
-
-    The columns before n_whole hold whole cells: only `checked` attributes are compared there.
-    """
-    skipped = slots.size - boxes.size
+def check(codes, cells, runs, lows, highs, offsets, out):
+    """As `copy`, but check what must be; offsets are written anew. Returns the number of matches."""
+    on = runs.on
+    spans = runs.spans
+    starts = runs.starts
+    checked = runs.checked
+    skipped = runs.slots.size - runs.boxes.size
     p = np.int64(0)
     for e in range(cells.size):
         offsets[e] = p
         c = np.int64(cells[e])
         v = codes[on, e]
         for j in range(spans.size):
-            a = c + 1 - spans[j]
-            if a < 0:
-                a = 0
-            first = np.int64(starts[a, j])
+            first = np.int64(starts[max(c + 1 - spans[j], 0), j])
             last = np.int64(starts[c + 1, j])
-            whole = j < n_whole
+            whole = j < runs.n_whole
             if whole and checked.size == 0:
-                p = copy_run(slots, first, last - first, np.int32(0), False, out, p)
+                p = copy_run(runs.slots, first, last - first, np.int32(0), False, out, p)
                 continue
             for q in range(first, last):
-                box = boxes[q - skipped]
+                box = runs.boxes[q - skipped]
                 hit = whole or (lows[on, box] <= v and v <= highs[on, box])
                 for i in range(checked.size):
                     if not hit:
                         break
                     d = checked[i]
                     hit = lows[d, box] <= codes[d, e] and codes[d, e] <= highs[d, box]
-                out[p] = slots[q]
+                out[p] = runs.slots[q]
                 p += hit
     offsets[cells.size] = p
     return p
+
+
+@allocating_kernel
+def stab_few(part, codes, lows, highs, offsets, out):
+    """All that a few events need, in one call; `part` is the table of views of engine/runs.py.
+
+    Returns how many entries there are, or where `out` has less room than they might take, minus that.
+    """
+    head = view(part[0], np.int64)
+    # in the order of the fields
+    runs = Runs(
+        head[0],
+        head[1],
+        view_rows(part[2], np.int32),
+        view(part[3], np.int64),
+        view(part[4], np.int32),
+        view(part[5], np.int32),
+        view(part[6], np.int64),
+    )
+    values = codes[runs.on]
+    cells = np.empty(values.size, np.int32)
+    locate(values, view(part[1], np.int64), head[2], head[3], cells)
+    room = np.int64(0)
+    for e in range(cells.size):
+        c = np.int64(cells[e])
+        for j in range(runs.spans.size):
+            room += runs.starts[c + 1, j] - runs.starts[max(c + 1 - runs.spans[j], 0), j]
+    if room > out.size:
+        return -room
+    return check(codes, cells, runs, lows, highs, offsets, out)

@@ -50,12 +50,14 @@ def order_attributes(lows, highs, first, last, order):
 
 
 @kernel
-def scan(codes, lows, highs, box_slots, first, last, order, state, out_events, out_slots):
+def scan(codes, boxes, first, last, order, state, out_events, out_slots):
     """Emit (event, slot) for each event and box in first..last that holds it.
 
     state[0] counts (block, event) steps done, state[1] pairs written; returns False when the buffers
     have no room for another step.
     """
+    lows = boxes.lows
+    highs = boxes.highs
     m = codes.shape[1]
     n_blocks = (last - first + _BLOCK - 1) // _BLOCK
     found = scratch(_BLOCK, np.int32)
@@ -97,7 +99,7 @@ def scan(codes, lows, highs, box_slots, first, last, order, state, out_events, o
             k = kept
         for q in range(k):
             out_events[p] = e
-            out_slots[p] = box_slots[a + found[q]]
+            out_slots[p] = boxes.slots[a + found[q]]
             p += 1
         step += 1
     state[0] = step

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import inlined_kernel, kernel
 
@@ -22,19 +23,19 @@ class Windows(NamedTuple):
     """The arrays of a part; see the head of engine/windows.py."""
 
     base: int
-    origin: Any
-    lows: Any
-    highs: Any
-    slots: Any
-    tables: Any
-    classes: Any
-    rising: Any
-    rising_slots: Any
-    falling: Any
-    falling_slots: Any
-    odd: Any
-    odd_slots: Any
-    every: Any
+    origin: npt.NDArray[np.uint64]
+    lows: npt.NDArray[Any]
+    highs: npt.NDArray[Any]
+    slots: npt.NDArray[np.int32]
+    tables: npt.NDArray[np.int32]
+    classes: npt.NDArray[np.int64]
+    rising: npt.NDArray[np.int64]
+    rising_slots: npt.NDArray[np.int32]
+    falling: npt.NDArray[np.int64]
+    falling_slots: npt.NDArray[np.int32]
+    odd: npt.NDArray[np.int64]
+    odd_slots: npt.NDArray[np.int32]
+    every: npt.NDArray[np.int32]
 
 
 @kernel
@@ -103,7 +104,7 @@ def count_candidates(order, values, w, counts):
         rising, falling, odd = open_ends(w, v)
         n = rising + (w.falling.size - falling) + (w.odd.size - odd) + w.every.size
         if v >= w.base:
-            u = np.uint64(v) - w.origin
+            u = np.uint64(v) - w.origin[0]
             for k in range(w.classes.shape[0]):
                 first, _, _, stop = window(w, k, u)
                 n += np.int64(stop - first)
@@ -151,7 +152,7 @@ def stab(order, values, w, offsets, out):
         p = copy_slots(w.every, np.uint64(0), np.uint64(w.every.size), out, p)
         if v < w.base:
             continue
-        u = np.uint64(v) - w.origin
+        u = np.uint64(v) - w.origin[0]
         if u > largest:
             continue
         # compared in the width in which ends are stored, so that several are compared at a time

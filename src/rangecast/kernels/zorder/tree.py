@@ -1,8 +1,6 @@
 """The B+tree over Z-addresses: descending to a key, the first entry of a range, the whole tree in and out.
 
-Every kernel takes the tree as one tuple of arrays, in this order (zorder/tree.py has the table):
-
-    state, counts, nexts, keys, entries, columns, node_counts, children, node_keys, node_ties
+Every kernel takes the tree as its `TreeArrays` (zorder/tree.py has the table).
 
 The key of an entry is its address and, among equal addresses, its number: so keys are distinct, and
 one of a million equal addresses is found and deleted in logarithmic time. In an inner node child 0
@@ -11,14 +9,31 @@ has no lower bound; child i > 0 holds keys from (node_keys[i], node_ties[i]) on.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
 
-STATE, COUNTS, NEXTS, KEYS, ENTRIES, COLUMNS, NODE_COUNTS, CHILDREN, NODE_KEYS, NODE_TIES = range(10)
 ROOT, HEIGHT, SIZE, LEAVES, NODES, FREE_LEAF, FREE_NODE, LIVE_LEAVES, LIVE_NODES = range(9)
 N_STATE = 9
 MAX_HEIGHT = 48
+
+
+class TreeArrays(NamedTuple):
+    """The leaves and nodes of a tree."""
+
+    state: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    nexts: npt.NDArray[np.int64]
+    keys: npt.NDArray[np.uint64]
+    entries: npt.NDArray[np.int32]
+    columns: npt.NDArray[np.uint16]
+    node_counts: npt.NDArray[np.int64]
+    children: npt.NDArray[np.int64]
+    node_keys: npt.NDArray[np.uint64]
+    node_ties: npt.NDArray[np.int32]
 
 
 @kernel
@@ -54,11 +69,11 @@ def child_of(node_counts, node_keys, node_ties, node, address, entry):
 @kernel
 def leaf_of(tree, address, entry):
     """The leaf that would hold a key."""
-    state = tree[STATE]
-    node_counts = tree[NODE_COUNTS]
-    children = tree[CHILDREN]
-    node_keys = tree[NODE_KEYS]
-    node_ties = tree[NODE_TIES]
+    state = tree.state
+    node_counts = tree.node_counts
+    children = tree.children
+    node_keys = tree.node_keys
+    node_ties = tree.node_ties
     node = state[ROOT]
     for _ in range(state[HEIGHT]):
         node = children[node, child_of(node_counts, node_keys, node_ties, node, address, entry)]
@@ -68,9 +83,9 @@ def leaf_of(tree, address, entry):
 @kernel
 def row_of(tree, leaf, address, entry):
     """The first row of a leaf whose key does not come before this one."""
-    counts = tree[COUNTS]
-    keys = tree[KEYS]
-    entries = tree[ENTRIES]
+    counts = tree.counts
+    keys = tree.keys
+    entries = tree.entries
     low = 0
     high = counts[leaf]
     while low < high:
@@ -85,8 +100,8 @@ def row_of(tree, leaf, address, entry):
 @kernel
 def seek(tree, address, entry):
     """Leaf and row of the first key from this one on; leaf -1 when there is none."""
-    counts = tree[COUNTS]
-    nexts = tree[NEXTS]
+    counts = tree.counts
+    nexts = tree.nexts
     leaf = leaf_of(tree, address, entry)
     row = row_of(tree, leaf, address, entry)
     if row == counts[leaf]:
@@ -98,8 +113,8 @@ def seek(tree, address, entry):
 @kernel
 def find_in_range(tree, first, last):
     """The entry with the least address in first..last, both inclusive, or -1."""
-    keys = tree[KEYS]
-    entries = tree[ENTRIES]
+    keys = tree.keys
+    entries = tree.entries
     leaf, row = seek(tree, first, -1)
     if leaf < 0:
         return -1
@@ -120,15 +135,15 @@ def find_in_ranges(tree, firsts, lasts, out):
 @kernel
 def read_all(tree, out_addresses, out_entries, out_columns):
     """Copy all entries in the order of their keys."""
-    state = tree[STATE]
-    counts = tree[COUNTS]
-    nexts = tree[NEXTS]
-    keys = tree[KEYS]
-    entries = tree[ENTRIES]
-    columns = tree[COLUMNS]
+    state = tree.state
+    counts = tree.counts
+    nexts = tree.nexts
+    keys = tree.keys
+    entries = tree.entries
+    columns = tree.columns
     leaf = state[ROOT]
     for _ in range(state[HEIGHT]):
-        leaf = tree[CHILDREN][leaf, 0]
+        leaf = tree.children[leaf, 0]
     p = 0
     while leaf >= 0:
         n = counts[leaf]
@@ -146,16 +161,16 @@ def read_all(tree, out_addresses, out_entries, out_columns):
 @allocating_kernel
 def load(tree, addresses, numbers, values, order, n_leaves, per_node):
     """Fill an empty tree with entries in the order of their keys: n_leaves leaves, equally full."""
-    state = tree[STATE]
-    counts = tree[COUNTS]
-    nexts = tree[NEXTS]
-    keys = tree[KEYS]
-    entries = tree[ENTRIES]
-    columns = tree[COLUMNS]
-    node_counts = tree[NODE_COUNTS]
-    children = tree[CHILDREN]
-    node_keys = tree[NODE_KEYS]
-    node_ties = tree[NODE_TIES]
+    state = tree.state
+    counts = tree.counts
+    nexts = tree.nexts
+    keys = tree.keys
+    entries = tree.entries
+    columns = tree.columns
+    node_counts = tree.node_counts
+    children = tree.children
+    node_keys = tree.node_keys
+    node_ties = tree.node_ties
     n = order.size
     for leaf in range(n_leaves):
         a = leaf * n // n_leaves

@@ -11,26 +11,16 @@ import numpy as np
 
 from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.zorder.tree import (
-    CHILDREN,
-    COLUMNS,
-    COUNTS,
-    ENTRIES,
     FREE_LEAF,
     FREE_NODE,
     HEIGHT,
-    KEYS,
     LEAVES,
     LIVE_LEAVES,
     LIVE_NODES,
     MAX_HEIGHT,
-    NEXTS,
-    NODE_COUNTS,
-    NODE_KEYS,
-    NODE_TIES,
     NODES,
     ROOT,
     SIZE,
-    STATE,
     before,
     child_of,
     row_of,
@@ -40,9 +30,9 @@ from rangecast.kernels.zorder.tree import (
 @kernel
 def _move_rows(tree, source, first, last, target, to):
     """Rows first..last of one leaf to another place; ranges within one leaf may overlap."""
-    keys = tree[KEYS]
-    entries = tree[ENTRIES]
-    columns = tree[COLUMNS]
+    keys = tree.keys
+    entries = tree.entries
+    columns = tree.columns
     n = last - first
     n_words = keys.shape[2]
     back = to > first
@@ -62,9 +52,9 @@ def _move_rows(tree, source, first, last, target, to):
 @kernel
 def _move_slots(tree, source, first, last, target, to):
     """Slots first..last of one inner node to another place, as `_move_rows`."""
-    children = tree[CHILDREN]
-    node_keys = tree[NODE_KEYS]
-    node_ties = tree[NODE_TIES]
+    children = tree.children
+    node_keys = tree.node_keys
+    node_ties = tree.node_ties
     n = last - first
     back = to > first
     for q in range(n):
@@ -78,10 +68,10 @@ def _move_slots(tree, source, first, last, target, to):
 @kernel
 def _bound_by_leaf(tree, node, slot, leaf):
     """The bound of a child becomes the first key of a leaf."""
-    keys = tree[KEYS]
-    entries = tree[ENTRIES]
-    node_keys = tree[NODE_KEYS]
-    node_ties = tree[NODE_TIES]
+    keys = tree.keys
+    entries = tree.entries
+    node_keys = tree.node_keys
+    node_ties = tree.node_ties
     node_ties[node, slot] = entries[leaf, 0]
     for w in range(keys.shape[2]):
         node_keys[node, slot, w] = keys[leaf, 0, w]
@@ -89,8 +79,8 @@ def _bound_by_leaf(tree, node, slot, leaf):
 
 @kernel
 def _copy_bound(tree, source, slot, target, to):
-    node_keys = tree[NODE_KEYS]
-    node_ties = tree[NODE_TIES]
+    node_keys = tree.node_keys
+    node_ties = tree.node_ties
     node_ties[target, to] = node_ties[source, slot]
     for w in range(node_keys.shape[2]):
         node_keys[target, to, w] = node_keys[source, slot, w]
@@ -98,8 +88,8 @@ def _copy_bound(tree, source, slot, target, to):
 
 @kernel
 def _new_leaf(tree):
-    state = tree[STATE]
-    nexts = tree[NEXTS]
+    state = tree.state
+    nexts = tree.nexts
     state[LIVE_LEAVES] += 1
     leaf = state[FREE_LEAF]
     if leaf >= 0:
@@ -111,8 +101,8 @@ def _new_leaf(tree):
 
 @kernel
 def _new_node(tree):
-    state = tree[STATE]
-    children = tree[CHILDREN]
+    state = tree.state
+    children = tree.children
     state[LIVE_NODES] += 1
     node = state[FREE_NODE]
     if node >= 0:
@@ -125,11 +115,11 @@ def _new_node(tree):
 @kernel
 def _descend(tree, address, entry, path_nodes, path_slots):
     """As `leaf_of`, noting the way from the root: level 0 is the root's."""
-    state = tree[STATE]
-    node_counts = tree[NODE_COUNTS]
-    children = tree[CHILDREN]
-    node_keys = tree[NODE_KEYS]
-    node_ties = tree[NODE_TIES]
+    state = tree.state
+    node_counts = tree.node_counts
+    children = tree.children
+    node_keys = tree.node_keys
+    node_ties = tree.node_ties
     node = state[ROOT]
     for level in range(state[HEIGHT]):
         slot = child_of(node_counts, node_keys, node_ties, node, address, entry)
@@ -145,9 +135,9 @@ def _enter_child(tree, level, path_nodes, path_slots, child, bounds, bound_slot)
 
     Its bound stands in slot `bound_slot` of the spare inner node `bounds`.
     """
-    state = tree[STATE]
-    node_counts = tree[NODE_COUNTS]
-    children = tree[CHILDREN]
+    state = tree.state
+    node_counts = tree.node_counts
+    children = tree.children
     fanout = children.shape[1]
     while True:
         if level < 0:
@@ -191,10 +181,10 @@ def _enter_child(tree, level, path_nodes, path_slots, child, bounds, bound_slot)
 
 @kernel
 def _write_row(tree, leaf, row, address, entry, values, i):
-    counts = tree[COUNTS]
-    keys = tree[KEYS]
-    entries = tree[ENTRIES]
-    columns = tree[COLUMNS]
+    counts = tree.counts
+    keys = tree.keys
+    entries = tree.entries
+    columns = tree.columns
     _move_rows(tree, leaf, row, counts[leaf], leaf, row + 1)
     for w in range(address.size):
         keys[leaf, row, w] = address[w]
@@ -210,11 +200,11 @@ def insert(tree, addresses, numbers, values, order, first):
 
     The last inner node of the arrays is never in use: it holds a bound on its way up.
     """
-    state = tree[STATE]
-    counts = tree[COUNTS]
-    nexts = tree[NEXTS]
-    node_counts = tree[NODE_COUNTS]
-    capacity = tree[ENTRIES].shape[1]
+    state = tree.state
+    counts = tree.counts
+    nexts = tree.nexts
+    node_counts = tree.node_counts
+    capacity = tree.entries.shape[1]
     path_nodes = np.empty(MAX_HEIGHT, np.int64)
     path_slots = np.empty(MAX_HEIGHT, np.int64)
     spare = node_counts.size - 1
@@ -236,7 +226,7 @@ def insert(tree, addresses, numbers, values, order, first):
             nexts[leaf] = right
             _bound_by_leaf(tree, spare, 0, right)
             _enter_child(tree, state[HEIGHT] - 1, path_nodes, path_slots, right, spare, 0)
-            if not before(tree[KEYS], tree[ENTRIES], right, 0, addresses[i], entry):
+            if not before(tree.keys, tree.entries, right, 0, addresses[i], entry):
                 right = leaf
             leaf = right
         row = row_of(tree, leaf, addresses[i], entry)
@@ -248,12 +238,12 @@ def insert(tree, addresses, numbers, values, order, first):
 @kernel
 def _repair_leaf(tree, parent, slot):
     """Fill up a leaf that got too small: merge with a sibling, or share evenly. True when merged."""
-    state = tree[STATE]
-    counts = tree[COUNTS]
-    nexts = tree[NEXTS]
-    entries = tree[ENTRIES]
-    node_counts = tree[NODE_COUNTS]
-    children = tree[CHILDREN]
+    state = tree.state
+    counts = tree.counts
+    nexts = tree.nexts
+    entries = tree.entries
+    node_counts = tree.node_counts
+    children = tree.children
     capacity = entries.shape[1]
     if slot + 1 == node_counts[parent]:
         slot -= 1
@@ -285,9 +275,9 @@ def _repair_leaf(tree, parent, slot):
 @kernel
 def _repair_node(tree, parent, slot):
     """As `_repair_leaf` for an inner node."""
-    state = tree[STATE]
-    node_counts = tree[NODE_COUNTS]
-    children = tree[CHILDREN]
+    state = tree.state
+    node_counts = tree.node_counts
+    children = tree.children
     fanout = children.shape[1]
     if slot + 1 == node_counts[parent]:
         slot -= 1
@@ -320,12 +310,12 @@ def _repair_node(tree, parent, slot):
 @allocating_kernel
 def delete(tree, addresses, numbers, order, found):
     """Delete entries in the given order; found[i] says whether entry i was there."""
-    state = tree[STATE]
-    counts = tree[COUNTS]
-    keys = tree[KEYS]
-    entries = tree[ENTRIES]
-    node_counts = tree[NODE_COUNTS]
-    children = tree[CHILDREN]
+    state = tree.state
+    counts = tree.counts
+    keys = tree.keys
+    entries = tree.entries
+    node_counts = tree.node_counts
+    children = tree.children
     capacity = entries.shape[1]
     fanout = children.shape[1]
     path_nodes = np.empty(MAX_HEIGHT, np.int64)

@@ -27,12 +27,11 @@ The batch search is in batch_search.py.
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
 from rangecast.engine.answers import Estimate, Rows, join_rows
 from rangecast.engine.catalog import Boxes, grown
 from rangecast.engine.contract import Index
@@ -58,6 +57,13 @@ _REPACK = 8
 _TOGETHER = 8
 _PIECE = 1024
 _NODE_ARRAYS = ("lows", "highs", "children", "counts", "levels", "parents")
+
+
+class _StoredTree(NamedTuple):
+    """What a file holds: how many boxes the tree has, and its nodes without spare room."""
+
+    held: int
+    tree: Tree
 
 
 class RTreeIndex(Index):
@@ -358,18 +364,12 @@ class RTreeIndex(Index):
             "node_visits": self._visits,
         }
 
-    def _export(self) -> tuple[dict[str, Any], Arrays]:
+    def _structure(self) -> _StoredTree:
         tree, used = self._tree, int(self._tree.header[USED])
-        arrays = {name: getattr(tree, name)[:used] for name in _NODE_ARRAYS}
-        arrays["leaves"] = tree.leaves[: self._catalog.n_boxes]
-        return {"held": self._n_held}, {
-            **arrays,
-            "header": tree.header,
-            "floors": tree.floors,
-            "scales": tree.scales,
-        }
+        nodes = {name: getattr(tree, name)[:used] for name in _NODE_ARRAYS}
+        leaves = tree.leaves[: self._catalog.n_boxes]
+        return _StoredTree(self._n_held, tree._replace(**nodes, leaves=leaves))
 
-    def _restore(self, meta: dict[str, Any], arrays: Arrays) -> None:
-        self._tree = self._tree._replace(**arrays)
-        self._n_held = meta["held"]
+    def _take_structure(self, structure: _StoredTree) -> None:
+        self._n_held, self._tree = structure
         self._version += 1

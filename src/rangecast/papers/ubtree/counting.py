@@ -27,6 +27,7 @@ one-dimensional index open. Boxes are numbered within their part; live changes g
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,29 +38,20 @@ from rangecast.engine.answers import Rows
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.kernels.papers.ubtree import counting as kernels
+from rangecast.kernels.papers.ubtree.counting import IntervalTrees
 from rangecast.memory import check_fits
 from rangecast.types.attributes import LAST, MISSING, Codes
 
-_NAMES = (
-    "used",
-    "point_starts",
-    "points",
-    "node_starts",
-    "low_keys",
-    "low_boxes",
-    "high_keys",
-    "high_boxes",
-    "needed",
-    "always",
-    "slots",
-)
+_OF_A_TREE = ("points", "node_starts", "low_keys", "low_boxes", "high_keys", "high_boxes")
 
 
+@dataclass(eq=False)
 class CountingPart(Part):
     """One interval tree per attribute over some boxes."""
 
-    def __init__(self, arrays: Arrays) -> None:
-        self.arrays = arrays
+    trees: IntervalTrees
+
+    def __post_init__(self) -> None:
         self._tally = threading.Lock()
         self._satisfied = 0
 
@@ -67,31 +59,22 @@ class CountingPart(Part):
         offsets = np.zeros(codes.shape[1] + 1, np.int64)
         out = np.empty(max(4096, 16 * codes.shape[1]), np.int32)
         counters = np.zeros(1, np.int64)
-        arrays = [self.arrays[name] for name in _NAMES]
-        stab: Any = kernels.stab
         done = 0
         while True:
-            done = int(stab(codes, *arrays, done, int(offsets[done]), offsets, out, counters))
+            done = int(kernels.stab(codes, self.trees, done, int(offsets[done]), offsets, out, counters))
             if done == codes.shape[1]:
                 break
             # no event matches more than all boxes, so the room that one needs is bounded
-            room = max(len(out), len(self.arrays["slots"]))
+            room = max(len(out), len(self.trees.slots))
             out = np.concatenate([out, np.empty(room, np.int32)])
         with self._tally:
             self._satisfied += int(counters[0])
         return offsets, out[: offsets[-1]]
 
-    def export(self) -> tuple[dict[str, Any], Arrays]:
-        return {}, self.arrays
-
-    @classmethod
-    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> CountingPart:
-        return cls(arrays)
-
     def stats(self) -> dict[str, int]:
         return {
-            "predicates": len(self.arrays["low_boxes"]),
-            "points": len(self.arrays["points"]),
+            "predicates": len(self.trees.low_boxes),
+            "points": len(self.trees.points),
             "satisfied_predicates": self._satisfied,
         }
 
@@ -108,7 +91,6 @@ class CountingIndex(StaticIndex):
     """
 
     name = "counting"
-    part_type = CountingPart
 
     def _configure(self, memory_limit: int | None = None) -> None:
         self._memory_limit = memory_limit
@@ -126,7 +108,7 @@ class CountingIndex(StaticIndex):
             "'scan' needs less",
         )
         used = []
-        trees: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _NAMES[2:8]}
+        trees: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _OF_A_TREE}
         for j in range(d):
             lows, highs = boxes.lows[j, numbers], boxes.highs[j, numbers]
             own = np.flatnonzero((lows != MISSING) | (highs != LAST)).astype(np.int32)
@@ -147,14 +129,14 @@ class CountingIndex(StaticIndex):
             for name, parts in trees.items()
         }
         return CountingPart(
-            {
-                "used": np.array(used, np.int64),
-                "point_starts": np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            IntervalTrees(
+                used=np.array(used, np.int64),
+                point_starts=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
                 **arrays,
-                "needed": needed,
-                "always": np.flatnonzero(needed == 0).astype(np.int32),
-                "slots": boxes.slots[numbers],
-            }
+                needed=needed,
+                always=np.flatnonzero(needed == 0).astype(np.int32),
+                slots=boxes.slots[numbers],
+            )
         )
 
 

@@ -40,18 +40,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
 from rangecast.engine.answers import Rows
 from rangecast.engine.contract import Index
 from rangecast.engine.grid import Grid
 from rangecast.engine.selectivity import estimate_selectivity
 from rangecast.errors import OptionError
 from rangecast.kernels.papers.ubtree import search as kernels
+from rangecast.kernels.papers.ubtree.search import CellEvents, Tables
+from rangecast.kernels.zorder.tree import TreeArrays
 from rangecast.memory import check_fits
 from rangecast.model.events import Events
 from rangecast.model.matches import Matches
@@ -70,6 +71,17 @@ MAX_PARTS = 64
 _REFIT = 4
 
 Numbers = npt.NDArray[np.int64]
+
+
+class _StoredUBTree(NamedTuple):
+    """What a file holds: what was chosen for how many boxes, and the tree."""
+
+    fitted: int
+    grids: list[Grid]
+    members: npt.NDArray[np.int64]
+    parts: npt.NDArray[np.int64]
+    checked: npt.NDArray[np.int64]
+    tree: TreeArrays
 
 
 class UBTreeIndex(Index):
@@ -249,42 +261,30 @@ class UBTreeIndex(Index):
         return self._search(codes, self._form)
 
     def _search(self, codes: Codes, form: int) -> Rows:
-        catalog = self._catalog
         cells = np.empty(codes.shape, np.int64)
         wides = np.empty(codes.shape, np.bool_)
         for j, grid in enumerate(self._grids):
             cells[j] = grid.locate(codes[j])
             wides[j] = self._wide[j][cells[j]]
+        events = CellEvents(codes, cells, wides)
+        tables = Tables(
+            self._curve.dims,
+            self._curve.shifts,
+            self._places,
+            self._n_cells,
+            self._checked,
+            self._members,
+            self._table_parts,
+            self._table_size,
+        )
+        tree, boxes = self._tree.arrays, self._catalog.boxes
         offsets = np.zeros(codes.shape[1] + 1, np.int64)
         out = np.empty(max(4096, 16 * codes.shape[1]), np.int32)
         counters = np.zeros_like(self._counters)
         done = 0
         while True:
-            done = int(
-                kernels.stab(
-                    form,
-                    self._tree.arrays,
-                    self._curve.dims,
-                    self._curve.shifts,
-                    self._places,
-                    codes,
-                    cells,
-                    wides,
-                    self._n_cells,
-                    self._checked,
-                    self._members,
-                    self._table_parts,
-                    self._table_size,
-                    catalog.lows,
-                    catalog.highs,
-                    catalog.box_slots,
-                    done,
-                    int(offsets[done]),
-                    offsets,
-                    out,
-                    counters,
-                )
-            )
+            at = int(offsets[done])
+            done = int(kernels.stab(form, tree, tables, events, boxes, done, at, offsets, out, counters))
             if done == codes.shape[1]:
                 break
             out = np.concatenate([out, np.empty(len(out), np.int32)])
@@ -301,20 +301,14 @@ class UBTreeIndex(Index):
             **self._tree.stats(),
         }
 
-    def _export(self) -> tuple[dict[str, Any], Arrays]:
-        arrays = {f"tree.{name}": array for name, array in self._tree.export().items()}
-        for j, grid in enumerate(self._grids):
-            arrays.update({f"grid{j}.{name}": array for name, array in grid.to_arrays().items()})
-        arrays.update(members=self._members, parts=self._table_parts, checked=self._checked)
-        return {"fitted": self._fitted}, arrays
+    def _structure(self) -> _StoredUBTree:
+        members, parts = self._members, self._table_parts
+        return _StoredUBTree(self._fitted, self._grids, members, parts, self._checked, self._tree.arrays)
 
-    def _restore(self, meta: dict[str, Any], arrays: Arrays) -> None:
-        self._fitted = meta["fitted"]
-        self._members, self._table_parts = arrays["members"], arrays["parts"]
-        self._checked = arrays["checked"]
-        self._grids = [Grid.from_arrays(_under(arrays, f"grid{j}.")) for j in range(len(self.schema))]
+    def _take_structure(self, structure: _StoredUBTree) -> None:
+        self._fitted, self._grids, self._members, self._table_parts, self._checked, tree = structure
         self._follow()
-        self._tree = ZTree.restore(_under(arrays, "tree."))
+        self._tree = ZTree.of(tree)
 
 
 def fit_grid(attribute: Attribute, lows: Codes, highs: Codes, n_cells: int) -> Grid:
@@ -356,7 +350,3 @@ def _pairs(parts: int) -> int:
 def _from_data(attribute: Attribute) -> bool:
     """Whether an attribute's grid is fitted to the boxes and not to a stated domain."""
     return attribute.domain is None or attribute.kind == "float"
-
-
-def _under(arrays: Arrays, prefix: str) -> Arrays:
-    return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}

@@ -20,12 +20,12 @@ most selective one. Predicates on other attributes are checked per candidate.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
 from rangecast.engine.answers import Rows
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.grid import Grid
@@ -33,56 +33,34 @@ from rangecast.engine.parts import Part, StaticIndex
 from rangecast.engine.selectivity import choose_attributes, named_attributes
 from rangecast.errors import OptionError
 from rangecast.kernels.papers.vci import direct as kernels
+from rangecast.kernels.papers.vci.direct import DirectLists
 from rangecast.memory import check_fits
 from rangecast.types.attributes import LAST, MISSING, Codes
 
 DEFAULT_CELLS = 65_536
 
 
+@dataclass(eq=False)
 class DirectPart(Part):
     """Lists of entries, one pair of lists a cell."""
 
-    def __init__(self, on: int, grid: Grid, arrays: Arrays) -> None:
-        self.on = on
-        self.grid = grid
-        self.starts, self.slots = arrays["starts"], arrays["slots"]
-        self.boxes, self.checked = arrays["boxes"], arrays["checked"]
+    grid: Grid
+    lists: DirectLists
 
     def stab(self, codes: Codes, boxes: Boxes) -> Rows:
         offsets = np.empty(codes.shape[1] + 1, np.int64)
-        cells = self.grid.locate(codes[self.on])
-        out = np.empty(kernels.count(cells, self.starts), np.int32)
-        n = kernels.stab(
-            codes,
-            cells,
-            self.on,
-            self.starts,
-            self.slots,
-            self.boxes,
-            self.checked,
-            boxes.lows,
-            boxes.highs,
-            offsets,
-            out,
-        )
+        cells = self.grid.locate(codes[self.lists.on])
+        out = np.empty(kernels.count(cells, self.lists.starts), np.int32)
+        n = kernels.stab(codes, cells, self.lists, boxes.lows, boxes.highs, offsets, out)
         return offsets, out[:n]
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
-        cells = self.grid.locate(codes[self.on])
-        counts: npt.NDArray[np.int64] = self.starts[2 * cells + 2] - self.starts[2 * cells]
+        cells = self.grid.locate(codes[self.lists.on])
+        counts: npt.NDArray[np.int64] = self.lists.starts[2 * cells + 2] - self.lists.starts[2 * cells]
         return counts
 
-    def export(self) -> tuple[dict[str, Any], Arrays]:
-        arrays = {"starts": self.starts, "slots": self.slots, "boxes": self.boxes, "checked": self.checked}
-        return {"on": self.on}, {**arrays, **{f"grid.{k}": v for k, v in self.grid.to_arrays().items()}}
-
-    @classmethod
-    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> DirectPart:
-        grid = Grid.from_arrays({k[5:]: v for k, v in arrays.items() if k.startswith("grid.")})
-        return cls(meta["on"], grid, arrays)
-
     def stats(self) -> dict[str, int]:
-        return {"cells": self.grid.n_cells, "entries": len(self.slots)}
+        return {"cells": self.grid.n_cells, "entries": len(self.lists.slots)}
 
 
 class DirectIndex(StaticIndex):
@@ -97,7 +75,6 @@ class DirectIndex(StaticIndex):
     """
 
     name = "direct"
-    part_type = DirectPart
 
     def _configure(self, on: Any = None, cells: int = DEFAULT_CELLS, memory_limit: int | None = None) -> None:
         if not 5 <= cells <= 2**24:
@@ -127,24 +104,13 @@ class DirectIndex(StaticIndex):
             f"'direct' on {self.schema[on].name!r} with {n:,} list entries",
             "fewer cells=, or the index 'vci' or 'cells', need less",
         )
-        slots = np.empty(n, np.int32)
-        entry_boxes = np.empty(n if keep_boxes else 0, np.int32)
-        kernels.fill_entries(
-            lows,
-            highs,
-            firsts,
-            lasts,
-            grid.cuts,
-            starts[:-1].copy(),
-            numbers,
-            boxes.slots,
-            slots,
-            entry_boxes,
+        lists = DirectLists(
+            on=on,
+            starts=starts,
+            slots=np.empty(n, np.int32),
+            boxes=np.empty(n if keep_boxes else 0, np.int32),
+            checked=np.array(checked, np.int64),
         )
-        arrays: Arrays = {
-            "starts": starts,
-            "slots": slots,
-            "boxes": entry_boxes,
-            "checked": np.array(checked, np.int64),
-        }
-        return DirectPart(on, grid, arrays)
+        cursors = starts[:-1].copy()
+        kernels.fill_entries(lows, highs, firsts, lasts, grid.cuts, cursors, numbers, boxes.slots, lists)
+        return DirectPart(grid, lists)

@@ -11,12 +11,11 @@ moved less than once for it. A kind that has nothing to choose says so in `_adap
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
 from rangecast.engine.answers import Rows
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.contract import Index
@@ -25,6 +24,17 @@ from rangecast.types.attributes import Codes
 
 REFIT = 8
 Numbers = npt.NDArray[np.int64]
+
+
+class Head(NamedTuple):
+    """What a file holds of every such index: the attribute (-1 before the first insert), how many boxes there
+    were at the last choice and are now, whether slots are box numbers, and the attributes to be checked."""
+
+    on: int
+    fitted: int
+    entered: int
+    plain: bool
+    checked: npt.NDArray[np.int64]
 
 
 class InPlaceIndex(Index):
@@ -57,12 +67,8 @@ class InPlaceIndex(Index):
         """The matches of a batch; there is at least one box."""
         raise NotImplementedError
 
-    def _structure(self) -> tuple[dict[str, Any], Arrays]:
-        """The laid out structure as plain data and arrays."""
-        raise NotImplementedError
-
-    def _take_structure(self, meta: dict[str, Any], arrays: Arrays) -> None:
-        """Take what `_structure` gave."""
+    def _take_laid_out(self, laid_out: Any) -> None:
+        """Take the second half of what `_structure` gave: a head, and the structure unless it is empty."""
         raise NotImplementedError
 
     # hooks of Index
@@ -110,19 +116,14 @@ class InPlaceIndex(Index):
             return np.zeros(codes.shape[1] + 1, np.int64), np.empty(0, np.int32)
         return self._emit(codes, self._catalog.boxes)
 
-    def _export(self) -> tuple[dict[str, Any], Arrays]:
-        meta = {"on": self._on, "fitted": self._fitted, "entered": self._entered, "plain": self._plain}
-        if self._on < 0:
-            return meta, {}
-        more, arrays = self._structure()
-        return {**meta, **more}, {**arrays, "checked": self._checked}
+    def _head(self) -> Head:
+        return Head(self._on, self._fitted, self._entered, self._plain, self._checked)
 
-    def _restore(self, meta: dict[str, Any], arrays: Arrays) -> None:
-        self._on, self._fitted, self._entered = meta["on"], meta["fitted"], meta["entered"]
-        self._plain = meta["plain"]
-        if self._on >= 0:
-            self._checked = arrays["checked"]
-            self._take_structure(meta, arrays)
+    def _take_structure(self, structure: Any) -> None:
+        head, laid_out = structure
+        self._on, self._fitted, self._entered, self._plain, self._checked = head
+        if laid_out is not None:
+            self._take_laid_out(laid_out)
 
 
 def grow_rows(n_events: int, run: Callable[..., int]) -> Rows:

@@ -37,20 +37,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
+from rangecast.array_file import count_bytes
 from rangecast.engine.answers import Rows
 from rangecast.engine.catalog import Boxes, grown
 from rangecast.engine.contract import Index
 from rangecast.engine.grid import Grid
-from rangecast.engine.runs import RunsIndex, check_length
+from rangecast.engine.runs import RunsIndex, check_length, cover_cells
 from rangecast.engine.selectivity import choose_attributes
 from rangecast.errors import OptionError
-from rangecast.kernels.engine import runs as run_kernels
+from rangecast.kernels.engine.runs import CellRanges
 from rangecast.kernels.papers.vci import lists as kernels
+from rangecast.kernels.papers.vci.lists import IntervalLists, Shape
 from rangecast.memory import check_fits
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.papers.vci.constructs import ConstructIntervals
-from rangecast.papers.vci.in_place import InPlaceIndex, Numbers, grow_rows
+from rangecast.papers.vci.in_place import Head, InPlaceIndex, Numbers, grow_rows
 from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
 
@@ -61,7 +62,6 @@ LOOKUPS = {
     "table": kernels.TABLE,
 }
 LONGEST_CHOSEN = 1024
-_STORED = ("heads", "crossing", "nodes", "pool", "bits", "table")
 
 
 class VciIndex(Index):
@@ -98,13 +98,21 @@ class _ListLayout(NamedTuple):
         return 4 * (self.n_constructs + 1) + 4 * self.words * self.grid.n_cells
 
 
-class _Ranges(NamedTuple):
-    """The cells of each box: all that it touches, and the whole ones begins .. ends - 1."""
+class _LaidOut(NamedTuple):
+    """What follows from the data, and the lists."""
 
-    firsts: npt.NDArray[np.int32]
-    lasts: npt.NDArray[np.int32]
-    begins: npt.NDArray[np.int32]
-    ends: npt.NDArray[np.int32]
+    grid: Grid
+    longest: int
+    words: int
+    free: int
+    lists: IntervalLists
+
+
+class _StoredLists(NamedTuple):
+    """What a file holds."""
+
+    head: Head
+    laid_out: _LaidOut | None
 
 
 class IntervalListsIndex(InPlaceIndex):
@@ -173,115 +181,107 @@ class IntervalListsIndex(InPlaceIndex):
         self._check_layout(self._on, layout)
         self._use(layout)
         distances = layout.constructs.distances(closed=False)
-        self._arrays: Arrays = {
-            "heads": np.full(layout.n_constructs + 1, -1, np.int32),
-            "crossing": np.empty(0, np.int32),
-            "nodes": np.empty((0, 2), np.int32),
-            "pool": np.array([-1, 0], np.int64),
-            "bits": np.zeros((layout.grid.n_cells if layout.words else 0, layout.words), np.uint32),
-            "table": distances if self._lookup == kernels.TABLE else np.empty(0, np.int64),
-        }
+        self._lists = IntervalLists(
+            heads=np.full(layout.n_constructs + 1, -1, np.int32),
+            crossing=np.empty(0, np.int32),
+            nodes=np.empty((0, 2), np.int32),
+            pool=np.array([-1, 0], np.int64),
+            bits=np.zeros((layout.grid.n_cells if layout.words else 0, layout.words), np.uint32),
+            table=distances if self._lookup == kernels.TABLE else np.empty(0, np.int64),
+        )
         self._free = 0
 
     def _use(self, layout: _ListLayout) -> None:
         self._layout = layout
+        constructs = layout.constructs
+        self._shape = Shape(
+            constructs.columns,
+            constructs.lengths,
+            constructs.longest,
+            layout.grid.n_cells,
+            layout.n_constructs,
+            self._lookup,
+        )
         # each construct that covers a cell, the list of all, and the crossing list
         longest = layout.constructs.longest
         most = longest * (longest + 1) // 2 if self._kind == "sci" else 2 * longest
         self._found: npt.NDArray[np.int32] = np.empty(min(most, layout.n_constructs) + 2, np.int32)
 
-    def _cover(self, boxes: Boxes, numbers: Numbers) -> tuple[_Ranges, int]:
-        grid = self._layout.grid
-        lows, highs = boxes.lows[self._on, numbers], boxes.highs[self._on, numbers]
-        firsts, lasts = grid.locate(lows), grid.locate(highs)
-        begins, ends = np.empty_like(firsts), np.empty_like(lasts)
-        crossing = run_kernels.trim(lows, highs, firsts, lasts, grid.cuts, begins, ends)
-        return _Ranges(firsts, lasts, begins, ends), crossing
+    def _cover(self, boxes: Boxes, numbers: Numbers) -> tuple[CellRanges, int]:
+        return cover_cells(self._layout.grid, boxes.lows[self._on, numbers], boxes.highs[self._on, numbers])
 
     def _enter(self, boxes: Boxes, numbers: Numbers) -> None:
-        a, (grid, constructs, _) = self._arrays, self._layout
+        lists, shape = self._lists, self._shape
         ranges, crossing = self._cover(boxes, numbers)
-        if crossing and not len(a["crossing"]):
-            a["crossing"] = np.full(grid.n_cells, -1, np.int32)
-        needed = int(kernels.count_postings(*ranges, constructs.columns, constructs.lengths, grid.n_cells))
-        used = int(a["pool"][1])
-        if (wanted := used + needed - self._free) > len(a["nodes"]):
+        if crossing and not len(lists.crossing):
+            lists = lists._replace(crossing=np.full(shape.n_cells, -1, np.int32))
+        needed = int(kernels.count_postings(ranges, shape))
+        used = int(lists.pool[1])
+        if (wanted := used + needed - self._free) > len(lists.nodes):
             # the first load gets exactly its size, as in the catalog
-            room = wanted if used == 0 else max(wanted, len(a["nodes"]) * 3 // 2, 64)
+            room = wanted if used == 0 else max(wanted, len(lists.nodes) * 3 // 2, 64)
             nodes = np.empty((room, 2), np.int32)
-            nodes[:used] = a["nodes"][:used]
-            a["nodes"] = nodes
+            nodes[:used] = lists.nodes[:used]
+            lists = lists._replace(nodes=nodes)
         self._free = max(0, self._free - needed)
-        kernels.enter(
-            numbers, *ranges, constructs.columns, constructs.lengths, grid.n_cells, self._lookup, a["heads"],
-            a["crossing"], a["pool"], a["nodes"], a["bits"],
-        )  # fmt: skip
+        self._lists = lists
+        kernels.enter(numbers, ranges, shape, lists)
 
     def _leave(self, boxes: Boxes, numbers: Numbers) -> None:
-        a, (grid, constructs, _) = self._arrays, self._layout
         ranges, _ = self._cover(boxes, numbers)
-        n = int(kernels.count_postings(*ranges, constructs.columns, constructs.lengths, grid.n_cells))
+        n = int(kernels.count_postings(ranges, self._shape))
         postings = np.empty(n, np.int64)
-        kernels.list_postings(*ranges, constructs.columns, constructs.lengths, grid.n_cells, postings)
-        lists, counts = np.unique(postings, return_counts=True)
+        kernels.list_postings(ranges, self._shape, postings)
+        named, counts = np.unique(postings, return_counts=True)
         if len(self._marked) < boxes.n:
             self._marked = grown(np.zeros(0, np.uint8), 0, len(boxes.slots))
             self._marked[:] = 0
         self._marked[numbers] = 1
-        kernels.leave(
-            lists, counts, self._marked, constructs.lengths, constructs.longest, self._layout.n_constructs,
-            self._lookup, a["heads"], a["crossing"], a["pool"], a["nodes"], a["bits"],
-        )  # fmt: skip
+        kernels.leave(named, counts, self._marked, self._shape, self._lists)
         self._marked[numbers] = 0
         self._free += n
 
     def _emit(self, codes: Codes, boxes: Boxes) -> Rows:
-        a = self._arrays
         cells = self._layout.grid.locate(codes[self._on])
-        constructs = self._layout.constructs
         found = np.empty_like(self._found)
         return grow_rows(
             codes.shape[1],
             lambda event, offsets, out: kernels.stab(
-                codes, cells, self._on, event, self._lookup, constructs.lengths, constructs.longest,
-                self._layout.n_constructs, a["heads"], a["crossing"], a["nodes"], a["bits"], a["table"],
-                found, self._checked, boxes.lows, boxes.highs, boxes.slots, self._plain, offsets, out,
+                codes, cells, self._on, event, self._shape, self._lists, found, self._checked, boxes,
+                self._plain, offsets, out,
             ),
         )  # fmt: skip
 
     def count_lists(self, codes: Codes) -> int:
         """How many lists a batch finds, without reading them: what the paper times as a search."""
-        a, constructs = self._arrays, self._layout.constructs
-        total: int = kernels.count_lists(
-            self._layout.grid.locate(codes[self._on]), self._lookup, constructs.lengths, constructs.longest,
-            self._layout.n_constructs, a["heads"], a["bits"], a["table"], self._found,
-        )  # fmt: skip
-        return total
+        cells = self._layout.grid.locate(codes[self._on])
+        return int(kernels.count_lists(cells, self._shape, self._lists, self._found))
 
-    def _structure(self) -> tuple[dict[str, Any], Arrays]:
-        grid = {f"grid.{name}": array for name, array in self._layout.grid.to_arrays().items()}
-        meta = {"longest": self._layout.constructs.longest, "free": self._free, "words": self._layout.words}
-        used = int(self._arrays["pool"][1])
-        return meta, {**self._arrays, "nodes": self._arrays["nodes"][:used], **grid}
+    def _structure(self) -> _StoredLists:
+        return _StoredLists(self._head(), None if self._on < 0 else self._laid_out())
 
-    def _take_structure(self, meta: dict[str, Any], arrays: Arrays) -> None:
-        grid = Grid.from_arrays({k[5:]: v for k, v in arrays.items() if k.startswith("grid.")})
-        self._arrays = {name: arrays[name] for name in _STORED}
-        self._free = meta["free"]
-        self._use(_ListLayout(grid, ConstructIntervals.of(self._kind, meta["longest"]), meta["words"]))
+    def _laid_out(self) -> _LaidOut:
+        used = int(self._lists.pool[1])
+        grid, constructs, words = self._layout
+        lists = self._lists._replace(nodes=self._lists.nodes[:used])
+        return _LaidOut(grid, constructs.longest, words, self._free, lists)
+
+    def _take_laid_out(self, laid_out: _LaidOut) -> None:
+        self._lists, self._free = laid_out.lists, laid_out.free
+        constructs = ConstructIntervals.of(self._kind, laid_out.longest)
+        self._use(_ListLayout(laid_out.grid, constructs, laid_out.words))
 
     def _structure_stats(self) -> dict[str, Any]:
         if self._on < 0:
             return {"bytes": 0}
-        a = self._arrays
-        used = int(a["pool"][1])
-        spare = a["nodes"].nbytes - 8 * used
+        lists = self._lists
+        used = int(lists.pool[1])
         return {
-            "bytes": sum(array.nbytes for array in a.values()) - spare + self._layout.grid.cuts.nbytes,
+            "bytes": count_bytes(self._laid_out()),
             "cells": self._layout.grid.n_cells,
             "L": self._layout.constructs.longest,
             "constructs": self._layout.n_constructs,
-            "active": int((a["heads"] >= 0).sum()),
+            "active": int((lists.heads >= 0).sum()),
             "entries": used - self._free,
-            "bitmap_bytes": a["bits"].nbytes,
+            "bitmap_bytes": lists.bits.nbytes,
         }

@@ -31,20 +31,27 @@ up and down instead, to the same result. A batch first sets all its nodes, then 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.array_file import Arrays
+from rangecast.array_file import count_bytes
 from rangecast.engine.answers import Rows
 from rangecast.engine.catalog import Boxes, grown
 from rangecast.kernels.papers.vci import islist as kernels
-from rangecast.papers.vci.in_place import InPlaceIndex, Numbers, grow_rows
+from rangecast.kernels.papers.vci.islist import SkipList
+from rangecast.papers.vci.in_place import Head, InPlaceIndex, Numbers, grow_rows
 from rangecast.types.attributes import MISSING, Codes
 
 _NODES = ("keys", "owners", "heights", "edges")
 _EDGES = ("targets", "edge_heads")
-_STORED = (*_NODES, *_EDGES, "free_edges", "marks", "firsts", "state")
+
+
+class _StoredSkipList(NamedTuple):
+    """What a file holds."""
+
+    head: Head
+    laid_out: SkipList | None
 
 
 class IslistIndex(InPlaceIndex):
@@ -63,127 +70,110 @@ class IslistIndex(InPlaceIndex):
     def _lay_out(self, boxes: Boxes, numbers: Numbers) -> None:
         levels = kernels.LEVELS
         state = np.array([-1, 1, levels, -1, 0, 0, 0, 2026], np.int64)
-        self._arrays: Arrays = {
-            "keys": np.array([MISSING], np.int64),
-            "owners": np.ones(1, np.int32),
-            "heights": np.array([levels], np.int32),
-            "edges": np.zeros(1, np.int32),
-            "targets": np.full(levels, -1, np.int32),
-            "edge_heads": np.full(levels, -1, np.int32),
-            "free_edges": np.full(levels + 1, -1, np.int32),
-            "marks": np.empty((0, 5), np.int32),
-            "firsts": np.empty(0, np.int32),
-            "state": state,
-        }
+        self._skip = SkipList(
+            keys=np.array([MISSING], np.int64),
+            owners=np.ones(1, np.int32),
+            heights=np.array([levels], np.int32),
+            edges=np.zeros(1, np.int32),
+            targets=np.full(levels, -1, np.int32),
+            edge_heads=np.full(levels, -1, np.int32),
+            free_edges=np.full(levels + 1, -1, np.int32),
+            marks=np.empty((0, 5), np.int32),
+            firsts=np.empty(0, np.int32),
+            state=state,
+        )
 
     def _enter(self, boxes: Boxes, numbers: Numbers) -> None:
-        a = self._arrays
-        known = len(a["firsts"])
+        known = len(self._skip.firsts)
         if known < boxes.n:
-            a["firsts"] = grown(a["firsts"], known, len(boxes.slots))
-            a["firsts"][known:] = -1
-        state, lows, highs = a["state"], boxes.lows[self._on], boxes.highs[self._on]
+            firsts = grown(self._skip.firsts, known, len(boxes.slots))
+            firsts[known:] = -1
+            self._skip = self._skip._replace(firsts=firsts)
+        state, lows, highs = self._skip.state, boxes.lows[self._on], boxes.highs[self._on]
         pending = np.empty(self._entered, np.int64)
         state[kernels.PENDING] = 0
         path = np.empty(kernels.LEVELS, np.int64)
         done = 0
         while True:
-            done = kernels.add_ends(
-                numbers, done, lows, highs, a["keys"], a["owners"], a["heights"], a["edges"], a["targets"],
-                a["edge_heads"], a["free_edges"], a["firsts"], a["marks"], state, pending, path,
-            )  # fmt: skip
+            done = kernels.add_ends(numbers, done, lows, highs, self._skip, pending, path)
             if done == len(numbers):
                 break
-            used = int(state[kernels.USED_NODES])
-            for name in _NODES:
-                a[name] = grown(a[name], used, used + 64)
-            used = int(state[kernels.USED_EDGES])
-            for name in _EDGES:
-                a[name] = grown(a[name], used, used + 4 * kernels.LEVELS)
+            nodes, edges = int(state[kernels.USED_NODES]), int(state[kernels.USED_EDGES])
+            self._skip = self._skip._replace(
+                **{name: grown(getattr(self._skip, name), nodes, nodes + 64) for name in _NODES},
+                **{
+                    name: grown(getattr(self._skip, name), edges, edges + 4 * kernels.LEVELS)
+                    for name in _EDGES
+                },
+            )
         self._mark(boxes, np.concatenate([pending[: state[kernels.PENDING]], numbers]))
 
     def _leave(self, boxes: Boxes, numbers: Numbers) -> None:
-        a = self._arrays
-        state = a["state"]
+        state, lows, highs = self._skip.state, boxes.lows[self._on], boxes.highs[self._on]
         pending = np.empty(self._entered, np.int64)
         state[kernels.PENDING] = 0
-        kernels.drop_boxes(
-            numbers, boxes.lows[self._on], boxes.highs[self._on], a["keys"], a["owners"], a["heights"],
-            a["edges"], a["targets"], a["edge_heads"], a["free_edges"], a["firsts"], a["marks"], state,
-            pending, np.empty(kernels.LEVELS, np.int64),
-        )  # fmt: skip
+        kernels.drop_boxes(numbers, lows, highs, self._skip, pending, np.empty(kernels.LEVELS, np.int64))
         self._mark(boxes, pending[: state[kernels.PENDING]])
 
     def _mark(self, boxes: Boxes, numbers: Numbers) -> None:
-        a = self._arrays
+        lows, highs = boxes.lows[self._on], boxes.highs[self._on]
         path = np.empty(kernels.LEVELS, np.int64)
         done = 0
         while True:
-            done = kernels.mark_boxes(
-                numbers, done, boxes.lows[self._on], boxes.highs[self._on], a["keys"], a["heights"],
-                a["edges"], a["targets"], a["edge_heads"], a["firsts"], a["marks"], a["state"], path,
-            )  # fmt: skip
+            done = kernels.mark_boxes(numbers, done, lows, highs, self._skip, path)
             if done == len(numbers):
                 return
-            used = int(a["state"][kernels.USED_MARKERS])
+            used = int(self._skip.state[kernels.USED_MARKERS])
             # by what the boxes so far have needed, and never less than half more
             each = -(-used // done) if done else 16
             room = max(used + each * (len(numbers) - done), used * 3 // 2, 64)
             marks = np.empty((room, 5), np.int32)
-            marks[:used] = a["marks"][:used]
-            a["marks"] = marks
+            marks[:used] = self._skip.marks[:used]
+            self._skip = self._skip._replace(marks=marks)
 
     def _emit(self, codes: Codes, boxes: Boxes) -> Rows:
-        a = self._arrays
+        on, top = self._on, self._top
         return grow_rows(
             codes.shape[1],
             lambda event, offsets, out: kernels.stab(
-                codes, self._on, event, self._top, a["keys"], a["edges"], a["targets"], a["edge_heads"],
-                a["marks"], self._checked, boxes.lows, boxes.highs, boxes.slots, self._plain, offsets, out,
+                codes, on, event, top, self._skip, self._checked, boxes, self._plain, offsets, out
             ),
-        )  # fmt: skip
+        )
 
     def count_lists(self, codes: Codes) -> int:
         """How many edges with markers a batch meets, without reading the markers."""
-        a = self._arrays
-        total: int = kernels.count_marked(
-            codes[self._on], self._top, a["keys"], a["edges"], a["targets"], a["edge_heads"]
-        )
-        return total
+        return int(kernels.count_marked(codes[self._on], self._top, self._skip))
 
     @property
     def _top(self) -> int:
         """How many levels a search must look at. The head's edges above all nodes lead to the tail, and
         are marked by the intervals that bound nothing."""
-        a = self._arrays
         head = slice(0, kernels.LEVELS)
-        used = np.flatnonzero((a["targets"][head] >= 0) | (a["edge_heads"][head] >= 0))
+        used = np.flatnonzero((self._skip.targets[head] >= 0) | (self._skip.edge_heads[head] >= 0))
         return int(used[-1]) + 1 if len(used) else 0
 
-    def _structure(self) -> tuple[dict[str, Any], Arrays]:
-        return {}, self._used()
+    def _structure(self) -> _StoredSkipList:
+        return _StoredSkipList(self._head(), None if self._on < 0 else self._used())
 
-    def _used(self) -> Arrays:
-        a, state = self._arrays, self._arrays["state"]
+    def _used(self) -> SkipList:
+        """The arrays without spare room."""
+        skip, state = self._skip, self._skip.state
         nodes, edges = int(state[kernels.USED_NODES]), int(state[kernels.USED_EDGES])
-        return {
-            **{name: a[name][:nodes] for name in _NODES},
-            **{name: a[name][:edges] for name in _EDGES},
-            "free_edges": a["free_edges"],
-            "marks": a["marks"][: int(state[kernels.USED_MARKERS])],
-            "firsts": a["firsts"],
-            "state": state,
-        }
+        return skip._replace(
+            **{name: getattr(skip, name)[:nodes] for name in _NODES},
+            **{name: getattr(skip, name)[:edges] for name in _EDGES},
+            marks=skip.marks[: int(state[kernels.USED_MARKERS])],
+        )
 
-    def _take_structure(self, meta: dict[str, Any], arrays: Arrays) -> None:
-        self._arrays = {name: arrays[name] for name in _STORED}
+    def _take_laid_out(self, laid_out: SkipList) -> None:
+        self._skip = laid_out
 
     def _structure_stats(self) -> dict[str, Any]:
         if self._on < 0:
             return {"bytes": 0}
-        state = self._arrays["state"]
+        state = self._skip.state
         return {
-            "bytes": sum(array.nbytes for array in self._used().values()),
+            "bytes": count_bytes(self._used()),
             "nodes": int(state[kernels.USED_NODES]),
             "levels": self._top,
             "markers": int(state[kernels.USED_MARKERS] - state[kernels.FREE_MARKERS]),

@@ -28,16 +28,16 @@ sec. 3.2 finds best.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
 from rangecast.engine.answers import Rows
 from rangecast.engine.catalog import Boxes, grown
 from rangecast.errors import CapacityError, OptionError
 from rangecast.kernels.papers.vcr import lists as kernels
+from rangecast.kernels.papers.vcr.lists import Cutting, RectangleLists
 from rangecast.memory import check_fits
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.papers.vcr.constructs import ConstructRectangles
@@ -58,11 +58,20 @@ DEFAULT_CELLS = 4096
 MOST_SIDE = 5
 REFIT = 8
 SWEEP_SHARE = 8
-_ARRAYS = ("heads", "keys", "nodes", "needs", "distances", "state")
 
 _NONE = np.empty(0, np.uint8)
 
 Numbers = npt.NDArray[np.int64]
+
+
+class _StoredLists(NamedTuple):
+    """What a file holds: what was chosen for how many boxes, how many are to be compared, and the lists."""
+
+    plane: Plane | None
+    constructs: tuple[int, int, int, int]
+    fitted: int
+    n_needs: int
+    lists: RectangleLists
 
 
 class RectangleListsIndex(VcrIndex):
@@ -104,20 +113,22 @@ class RectangleListsIndex(VcrIndex):
         self._plane: Plane | None = None
         self._constructs = ConstructRectangles(1, 1, 0, 0)
         self._fitted = 0
-        self._heads = np.empty(0, np.int32)
-        self._keys = np.empty(0, np.int64)
-        self._nodes = np.empty((0, 2), np.int32)
-        self._needs = np.empty(0, np.uint8)
         self._n_needs = 0
-        self._distances = np.empty(0, np.int64)
-        self._state = np.array([-1, 0, 0, 0, 0], np.int64)
+        self._lists = RectangleLists(
+            heads=np.empty(0, np.int32),
+            keys=np.empty(0, np.int64),
+            nodes=np.empty((0, 2), np.int32),
+            needs=np.empty(0, np.uint8),
+            distances=np.empty(0, np.int64),
+            state=np.array([-1, 0, 0, 0, 0], np.int64),
+        )
 
     def _check_capacity(self, subs: Subscriptions) -> None:
         boxes, numbers = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes), np.arange(subs.n_boxes)
         plane, constructs = self._plane, self._constructs
         if plane is None:
             plane, constructs = self._choose(boxes, numbers)
-        self._check_room(plane.rectangles(boxes, numbers), constructs, int(self._state[2]))
+        self._check_room(plane.rectangles(boxes, numbers), constructs, int(self._lists.state[2]))
 
     def _add(self, first: int, last: int) -> None:
         numbers = np.arange(first, last)
@@ -133,17 +144,17 @@ class RectangleListsIndex(VcrIndex):
                 self._fitted = len(living)
             else:
                 self._start(plane, constructs, len(living))
-                self._needs = np.zeros(last, np.uint8)
+                self._lists = self._lists._replace(needs=np.zeros(last, np.uint8))
                 numbers = living
         assert self._plane is not None
-        self._needs = grown(self._needs, first, last)
+        self._lists = self._lists._replace(needs=grown(self._lists.needs, first, last))
         held = self._plane.rectangles(boxes, numbers)
         needs = ~held.exact | (held.x0 == held.x1)
         if len(self._plane.on) == 2:
             needs |= held.y0 == held.y1
         for j in self._plane.others(boxes, numbers):
             needs |= (boxes.lows[j, numbers] != MISSING) | (boxes.highs[j, numbers] != LAST)
-        self._needs[numbers] = needs
+        self._lists.needs[numbers] = needs
         self._n_needs += int(np.count_nonzero(needs))
         self._insert(held, numbers)
 
@@ -194,50 +205,37 @@ class RectangleListsIndex(VcrIndex):
         """Make empty lists."""
         self._reset()
         self._plane, self._constructs, self._fitted = plane, constructs, n_boxes
-        if self._by_distance:
-            self._distances = constructs.distances()
         n = constructs.n_constructs
         if self._hashed:
             n = next_prime(self._table_size or 1024)
-            self._keys = np.full(n, -1, np.int64)
-        self._heads = np.full(n, -1, np.int32)
+        self._lists = self._lists._replace(
+            heads=np.full(n, -1, np.int32),
+            keys=np.full(n if self._hashed else 0, -1, np.int64),
+            distances=constructs.distances() if self._by_distance else np.empty(0, np.int64),
+        )
 
     def _insert(self, held: Rectangles, numbers: Numbers) -> None:
-        constructs = self._constructs
-        sides = held[:4]
-        how = (constructs.rx, constructs.kx, constructs.ky, self._overlapped)
-        listed, used = int(self._state[2]), int(self._state[1])
-        wanted = max(listed + self._count(held, constructs), used)
-        self._nodes = _with_room(self._nodes, used, wanted)
+        listed, used = int(self._lists.state[2]), int(self._lists.state[1])
+        wanted = max(listed + self._count(held, self._constructs), used)
+        self._lists = self._lists._replace(nodes=_with_room(self._lists.nodes, used, wanted))
+        cutting = self._cutting()
         at = 0
         while at < len(numbers):
-            most = int(self._max_load * len(self._keys))
-            at = kernels.insert(
-                *sides,
-                numbers,
-                at,
-                *how,
-                most,
-                self._keys,
-                self._heads,
-                self._nodes,
-                self._state,
-                *self._scratch(),
-            )
+            most = int(self._max_load * len(self._lists.keys))
+            at = kernels.insert(*held[:4], numbers, at, cutting, most, self._lists)
             if at < len(numbers):
-                self._rehash(2 * len(self._keys))
+                self._rehash(2 * len(self._lists.keys))
 
     def _rehash(self, size: int) -> None:
         size = next_prime(size)
         keys, heads = np.full(size, -1, np.int64), np.full(size, -1, np.int32)
-        kernels.rehash(self._keys, self._heads, keys, heads, self._state)
-        self._keys, self._heads = keys, heads
+        kernels.rehash(self._lists.keys, self._lists.heads, keys, heads, self._lists.state)
+        self._lists = self._lists._replace(keys=keys, heads=heads)
 
-    def _scratch(self) -> tuple[Numbers, ...]:
-        """Room for the cuts of one rectangle along x and along y."""
+    def _cutting(self) -> Cutting:
         c = self._constructs
-        sizes = [(n >> k) + k + 2 for n, k in ((c.rx, c.kx), (c.ry, c.ky))]
-        return tuple(np.empty(size, np.int64) for size in sizes for _ in range(2))
+        rooms = [np.empty((n >> k) + k + 2, np.int64) for n, k in ((c.rx, c.kx), (c.ry, c.ky)) for _ in "xy"]
+        return Cutting(c.rx, c.kx, c.ky, self._overlapped, *rooms)
 
     def _remove(self, slots: npt.NDArray[np.int32]) -> None:
         catalog = self._catalog
@@ -247,23 +245,11 @@ class RectangleListsIndex(VcrIndex):
         numbers = np.flatnonzero(flags)
         if self._plane is None or not len(numbers):
             return
-        constructs = self._constructs
-        lists = (self._heads, self._nodes, self._state)
         if SWEEP_SHARE * len(numbers) > catalog.n_living:
-            kernels.sweep(flags.astype(np.uint8), *lists)
+            kernels.sweep(flags.astype(np.uint8), self._lists)
             return
         held = self._plane.rectangles(catalog.boxes, numbers)
-        kernels.remove(
-            *held[:4],
-            numbers,
-            constructs.rx,
-            constructs.kx,
-            constructs.ky,
-            self._overlapped,
-            self._keys,
-            *lists,
-            *self._scratch(),
-        )
+        kernels.remove(*held[:4], numbers, self._cutting(), self._lists)
 
     def _stab(self, codes: Codes) -> Rows:
         n = codes.shape[1]
@@ -277,26 +263,10 @@ class RectangleListsIndex(VcrIndex):
         tested = np.array([*self._plane.on, *others], np.int64)
         stamps = np.zeros(boxes.n, np.int32)
         progress = np.zeros(3, np.int64)
+        lists = self._lists if self._n_needs else self._lists._replace(needs=_NONE)
+        rx, _, kx, ky = constructs
         while not kernels.stab(
-            codes,
-            xs,
-            ys,
-            constructs.rx,
-            constructs.kx,
-            constructs.ky,
-            self._distances,
-            self._keys,
-            self._heads,
-            self._nodes,
-            self._needs if self._n_needs else _NONE,
-            tested,
-            boxes.lows,
-            boxes.highs,
-            boxes.slots,
-            stamps,
-            progress,
-            offsets,
-            out,
+            codes, xs, ys, rx, kx, ky, lists, tested, boxes, stamps, progress, offsets, out
         ):
             used = int(progress[1])
             more = np.empty(2 * len(out), np.int32)
@@ -304,37 +274,33 @@ class RectangleListsIndex(VcrIndex):
             out = more
         return offsets, out[: progress[1]]
 
-    def _export(self) -> tuple[dict[str, Any], Arrays]:
-        arrays: Arrays = {name: getattr(self, f"_{name}") for name in _ARRAYS}
-        used = int(self._state[1])
-        arrays["nodes"] = self._nodes[:used]
-        if self._plane is not None:
-            arrays.update(self._plane.to_arrays())
-        return {"constructs": list(self._constructs), "fitted": self._fitted, "needs": self._n_needs}, arrays
+    def _structure(self) -> _StoredLists:
+        used = int(self._lists.state[1])
+        lists = self._lists._replace(nodes=self._lists.nodes[:used])
+        rx, ry, kx, ky = self._constructs
+        return _StoredLists(self._plane, (rx, ry, kx, ky), self._fitted, self._n_needs, lists)
 
-    def _restore(self, meta: dict[str, Any], arrays: Arrays) -> None:
-        self._constructs = ConstructRectangles(*meta["constructs"])
-        self._fitted, self._n_needs = int(meta["fitted"]), int(meta["needs"])
-        for name in _ARRAYS:
-            setattr(self, f"_{name}", arrays[name])
-        self._plane = Plane.from_arrays(arrays) if "on" in arrays else None
+    def _take_structure(self, structure: _StoredLists) -> None:
+        self._plane, constructs, self._fitted, self._n_needs, self._lists = structure
+        self._constructs = ConstructRectangles(*constructs)
 
     def _structure_stats(self) -> dict[str, Any]:
-        _, _, listed, _, active = self._state.tolist()
+        own = self._lists
+        _, _, listed, _, active = own.state.tolist()
         c = self._constructs
-        lists = 8 * int(self._state[1])
-        rest = (self._heads, self._keys, self._needs[: self._catalog.n_boxes], self._distances, self._state)
+        lists = 8 * int(self._lists.state[1])
+        rest = (own.heads, own.keys, own.needs[: self._catalog.n_boxes], own.distances, own.state)
         stats: dict[str, Any] = {
             "bytes": lists + sum(array.nbytes for array in rest),
             "entries": listed,
             "activated": active,
-            "headers": len(self._heads),
+            "headers": len(own.heads),
             "sides": (1 << c.kx, 1 << c.ky),
         }
-        if self._hashed and len(self._keys):
+        if self._hashed and len(own.keys):
             probes = np.zeros(2, np.int64)
-            kernels.measure_probes(self._keys, self._heads, probes)
-            stats["load_factor"] = round(active / len(self._keys), 4)
+            kernels.measure_probes(own.keys, own.heads, probes)
+            stats["load_factor"] = round(active / len(own.keys), 4)
             stats["mean_probes"] = round(int(probes[0]) / max(active, 1), 3)
             stats["max_probes"] = int(probes[1])
         return stats

@@ -12,12 +12,12 @@ there must be compared with the box itself.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.grid import Grid
 from rangecast.engine.selectivity import choose_attributes, named_attributes
@@ -62,12 +62,12 @@ class Rectangles(NamedTuple):
         return bool(np.count_nonzero(self.exact) >= EXACT_SHARE * len(self.x0))
 
 
+@dataclass(eq=False)
 class Plane:
     """The cells of one or two attributes."""
 
-    def __init__(self, on: tuple[int, ...], grids: tuple[Grid, ...]) -> None:
-        self.on = on
-        self.grids = grids
+    on: tuple[int, ...]
+    grids: tuple[Grid, ...]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -124,24 +124,6 @@ class Plane:
             if j not in self.on
             and bool((boxes.lows[j, numbers] != MISSING).any() or (boxes.highs[j, numbers] != LAST).any())
         ]
-
-    def to_arrays(self) -> Arrays:
-        """The plane as arrays, for `from_arrays`."""
-        out: Arrays = {"on": np.array(self.on, np.int64)}
-        for axis, grid in enumerate(self.grids):
-            out.update({f"grid{axis}.{name}": array for name, array in grid.to_arrays().items()})
-        return out
-
-    @classmethod
-    def from_arrays(cls, arrays: Arrays) -> Plane:
-        """The plane of `to_arrays`."""
-        on = tuple(int(j) for j in arrays["on"])
-        grids = []
-        for axis in range(len(on)):
-            prefix = f"grid{axis}."
-            own = {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
-            grids.append(Grid.from_arrays(own))
-        return cls(on, tuple(grids))
 
 
 def plane_attributes(schema: Schema, on: Any) -> tuple[int, ...] | None:

@@ -28,17 +28,18 @@ listed apart, to be copied without a look.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
 from rangecast.engine.answers import Found, Rows, restore_order
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.errors import OptionError
 from rangecast.kernels.papers.vcr import runs as kernels
+from rangecast.kernels.papers.vcr.runs import RectangleRuns
 from rangecast.memory import check_fits
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.papers.vcr.index import VcrIndex
@@ -88,19 +89,17 @@ class _RunLayout(NamedTuple):
     entries: float
 
 
+@dataclass(eq=False)
 class RectangleRunsPart(Part):
     """Runs of entries on a plane of cells."""
 
-    def __init__(self, meta: dict[str, Any], arrays: Arrays) -> None:
-        self.plane = Plane.from_arrays(arrays)
-        self._meta = meta
-        self._arrays = arrays
-        self.stride, self.shift = int(meta["stride"]), int(meta["shift"])
-        self.planes, self.words, self.ranks = arrays["planes"], arrays["words"], arrays["ranks"]
-        self.heads, self.starts, self.entries = arrays["heads"], arrays["starts"], arrays["entries"]
-        self.checked = arrays["checked"]
-        self.tested = np.array([*self.plane.on, *self.checked.tolist()], np.int64)
-        self.n_whole = int((self.planes[:, 0] == 0).sum())
+    plane: Plane
+    sides: tuple[int, int]
+    runs: RectangleRuns
+
+    def __post_init__(self) -> None:
+        self.tested = np.array([*self.plane.on, *self.runs.checked.tolist()], np.int64)
+        self.n_whole = int((self.runs.planes[:, 0] == 0).sum())
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         xs, ys = self.plane.locate(codes)
@@ -120,25 +119,19 @@ class RectangleRunsPart(Part):
         offsets, slots = self._stab_in_turn(turned, xs[order], ys[order], boxes, room)
         return restore_order(order, n, offsets, slots)
 
-    @property
-    def _where(self) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
-        return self.planes, self.stride, self.shift, self.words, self.ranks, self.heads, self.starts
-
     def _estimate(self, xs: Cells, ys: Cells) -> int:
         """How many entries these events will look at."""
-        runs = np.empty(2 * len(self.planes), np.int64)
-        xs, ys = np.ascontiguousarray(xs), np.ascontiguousarray(ys)
-        return int(kernels.estimate(xs, ys, *self._where, runs))
+        found = np.empty(2 * len(self.runs.planes), np.int64)
+        return int(kernels.estimate(np.ascontiguousarray(xs), np.ascontiguousarray(ys), self.runs, found))
 
     def _stab_in_turn(self, codes: Codes, xs: Cells, ys: Cells, boxes: Boxes, room: int) -> Rows:
         offsets = np.zeros(len(xs) + 1, np.int64)
-        runs = np.empty(2 * len(self.planes), np.int64)
+        found = np.empty(2 * len(self.runs.planes), np.int64)
         out = np.empty(room, np.int32)
         state = np.zeros(2, np.int64)
         while not kernels.stab(
-            codes, xs, ys, self.planes, self.n_whole, *self._where[1:], self.entries, len(self.checked) == 0,
-            self.tested, self.checked, boxes.lows, boxes.highs, boxes.slots, runs, state, offsets, out,
-        ):  # fmt: skip
+            codes, xs, ys, self.runs, self.n_whole, self.tested, boxes, found, state, offsets, out
+        ):
             done, used = int(state[0]), int(state[1])
             at_once = self._estimate(xs[done : done + 1], ys[done : done + 1])
             grown = np.empty(max(2 * len(out), used + at_once), np.int32)
@@ -146,26 +139,18 @@ class RectangleRunsPart(Part):
             out = grown
         return offsets, out[: state[1]]
 
-    def export(self) -> tuple[dict[str, Any], Arrays]:
-        return self._meta, self._arrays
-
-    @classmethod
-    def restore(cls, meta: dict[str, Any], arrays: Arrays) -> RectangleRunsPart:
-        return cls(meta, arrays)
-
     def stats(self) -> dict[str, int]:
+        runs = self.runs
         return {
-            "planes": len(self.planes),
-            "entries": len(self.entries),
-            "buckets": len(self.heads) - 1,
-            "header_bytes": self.words.nbytes + self.ranks.nbytes + self.heads.nbytes + self.starts.nbytes,
+            "planes": len(runs.planes),
+            "entries": len(runs.entries),
+            "buckets": len(runs.heads) - 1,
+            "header_bytes": runs.words.nbytes + runs.ranks.nbytes + runs.heads.nbytes + runs.starts.nbytes,
         }
 
 
 class RectangleRunsIndex(VcrIndex, StaticIndex):
     """The rectangle index as immutable runs; see the module head."""
-
-    part_type = RectangleRunsPart
 
     def _configure(
         self,
@@ -267,16 +252,19 @@ class RectangleRunsIndex(VcrIndex, StaticIndex):
         shift, n_buckets = _choose_shift(keys, end)
         # a place past the last one is looked up as the end of a run
         n_words = ((end >> shift) + 1 >> 6) + 1
-        arrays: Arrays = {
-            "planes": np.array(planes, np.int64).reshape(len(planes), 4),
-            "words": np.zeros(n_words, np.uint64),
-            "ranks": np.empty(n_words, np.int32),
-            "heads": np.empty(n_buckets + 1, np.int32),
-            "starts": np.empty(n if shift else 0, np.uint8),
-        }
-        kernels.fill_buckets(keys, shift, *(arrays[k] for k in ("words", "ranks", "heads", "starts")))
-        arrays.update(entries=entries, checked=np.array(checked, np.int64), **plane.to_arrays())
-        return RectangleRunsPart({"stride": stride, "shift": shift, "sides": [1 << kx, 1 << ky]}, arrays)
+        runs = RectangleRuns(
+            stride=stride,
+            shift=shift,
+            planes=np.array(planes, np.int64).reshape(len(planes), 4),
+            words=np.zeros(n_words, np.uint64),
+            ranks=np.empty(n_words, np.int32),
+            heads=np.empty(n_buckets + 1, np.int32),
+            starts=np.empty(n if shift else 0, np.uint8),
+            entries=entries,
+            checked=np.array(checked, np.int64),
+        )
+        kernels.fill_buckets(keys, runs)
+        return RectangleRunsPart(plane, (1 << kx, 1 << ky), runs)
 
 
 def cut_pieces(

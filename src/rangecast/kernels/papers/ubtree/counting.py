@@ -8,9 +8,32 @@ low ascending and by high descending, so those that hold a value are a prefix of
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
+
+
+class IntervalTrees(NamedTuple):
+    """An interval tree per attribute, one after the other.
+
+    used[k] is the attribute whose points are point_starts[k]..point_starts[k + 1]; needed[i] the number
+    of predicates of box i; `always` the boxes without any.
+    """
+
+    used: npt.NDArray[np.int64]
+    point_starts: npt.NDArray[np.int64]
+    points: npt.NDArray[np.int64]
+    node_starts: npt.NDArray[np.int64]
+    low_keys: npt.NDArray[np.int64]
+    low_boxes: npt.NDArray[np.int32]
+    high_keys: npt.NDArray[np.int64]
+    high_boxes: npt.NDArray[np.int32]
+    needed: npt.NDArray[Any]
+    always: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int32]
 
 
 @kernel
@@ -65,13 +88,14 @@ def _prefix_from(keys, first, last, code):
 
 
 @kernel
-def _slices(code, a, b, points, node_starts, low_keys, high_keys, slices, n):
-    """The list slices of one attribute whose intervals hold a code, from slices[n] on; returns the end.
+def _slices(code, k, trees, slices, n):
+    """The list slices of the k-th tree whose intervals hold a code, from slices[n] on; returns the end.
 
-    The attribute's points are points[a:b]; its node of rank r has node_starts[a + r - 1] to the next.
-    A slice is (which list, first, last): list 0 is in the order of lows, 1 of highs.
+    Its points are points[a:b]; its node of rank r has node_starts[a + r - 1] to the next. A slice is (which
+    list, first, last): list 0 is in the order of lows, 1 of highs.
     """
-    own = points[a:b]
+    a = trees.point_starts[k]
+    own = trees.points[a : trees.point_starts[k + 1]]
     rank = _rank(own, code)
     node = np.int64(1)
     while 2 * node <= own.size:
@@ -83,13 +107,13 @@ def _slices(code, a, b, points, node_starts, low_keys, high_keys, slices, n):
             # the tree is cut off at the last point: only the left side is there
             node -= step
             continue
-        first = node_starts[a + node - 1]
-        last = node_starts[a + node]
+        first = trees.node_starts[a + node - 1]
+        last = trees.node_starts[a + node]
         if node > rank:
-            end = _prefix_upto(low_keys, first, last, code)
+            end = _prefix_upto(trees.low_keys, first, last, code)
             slices[n, 0] = 0
         else:
-            end = _prefix_from(high_keys, first, last, code)
+            end = _prefix_from(trees.high_keys, first, last, code)
             slices[n, 0] = 1
         if end > first:
             slices[n, 1] = first
@@ -100,48 +124,23 @@ def _slices(code, a, b, points, node_starts, low_keys, high_keys, slices, n):
 
 
 @allocating_kernel
-def stab(
-    codes,
-    used,
-    point_starts,
-    points,
-    node_starts,
-    low_keys,
-    low_boxes,
-    high_keys,
-    high_boxes,
-    needed,
-    always,
-    slots,
-    first,
-    done,
-    offsets,
-    out,
-    counters,
-):
+def stab(codes, trees, first, done, offsets, out, counters):
     """Match events first.. and write their slots from out[done] on; returns the event it got to.
 
-    used[k] is the attribute whose points are point_starts[k]..point_starts[k + 1]; needed[i] the number
-    of predicates of box i; `always` the boxes without any. counters[0] adds up satisfied predicates.
+    counters[0] adds up satisfied predicates.
     """
+    needed = trees.needed
+    always = trees.always
+    slots = trees.slots
     n_boxes = needed.size
     counts = np.zeros(n_boxes, needed.dtype)
-    slices = np.empty((64 * used.size, 3), np.int64)
+    slices = np.empty((64 * trees.used.size, 3), np.int64)
     p = done
     for e in range(first, codes.shape[1]):
         n = 0
-        for k in range(used.size):
-            n = _slices(
-                codes[used[k], e],
-                point_starts[k],
-                point_starts[k + 1],
-                points,
-                node_starts,
-                low_keys,
-                high_keys,
-                slices,
-                n,
-            )
+        # all slices first: their lengths say how much room the event can need
+        for k in range(trees.used.size):
+            n = _slices(codes[trees.used[k], e], k, trees, slices, n)
         total = 0
         for s in range(n):
             total += slices[s, 2] - slices[s, 1]
@@ -153,7 +152,7 @@ def stab(
             out[p] = slots[always[i]]
             p += 1
         for s in range(n):
-            boxes = low_boxes if slices[s, 0] == 0 else high_boxes
+            boxes = trees.low_boxes if slices[s, 0] == 0 else trees.high_boxes
             for q in range(slices[s, 1], slices[s, 2]):
                 box = boxes[q]
                 count = counts[box] + 1
@@ -164,7 +163,7 @@ def stab(
         # counters go back to 0 by the same lists, or all at once where the lists are long
         if total < n_boxes >> 3:
             for s in range(n):
-                boxes = low_boxes if slices[s, 0] == 0 else high_boxes
+                boxes = trees.low_boxes if slices[s, 0] == 0 else trees.high_boxes
                 for q in range(slices[s, 1], slices[s, 2]):
                     counts[boxes[q]] = 0
         else:

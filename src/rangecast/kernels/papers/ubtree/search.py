@@ -2,23 +2,48 @@
 
 A subscription's box is a point of two coordinates an attribute, the cells of its start and its end; an
 event is the box of points whose starts do not come after its cell and whose ends do not come before it.
-`tree` is the tuple of kernels/zorder/tree.py. In the optimised form a leaf's columns are the cell ids, one
-per grid table, and then start and end of each attribute.
+`tree` is the `TreeArrays` of kernels/zorder/tree.py. In the optimised form a leaf's columns are the cell
+ids, one per grid table, and then start and end of each attribute.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.zorder.curve import compare, jump_in, spread
-from rangecast.kernels.zorder.tree import COLUMNS, COUNTS, ENTRIES, KEYS, NEXTS, leaf_of
+from rangecast.kernels.zorder.tree import leaf_of
 
 COLLECT, PLAIN, OPTIMISED = range(3)
 JUMPS, REGIONS, ENTERED, FILTERED = range(4)
 N_COUNTERS = 4
 
 _ONE = np.uint64(1)
+
+
+class Tables(NamedTuple):
+    """What was chosen from the data: where the curve puts each bit, the cells of each attribute, which are to
+    be checked, and the grid tables (as in `cell_ids`), of at most table_size cells."""
+
+    dims: npt.NDArray[np.int32]
+    shifts: npt.NDArray[np.int32]
+    places: npt.NDArray[np.int32]
+    n_cells: npt.NDArray[np.int64]
+    checked: npt.NDArray[np.int64]
+    members: npt.NDArray[np.int64]
+    parts: npt.NDArray[np.int64]
+    table_size: int
+
+
+class CellEvents(NamedTuple):
+    """Events as codes and cells; wides[j, e] says that a cell holds several codes."""
+
+    codes: npt.NDArray[np.int64]
+    cells: npt.NDArray[np.int64]
+    wides: npt.NDArray[np.bool_]
 
 
 @kernel
@@ -87,12 +112,15 @@ def _coordinate(keys, leaf, row, places, k):
 
 
 @kernel
-def _filter_addresses(tree, leaf, places, checked, values, wide, codes, e, lows, highs, found):
+def _filter_addresses(tree, leaf, tables, values, events, e, boxes, found):
     """Rows of a leaf whose points are in the event's box, by their addresses alone."""
-    keys = tree[KEYS]
-    entries = tree[ENTRIES]
+    places = tables.places
+    checked = tables.checked
+    codes = events.codes
+    keys = tree.keys
+    entries = tree.entries
     n = 0
-    for row in range(tree[COUNTS][leaf]):
+    for row in range(tree.counts[leaf]):
         hit = True
         for q in range(checked.size):
             j = checked[q]
@@ -104,9 +132,9 @@ def _filter_addresses(tree, leaf, places, checked, values, wide, codes, e, lows,
             if end < values[j]:
                 hit = False
                 break
-            if wide[j] and (start == values[j] or end == values[j]):
+            if events.wides[j, e] and (start == values[j] or end == values[j]):
                 box = entries[leaf, row]
-                if codes[j, e] < lows[j, box] or codes[j, e] > highs[j, box]:
+                if codes[j, e] < boxes.lows[j, box] or codes[j, e] > boxes.highs[j, box]:
                     hit = False
                     break
         found[n] = row
@@ -115,10 +143,12 @@ def _filter_addresses(tree, leaf, places, checked, values, wide, codes, e, lows,
 
 
 @kernel
-def _filter_columns(tree, leaf, n_tables, checked, values, wide, codes, e, lows, highs, found, n):
+def _filter_columns(tree, leaf, n_tables, tables, values, events, e, boxes, found, n):
     """Of n rows found so far, those whose points are in the event's box, attribute by attribute."""
-    columns = tree[COLUMNS]
-    entries = tree[ENTRIES]
+    checked = tables.checked
+    codes = events.codes
+    columns = tree.columns
+    entries = tree.entries
     for q in range(checked.size):
         if n == 0:
             break
@@ -131,7 +161,7 @@ def _filter_columns(tree, leaf, n_tables, checked, values, wide, codes, e, lows,
             row = found[i]
             found[kept] = row
             kept += (starts[row] <= value) & (value <= ends[row])
-        if wide[j]:
+        if events.wides[j, e]:
             # the event's cell holds several codes: at the border of a box the code itself decides
             n = kept
             kept = 0
@@ -140,7 +170,7 @@ def _filter_columns(tree, leaf, n_tables, checked, values, wide, codes, e, lows,
                 hit = True
                 if starts[row] == value or ends[row] == value:
                     box = entries[leaf, row]
-                    hit = lows[j, box] <= codes[j, e] and codes[j, e] <= highs[j, box]
+                    hit = boxes.lows[j, box] <= codes[j, e] and codes[j, e] <= boxes.highs[j, box]
                 found[kept] = row
                 kept += hit
         n = kept
@@ -148,42 +178,23 @@ def _filter_columns(tree, leaf, n_tables, checked, values, wide, codes, e, lows,
 
 
 @allocating_kernel
-def stab(
-    form,
-    tree,
-    dims,
-    shifts,
-    places,
-    codes,
-    cells,
-    wides,
-    n_cells,
-    checked,
-    members,
-    parts,
-    table_size,
-    lows,
-    highs,
-    box_slots,
-    first,
-    done,
-    offsets,
-    out,
-    counters,
-):
+def stab(form, tree, tables, events, boxes, first, done, offsets, out, counters):
     """Match events first.. and write their slots from out[done] on; returns the event it got to.
 
     It stops before an event whose matches might not fit; the caller makes room and calls again.
-    wides[j, e] says that the event's cell holds several codes; members and parts are as in `cell_ids`.
     """
-    counts = tree[COUNTS]
-    nexts = tree[NEXTS]
-    keys = tree[KEYS]
-    entries = tree[ENTRIES]
-    columns = tree[COLUMNS]
+    dims = tables.dims
+    shifts = tables.shifts
+    n_cells = tables.n_cells
+    cells = events.cells
+    counts = tree.counts
+    nexts = tree.nexts
+    keys = tree.keys
+    entries = tree.entries
+    columns = tree.columns
     d, m = cells.shape
     n_words = keys.shape[2]
-    n_tables = members.shape[0] if form == OPTIMISED else 0
+    n_tables = tables.members.shape[0] if form == OPTIMISED else 0
     box_lows = np.zeros(2 * d, np.uint64)
     box_highs = np.zeros(2 * d, np.uint64)
     spreads = np.empty((2 * d, n_words), np.uint64)
@@ -191,9 +202,9 @@ def stab(
     left_highs = np.empty(2 * d, np.int64)
     address = np.empty(n_words, np.uint64)
     values = np.empty(d, np.int64)
-    wide = np.empty(d, np.bool_)
-    tables = np.zeros((n_tables, table_size), np.uint8)
-    reached = np.empty((n_tables, table_size), np.int64)
+    # of each grid table: 1 in the cells that the event's box meets, and which those are
+    marked = np.zeros((n_tables, tables.table_size), np.uint8)
+    reached = np.empty((n_tables, tables.table_size), np.int64)
     n_reached = np.empty(n_tables, np.int64)
     found = np.empty(entries.shape[1], np.int64)
     p = done
@@ -203,9 +214,9 @@ def stab(
         regions = 0
         entered = 0
         filtered = 0
+        # the event's box of points, and its lowest address, from which the search goes along the curve
         for j in range(d):
             values[j] = cells[j, e]
-            wide[j] = wides[j, e]
             box_highs[2 * j] = np.uint64(values[j])
             box_lows[2 * j + 1] = np.uint64(values[j])
             box_highs[2 * j + 1] = np.uint64(n_cells[j] - 1)
@@ -215,9 +226,10 @@ def stab(
             for k in range(1, 2 * d, 2):
                 address[w] |= spreads[k, w]
         for t in range(n_tables):
-            n_reached[t] = _reached_cells(values, members[t], parts[t], n_cells, reached[t])
+            n_reached[t] = _reached_cells(values, tables.members[t], tables.parts[t], n_cells, reached[t])
             for i in range(n_reached[t]):
-                tables[t, reached[t, i]] = 1
+                marked[t, reached[t, i]] = 1
+        # leaf by leaf: what a leaf holds is filtered, then the next address in the box is sought beyond it
         full = False
         leaf = leaf_of(tree, address, -1)
         while True:
@@ -230,10 +242,9 @@ def stab(
                     break
                 if form == PLAIN:
                     filtered += n
-                    n = _filter_addresses(
-                        tree, leaf, places, checked, values, wide, codes, e, lows, highs, found
-                    )
+                    n = _filter_addresses(tree, leaf, tables, values, events, e, boxes, found)
                 elif form == OPTIMISED:
+                    # the grid tables first: two bytes an entry, and no branch
                     if n_tables == 0:
                         for row in range(n):
                             found[row] = row
@@ -242,7 +253,7 @@ def stab(
                         kept = 0
                         for row in range(n):
                             found[kept] = row
-                            kept += tables[0, ids[row]]
+                            kept += marked[0, ids[row]]
                         n = kept
                     for t in range(1, n_tables):
                         ids = columns[leaf, t]
@@ -250,16 +261,14 @@ def stab(
                         for i in range(n):
                             row = found[i]
                             found[kept] = row
-                            kept += tables[t, ids[row]]
+                            kept += marked[t, ids[row]]
                         n = kept
                     filtered += n
-                    n = _filter_columns(
-                        tree, leaf, n_tables, checked, values, wide, codes, e, lows, highs, found, n
-                    )
+                    n = _filter_columns(tree, leaf, n_tables, tables, values, events, e, boxes, found, n)
                 else:
                     n = 0
                 for i in range(n):
-                    out[p] = box_slots[entries[leaf, found[i]]]
+                    out[p] = boxes.slots[entries[leaf, found[i]]]
                     p += 1
             after = nexts[leaf]
             if after < 0:
@@ -272,9 +281,10 @@ def stab(
             leaf = after
             if compare(keys[leaf, counts[leaf] - 1], address) < 0:
                 leaf = leaf_of(tree, address, -1)
+        # the tables are cleared by what was marked: they are far larger than that
         for t in range(n_tables):
             for i in range(n_reached[t]):
-                tables[t, reached[t, i]] = 0
+                marked[t, reached[t, i]] = 0
         if full:
             offsets[e] = p_before
             return e

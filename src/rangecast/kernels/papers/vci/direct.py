@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import kernel
 
 _LAST = np.iinfo(np.int64).max
+
+
+class DirectLists(NamedTuple):
+    """Lists per cell of attribute `on`; papers/vci/direct.py tells what the arrays are."""
+
+    on: int
+    starts: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int32]
+    boxes: npt.NDArray[np.int32]
+    checked: npt.NDArray[np.int64]
 
 
 @kernel
@@ -32,16 +45,16 @@ def count_entries(lows, highs, firsts, lasts, cuts, starts):
 
 
 @kernel
-def fill_entries(lows, highs, firsts, lasts, cuts, cursors, numbers, box_slots, slots, entry_boxes):
+def fill_entries(lows, highs, firsts, lasts, cuts, cursors, numbers, box_slots, lists):
     """Write each interval's slot (and box) into its lists; cursors are the starts of the lists."""
     for i in range(lows.size):
         for c in range(firsts[i], lasts[i] + 1):
             k = 2 * c if _covers(lows[i], highs[i], c, cuts) else 2 * c + 1
             p = cursors[k]
             cursors[k] = p + 1
-            slots[p] = box_slots[numbers[i]]
-            if entry_boxes.size:
-                entry_boxes[p] = numbers[i]
+            lists.slots[p] = box_slots[numbers[i]]
+            if lists.boxes.size:
+                lists.boxes[p] = numbers[i]
 
 
 @kernel
@@ -54,8 +67,12 @@ def count(cells, starts):
 
 
 @kernel
-def stab(codes, cells, on, starts, slots, entry_boxes, checked, lows, highs, offsets, out):
+def stab(codes, cells, lists, lows, highs, offsets, out):
     """Copy whole lists, check what must be checked; returns the number of matches."""
+    on = lists.on
+    starts = lists.starts
+    slots = lists.slots
+    checked = lists.checked
     p = 0
     for e in range(cells.size):
         offsets[e] = p
@@ -68,7 +85,7 @@ def stab(codes, cells, on, starts, slots, entry_boxes, checked, lows, highs, off
             p += b - a
         v = codes[on, e]
         for q in range(a if checked.size else b, c):
-            box = entry_boxes[q]
+            box = lists.boxes[q]
             hit = q < b or (lows[on, box] <= v and v <= highs[on, box])
             for k in range(checked.size):
                 if not hit:

@@ -6,7 +6,10 @@ from 0; edge e = edges[x] + i leaves node x at level i and ends at targets[e], o
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import kernel
 
@@ -16,12 +19,30 @@ FREE_NODE, USED_NODES, USED_EDGES, FREE_MARKER = 0, 1, 2, 3
 USED_MARKERS, FREE_MARKERS, PENDING, SEED = 4, 5, 6, 7
 
 
+class SkipList(NamedTuple):
+    """Nodes, edges and markers; papers/vci/islist.py tells what the arrays are."""
+
+    keys: npt.NDArray[np.int64]
+    owners: npt.NDArray[np.int32]
+    heights: npt.NDArray[np.int32]
+    edges: npt.NDArray[np.int32]
+    targets: npt.NDArray[np.int32]
+    edge_heads: npt.NDArray[np.int32]
+    free_edges: npt.NDArray[np.int32]
+    marks: npt.NDArray[np.int32]
+    firsts: npt.NDArray[np.int32]
+    state: npt.NDArray[np.int64]
+
+
 @kernel
-def find_path(key, keys, edges, targets, path):
+def find_path(key, skip, path):
     """path[i] = the last node before `key` at level i; returns the node with this key, or -1.
 
     The head has the smallest key there is and is before none: asked for that key, it is the answer.
     """
+    keys = skip.keys
+    edges = skip.edges
+    targets = skip.targets
     x = 0
     for level in range(LEVELS - 1, -1, -1):
         y = targets[edges[x] + level]
@@ -36,8 +57,11 @@ def find_path(key, keys, edges, targets, path):
 
 
 @kernel
-def _unmark(box, firsts, marks, edge_heads, state):
+def _unmark(box, skip):
     """Take a box off all edges that it marks."""
+    firsts = skip.firsts
+    marks = skip.marks
+    state = skip.state
     m = firsts[box]
     while m >= 0:
         before = marks[m, 2]
@@ -45,7 +69,7 @@ def _unmark(box, firsts, marks, edge_heads, state):
         if before >= 0:
             marks[before, 3] = after
         else:
-            edge_heads[marks[m, 1]] = after
+            skip.edge_heads[marks[m, 1]] = after
         if after >= 0:
             marks[after, 2] = before
         following = marks[m, 4]
@@ -57,21 +81,23 @@ def _unmark(box, firsts, marks, edge_heads, state):
 
 
 @kernel
-def _loosen(edge, firsts, marks, edge_heads, state, pending):
+def _loosen(edge, skip, pending):
     """Unmark every box that marks an edge, and note it: it is to be marked again."""
-    while edge_heads[edge] >= 0:
-        box = marks[edge_heads[edge], 0]
-        _unmark(box, firsts, marks, edge_heads, state)
-        pending[state[PENDING]] = box
-        state[PENDING] += 1
+    while skip.edge_heads[edge] >= 0:
+        box = skip.marks[skip.edge_heads[edge], 0]
+        _unmark(box, skip)
+        pending[skip.state[PENDING]] = box
+        skip.state[PENDING] += 1
 
 
 @kernel
-def add_end(
-    key, keys, owners, heights, edges, targets, edge_heads, free_edges, firsts, marks, state, pending, path
-):
+def add_end(key, skip, pending, path):
     """Count one more interval that ends at a key, and put a node there if there is none."""
-    x = find_path(key, keys, edges, targets, path)
+    owners = skip.owners
+    targets = skip.targets
+    free_edges = skip.free_edges
+    state = skip.state
+    x = find_path(key, skip, path)
     if x >= 0:
         owners[x] += 1
         return
@@ -94,84 +120,68 @@ def add_end(
     else:
         first = state[USED_EDGES]
         state[USED_EDGES] += height
-    keys[x] = key
+    skip.keys[x] = key
     owners[x] = 1
-    heights[x] = height
-    edges[x] = first
+    skip.heights[x] = height
+    skip.edges[x] = first
     for level in range(height):
-        split = edges[path[level]] + level
-        _loosen(split, firsts, marks, edge_heads, state, pending)
+        split = skip.edges[path[level]] + level
+        _loosen(split, skip, pending)
         targets[first + level] = targets[split]
-        edge_heads[first + level] = -1
+        skip.edge_heads[first + level] = -1
         targets[split] = x
 
 
 @kernel
-def drop_end(
-    key, keys, owners, heights, edges, targets, edge_heads, free_edges, firsts, marks, state, pending, path
-):
+def drop_end(key, skip, pending, path):
     """Count one interval less that ends at a key, and take its node out if there is none left."""
-    x = find_path(key, keys, edges, targets, path)
+    owners = skip.owners
+    edges = skip.edges
+    targets = skip.targets
+    x = find_path(key, skip, path)
     owners[x] -= 1
     if owners[x] > 0 or x == 0:
         return
     first = edges[x]
-    height = heights[x]
+    height = skip.heights[x]
     for level in range(height):
         into = edges[path[level]] + level
-        _loosen(into, firsts, marks, edge_heads, state, pending)
-        _loosen(first + level, firsts, marks, edge_heads, state, pending)
+        _loosen(into, skip, pending)
+        _loosen(first + level, skip, pending)
         targets[into] = targets[first + level]
-    targets[first] = free_edges[height]
-    free_edges[height] = first
-    owners[x] = state[FREE_NODE]
-    state[FREE_NODE] = x
+    targets[first] = skip.free_edges[height]
+    skip.free_edges[height] = first
+    owners[x] = skip.state[FREE_NODE]
+    skip.state[FREE_NODE] = x
 
 
 @kernel
-def add_ends(
-    numbers, start, lows, highs, keys, owners, heights, edges, targets, edge_heads, free_edges, firsts,
-    marks, state, pending, path,
-):  # fmt: skip
+def add_ends(numbers, start, lows, highs, skip, pending, path):
     """The nodes of all ends of these boxes from `start` on; boxes that are to be marked again go to
     `pending`. Returns the box for which there was no room left."""
+    state = skip.state
     for i in range(start, numbers.size):
         box = numbers[i]
-        if state[USED_NODES] + 2 > keys.size or state[USED_EDGES] + 2 * LEVELS > targets.size:
+        if state[USED_NODES] + 2 > skip.keys.size or state[USED_EDGES] + 2 * LEVELS > skip.targets.size:
             return i
-        if lows[box] != keys[0]:
-            add_end(
-                lows[box], keys, owners, heights, edges, targets, edge_heads, free_edges, firsts, marks,
-                state, pending, path,
-            )  # fmt: skip
+        if lows[box] != skip.keys[0]:
+            add_end(lows[box], skip, pending, path)
         if highs[box] != _LAST:
-            add_end(
-                highs[box] + 1, keys, owners, heights, edges, targets, edge_heads, free_edges, firsts, marks,
-                state, pending, path,
-            )  # fmt: skip
+            add_end(highs[box] + 1, skip, pending, path)
     return numbers.size
 
 
 @kernel
-def drop_boxes(
-    numbers, lows, highs, keys, owners, heights, edges, targets, edge_heads, free_edges, firsts, marks, state,
-    pending, path,
-):  # fmt: skip
+def drop_boxes(numbers, lows, highs, skip, pending, path):
     """Unmark these boxes, then take out the nodes at which no interval ends any more."""
     for i in range(numbers.size):
-        _unmark(numbers[i], firsts, marks, edge_heads, state)
+        _unmark(numbers[i], skip)
     for i in range(numbers.size):
         box = numbers[i]
-        if lows[box] != keys[0]:
-            drop_end(
-                lows[box], keys, owners, heights, edges, targets, edge_heads, free_edges, firsts, marks,
-                state, pending, path,
-            )  # fmt: skip
+        if lows[box] != skip.keys[0]:
+            drop_end(lows[box], skip, pending, path)
         if highs[box] != _LAST:
-            drop_end(
-                highs[box] + 1, keys, owners, heights, edges, targets, edge_heads, free_edges, firsts, marks,
-                state, pending, path,
-            )  # fmt: skip
+            drop_end(highs[box] + 1, skip, pending, path)
 
 
 @kernel
@@ -180,22 +190,27 @@ def _inside(y, endless, end, keys):
 
 
 @kernel
-def mark_boxes(
-    numbers, start, lows, highs, keys, heights, edges, targets, edge_heads, firsts, marks, state, path
-):
+def mark_boxes(numbers, start, lows, highs, skip, path):
     """Mark the edges of each box from `start` on; returns the box for which `marks` had no room.
 
     From its low node an interval goes, at each node, along the highest edge that ends within it: up
     a staircase and down again, over a logarithmic number of edges that cover it without overlap.
     """
+    keys = skip.keys
+    edges = skip.edges
+    targets = skip.targets
+    edge_heads = skip.edge_heads
+    firsts = skip.firsts
+    marks = skip.marks
+    state = skip.state
     for i in range(start, numbers.size):
         box = numbers[i]
         endless = highs[box] == _LAST
         end = highs[box] if endless else highs[box] + 1
-        x = find_path(lows[box], keys, edges, targets, path)
+        x = find_path(lows[box], skip, path)
         while x >= 0 and (endless or keys[x] < end):
             level = 0
-            while level + 1 < heights[x] and _inside(targets[edges[x] + level + 1], endless, end, keys):
+            while level + 1 < skip.heights[x] and _inside(targets[edges[x] + level + 1], endless, end, keys):
                 level += 1
             m = state[FREE_MARKER]
             if m >= 0:
@@ -205,7 +220,7 @@ def mark_boxes(
                 m = state[USED_MARKERS]
                 state[USED_MARKERS] += 1
             else:
-                _unmark(box, firsts, marks, edge_heads, state)
+                _unmark(box, skip)
                 return i
             edge = edges[x] + level
             head = edge_heads[edge]
@@ -223,8 +238,12 @@ def mark_boxes(
 
 
 @kernel
-def count_marked(values, top, keys, edges, targets, edge_heads):
+def count_marked(values, top, skip):
     """How many edges with markers a batch of values meets: the search without reading the markers."""
+    keys = skip.keys
+    edges = skip.edges
+    targets = skip.targets
+    edge_heads = skip.edge_heads
     total = 0
     for e in range(values.size):
         x = 0
@@ -239,11 +258,15 @@ def count_marked(values, top, keys, edges, targets, edge_heads):
 
 
 @kernel
-def stab(
-    codes, on, event, top, keys, edges, targets, edge_heads, marks, checked, lows, highs, box_slots, plain,
-    offsets, out,
-):  # fmt: skip
+def stab(codes, on, event, top, skip, checked, boxes, plain, offsets, out):
     """Write the rows of events from `event` on; returns the event for which `out` had no room."""
+    keys = skip.keys
+    edges = skip.edges
+    targets = skip.targets
+    edge_heads = skip.edge_heads
+    marks = skip.marks
+    lows = boxes.lows
+    highs = boxes.highs
     p = offsets[event]
     for e in range(event, codes.shape[1]):
         offsets[e] = p
@@ -267,7 +290,7 @@ def stab(
                 if hit:
                     if p == out.size:
                         return e
-                    out[p] = box if plain else box_slots[box]
+                    out[p] = box if plain else boxes.slots[box]
                     p += 1
     offsets[codes.shape[1]] = p
     return codes.shape[1]

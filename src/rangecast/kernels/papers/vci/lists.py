@@ -7,7 +7,10 @@ length L: that is all in which SCI and LCI differ here.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import kernel
 
@@ -18,6 +21,31 @@ _BIT_POSITIONS = np.array(
      11, 5, 10, 9],
     np.int64,
 )  # fmt: skip
+
+
+class Shape(NamedTuple):
+    """What the constructs are, and how they are looked up.
+
+    Their number is that of the list of all, which stands behind them; the longest has L cells.
+    """
+
+    columns: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    longest: int
+    n_cells: int
+    n_constructs: int
+    lookup: int
+
+
+class IntervalLists(NamedTuple):
+    """The lists; papers/vci/index.py tells what the arrays are."""
+
+    heads: npt.NDArray[np.int32]
+    crossing: npt.NDArray[np.int32]
+    nodes: npt.NDArray[np.int32]
+    pool: npt.NDArray[np.int64]
+    bits: npt.NDArray[np.uint32]
+    table: npt.NDArray[np.int64]
 
 
 @kernel
@@ -41,89 +69,74 @@ def list_of_all(begin, end, n_cells):
 
 
 @kernel
-def count_postings(firsts, lasts, begins, ends, columns, lengths, n_cells):
+def count_postings(ranges, shape):
     """How many list nodes these boxes need."""
+    firsts, lasts, begins, ends = ranges
     total = 0
-    longest = columns.size - 1
     for i in range(begins.size):
-        if list_of_all(begins[i], ends[i], n_cells):
+        if list_of_all(begins[i], ends[i], shape.n_cells):
             total += 1
             continue
         rest = np.int64(ends[i]) - np.int64(begins[i])
         while rest > 0:
-            rest -= lengths[columns[min(rest, longest)]]
+            rest -= shape.lengths[shape.columns[min(rest, shape.longest)]]
             total += 1
         total += (lasts[i] + 1 - firsts[i]) - (ends[i] - begins[i])
     return total
 
 
 @kernel
-def list_postings(firsts, lasts, begins, ends, columns, lengths, n_cells, out):
+def list_postings(ranges, shape, out):
     """The lists that these boxes are in: coordinates, then the list of all, then the crossing lists."""
+    firsts, lasts, begins, ends = ranges
     n = 0
-    n_constructs = n_cells * lengths.size
     for i in range(begins.size):
-        if list_of_all(begins[i], ends[i], n_cells):
-            out[n] = n_constructs
+        if list_of_all(begins[i], ends[i], shape.n_cells):
+            out[n] = shape.n_constructs
             n += 1
             continue
-        n += decompose(np.int64(begins[i]), np.int64(ends[i]), columns, lengths, out[n:])
+        n += decompose(np.int64(begins[i]), np.int64(ends[i]), shape.columns, shape.lengths, out[n:])
         for c in range(firsts[i], lasts[i] + 1):
             if c < begins[i] or c >= ends[i]:
-                out[n] = n_constructs + 1 + c
+                out[n] = shape.n_constructs + 1 + c
                 n += 1
 
 
 @kernel
-def write_bits(c, lengths, longest, clipped, value, bits):
+def write_bits(c, shape, value, bits):
     """Set or reset the bit of construct c in the vector of each cell that it covers."""
-    width = lengths.size
+    width = shape.lengths.size
     a = c // width
-    for i in range(a, a + lengths[c - a * width]):
+    for i in range(a, a + shape.lengths[c - a * width]):
         # a clipped vector begins with the construct of maximal length that ends with the cell
-        p = c - ((i - longest + 1) * width + width - 1) if clipped else c
+        p = c - ((i - shape.longest + 1) * width + width - 1) if shape.lookup == CLIPPED else c
         mask = np.int64(1) << (p & 31)
         word = np.int64(bits[i, p >> 5])
         bits[i, p >> 5] = np.uint32(word | mask) if value else np.uint32(word & ~mask)
 
 
 @kernel
-def enter(
-    numbers,
-    firsts,
-    lasts,
-    begins,
-    ends,
-    columns,
-    lengths,
-    n_cells,
-    lookup,
-    heads,
-    crossing,
-    pool,
-    nodes,
-    bits,
-):
+def enter(numbers, ranges, shape, lists):
     """Put boxes at the heads of their lists. pool = [first free node or -1, nodes ever used]."""
-    longest = columns.size - 1
-    width = lengths.size
-    n_constructs = n_cells * width
+    firsts, lasts, begins, ends = ranges
+    heads = lists.heads
+    width = shape.lengths.size
     for i in range(numbers.size):
         box = numbers[i]
-        if list_of_all(begins[i], ends[i], n_cells):
-            _push(heads, n_constructs, box, pool, nodes)
+        if list_of_all(begins[i], ends[i], shape.n_cells):
+            _push(heads, shape.n_constructs, box, lists.pool, lists.nodes)
             continue
         a = np.int64(begins[i])
         while a < ends[i]:
-            q = columns[min(ends[i] - a, longest)]
+            q = shape.columns[min(ends[i] - a, shape.longest)]
             c = a * width + q
-            if lookup <= CLIPPED and heads[c] < 0:
-                write_bits(c, lengths, longest, lookup == CLIPPED, True, bits)
-            _push(heads, c, box, pool, nodes)
-            a += lengths[q]
+            if shape.lookup <= CLIPPED and heads[c] < 0:
+                write_bits(c, shape, True, lists.bits)
+            _push(heads, c, box, lists.pool, lists.nodes)
+            a += shape.lengths[q]
         for c in range(firsts[i], lasts[i] + 1):
             if c < begins[i] or c >= ends[i]:
-                _push(crossing, np.int64(c), box, pool, nodes)
+                _push(lists.crossing, np.int64(c), box, lists.pool, lists.nodes)
 
 
 @kernel
@@ -140,16 +153,17 @@ def _push(heads, c, box, pool, nodes):
 
 
 @kernel
-def leave(lists, counts, marked, lengths, longest, n_constructs, lookup, heads, crossing, pool, nodes, bits):
-    """Unlink the marked boxes from each of these lists, which holds so many of them."""
-    for i in range(lists.size):
-        c = lists[i]
-        if c <= n_constructs:
-            _unlink(heads, c, counts[i], marked, pool, nodes)
-            if lookup <= CLIPPED and c < n_constructs and heads[c] < 0:
-                write_bits(c, lengths, longest, lookup == CLIPPED, False, bits)
+def leave(numbers, counts, marked, shape, lists):
+    """Unlink the marked boxes from the lists with these numbers, each of which holds so many of them."""
+    heads = lists.heads
+    for i in range(numbers.size):
+        c = numbers[i]
+        if c <= shape.n_constructs:
+            _unlink(heads, c, counts[i], marked, lists.pool, lists.nodes)
+            if shape.lookup <= CLIPPED and c < shape.n_constructs and heads[c] < 0:
+                write_bits(c, shape, False, lists.bits)
         else:
-            _unlink(crossing, c - n_constructs - 1, counts[i], marked, pool, nodes)
+            _unlink(lists.crossing, c - shape.n_constructs - 1, counts[i], marked, lists.pool, lists.nodes)
 
 
 @kernel
@@ -172,11 +186,16 @@ def _unlink(heads, c, count, marked, pool, nodes):
 
 
 @kernel
-def find(cell, lookup, lengths, longest, n_constructs, heads, bits, table, found):
+def find(cell, shape, lists, found):
     """Write the heads of the lists that cover a cell into `found`; returns how many."""
+    lookup = shape.lookup
+    n_constructs = shape.n_constructs
+    heads = lists.heads
+    bits = lists.bits
+    table = lists.table
     n = 0
-    width = lengths.size
-    first = (cell - longest + 1) * width + width - 1
+    width = shape.lengths.size
+    first = (cell - shape.longest + 1) * width + width - 1
     if lookup <= CLIPPED:
         base = first if lookup == CLIPPED else 0
         for w in range(bits.shape[1]):
@@ -190,7 +209,7 @@ def find(cell, lookup, lengths, longest, n_constructs, heads, bits, table, found
         for c in range(max(first, 0), (cell + 1) * width):
             if heads[c] >= 0:
                 a = c // width
-                if a + lengths[c - a * width] > cell:
+                if a + shape.lengths[c - a * width] > cell:
                     found[n] = heads[c]
                     n += 1
     else:
@@ -209,25 +228,26 @@ def find(cell, lookup, lengths, longest, n_constructs, heads, bits, table, found
 
 
 @kernel
-def count_lists(cells, lookup, lengths, longest, n_constructs, heads, bits, table, found):
+def count_lists(cells, shape, lists, found):
     """How many lists a batch of cells finds: the search that the paper times."""
     total = 0
     for e in range(cells.size):
-        total += find(np.int64(cells[e]), lookup, lengths, longest, n_constructs, heads, bits, table, found)
+        total += find(np.int64(cells[e]), shape, lists, found)
     return total
 
 
 @kernel
-def stab(
-    codes, cells, on, event, lookup, lengths, longest, n_constructs, heads, crossing, nodes, bits, table,
-    found, checked, lows, highs, box_slots, plain, offsets, out,
-):  # fmt: skip
+def stab(codes, cells, on, event, shape, lists, found, checked, boxes, plain, offsets, out):
     """Write the rows of events from `event` on; returns the event for which `out` had no room."""
+    lows = boxes.lows
+    highs = boxes.highs
+    crossing = lists.crossing
+    nodes = lists.nodes
     p = offsets[event]
     for e in range(event, cells.size):
         cell = np.int64(cells[e])
         offsets[e] = p
-        n = find(cell, lookup, lengths, longest, n_constructs, heads, bits, table, found)
+        n = find(cell, shape, lists, found)
         if crossing.size:
             found[n] = crossing[cell]
         for i in range(n + 1 if crossing.size else n):
@@ -235,6 +255,7 @@ def stab(
             while node >= 0:
                 box = nodes[node, 0]
                 node = nodes[node, 1]
+                # the crossing list is the last one: only its boxes are compared on the attribute itself
                 if i == n and (codes[on, e] < lows[on, box] or codes[on, e] > highs[on, box]):
                     continue
                 hit = True
@@ -246,7 +267,7 @@ def stab(
                 if hit:
                     if p == out.size:
                         return e
-                    out[p] = box if plain else box_slots[box]
+                    out[p] = box if plain else boxes.slots[box]
                     p += 1
     offsets[cells.size] = p
     return cells.size

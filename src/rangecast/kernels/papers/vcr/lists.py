@@ -7,7 +7,10 @@ were taken out are a list of their own, to be used again.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import kernel
 from rangecast.kernels.model.ids import mix
@@ -19,6 +22,46 @@ _USED = 1  # nodes ever used
 _LISTED = 2  # nodes in lists
 _KEYS = 3  # keys in the hash table, those whose list is empty too
 _ACTIVE = 4  # constructs whose list is not empty
+
+
+class RectangleLists(NamedTuple):
+    """The lists; papers/vcr/lists.py tells what the arrays are."""
+
+    heads: npt.NDArray[np.int32]
+    keys: npt.NDArray[np.int64]
+    nodes: npt.NDArray[np.int32]
+    needs: npt.NDArray[np.uint8]
+    distances: npt.NDArray[np.int64]
+    state: npt.NDArray[np.int64]
+
+
+class Cutting(NamedTuple):
+    """How rectangles are cut, and room for the cuts of one along x and along y."""
+
+    rx: int
+    kx: int
+    ky: int
+    overlapped: bool
+    xs: npt.NDArray[np.int64]
+    x_logs: npt.NDArray[np.int64]
+    ys: npt.NDArray[np.int64]
+    y_logs: npt.NDArray[np.int64]
+
+
+@kernel
+def _cut(x0, x1, y0, y1, cutting):
+    """Cut one rectangle, whose sides count as one at least; returns how many cuts there are each way."""
+    nx = cut_along(x0, max(x1 - x0, 1), cutting.kx, cutting.overlapped, cutting.xs, cutting.x_logs)
+    ny = cut_along(y0, max(y1 - y0, 1), cutting.ky, cutting.overlapped, cutting.ys, cutting.y_logs)
+    return nx, ny
+
+
+@kernel
+def _place(u, v, cutting):
+    """The id of a construct of the rectangle that was cut last."""
+    x_log = cutting.x_logs[u]
+    y_log = cutting.y_logs[v]
+    return construct_id(cutting.xs[u], cutting.ys[v], x_log, y_log, cutting.rx, cutting.kx, cutting.ky)
 
 
 @kernel
@@ -42,19 +85,19 @@ def count_pieces(x0s, x1s, y0s, y1s, kx, ky, overlapped, out):
 
 
 @kernel
-def insert(
-    x0s, x1s, y0s, y1s, numbers, first, rx, kx, ky, overlapped, most_keys, keys, heads, nodes,
-    state, xs, x_logs, ys, y_logs,
-):  # fmt: skip
+def insert(x0s, x1s, y0s, y1s, numbers, first, cutting, most_keys, lists):
     """List boxes from rectangle `first` on; stops where the table may become too full, returns where."""
+    heads = lists.heads
+    keys = lists.keys
+    nodes = lists.nodes
+    state = lists.state
     for r in range(first, x0s.size):
-        nx = cut_along(x0s[r], max(x1s[r] - x0s[r], 1), kx, overlapped, xs, x_logs)
-        ny = cut_along(y0s[r], max(y1s[r] - y0s[r], 1), ky, overlapped, ys, y_logs)
+        nx, ny = _cut(x0s[r], x1s[r], y0s[r], y1s[r], cutting)
         if keys.size and state[_KEYS] + nx * ny > most_keys:
             return r
         for v in range(ny):
             for u in range(nx):
-                place = construct_id(xs[u], ys[v], x_logs[u], y_logs[v], rx, kx, ky)
+                place = _place(u, v, cutting)
                 if keys.size:
                     key = place
                     place = _find(key, keys)
@@ -77,19 +120,17 @@ def insert(
 
 
 @kernel
-def remove(
-    x0s, x1s, y0s, y1s, numbers, rx, kx, ky, overlapped, keys, heads, nodes, state, xs,
-    x_logs, ys, y_logs,
-):  # fmt: skip
+def remove(x0s, x1s, y0s, y1s, numbers, cutting, lists):
     """Cut each rectangle as when it came and unlink its box from the lists."""
+    heads = lists.heads
+    nodes = lists.nodes
     for r in range(x0s.size):
-        nx = cut_along(x0s[r], max(x1s[r] - x0s[r], 1), kx, overlapped, xs, x_logs)
-        ny = cut_along(y0s[r], max(y1s[r] - y0s[r], 1), ky, overlapped, ys, y_logs)
+        nx, ny = _cut(x0s[r], x1s[r], y0s[r], y1s[r], cutting)
         for v in range(ny):
             for u in range(nx):
-                place = construct_id(xs[u], ys[v], x_logs[u], y_logs[v], rx, kx, ky)
-                if keys.size:
-                    place = _find(place, keys)
+                place = _place(u, v, cutting)
+                if lists.keys.size:
+                    place = _find(place, lists.keys)
                 before = np.int64(-1)
                 q = np.int64(heads[place])
                 while nodes[q, 0] != numbers[r]:
@@ -99,12 +140,14 @@ def remove(
                     heads[place] = nodes[q, 1]
                 else:
                     nodes[before, 1] = nodes[q, 1]
-                _release(q, place, heads, nodes, state)
+                _release(q, place, lists)
 
 
 @kernel
-def sweep(doomed, heads, nodes, state):
+def sweep(doomed, lists):
     """Unlink all nodes of doomed boxes in one pass over all lists."""
+    heads = lists.heads
+    nodes = lists.nodes
     for place in range(heads.size):
         before = np.int64(-1)
         q = np.int64(heads[place])
@@ -115,19 +158,19 @@ def sweep(doomed, heads, nodes, state):
                     heads[place] = following
                 else:
                     nodes[before, 1] = following
-                _release(q, place, heads, nodes, state)
+                _release(q, place, lists)
             else:
                 before = q
             q = following
 
 
 @kernel
-def _release(q, place, heads, nodes, state):
-    nodes[q, 1] = state[_FREE]
-    state[_FREE] = q
-    state[_LISTED] -= 1
-    if heads[place] < 0:
-        state[_ACTIVE] -= 1
+def _release(q, place, lists):
+    lists.nodes[q, 1] = lists.state[_FREE]
+    lists.state[_FREE] = q
+    lists.state[_LISTED] -= 1
+    if lists.heads[place] < 0:
+        lists.state[_ACTIVE] -= 1
 
 
 @kernel
@@ -154,13 +197,15 @@ def measure_probes(keys, heads, out):
 
 
 @kernel
-def _copy_list(
-    q, e, p, tick, nodes, needs, codes, tested, lows, highs, box_slots, stamps, out
-):  # fmt: skip
+def _copy_list(place, e, p, tick, lists, codes, tested, boxes, stamps, out):
     """Write the slots of one list that match and were not met yet; -1 when `out` is full."""
+    if lists.keys.size:
+        place = _find(place, lists.keys)
+    needs = lists.needs
+    q = np.int64(lists.heads[place])
     while q >= 0:
-        box = nodes[q, 0]
-        q = np.int64(nodes[q, 1])
+        box = lists.nodes[q, 0]
+        q = np.int64(lists.nodes[q, 1])
         if stamps[box] == tick:
             continue
         stamps[box] = tick
@@ -169,52 +214,44 @@ def _copy_list(
             for k in range(tested.size):
                 j = tested[k]
                 v = codes[j, e]
-                if v < lows[j, box] or highs[j, box] < v:
+                if v < boxes.lows[j, box] or boxes.highs[j, box] < v:
                     hit = False
                     break
             if not hit:
                 continue
         if p == out.size:
             return -1
-        out[p] = box_slots[box]
+        out[p] = boxes.slots[box]
         p += 1
     return p
 
 
 @kernel
-def stab(
-    codes, cells_x, cells_y, rx, kx, ky, distances, keys, heads, nodes, needs, tested, lows,
-    highs, box_slots, stamps, progress, offsets, out,
-):  # fmt: skip
+def stab(codes, cells_x, cells_y, rx, kx, ky, lists, tested, boxes, stamps, progress, offsets, out):
     """Look at each construct that may hold a point; returns False when `out` has no room.
 
     progress: the event to go on with, matches written, and the stamp last used. Points far enough
     from the left and lower border add the distances to their pivot; others, or all when there are no
     distances, work out each id.
     """
+    distances = lists.distances
     width = 1 << kx
     height = 1 << ky
     p = progress[1]
     tick = progress[2]
     for e in range(progress[0], cells_x.size):
         offsets[e] = p
+        # a stamp of its own for each try of each event: constructs overlap, and a box comes once
         tick += 1
         a = np.int64(cells_x[e])
         b = np.int64(cells_y[e])
         if distances.size and a >= width and b >= height:
+            # the gaps between covering constructs are the same everywhere: one table of them serves all
             pivot = construct_id(a - width, b - height, 0, 0, rx, kx, ky)
             for k in range(distances.size):
-                place = pivot + distances[k]
-                if keys.size:
-                    place = _find(place, keys)
-                q = np.int64(heads[place])
-                if q >= 0:
-                    p = _copy_list(
-                        q, e, p, tick, nodes, needs, codes, tested, lows, highs, box_slots,
-                        stamps, out,
-                    )  # fmt: skip
-                    if p < 0:
-                        break
+                p = _copy_list(pivot + distances[k], e, p, tick, lists, codes, tested, boxes, stamps, out)
+                if p < 0:
+                    break
         else:
             for y in range(max(b - height, 0), b + 1):
                 for x in range(max(a - width, 0), a + 1):
@@ -225,14 +262,8 @@ def stab(
                             if x + (1 << i) < a or p < 0:
                                 continue
                             place = construct_id(x, y, i, j, rx, kx, ky)
-                            if keys.size:
-                                place = _find(place, keys)
-                            q = np.int64(heads[place])
-                            if q >= 0:
-                                p = _copy_list(
-                                    q, e, p, tick, nodes, needs, codes, tested, lows, highs,
-                                    box_slots, stamps, out,
-                                )  # fmt: skip
+                            p = _copy_list(place, e, p, tick, lists, codes, tested, boxes, stamps, out)
+        # the event begins anew when there is more room
         if p < 0:
             progress[0] = e
             progress[1] = offsets[e]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
 
@@ -16,6 +19,20 @@ _EIGHT = np.uint64(8)
 _SIXTEEN = np.uint64(16)
 _HALF = np.uint64(32)
 _LOW = np.uint64(127)
+
+
+class RectangleRuns(NamedTuple):
+    """Runs of entries; papers/vcr/runs.py tells what the arrays are."""
+
+    stride: int
+    shift: int
+    planes: npt.NDArray[np.int64]
+    words: npt.NDArray[np.uint64]
+    ranks: npt.NDArray[np.int32]
+    heads: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.uint8]
+    entries: npt.NDArray[np.int32]
+    checked: npt.NDArray[np.int64]
 
 
 @kernel
@@ -159,8 +176,12 @@ def count_buckets(keys, most, out):
 
 
 @kernel
-def fill_buckets(keys, shift, words, ranks, heads, starts):
+def fill_buckets(keys, runs):
     """Mark the buckets that hold something and note where each begins."""
+    shift = runs.shift
+    words = runs.words
+    heads = runs.heads
+    starts = runs.starts
     k = 0
     last = -1
     for p in range(keys.size):
@@ -175,7 +196,7 @@ def fill_buckets(keys, shift, words, ranks, heads, starts):
     heads[k] = keys.size
     before = 0
     for w in range(words.size):
-        ranks[w] = before
+        runs.ranks[w] = before
         before += _bits(words[w])
 
 
@@ -194,16 +215,22 @@ def _first_at_least(starts, a, b, bound):
 
 
 @kernel
-def find_runs(x, y, planes, stride, shift, words, ranks, heads, starts, runs):
-    """runs[2r], runs[2r + 1] = the entries of plane r whose constructs hold the cell (x, y).
+def find_runs(x, y, runs, found):
+    """found[2r], found[2r + 1] = the entries of plane r whose constructs hold the cell (x, y).
 
     Returns how many entries there are.
     """
+    planes = runs.planes
+    shift = runs.shift
+    words = runs.words
+    ranks = runs.ranks
+    heads = runs.heads
+    starts = runs.starts
     total = 0
     inside = (1 << shift) - 1
     for r in range(planes.shape[0]):
         i = planes[r, 1]
-        row = planes[r, 3] + (y >> planes[r, 2]) * stride
+        row = planes[r, 3] + (y >> planes[r, 2]) * runs.stride
         low = x - (1 << i) + 1
         if low < 0:
             low = 0
@@ -221,50 +248,51 @@ def find_runs(x, y, planes, stride, shift, words, ranks, heads, starts, runs):
             if g < a:
                 g = a
             b = _first_at_least(starts, g, b, (x & inside) + 1)
-        runs[2 * r] = a
-        runs[2 * r + 1] = b
+        found[2 * r] = a
+        found[2 * r + 1] = b
         total += b - a
     return total
 
 
 @kernel
-def estimate(xs, ys, planes, stride, shift, words, ranks, heads, starts, runs):
+def estimate(xs, ys, runs, found):
     """How many entries a batch will look at."""
     total = 0
     for e in range(xs.size):
-        total += find_runs(xs[e], ys[e], planes, stride, shift, words, ranks, heads, starts, runs)
+        total += find_runs(xs[e], ys[e], runs, found)
     return total
 
 
 @kernel
-def stab(
-    codes, xs, ys, planes, n_whole, stride, shift, words, ranks, heads, starts, entries, copied,
-    tested, checked, lows, highs, box_slots, runs, state, offsets, out,
-):  # fmt: skip
+def stab(codes, xs, ys, runs, n_whole, tested, boxes, found, state, offsets, out):
     """Copy the runs of whole planes, check those of crossed ones.
 
     state[0] is the event to go on with, state[1] the matches written; returns False when `out` has
-    no room for the next event. When `copied`, an entry of a whole plane is a slot, else a box whose
-    attributes in `checked` are to be looked at; of crossed planes it is a box, and `tested` lists
-    all attributes that matter.
+    no room for the next event. The first n_whole planes are whole: an entry of these is a slot when no
+    other attribute is checked, else a box whose attributes in `checked` are to be looked at; of crossed
+    planes it is a box, and `tested` lists all attributes that matter.
     """
+    lows = boxes.lows
+    highs = boxes.highs
+    entries = runs.entries
+    copied = runs.checked.size == 0
     p = state[1]
     for e in range(state[0], xs.size):
-        total = find_runs(xs[e], ys[e], planes, stride, shift, words, ranks, heads, starts, runs)
+        total = find_runs(xs[e], ys[e], runs, found)
         if p + total > out.size:
             state[0] = e
             state[1] = p
             return False
         offsets[e] = p
-        for r in range(planes.shape[0]):
-            a = runs[2 * r]
-            b = runs[2 * r + 1]
+        for r in range(runs.planes.shape[0]):
+            a = found[2 * r]
+            b = found[2 * r + 1]
             if copied and r < n_whole:
                 for q in range(b - a):
                     out[p + q] = entries[a + q]
                 p += b - a
                 continue
-            attributes = checked if r < n_whole else tested
+            attributes = runs.checked if r < n_whole else tested
             for q in range(a, b):
                 box = entries[q]
                 hit = True
@@ -275,7 +303,7 @@ def stab(
                         hit = False
                         break
                 if hit:
-                    out[p] = box_slots[box]
+                    out[p] = boxes.slots[box]
                     p += 1
     offsets[xs.size] = p
     state[0] = xs.size
