@@ -36,7 +36,7 @@ from rangecast.engine.catalog import Boxes
 from rangecast.engine.packed_bounds import Packed
 from rangecast.engine.parts import Part
 from rangecast.engine.selectivity import bounded_attributes
-from rangecast.engine.small_batches import FEW, FewEvents
+from rangecast.engine.small_batches import FEW, ROOM, FewEvents
 from rangecast.kernels.engine import equality as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels
 from rangecast.kernels.engine.equality import ValueLists
@@ -66,7 +66,7 @@ class EqualityPart(Part):
         # as kernels.stab_few reads them
         views = Views(head, *arrays, *self.packed.fields, self.packed.views)
         longest = int(np.diff(self.lists.starts).max(initial=0))
-        self._few = FewEvents(kernels.stab_few, views, longest)
+        self._few = FewEvents(kernels.stab_few, views, min(longest, ROOM))
 
     def _find(self, codes: Codes) -> tuple[npt.NDArray[np.int32], int]:
         """The list of each event, -1 where it has none, and how many entries they have together."""

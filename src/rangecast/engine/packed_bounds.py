@@ -274,6 +274,12 @@ class Checked:
     packed: Packed
     bounds: CheckedBounds
 
+    def __post_init__(self) -> None:
+        first, rows, words = self.bounds
+        fields = self.packed.fields
+        # as kernels.check_packed reads them
+        self._views = Views(np.array([first], np.int64), rows, words, fields.ones, fields.inexact)
+
     @classmethod
     def fit(cls, boxes: Boxes, numbers: npt.NDArray[np.int64], attributes: list[int]) -> Checked:
         """The bounds of the boxes with these numbers (ascending)."""
@@ -301,7 +307,5 @@ class Checked:
         if int(offsets[-1]) < FEW * codes.shape[1]:
             return int(kernels.check_codes(order, codes, lows, highs, packed.attributes, offsets, candidates))
         words = packed.pack_events(codes)
-        kept = kernels.check_packed(
-            order, codes, lows, highs, words, packed.fields, self.bounds, offsets, candidates
-        )
-        return int(kept)
+        table = self._views.table
+        return int(kernels.check_packed(order, codes, lows, highs, words, table, offsets, candidates))

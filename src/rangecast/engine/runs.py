@@ -62,6 +62,7 @@ FEWEST_CELLS = 1024
 SAMPLE = 16_384
 SORTED = 4096
 ROOMY = 16
+ROOM_EACH = 1024
 
 
 @dataclass(eq=False)
@@ -80,7 +81,7 @@ class RunsPart(Part):
         arrays: tuple[npt.NDArray[Any], ...] = runs[2:]
         # as kernels.stab_few reads them; starts of 64 bits are of more entries than it knows
         views = Views(head, grid.cuts, *arrays)
-        self._few = FewEvents(kernels.stab_few, views) if runs.starts.dtype == np.int32 else None
+        self._few = FewEvents(kernels.stab_few, views, ROOM_EACH) if runs.starts.dtype == np.int32 else None
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         runs = self.runs

@@ -4,8 +4,8 @@ Where events come one at a time, calling is what costs: in lists by value, three
 took two fifths of a match, and comparing nearly nothing. So a part may have a kernel that does all its
 steps for a few events, and finds the part's arrays by a table (kernels/machine/views.py).
 
-How much room the answer needs is known only within the call. It gets ROOM entries an event, or fewer where
-the part knows that they are enough, and is called again if that was too little.
+How much room the answer needs is known only within the call. It gets ROOM entries per event, or as many as
+the part says, and is called again if that was too little.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FewEvents:
     def __init__(self, kernel: Callable[..., int], views: Views, room: int = ROOM) -> None:
         self._kernel = kernel
         self._views = views
-        self._room = min(room, ROOM)
+        self._room = room
 
     def stab(self, codes: Codes, boxes: Boxes) -> Rows:
         """The boxes that hold each event."""
