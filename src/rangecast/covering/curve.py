@@ -4,12 +4,12 @@
     universe    grids that turn boxes into points of `bits` bits a coordinate (universe.py)
     tree        the B+tree over their Z-addresses that the UB-tree also uses (zorder/tree.py)
 
-A sought's extremal rectangle is cut into standard cubes (extremal.py), those of one rectangle of cubes
-joined into runs; each run is one descent of the tree and a walk while entries are in it. The search
-ends at the first cover, or once 1 - epsilon of the volume is done. All of it is one kernel.
+The extremal rectangle of what is sought is cut into standard cubes (papers/covering/extremal.py), those of
+one rectangle of cubes joined into runs; each run is one descent of the tree and a walk while entries are in
+it. The search ends at the first cover, or once 1 - epsilon of the volume is done. All of it is one kernel.
 
 Source: Shen and Tirthapura (2012), section 5. Where we depart: a run is walked and not only tested for
-emptiness, since the sought itself is stored in it when it is a subscription of the index, and since a
+emptiness, since the subscription itself is stored in it when it is a subscription of the index, and since a
 point in a border cell may belong to a box that is no cover; every answer is confirmed on the codes. And
 how many cubes a search needs is known before it starts (Lemma 3.4), so a hopeless one never starts.
 """

@@ -3,7 +3,7 @@
 Subscription s covers t when every box of t lies in some box of s: so every event that t matches, s
 matches too. (The converse is left out on purpose: a box that only several boxes together hold is not
 looked for, as in the paper; not finding a cover costs a message, never a match.) A subscription without
-boxes matches nothing and any other covers it. Ids are those of catalog.py; a subscription never covers
+boxes matches nothing and any other covers it. Ids are those of engine/catalog.py; a subscription never covers
 itself, that is, one of the same id.
 
 Two searches stand behind one question, each built when it is first asked:

@@ -60,7 +60,7 @@ class FileMatch:
 Progress = Callable[[int, FileMatch], None]
 
 
-def match_file(
+def match_file(  # noqa: PLR0913 - each is an option of whoever calls it
     index: Matcher,
     events: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,

@@ -107,7 +107,7 @@ def boxes(draw: Draw, n: int, m: int, *, attributes: int = 12) -> Drawn:
     "predicates-16", "mostly equality, some half-intervals, and attributes that few use", 1_200_000, 1_000,
     "Wang, Zhang, Kitsuregawa 2004 (UB-tree), Table 1",
 )  # fmt: skip
-def predicates(  # noqa: PLR0913  the rows of the paper's table, each of which may be set
+def predicates(
     draw: Draw,
     n: int,
     m: int,

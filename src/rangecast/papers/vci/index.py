@@ -47,7 +47,7 @@ from rangecast.engine.selectivity import choose_attributes
 from rangecast.errors import OptionError
 from rangecast.kernels.engine.runs import CellRanges
 from rangecast.kernels.papers.vci import lists as kernels
-from rangecast.kernels.papers.vci.lists import IntervalLists, Shape
+from rangecast.kernels.papers.vci.lists import ConstructShape, IntervalLists
 from rangecast.memory import check_fits
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.papers.vci.constructs import ConstructIntervals
@@ -108,7 +108,7 @@ class _LaidOut(NamedTuple):
     lists: IntervalLists
 
 
-class _StoredLists(NamedTuple):
+class _StoredIntervalLists(NamedTuple):
     """What a file holds."""
 
     head: Head
@@ -194,7 +194,7 @@ class IntervalListsIndex(InPlaceIndex):
     def _use(self, layout: _ListLayout) -> None:
         self._layout = layout
         constructs = layout.constructs
-        self._shape = Shape(
+        self._shape = ConstructShape(
             constructs.columns,
             constructs.lengths,
             constructs.longest,
@@ -257,8 +257,8 @@ class IntervalListsIndex(InPlaceIndex):
         cells = self._layout.grid.locate(codes[self._on])
         return int(kernels.count_lists(cells, self._shape, self._lists, self._found))
 
-    def _structure(self) -> _StoredLists:
-        return _StoredLists(self._head(), None if self._on < 0 else self._laid_out())
+    def _structure(self) -> _StoredIntervalLists:
+        return _StoredIntervalLists(self._head(), None if self._on < 0 else self._laid_out())
 
     def _laid_out(self) -> _LaidOut:
         used = int(self._lists.pool[1])

@@ -64,7 +64,7 @@ _NONE = np.empty(0, np.uint8)
 Numbers = npt.NDArray[np.int64]
 
 
-class _StoredLists(NamedTuple):
+class _StoredRectangleLists(NamedTuple):
     """What a file holds: what was chosen for how many boxes, how many are to be compared, and the lists."""
 
     plane: Plane | None
@@ -274,13 +274,13 @@ class RectangleListsIndex(VcrIndex):
             out = more
         return offsets, out[: progress[1]]
 
-    def _structure(self) -> _StoredLists:
+    def _structure(self) -> _StoredRectangleLists:
         used = int(self._lists.state[1])
         lists = self._lists._replace(nodes=self._lists.nodes[:used])
         rx, ry, kx, ky = self._constructs
-        return _StoredLists(self._plane, (rx, ry, kx, ky), self._fitted, self._n_needs, lists)
+        return _StoredRectangleLists(self._plane, (rx, ry, kx, ky), self._fitted, self._n_needs, lists)
 
-    def _take_structure(self, structure: _StoredLists) -> None:
+    def _take_structure(self, structure: _StoredRectangleLists) -> None:
         self._plane, constructs, self._fitted, self._n_needs, self._lists = structure
         self._constructs = ConstructRectangles(*constructs)
 

@@ -23,7 +23,7 @@ _BIT_POSITIONS = np.array(
 )  # fmt: skip
 
 
-class Shape(NamedTuple):
+class ConstructShape(NamedTuple):
     """What the constructs are, and how they are looked up.
 
     Their number is that of the list of all, which stands behind them; the longest has L cells.
