@@ -43,7 +43,8 @@ import typer
 import rangecast as rc
 from rangecast import spark as rs
 from rangecast import workloads
-from rangecast.spark.worker import Answer, Pace, answers, mapped
+from rangecast.spark.output import Answer, Output
+from rangecast.spark.worker import Pace, answers, mapped
 
 # some ten matches an event: a side of 64 on a domain of 10,000
 RECTANGLES = {"rx": 10_000, "ry": 10_000, "wx": 64, "wy": 64, "alpha": 0.0}
@@ -246,7 +247,7 @@ class Bench:
         index = rc.open_index(self.store.kind, self.drawn.schema)
         index.insert(self.drawn.subscriptions().select(np.arange(1000)))
         index.save(tiny)
-        answer = Answer("id", self.drawn.schema.names)
+        answer = Output().answer(self.drawn.schema, textual=False)
         probe = prober(str(tiny), str(self.snapshot), answer)
         seen = self.frame(self.events_file).mapInArrow(probe, "pid long, before long, after long").collect()
         first: dict[int, int] = {}

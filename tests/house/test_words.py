@@ -106,7 +106,8 @@ def strangers(types: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [
         (path, name)
         for path, name in types
-        if (places := homes.get(words_of(name)[-1])) and not path.startswith(places)
+        # kernels mirror the tree, and a structure's arrays are declared beside them
+        if (places := homes.get(words_of(name)[-1])) and not path.removeprefix("kernels/").startswith(places)
     ]
 
 

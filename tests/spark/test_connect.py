@@ -23,6 +23,7 @@ MAIN = [
     "test_match.py::test_pairs_are_those_of_the_library",
     "test_match.py::test_forms_and_outer",
     "test_match.py::test_the_report_counts_as_rows_pass",
+    "test_match.py::test_one_output_for_every_mode",
     "test_match.py::test_sql",
     "test_ingest.py::test_texts_of_many_partitions",
     "test_ingest.py::test_bad_rows_are_set_aside_and_stop_nothing",

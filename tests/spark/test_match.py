@@ -144,6 +144,8 @@ GOOD = "id long, price int, symbol string"
         (GOOD, {"form": "rows"}, "form must be one of pairs, lists, counts"),
         (GOOD, {"absent": ["x"]}, "absent: the schema has no attribute 'x'"),
         (GOOD, {"absent": ["price", "symbol"]}, "must have a column of the schema"),
+        (GOOD, {"order": "longest"}, "order must be None or 'shortest-first'"),
+        (GOOD, {"id_type": "string"}, "id_type goes with the reader of files"),
         (GOOD, {"mode": "half"}, "mode must be one of auto, whole, stripes"),
         (GOOD, {"stripes": 1}, "stripes must be at least 2"),
         (GOOD, {"version": 1}, "version= goes with a store"),
@@ -229,6 +231,44 @@ def test_workloads_match_as_in_process(spark, name):
     assert len(expected) > 10
     assert pairs_of(rs.match(frame, drawn.subscriptions())) == expected
     assert pairs_of(rs.match(frame, drawn.subscriptions(), mode="stripes", stripes=3)) == expected
+
+
+def test_one_output_for_every_mode(spark, small, tmp_path):
+    """match, keywords, files, SQL, the source and explain give the same, in the same order."""
+    subs, events = small[0], random_events(small[0].schema, 200, seed=5)
+    store = rc.Store.open(tmp_path / "store", subs.schema, index="direct")
+    store.insert(subs)
+    frame = frame_of(spark, events).coalesce(1)
+    output = rs.Output(form="counts", outer=True, keep=["a0"], order="shortest-first")
+    found = [tuple(row) for row in rs.match(frame, store, output).collect()]
+    index = store.index()
+    expected = {1000 + e: (int(n), events.value("a0", e)) for e, n in enumerate(index.match(events).counts)}
+    assert {row[0]: row[1:] for row in found} == expected
+    assert [row[0] - 1000 for row in found] == index.estimate(events).order.tolist() != list(range(200))
+    keywords = {"form": "counts", "outer": True, "keep": ["a0"], "order": "shortest-first"}
+    assert [tuple(row) for row in rs.match(frame, store, **keywords).collect()] == found
+    assert [row[:2] for row in rs.match(frame, store, output, keep=()).collect()] == [r[:2] for r in found]
+    frame.write.parquet(str(tmp_path / "events"))
+    rs.match_files(spark, tmp_path / "events", store, tmp_path / "out", output)
+    assert [tuple(row) for row in spark.read.parquet(str(tmp_path / "out")).collect()] == found
+    rs.register_source(spark)
+    reader = spark.read.format("rangecast").option("store", str(store.path)).options(**output.options())
+    assert [tuple(row) for row in reader.load(str(tmp_path / "events")).collect()] == found
+    rs.register_sql(spark, "tally", output)
+    frame.createOrReplaceTempView("tallied")
+    for name, kind in (("tally", str), ("tally_long", int)):
+        rows = spark.sql(f"SELECT * FROM {name}(TABLE(tallied), '{store.path}')").collect()
+        texts = [(kind(e), n, None if a0 is None else str(a0)) for e, n, a0 in found]
+        assert [tuple(row) for row in rows] == texts
+    assert "columns out    event_id, matches, a0" in rs.explain(frame, store, output)
+    with pytest.raises(rc.RangecastError, match="cannot estimate the work of an event"):
+        rs.match(frame, _without_estimates(subs.schema), output)
+
+
+def _without_estimates(schema):
+    index = rc.open_index("islist", schema)
+    index.insert(random_subscriptions(schema, 600, seed=3))
+    return index
 
 
 def test_sql(spark, small, events_frame, tmp_path):

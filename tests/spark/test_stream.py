@@ -388,7 +388,7 @@ def test_a_stream_shaped_like_kafka(world):
     expected = expected_pairs(world, good, {"a0": good % 20, "a1": good % 17})
     assert [pair for batch in world.found().values() for pair in batch] == expected
     (reject,) = rs.read_rejects(world.spark, world.out).collect()
-    assert (reject.file, reject.event_id) == (None, "7")
+    assert (reject.source, reject.id) == (None, "7")
     assert reject.reason == "'a0' is an int, got the string 'seven'"
 
 
@@ -440,9 +440,36 @@ def test_by_event_time_a_backfill_gives_what_was_live(world, tmp_path):
     (hold,) = store.holds()
     assert hold.version == 0
     refused(world, "was begun with version event-time, got newest")
-    refused(world, "time= names the column", version="event-time")
+    refused(world, "version 'event-time' needs time, .* one timestamp .*, got 0", version="event-time")
+    refused(world, "time names the column .* got version 'newest'", time="at")
     refused(world, "time: the events have no column 'when'", version="event-time", time="when")
-    refused(world, "version must be 'newest' or 'event-time', got 3", version=3)
+    refused(world, "was begun with version event-time, got 3", version=3)
+    refused(world, "version must be 'newest', 'event-time' or the number of a version", version="old")
+
+
+def test_one_version_for_every_batch(world):
+    """It is held while the stream is down too, and compact keeps it."""
+    world.add_file()
+    world.store.delete(world.subs.ids.values[:30])
+    world.run(version=1)
+    world.store.delete(world.subs.ids.values[30:])
+    world.store.compact()
+    world.add_file()
+    world.run(version=1)
+    assert [c.version for c in world.check()] == [1, 1]
+    assert [hold.version for hold in world.store.holds()] == [1]
+    refused(world, "was begun with version 1, got 2", version=2)
+
+
+def test_a_store_that_is_an_old_copy(world, tmp_path):
+    world.add_file()
+    shutil.copytree(world.store.path, tmp_path / "copy")
+    world.store.delete(world.subs.ids.values[:30])
+    world.run()
+    shutil.rmtree(world.store.path)
+    shutil.move(tmp_path / "copy", world.store.path)
+    world.store = rc.Store.open(world.store.path)
+    refused(world, "has versions up to 1, but the checkpoint has seen 2: the store is an old copy")
 
 
 def test_shortest_first(spark, tmp_path):
@@ -492,7 +519,7 @@ def test_a_load_by_another_writer_holds_no_batch_up(world):
     ends = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=1)
     world.store.insert(rc.Subscriptions.parse(world.schema, {1: "a0 is present"}), expires=ends)
     world.add_file()
-    from rangecast.spark.worker_index import open_store
+    from rangecast.spark.worker import open_store
 
     open_store(str(world.store.path)).wait = 0.1
     with world.store.writing():

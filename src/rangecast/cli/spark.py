@@ -117,22 +117,20 @@ def match(
     """
     home = Store.open(store)
     spark = start_session(master, conf)
-    from rangecast.spark import match_files
+    from rangecast.spark import Output, match_files
 
+    output = Output(
+        event_id=event_id, keep=keep or (), form=form, outer=outer, absent=absent or (), id_type=id_type
+    )
     with bar("matching", None) as progress:
         report = match_files(
             spark,
             events,
             home,
             out,
-            event_id=event_id,
-            keep=keep or (),
-            form=form,
-            outer=outer,
-            absent=absent or (),
+            output,
             version=version,
             format=format,
-            id_type=id_type,
             overwrite=overwrite,
             progress=lambda done, units: progress.move(done, f"{done} of {units}"),
         )

@@ -95,30 +95,32 @@ def stream(
         spark = start_session(master, ["spark.log.level=ERROR", *(conf or ())])
         from rangecast import spark as rs
 
+        output = rs.Output(
+            event_id=event_id,
+            keep=keep or (),
+            form=form,
+            absent=absent or (),
+            order=order,
+            id_type=id_type,
+        )
         frame = rs.read_events(
             spark,
             events,
             home,
-            event_id=event_id,
-            keep=[*(keep or ()), *([time] if time else [])],
-            absent=absent or (),
+            output,
+            keep=list(dict.fromkeys([*output.keep, *([time] if time else [])])),
             format=format,
-            id_type=id_type,
             files_per_batch=files_per_batch,
         )
         query = rs.match_stream(
             frame,
             home,
+            output,
             out=out,
             checkpoint=checkpoint,
-            event_id=event_id,
-            keep=keep or (),
-            form=form,
-            absent=absent or (),
             trigger={"availableNow": True} if once else {"processingTime": every},
             version="event-time" if time else "newest",
             time=time,
-            order=order,
             rejects=rejects,
             query_name="rangecast",
         )

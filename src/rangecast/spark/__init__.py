@@ -1,26 +1,37 @@
 """The data pipeline on Spark: ingest, publish, match; and reduce by covering.
 
-    DataFrame --ingest--> store (change log, snapshots) --match, match_files, SQL--> matches
+    DataFrame --ingest--> store (change log, snapshots) --match, files, SQL, streams--> matches
 
 Each step is useful alone. All of it works on a classic session and over Spark Connect: closures
 carry the path of a snapshot that workers map, and nothing uses sparkContext, RDDs or broadcasts.
 
-    session.py                     a session, and a Java to run it
-    ingest.py                      a DataFrame of subscriptions into a store
-    reduce.py                      which subscriptions of a DataFrame others cover
-    snapshots.py report.py         what is matched against; what was done
-    worker.py worker_index.py      what runs in workers, and the index that they keep
-    batch/match.py                 a DataFrame of events, and the plan in words
-    batch/files.py file_tasks.py   files of events, without the JVM in between
-    batch/stripes.py               an index larger than a machine's memory
-    batch/sql.py                   match_events(TABLE(events), 'store')
-    stream/stream.py               a stream of events, while subscriptions change
-    stream/micro_batch.py tasks.py one micro-batch, and one task of it
-    stream/event_files.py          files of events as they arrive
-    stream/ledger.py               what it writes down so that a replay agrees
-    stream/metrics.py              how it does: rates, lag, times, disk
-    source/source.py               format("rangecast"): matches as a source, in batch and as a stream
-    source/options.py arrivals.py tasks.py   its options, the order of its files, one task of it
+    session.py                 a session, and a Java to run it
+    output.py                  what comes out of matching, for every mode: Output, and Answer for workers
+    version_policy.py          which version of a store a batch is matched against, for both streams
+    snapshots.py               whatever subscriptions were given, as one saved index
+    worker.py                  what a worker keeps of an index, and how it answers a batch of events
+    report.py                  what a step did
+    ingest.py                  a DataFrame of subscriptions into a store
+    subscription_files.py      files of subscriptions as a DataFrame
+    reduce.py                  which subscriptions of a DataFrame others cover
+    batch/match.py             match a DataFrame of events; explain
+    batch/stripes.py           the same with an index larger than a machine's memory
+    batch/sql.py               match_events(TABLE(events), 'store')
+    batch/files.py             match files of events, without the JVM in between: the driver's part
+    batch/file_tasks.py        the workers' part: one unit of files
+    stream/stream.py           match a stream of events while subscriptions change; read what it wrote
+    stream/event_files.py      files of events as a stream, as they arrive
+    stream/micro_batch.py      one micro-batch: pin, match, put in place, commit
+    stream/tasks.py            its workers' part
+    stream/ledger.py           what is written down so that a batch that is run again agrees
+    stream/metrics.py          how a stream does: rates, lag, times, disk
+    source/source.py           format("rangecast"): matches as a source, in batch and as a stream
+    source/options.py          its options and columns
+    source/arrivals.py         its log of files, which gives a file its number
+    source/tasks.py            its workers' part
+
+Words: a *run* is one call of match_files, with a *plan* that is fixed when it begins; a *stream* is cut
+into *batches* by Spark, each *pinned* to a version; a *source* is what Spark reads from.
 """
 
 try:
@@ -32,6 +43,7 @@ from rangecast.spark.batch.files import match_files
 from rangecast.spark.batch.match import explain, match
 from rangecast.spark.batch.sql import register_sql
 from rangecast.spark.ingest import ingest
+from rangecast.spark.output import Output
 from rangecast.spark.reduce import ReducedFrame as Reduction
 from rangecast.spark.reduce import reduce
 from rangecast.spark.report import Report
@@ -42,6 +54,7 @@ from rangecast.spark.stream.metrics import StreamMetrics, StreamStatus, stream_s
 from rangecast.spark.stream.stream import committed, match_stream, read_matches, read_rejects
 
 __all__ = [
+    "Output",
     "Reduction",
     "Report",
     "StreamMetrics",

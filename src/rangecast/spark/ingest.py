@@ -159,10 +159,10 @@ def check_columns(
 
 
 def find_words(
-    subscriptions: DataFrame, schema: Schema, source: Source, columns: Columns
+    subscriptions: DataFrame, schema: Schema, place: SchemaPlace, columns: Columns
 ) -> dict[str, list[str]]:
     """For each attribute, the strings that have no code yet."""
-    found = subscriptions.mapInArrow(word_finder(source, columns), _WORDS).distinct().toArrow()
+    found = subscriptions.mapInArrow(word_finder(place, columns), _WORDS).distinct().toArrow()
     # sorted, so that the codes do not depend on which worker was first
     found = found.sort_by([("position", "ascending"), ("word", "ascending")])
     positions = found["position"].to_numpy()
@@ -247,7 +247,7 @@ _UPSERTS, _DELETES = ("upsert", "insert", "update"), ("delete", "remove")
 _BOXES_AT_ONCE = 500_000
 _Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # where a worker takes the schema and its codes from: the path of a store, or Schema.to_dict(words=True)
-Source = str | dict[str, dict[str, Any]]
+SchemaPlace = str | dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -260,16 +260,16 @@ class Columns:
     op: str | None
 
 
-def schema_of(source: Source) -> Schema:
+def schema_of(place: SchemaPlace) -> Schema:
     """The schema with the codes that are known so far."""
-    return Store.open(source).schema if isinstance(source, str) else Schema.from_dict(source)
+    return Store.open(place).schema if isinstance(place, str) else Schema.from_dict(place)
 
 
-def word_finder(source: Source, columns: Columns) -> _Task:
+def word_finder(place: SchemaPlace, columns: Columns) -> _Task:
     """The first pass: the strings that conditions name, as (attribute's position, word)."""
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known = schema_of(source)
+        known = schema_of(place)
         schema = Schema.from_dict(known.to_dict(words=True))
         for batch in batches:
             table = pa.Table.from_batches([batch])

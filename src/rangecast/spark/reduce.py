@@ -44,7 +44,7 @@ from rangecast.spark.ingest import (
     ORDER,
     Columns,
     ParsedPiece,
-    Source,
+    SchemaPlace,
     check_columns,
     find_words,
     join_pieces,
@@ -55,7 +55,7 @@ from rangecast.spark.ingest import (
 from rangecast.spark.report import REJECTED_FIELDS, Report
 from rangecast.types.schema import Schema
 
-_log = logging.getLogger("rangecast.spark")
+_logger = logging.getLogger("rangecast.spark")
 # the columns of a rejected row beside those of a subscription, which has the name `id`
 _REJECTED = ["bad" if name == "id" else name for name in REJECTED.names]
 
@@ -139,7 +139,7 @@ def reduce(
         n_kept=len(kept),
         seconds=times.seconds,
     )
-    _log.info("%s", reduction)
+    _logger.info("%s", reduction)
     return reduction
 
 
@@ -200,13 +200,13 @@ def row_schema(textual: bool) -> pa.Schema:
 
 
 def reducer(
-    source: Source, columns: Columns, epsilon: float, textual: bool
+    place: SchemaPlace, columns: Columns, epsilon: float, textual: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for mapInArrow: parse a partition and reduce it."""
 
     def reduce(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         fields = row_schema(textual)
-        schema = schema_of(source)
+        schema = schema_of(place)
         parts: list[ParsedPiece] = []
         aside: list[RejectedRow] = []
         for part, rejected in parsed(schema, batches, columns):

@@ -24,7 +24,7 @@ from rangecast.memory import readable
 if TYPE_CHECKING:
     from rangecast.spark.snapshots import Snapshot
 
-_log = logging.getLogger("rangecast.spark")
+_logger = logging.getLogger("rangecast.spark")
 # rejected rows as Spark has them, of every step
 REJECTED_FIELDS = from_arrow_schema(REJECTED)
 
@@ -89,7 +89,7 @@ class Report:
 
     def log(self) -> Any:
         """Write the line of this step; gives the report back."""
-        _log.info("%s", self)
+        _logger.info("%s", self)
         return self
 
 

@@ -37,6 +37,11 @@ class Snapshot:
     store: str | None = None
     version: int | None = None
 
+    @property
+    def ids_are_text(self) -> bool | None:
+        """Whether ids are strings; None while there is no subscription to tell by."""
+        return self.textual if self.textual or self.n_subscriptions else None
+
 
 def resolve(subscriptions: Any, version: int | None = None) -> Snapshot:
     """The snapshot behind whatever a user gave; checks every byte of it once."""

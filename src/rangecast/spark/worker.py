@@ -1,8 +1,12 @@
-"""What runs inside Spark's Python workers: map the index, match batches, give the answers as Arrow.
+"""What runs inside Spark's Python workers: keep an index, match batches, give the answers as Arrow.
 
-An index is mapped once per process and kept. Spark's worker daemon collects garbage after each task,
-which would walk all of it: `gc.freeze` after loading takes 29 ms a task down to 2. Every iterator is
-drained to its end, because Spark throws a worker away whose generator returns early.
+A worker process keeps what it has loaded: the index of a file, mapped once (`mapped`), and one index of
+a store that moves from version to version (`followed`). Loading a version anew would cost as much as the
+store is large; the changes of a second cost as much as they are many (rangecast.store.follower).
+
+Spark's worker daemon collects garbage after each task, which would walk all of an index: `gc.freeze`
+after loading takes 29 ms per task down to 2. Every iterator is drained to its end, because Spark throws a
+worker away whose generator returns early.
 
 Answers differ in size by orders of magnitude, so a batch of events is cut by how many pairs the last
 events had (rangecast.loading.pace), and what is emitted is cut again into batches that the JVM takes well.
@@ -10,11 +14,11 @@ events had (rangecast.loading.pace), and what is emitted is cut again into batch
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,29 +31,13 @@ from rangecast.errors import StorageError
 from rangecast.loading.pace import Pace
 from rangecast.model.events import Events
 from rangecast.model.matches import Matches
+from rangecast.spark.output import COUNTS, LISTS, PAIRS, Answer
+from rangecast.store.follower import Follower
+from rangecast.store.store import Store
 
-PAIRS, LISTS, COUNTS = "pairs", "lists", "counts"
-FORMS = (PAIRS, LISTS, COUNTS)
 ROWS_OUT = 262_144
 _MOST_MAPPED = 16
 _mapped: OrderedDict[tuple[str, int], Index] = OrderedDict()
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Which columns come in and what goes out."""
-
-    event_id: str
-    attributes: tuple[str, ...]
-    keep: tuple[str, ...] = ()
-    form: str = PAIRS
-    outer: bool = False
-    textual: bool = False
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns that are read of the events, each once."""
-        return list(dict.fromkeys([self.event_id, *self.attributes, *self.keep]))
 
 
 def mapped(path: str) -> Index:
@@ -73,6 +61,52 @@ def mapped(path: str) -> Index:
     else:
         _mapped.move_to_end(key)
     return index
+
+
+class WorkerFollower(Follower):
+    """A follower that keeps what it has loaded out of the garbage collector's way."""
+
+    def at(self, version: int) -> Index:
+        """The index of a version. It is this version's until another one is asked for."""
+        loads = self.stats()["loads"]
+        index = super().at(version)
+        if self.stats()["loads"] > loads:
+            # what an earlier load left behind goes first, or it would be frozen as well
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+        return index
+
+
+def followed(path: str) -> WorkerFollower:
+    """What this process keeps of a store."""
+    return _followed(path, _creation_of(path))
+
+
+def open_store(path: str) -> Store:
+    """A store that is opened once per process; it takes in what others write by itself."""
+    return _opened(path, _creation_of(path))
+
+
+def _creation_of(path: str) -> tuple[int, int]:
+    """What tells a store from another one that took its place: store.json is written once."""
+    try:
+        status = os.stat(os.path.join(path, "store.json"))
+    except FileNotFoundError:
+        raise StorageError(
+            f"{path}: there is no store here; a worker must see the same files as the driver"
+        ) from None
+    return status.st_ino, status.st_mtime_ns
+
+
+@functools.lru_cache(maxsize=8)
+def _followed(path: str, made: tuple[int, int]) -> WorkerFollower:
+    return WorkerFollower(path)
+
+
+@functools.lru_cache(maxsize=8)
+def _opened(path: str, made: tuple[int, int]) -> Store:
+    return Store.open(path)
 
 
 def matcher(path: str, answer: Answer) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -99,6 +133,9 @@ def answer_events(
     index: Index, events: Events, batch: pa.RecordBatch | pa.Table, answer: Answer, pace: Pace
 ) -> Iterator[pa.RecordBatch]:
     """As `answers`, for events that are encoded already; `batch` has their other columns."""
+    if answer.order is not None:
+        order = index.estimate(events).order
+        events, batch = events.select(order), batch.take(pa.array(order))
     n = len(events)
     for start, stop in pace.cut(n):
         part = events if stop - start == n else events.select(np.arange(start, stop))
@@ -108,7 +145,7 @@ def answer_events(
 
 
 def shaped(batch: pa.RecordBatch | pa.Table, matches: Matches, answer: Answer) -> Iterator[pa.RecordBatch]:
-    """Matches of a batch in the form that was asked for; columns as `answer_names` says."""
+    """Matches of a batch in the form that was asked for; columns as `Output.names` says."""
     counts = matches.counts
     ids = subscription_ids(matches, answer.textual)
     kept: npt.NDArray[np.int64] | None = None
@@ -129,15 +166,9 @@ def shaped(batch: pa.RecordBatch | pa.Table, matches: Matches, answer: Answer) -
             spread, ids = spread[kept], ids.take(pa.array(kept))
     columns = [_spread(batch, answer.event_id, spread, kept), ids]
     columns += [_spread(batch, name, spread, kept) for name in answer.keep]
-    out = pa.RecordBatch.from_arrays(columns, names=answer_names(answer))
+    out = pa.RecordBatch.from_arrays(columns, names=answer.names)
     for first in range(0, out.num_rows, ROWS_OUT):
         yield out.slice(first, ROWS_OUT)
-
-
-def answer_names(answer: Answer) -> list[str]:
-    """The names of the columns that come out."""
-    second = {PAIRS: "subscription_id", LISTS: "subscription_ids", COUNTS: "matches"}[answer.form]
-    return ["event_id", second, *answer.keep]
 
 
 def pairs_in(piece: pa.RecordBatch, form: str) -> int:

@@ -27,7 +27,8 @@ from rangecast.loading import EventFile, RejectedRow
 from rangecast.loading.pace import Pace
 from rangecast.loading.rejected import rejected_table
 from rangecast.model.events import Events
-from rangecast.spark.worker import COUNTS, LISTS, Answer, answer_events, answer_names, mapped, pairs_in
+from rangecast.spark.output import COUNTS, LISTS, Answer
+from rangecast.spark.worker import answer_events, mapped, pairs_in
 from rangecast.types.schema import Schema
 
 STATE = "_rangecast"
@@ -68,10 +69,8 @@ class FileRun(NamedTuple):
     def read(cls, out: str) -> FileRun:
         """The plan of an output folder."""
         raw = json.loads((Path(out) / STATE / "plan.json").read_bytes())
-        answer = dict(raw["answer"])
-        answer["attributes"], answer["keep"] = tuple(answer["attributes"]), tuple(answer["keep"])
         units = [Unit(*unit) for unit in raw["units"]]
-        return cls(out, raw["snapshot"], Answer(**answer), units, raw["id_type"], raw["compression"])
+        return cls(out, raw["snapshot"], Answer(**raw["answer"]), units, raw["id_type"], raw["compression"])
 
     def output(self, number: int) -> Path:
         """The file of a unit's matches."""
@@ -164,4 +163,4 @@ def _empty_schema(index: Index, answer: Answer, unit: Unit, id_type: pa.DataType
     ids = pa.string() if answer.textual else pa.int64()
     second = {LISTS: pa.list_(ids), COUNTS: pa.int64()}.get(answer.form, ids)
     types = [given[answer.event_id], second, *(given[name] for name in answer.keep)]
-    return pa.schema(list(zip(answer_names(answer), types, strict=True)))
+    return pa.schema(list(zip(answer.names, types, strict=True)))

@@ -27,7 +27,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,11 +38,12 @@ from rangecast.array_file import replacing
 from rangecast.errors import EventError, OptionError, StorageError
 from rangecast.loading import EventFile, format_of
 from rangecast.loading.events import bad_id_type, no_column
-from rangecast.loading.ids import column_type, named_type
+from rangecast.loading.ids import column_type
 from rangecast.spark.batch.file_tasks import STATE, FileRun, Unit, run_unit
+from rangecast.spark.output import Answer, Output, OutputKeywords
 from rangecast.spark.report import Report
 from rangecast.spark.snapshots import Snapshot, resolve
-from rangecast.spark.worker import FORMS, PAIRS, Answer, answer_names
+from rangecast.spark.worker import mapped
 from rangecast.store.lock import holding
 from rangecast.types.schema import Schema
 
@@ -67,31 +68,27 @@ def match_files(
     events: str | os.PathLike[str] | Sequence[str],
     subscriptions: Any,
     out: str | os.PathLike[str],
+    output: Output | None = None,
     *,
-    event_id: str = "id",
-    keep: Sequence[str] = (),
-    form: str = PAIRS,
-    outer: bool = False,
-    absent: Sequence[str] = (),
     version: int | None = None,
     format: str | None = None,
-    id_type: str | None = None,
     compression: str = "snappy",
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    **keywords: Unpack[OutputKeywords],
 ) -> Report:
     """Match files of events and write Parquet files of matches; the fast path for big batches.
 
     `events` is a file, a folder, a pattern or a list of those; Parquet, CSV and JSON lines are read.
-    The other arguments are those of `match`. Ids of events are int64 or strings, as `id_type` says or as the
-    files tell (rangecast.loading.ids). Events that cannot be read are rejected: they are kept under
-    out/_rangecast/rejected and counted. `progress` is called with units done and units in all.
+    `output`, its keywords and `version` are those of `match`; ids of events are int64 or strings, as
+    `id_type` says or as the files tell (rangecast.loading.ids). Events that cannot be read are rejected:
+    they are kept under out/_rangecast/rejected and counted. `progress` is called with units done and units
+    in all.
     """
+    said = Output.of(output, keywords)
     report = Report(step="match_files", out=str(out))
     target = Path(out).absolute()
     with report.timed("plan"):
-        if form not in FORMS:
-            raise OptionError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
         files = list_files(events)
         kinds = {path: format_of(path, format) for path in files}
         old = _read_plan(target)
@@ -99,31 +96,29 @@ def match_files(
             _clear(target)
             old = None
         snapshot = _snapshot(subscriptions, version, old, target)
-        named_type(id_type)
-        settled = check_files(files, kinds, snapshot.schema, event_id, keep, absent)
-        attributes = tuple(name for name in snapshot.schema.names if name not in absent)
-        answer = Answer(event_id, attributes, tuple(keep), form, outer, snapshot.textual)
-        if len(set(answer_names(answer))) < len(answer_names(answer)):
-            raise OptionError(f"columns of the answer must differ, got {', '.join(answer_names(answer))}")
-        new = _make_plan(files, kinds, snapshot, answer, id_type or settled, compression)
+        answer = said.answer(snapshot.schema, snapshot.ids_are_text)
+        settled = check_files(files, kinds, snapshot.schema, answer)
+        if answer.order is not None:
+            answer.check_index(mapped(snapshot.path))
+        new = _make_plan(files, kinds, snapshot, answer, answer.id_type or settled, compression)
         _adopt(target, new, old)
     report.describe(snapshot)
     with holding(target / STATE / "lock", 0.0), report.timed("match"):
         shutil.rmtree(target / STATE / "tmp", ignore_errors=True)
         for name in ("tmp", "done", "rejected"):
             (target / STATE / name).mkdir(exist_ok=True)
-        plan = FileRun.read(str(target))
-        todo = [n for n in range(len(plan.units)) if not plan.done(n).exists()]
-        _run(spark, plan, todo, progress)
+        run = FileRun.read(str(target))
+        todo = [n for n in range(len(run.units)) if not run.done(n).exists()]
+        _run(spark, run, todo, progress)
         shutil.rmtree(target / STATE / "tmp", ignore_errors=True)
-        done = [json.loads(plan.done(n).read_bytes()) for n in range(len(plan.units))]
+        done = [json.loads(run.done(n).read_bytes()) for n in range(len(run.units))]
         totals = {
             k: sum(entry[k] for entry in done) for k in ("events", "rows", "pairs", "rejected", "bytes")
         }
         manifest = {"version": snapshot.version, "snapshot": snapshot.path, **totals, "units": done}
         with replacing(target / STATE / "manifest.json") as file:
             file.write(json.dumps(manifest, indent=1).encode())
-    report.files, report.skipped = len(plan.units), len(plan.units) - len(todo)
+    report.files, report.skipped = len(run.units), len(run.units) - len(todo)
     report.rows, report.pairs, report.rejected_rows = totals["events"], totals["pairs"], totals["rejected"]
     if totals["rejected"]:
         report.rejected = spark.read.parquet(str(target / STATE / "rejected"))
@@ -165,36 +160,36 @@ def _hidden(name: str) -> bool:
 
 
 def _run(
-    spark: SparkSession, plan: FileRun, todo: list[int], progress: Callable[[int, int], None] | None
+    spark: SparkSession, run: FileRun, todo: list[int], progress: Callable[[int, int], None] | None
 ) -> None:
     if progress is not None:
-        progress(len(plan.units) - len(todo), len(plan.units))
+        progress(len(run.units) - len(todo), len(run.units))
     if not todo:
         return
     schema = T.StructType([T.StructField("unit", T.LongType(), False)])
     # one task a unit, so that a lost worker costs one unit; positions, since units may be any subset
     positions = spark.range(0, len(todo), 1, len(todo)).toDF("unit")
-    finished = positions.mapInArrow(_task(plan.out, tuple(todo)), schema)
+    finished = positions.mapInArrow(_task(run.out, tuple(todo)), schema)
     if progress is None:
         finished.collect()
         return
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(finished.collect)
         while not wait([running], _LOOK_SECONDS).done:
-            progress(sum(plan.done(n).exists() for n in range(len(plan.units))), len(plan.units))
+            progress(sum(run.done(n).exists() for n in range(len(run.units))), len(run.units))
         running.result()
-    progress(len(plan.units), len(plan.units))
+    progress(len(run.units), len(run.units))
 
 
 def _task(out: str, todo: tuple[int, ...]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """The function for mapInArrow: does the units at the positions that it gets."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        plan = FileRun.read(out)
+        run = FileRun.read(out)
         for batch in batches:
             numbers = [todo[position] for position in batch.column(0).to_pylist()]
             for number in numbers:
-                run_unit(plan, number)
+                run_unit(run, number)
             yield pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64())], ["unit"])
 
     return work
@@ -215,22 +210,13 @@ def _snapshot(subscriptions: Any, version: int | None, old: Any, target: Path) -
     return resolve(subscriptions, old["version"])
 
 
-def check_files(
-    files: list[str],
-    kinds: dict[str, str],
-    schema: Schema,
-    event_id: str,
-    keep: Sequence[str],
-    absent: Sequence[str],
-) -> str:
+def check_files(files: list[str], kinds: dict[str, str], schema: Schema, answer: Answer) -> str:
     """Check the columns of every file whose columns can be known; gives the type of event ids.
 
     Ids are whole numbers if they are in every Parquet file and at the start of the first text file, else
     strings (rangecast.loading.ids).
     """
-    if isinstance(keep, str):
-        raise OptionError(f"keep must be a list of column names, got the string {keep!r}")
-    needed = [event_id, *keep, *(name for name in schema.names if name not in absent)]
+    event_id, needed = answer.event_id, answer.columns
     settled: set[str] = set()
     with ThreadPoolExecutor(8) as pool:
         parquet = [path for path in files if kinds[path] == "parquet"]
@@ -239,7 +225,7 @@ def check_files(
                 if name not in found.names:
                     raise EventError(no_column(path, name, found.names) + _HINT)
             for name in needed:
-                if name in schema and name not in (event_id, *keep):
+                if name in schema and name not in (event_id, *answer.keep):
                     words, holds = _HOLDS[schema[name].kind]
                     got = found.field(name).type
                     if not any(test(got) for test in holds):
@@ -253,9 +239,13 @@ def check_files(
             settled.add(str(kind))
     text = next((path for path in files if kinds[path] != "parquet"), None)
     if text is not None:
-        attributes = [name for name in schema.names if name not in absent]
         with EventFile(
-            schema, text, event_id=event_id, attributes=attributes, keep=keep, format=kinds[text]
+            schema,
+            text,
+            event_id=event_id,
+            attributes=answer.attributes,
+            keep=answer.keep,
+            format=kinds[text],
         ) as file:
             settled.add(str(file.id_type))
     return "int64" if settled == {"int64"} else "string"

@@ -16,7 +16,7 @@ only the stripes it needs. A stripe with a large share of the events is salted: 
 over several tasks.
 
     file                            meaning
-    SNAPSHOT.stripes-N/plan.json    attributes, cuts, and what was estimated
+    SNAPSHOT.stripes-N/cuts.json    attributes, cuts, and what was estimated
     SNAPSHOT.stripes-N/00003.index  stripe 3 (Index.save)
 """
 
@@ -42,15 +42,16 @@ from rangecast.loading.pace import Pace
 from rangecast.memory import available_bytes, readable
 from rangecast.model.events import Events
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.spark.output import Answer
 from rangecast.spark.snapshots import Snapshot
-from rangecast.spark.worker import Answer, answers, mapped
+from rangecast.spark.worker import answers, mapped
 from rangecast.types.attributes import LAST, MISSING
 
 MODES = ("auto", "whole", "stripes")
 _SMALL = 256_000_000
 _SHARE = 0.6
 _SAMPLE = 20_000
-_SLOT = "rangecast_slot"
+_TASK = "rangecast_task"
 _STRIPE = "rangecast_stripe"
 
 Codes = npt.NDArray[np.int64]
@@ -114,16 +115,16 @@ def match_in_stripes(
         [
             *events.schema.fields,
             T.StructField(_STRIPE, T.IntegerType()),
-            T.StructField(_SLOT, T.IntegerType()),
+            T.StructField(_TASK, T.IntegerType()),
         ]
     )
     plain = router(snapshot.path, answer, cuts, [1] * cuts.n)
     wanted = int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200)
     seen = events.limit(_SAMPLE).mapInArrow(plain, routed).groupBy(_STRIPE).count().collect()
-    slots = salt([(int(row[0]), int(row[1])) for row in seen], cuts.n, wanted)
+    tasks = salt([(int(row[0]), int(row[1])) for row in seen], cuts.n, wanted)
     return (
-        events.mapInArrow(router(snapshot.path, answer, cuts, slots), routed)
-        .repartitionById(sum(slots), _SLOT)
+        events.mapInArrow(router(snapshot.path, answer, cuts, tasks), routed)
+        .repartitionById(sum(tasks), _TASK)
         .mapInArrow(stripe_matcher(str(folder), answer), fields)
     )
 
@@ -135,22 +136,22 @@ def salt(seen: list[tuple[int, int]], n_stripes: int, wanted: int) -> list[int]:
     [9, 1, 1]
     """
     total = sum(count for _, count in seen) or 1
-    slots = [1] * n_stripes
+    tasks = [1] * n_stripes
     for stripe, count in seen:
-        slots[stripe] = max(1, round(wanted * count / total))
-    return slots
+        tasks[stripe] = max(1, round(wanted * count / total))
+    return tasks
 
 
 def prepare_stripes(spark: SparkSession, snapshot: Snapshot, n: int) -> tuple[Path, Cuts]:
     """The folder of the stripes and their cuts; built by the workers if it is not there yet."""
     folder = Path(snapshot.path).with_suffix(f".stripes-{n}")
-    plan = folder / "plan.json"
-    if plan.exists():
-        known = json.loads(plan.read_text())
+    listed = folder / "cuts.json"
+    if listed.exists():
+        known = json.loads(listed.read_text())
         at = tuple(np.array(codes, np.int64) for codes in known["cuts"])
         return folder, Cuts(tuple(known["on"]), at, known["copies"])
     folder.mkdir(exist_ok=True)
-    cuts = plan_cuts(mapped(snapshot.path).subscriptions(), n)
+    cuts = choose_cuts(mapped(snapshot.path).subscriptions(), n)
     numbers = spark.range(0, cuts.n, 1, cuts.n)
     numbers.mapInArrow(builder(snapshot.path, str(folder), cuts), numbers.schema).collect()
     known = {
@@ -159,27 +160,27 @@ def prepare_stripes(spark: SparkSession, snapshot: Snapshot, n: int) -> tuple[Pa
         "cuts": [codes.tolist() for codes in cuts.at],
         "copies": cuts.copies,
     }
-    # last, so that a plan that is there says that all stripes are
-    with replacing(plan) as file:
+    # last, so that cuts that are there say that all stripes are
+    with replacing(listed) as file:
         file.write(json.dumps(known).encode())
     return folder, cuts
 
 
-def plan_cuts(subs: Subscriptions, n: int) -> Cuts:
+def choose_cuts(subs: Subscriptions, n: int) -> Cuts:
     """The attributes and cuts that make about n stripes with the fewest copies of boxes."""
     step = max(1, subs.n_boxes // _SAMPLE)
     lows, highs = subs.lows[:, ::step], subs.highs[:, ::step]
     d = len(lows)
-    single = [_along(lows, highs, (j,), (n,)) for j in range(d)]
+    single = [_cuts_on(lows, highs, (j,), (n,)) for j in range(d)]
     best = sorted(single, key=lambda cuts: (cuts.copies, -cuts.n))
     pairs = itertools.combinations([cuts.on[0] for cuts in best[:4]], 2)
     splits = [(a, n // a) for a in range(2, n // 2 + 1) if n % a == 0]
-    double = [_along(lows, highs, pair, split) for pair in pairs for split in splits]
+    double = [_cuts_on(lows, highs, pair, split) for pair in pairs for split in splits]
     # the load of a stripe is what counts: copies over stripes
     return min(single + double, key=lambda cuts: (cuts.copies / cuts.n, len(cuts.on)))
 
 
-def _along(lows: Codes, highs: Codes, on: tuple[int, ...], split: tuple[int, ...]) -> Cuts:
+def _cuts_on(lows: Codes, highs: Codes, on: tuple[int, ...], split: tuple[int, ...]) -> Cuts:
     spans = np.ones(lows.shape[1])
     at = []
     for j, n in zip(on, split, strict=True):
@@ -242,13 +243,13 @@ def builder(path: str, folder: str, cuts: Cuts) -> Callable[[Iterator[Any]], Ite
 
 
 def router(
-    path: str, answer: Answer, cuts: Cuts, slots: list[int]
+    path: str, answer: Answer, cuts: Cuts, tasks: list[int]
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The function that adds to each event its stripe and its slot."""
+    """The function that adds to each event its stripe and the number of its task."""
 
     def route(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = mapped(path).schema
-        many = np.array(slots, np.int32)
+        many = np.array(tasks, np.int32)
         first = np.cumsum(many) - many
         seen = 0
         for batch in batches:
@@ -257,7 +258,7 @@ def router(
             turns = (seen + np.arange(len(stripes))) % many[stripes]
             seen += len(stripes)
             columns = [*batch.columns, pa.array(stripes), pa.array((first[stripes] + turns).astype(np.int32))]
-            yield pa.RecordBatch.from_arrays(columns, [*batch.schema.names, _STRIPE, _SLOT])
+            yield pa.RecordBatch.from_arrays(columns, [*batch.schema.names, _STRIPE, _TASK])
 
     return route
 

@@ -4,11 +4,9 @@
     store               the folder of the store; must be given
     events              a file, a folder or a pattern of events; load("...") says the same
     format              parquet, csv, json or jsonl (both JSON lines); by the suffix of each file unless told
-    event_id            the column of the events' ids: "id" unless told
-    keep                columns that come along: names with commas between, or a JSON list
-    absent              attributes that the events have no column for, as in keep
-    form                pairs, lists or counts, as in `match`
-    outer               true: events without a match leave a row too
+    event_id, keep, form, outer, absent, order, textIds, idType
+                        the output (spark/output.py); keep and absent are names with commas between, or a JSON
+                        list. `.options(**output.options())` says the same of an Output
     version             newest (when a batch is planned), event-time, or the number of one version
     time                for event-time: the column with the time; the schema's only timestamp unless told
     maxFilesPerBatch    at most so many files in a micro-batch
@@ -18,13 +16,12 @@
     tasks               tasks of a micro-batch at most; the driver's cores unless told
     lostFiles           fail or reject: what to do about a file that is gone or was changed since it arrived
 
-Spark does not tell capitals in options apart, and underscores are not looked at: event_id is eventId.
+Spark does not tell capitals in options apart, and underscores are ignored: event_id is eventId.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,16 +34,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from rangecast.errors import OptionError, RangecastError
 from rangecast.loading import format_of
 from rangecast.spark.batch.files import check_files, files_at
-from rangecast.spark.batch.match import answer_fields
-from rangecast.spark.worker import COUNTS, FORMS, LISTS, PAIRS, Answer, answer_names
+from rangecast.spark.output import Answer, Output
+from rangecast.spark.version_policy import NEWEST, VersionPolicy
 from rangecast.store.store import Store
 
-NEWEST, EVENT_TIME = "newest", "event-time"
 FAIL, REJECT = "fail", "reject"
 _FORMATS = {"parquet": "parquet", "csv": "csv", "json": "jsonl", "jsonl": "jsonl", "ndjson": "jsonl"}
 _NAMES = {
-    "store", "events", "path", "format", "eventid", "keep", "absent", "form", "outer", "version", "time",
-    "maxfilesperbatch", "maxbytesperbatch", "rejects", "state", "tasks", "lostfiles",
+    "store", "events", "path", "format", "eventid", "keep", "absent", "form", "outer", "order", "textids",
+    "idtype", "version", "time", "maxfilesperbatch", "maxbytesperbatch", "rejects", "state", "tasks",
+    "lostfiles",
 }  # fmt: skip
 _TRIES = 16
 
@@ -58,13 +55,8 @@ class Settings:
     store: str
     events: str
     format: str | None
-    event_id: str
-    keep: tuple[str, ...]
-    absent: tuple[str, ...]
-    form: str
-    outer: bool
-    version: str | int
-    time: str | None
+    output: Output
+    versions: VersionPolicy
     max_files: int | None
     max_bytes: int | None
     rejects: str
@@ -76,9 +68,7 @@ class Settings:
         """What is read of the events and what goes out, for the columns of a DataFrame."""
         second = fields[1].dataType
         element = second.elementType if isinstance(second, T.ArrayType) else second
-        attributes = tuple(name for name in schema.names if name not in self.absent)
-        textual = isinstance(element, T.StringType)
-        return Answer(self.event_id, attributes, self.keep, self.form, self.outer, textual)
+        return self.output.answer(schema, isinstance(element, T.StringType))
 
 
 def read_options(options: Mapping[str, str]) -> Settings:
@@ -95,18 +85,12 @@ def read_options(options: Mapping[str, str]) -> Settings:
     kind = given.get("format")
     key = hashlib.sha256(place.encode()).hexdigest()[:16]
     state = os.path.abspath(given.get("state") or os.path.join(store, "sources", key))
-    form = _choice(given, "form", FORMS)
     return Settings(
         store=store,
         events=place,
         format=None if kind is None else _FORMATS[_choice(given, "format", tuple(_FORMATS))],
-        event_id=given.get("eventid", "id"),
-        keep=_names(given, "keep"),
-        absent=_names(given, "absent"),
-        form=form,
-        outer=_choice(given, "outer", ("false", "true")) == "true",
-        version=_version(given.get("version", NEWEST)),
-        time=given.get("time"),
+        output=Output.from_options(given),
+        versions=VersionPolicy.parse(given.get("version", NEWEST), given.get("time")),
         max_files=_number(given, "maxFilesPerBatch"),
         max_bytes=_number(given, "maxBytesPerBatch"),
         rejects=os.path.abspath(given.get("rejects") or os.path.join(state, "rejects")),
@@ -118,25 +102,22 @@ def read_options(options: Mapping[str, str]) -> Settings:
 
 def infer_fields(settings: Settings, store: Store) -> T.StructType:
     """The columns that come out, by the first file that can be read."""
+    answer = settings.output.answer(store.schema, store.ids_are_text)
     trouble: RangecastError | None = None
     for path in sorted(files_at(settings.events))[:_TRIES]:
         try:
             kind = format_of(path, settings.format)
-            named = check_files(
-                [path], {path: kind}, store.schema, settings.event_id, settings.keep, settings.absent
-            )
+            named = check_files([path], {path: kind}, store.schema, answer)
+            named = answer.id_type or named
         except RangecastError as error:
             trouble = trouble or error
             continue
-        answer = Answer(
-            settings.event_id, (), settings.keep, settings.form, settings.outer, bool(store.ids_are_text)
-        )
         if kind == "parquet":
             given = from_arrow_schema(pq.read_schema(path), prefer_timestamp_ntz=True)
         else:
             given = T.StructType([T.StructField(name, T.StringType()) for name in answer.columns])
-        given[settings.event_id].dataType = T.LongType() if named == "int64" else T.StringType()
-        return answer_fields(given, answer)
+        given[answer.event_id].dataType = T.LongType() if named == "int64" else T.StringType()
+        return answer.fields(given)
     if trouble is not None:
         raise trouble
     raise OptionError(
@@ -147,51 +128,21 @@ def infer_fields(settings: Settings, store: Store) -> T.StructType:
 
 def check_fields(settings: Settings, store: Store, fields: T.StructType) -> None:
     """Whether the columns that somebody named are those that the source gives."""
-    for name in settings.absent:
-        if name not in store.schema:
-            raise OptionError(
-                f"absent: the schema has no attribute {name!r}; it has {', '.join(store.schema.names)}"
-            )
-    names = answer_names(Answer(settings.event_id, (), settings.keep, settings.form))
+    output = settings.output
+    output.answer(store.schema, store.ids_are_text)
+    names = output.names
     if fields.fieldNames() != names:
         raise OptionError(
             f"the schema must have the columns {', '.join(names)}, got {', '.join(fields.fieldNames())}"
         )
-    if len(set(names)) < len(names):
-        raise OptionError(f"columns of the answer must differ, got {', '.join(names)}")
     kinds: tuple[T.DataType, ...] = (
         (T.StringType(),) if store.ids_are_text else (T.LongType(), T.StringType())
     )
-    wanted: tuple[T.DataType, ...] = {
-        PAIRS: kinds, LISTS: tuple(T.ArrayType(kind) for kind in kinds), COUNTS: (T.LongType(),)
-    }[settings.form]  # fmt: skip
+    wanted = list(dict.fromkeys(output.second_type(kind).simpleString() for kind in kinds))
     got = fields[1].dataType.simpleString()
-    if got not in [kind.simpleString() for kind in wanted]:
-        shown = " or ".join(kind.simpleString() for kind in wanted)
+    if got not in wanted:
+        shown = " or ".join(wanted)
         raise OptionError(f"column {names[1]!r} must be {shown} for this store, got {got}")
-
-
-def time_column(settings: Settings, store: Store) -> str | None:
-    """The column with the time of an event, None when versions do not go by it."""
-    if settings.version != EVENT_TIME:
-        return None
-    if settings.time is not None:
-        return settings.time
-    found = [attribute.name for attribute in store.schema if attribute.kind == "timestamp"]
-    if len(found) != 1:
-        raise OptionError(
-            f"version=event-time needs the option time, the column with the time of an event: the schema has "
-            f"{len(found)} timestamps"
-        )
-    return found[0]
-
-
-def _version(text: str) -> str | int:
-    if text in (NEWEST, EVENT_TIME):
-        return text
-    if text.isdigit():
-        return int(text)
-    raise OptionError(f"version must be {NEWEST}, {EVENT_TIME} or a number, got {text!r}")
 
 
 def _choice(given: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
@@ -209,16 +160,3 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
     if not value.isdigit() or int(value) < 1:
         raise OptionError(f"{name} must be a whole number from 1 on, got {value!r}")
     return int(value)
-
-
-def _names(given: Mapping[str, str], name: str) -> tuple[str, ...]:
-    value = given.get(name, "").strip()
-    if value.startswith("["):
-        try:
-            names = json.loads(value)
-        except ValueError:
-            raise OptionError(
-                f"{name} must be names with commas between or a JSON list, got {value!r}"
-            ) from None
-        return tuple(str(item) for item in names)
-    return tuple(item.strip() for item in value.split(",") if item.strip())

@@ -23,8 +23,8 @@ micro-batch is done, also while the stream is stopped; Spark says so when it pla
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import heapq
-import logging
 import os
 import uuid
 from collections.abc import Iterator
@@ -48,21 +48,13 @@ from rangecast.loading import format_of
 from rangecast.spark.batch.file_tasks import Unit
 from rangecast.spark.batch.files import check_files, list_files, units_of
 from rangecast.spark.source.arrivals import Arrival, Arrivals
-from rangecast.spark.source.options import (
-    EVENT_TIME,
-    Settings,
-    check_fields,
-    infer_fields,
-    read_options,
-    time_column,
-)
+from rangecast.spark.source.options import Settings, check_fields, infer_fields, read_options
 from rangecast.spark.source.tasks import UNKNOWN_FORMAT, Task, read_task
-from rangecast.spark.stream.micro_batch import publish_beside
+from rangecast.spark.version_policy import Pinned, check_newer, check_pinned
 from rangecast.store.store import Store
 
 # below this a Parquet file is one piece: reading its footer on the driver costs more than it gains
 _SPLIT_BYTES = 32 << 20
-_log = logging.getLogger("rangecast.spark")
 
 
 def register_source(spark: SparkSession) -> None:
@@ -75,16 +67,13 @@ class RangecastSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self.settings = read_options(options)
-        store = Store.open(self.settings.store)
-        self.time = time_column(self.settings, store)
+        settings = read_options(options)
+        store = Store.open(settings.store)
+        self.settings = dataclasses.replace(settings, versions=settings.versions.on(store.schema))
         # a DataFrame that is evaluated twice gives the same answer twice
-        self.version = store.version if isinstance(self.settings.version, str) else self.settings.version
-        self.oldest = store.oldest
-        if not self.oldest <= self.version <= store.version:
-            raise StorageError(
-                f"{store.path}: has versions {self.oldest} to {store.version}, got version {self.version}"
-            )
+        self.pinned = self.settings.versions.now(store)
+        if settings.output.order is not None:
+            settings.output.check_index(store.index(verify=False))
 
     @classmethod
     def name(cls) -> str:
@@ -104,8 +93,7 @@ class _Reader(DataSourceReader):
     """All files of now, against the version that was the newest when the DataFrame was made."""
 
     def __init__(self, source: RangecastSource, fields: T.StructType) -> None:
-        self.settings, self.time, self.fields = source.settings, source.time, fields
-        self.version, self.oldest = source.version, source.oldest
+        self.settings, self.pinned, self.fields = source.settings, source.pinned, fields
         check_fields(self.settings, Store.open(self.settings.store), fields)
 
     def partitions(self) -> list[Task]:
@@ -113,19 +101,19 @@ class _Reader(DataSourceReader):
         files = list_files(settings.events)
         kinds = {path: format_of(path, settings.format) for path in files}
         schema = Store.open(settings.store).schema
-        check_files(files, kinds, schema, settings.event_id, settings.keep, settings.absent)
+        check_files(files, kinds, schema, settings.answer(schema, self.fields))
         found = [(Arrival(path, *_stamp(path)), kinds[path]) for path in files]
-        return list(_tasks(f"read-{uuid.uuid4().hex}", found, settings, self.version, self.oldest))
+        return list(_tasks(f"read-{uuid.uuid4().hex}", found, settings, self.pinned))
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return read_task(partition, self.settings, self.fields, self.time)
+        return read_task(partition, self.settings, self.fields)
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches in a process of the driver's, and reads them in the workers."""
 
     def __init__(self, source: RangecastSource, fields: T.StructType) -> None:
-        self.settings, self.time, self.fields = source.settings, source.time, fields
+        self.settings, self.fields = source.settings, fields
         self.target: int | None = None
         self._opened: tuple[Store, Arrivals] | None = None
 
@@ -163,7 +151,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             last = arrivals.admit(first, last, self.settings.max_files, self.settings.max_bytes)
         if last <= first:
             return start
-        return start | {"files": last} | self._pin(store, start)
+        pinned = self.settings.versions.pin(store, _holder(start), self._note)
+        return start | {"files": last} | _as_offset(pinned)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         store, arrivals = self._open()
@@ -172,46 +161,23 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Task]:
         store, arrivals = self._open()
         self._check(end)
-        version, oldest = end["version"], end.get("oldest", 0)
-        needed = version if self.time is None else oldest
-        if needed < store.oldest:
-            raise StorageError(
-                f"{store.path}: version {needed} is gone, and a micro-batch that was planned with it is not "
-                f"finished; the oldest is {store.oldest}. Restore the store from a copy that has it, or "
-                "begin again with a new checkpoint and a new output"
-            )
+        pinned = _pinned(end)
+        check_pinned(store, pinned, "a micro-batch", "begin anew with an empty checkpoint and output")
         found = [
             (arrival, self._kind(arrival.path)) for arrival in arrivals.files(start["files"], end["files"])
         ]
-        return list(_tasks(end["stream"], found, self.settings, version, oldest))
+        return list(_tasks(end["stream"], found, self.settings, pinned))
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return read_task(partition, self.settings, self.fields, self.time)
+        return read_task(partition, self.settings, self.fields)
 
     def commit(self, end: dict[str, Any]) -> None:
-        # by time, all that there was at the beginning is needed for good
-        if self.settings.version != EVENT_TIME:
-            # a hold that somebody released is missed by the next micro-batch, not by this one, which is done
-            with contextlib.suppress(StorageError):
-                self._hold(self._open()[0], end, end["version"])
+        store, _ = self._open()
+        self.settings.versions.advance(store, _holder(end), _pinned(end), self._note)
 
-    def _pin(self, store: Store, start: dict[str, Any]) -> dict[str, int]:
-        """What the next micro-batch is matched against, held before anybody gets to know it."""
-        if isinstance(self.settings.version, int):
-            return {"version": self._hold(store, start, self.settings.version)}
-        store.expire(patient=False)
-        publish_beside(str(store.path))
-        held = [hold.version for hold in store.holds() if hold.name == _hold_name(start)]
-        if self.settings.version == EVENT_TIME:
-            oldest = start.get("oldest", held[0] if held else self._hold(store, start, store.oldest))
-            # the lock: a change that is being written has a time before now and must be seen
-            with store.writing():
-                return {"version": store.version, "oldest": oldest}
-        # versions only grow, so what the micro-batch before holds keeps this one as well
-        return {"version": store.version if held else self._hold(store, start, None)}
-
-    def _hold(self, store: Store, offset: dict[str, Any], version: int | None) -> int:
-        return store.hold(_hold_name(offset), version, f"the source over {self.settings.events}")
+    @property
+    def _note(self) -> str:
+        return f"the source over {self.settings.events}"
 
     def _kind(self, path: str) -> str:
         try:
@@ -232,20 +198,23 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{arrivals.folder}: is not the log of arrivals that the checkpoint was made with; restore "
                 "that one, or name a new checkpoint and a new output"
             )
-        if offset["version"] > store.version:
-            raise StorageError(
-                f"{store.path}: has versions up to {store.version}, but the checkpoint has seen "
-                f"{offset['version']}: the store is an old copy. Name a new checkpoint and a new output"
-            )
+        check_newer(store, offset["version"])
 
 
-def _hold_name(offset: dict[str, Any]) -> str:
+def _holder(offset: dict[str, Any]) -> str:
+    """The name under which the store keeps versions for a stream."""
     return f"source-{offset['stream'][:12]}"
 
 
-def _tasks(
-    run: str, files: list[tuple[Arrival, str]], settings: Settings, version: int, oldest: int
-) -> Iterator[Task]:
+def _pinned(offset: dict[str, Any]) -> Pinned:
+    return Pinned(offset["version"], offset.get("oldest"))
+
+
+def _as_offset(pinned: Pinned) -> dict[str, int]:
+    return {name: value for name, value in pinned._asdict().items() if value is not None}
+
+
+def _tasks(run: str, files: list[tuple[Arrival, str]], settings: Settings, pinned: Pinned) -> Iterator[Task]:
     """Files, and pieces of large ones, shared out so that tasks have about as many bytes each."""
     pieces: list[tuple[int, Unit, Arrival]] = []
     for arrival, kind in files:
@@ -258,7 +227,7 @@ def _tasks(
         shares[number].append((unit, arrival))
         heapq.heappush(loads, (load + size, number))
     for number, share in enumerate(shares):
-        yield Task(run, number, share, version, oldest)
+        yield Task(run, number, share, pinned)
 
 
 def _units(arrival: Arrival, kind: str) -> list[Unit]:

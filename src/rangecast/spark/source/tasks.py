@@ -16,6 +16,7 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,11 +36,11 @@ from rangecast.loading.parquet_files import table_raw
 from rangecast.loading.rejected import RejectedRow, rejected_table
 from rangecast.spark.batch.file_tasks import FileBatch, Unit, read_unit
 from rangecast.spark.batch.files import check_files
+from rangecast.spark.output import COUNTS, Answer
 from rangecast.spark.source.arrivals import Arrival
 from rangecast.spark.source.options import REJECT, Settings
-from rangecast.spark.worker import COUNTS, Answer, answer_events
-from rangecast.spark.worker_index import followed, open_store
-from rangecast.types.attributes import MISSING, Timestamp
+from rangecast.spark.version_policy import Pinned, PinnedStore
+from rangecast.spark.worker import answer_events, open_store
 from rangecast.types.schema import Schema
 
 UNKNOWN_FORMAT = "unknown"
@@ -49,89 +50,67 @@ _BATCH = "streaming.sql.batchId"
 class Task(InputPartition):
     """Some units of work and what they are matched against."""
 
-    def __init__(
-        self, run: str, number: int, units: list[tuple[Unit, Arrival]], version: int, oldest: int
-    ) -> None:
+    def __init__(self, run: str, number: int, units: list[tuple[Unit, Arrival]], pinned: Pinned) -> None:
         super().__init__(None)
         self.run = run
         self.number = number
         self.units = units
-        self.version = version
-        self.oldest = oldest
+        self.pinned = pinned
 
 
 class FileTrouble(Exception):
     """Why a whole file, or the rest of it, is set aside."""
 
 
-def read_task(
-    task: Task, settings: Settings, fields: T.StructType, time: str | None
-) -> Iterator[pa.RecordBatch]:
+def read_task(task: Task, settings: Settings, fields: T.StructType) -> Iterator[pa.RecordBatch]:
     """The rows of a task; what was set aside is on disk when the last one is out."""
     target = to_arrow_schema(fields, timezone="UTC")
-    # by time there are many indexes, and all have the words of the newest or fewer
-    index = followed(settings.store).at(task.version) if time is None else None
-    schema = open_store(settings.store).schema if index is None else index.schema
+    store = PinnedStore(settings.store, task.pinned, settings.versions.time)
+    schema = store.schema
     answer = settings.answer(schema, fields)
-    if open_store(settings.store).ids_are_text and not answer.textual and settings.form != COUNTS:
+    if open_store(settings.store).ids_are_text and not answer.textual and answer.form != COUNTS:
         raise StorageError(
             f"{settings.store}: subscription ids are strings by now, and the DataFrame was made when there "
             "were none; load it again"
         )
     reading = answer
-    if time is not None and time not in answer.keep:
-        reading = dataclasses.replace(answer, keep=(*answer.keep, time))
+    if store.time is not None and store.time not in answer.keep:
+        reading = dataclasses.replace(answer, keep=(*answer.keep, store.time))
     aside: list[RejectedRow] = []
     pace = Pace()
     id_type = STRING if pa.types.is_string(target.field(0).type) else INT64
     for unit, arrival in task.units:
         try:
-            _check_file(unit, arrival, schema, settings)
+            _check_file(unit, arrival, schema, answer, settings)
             for batch in _read(unit, schema, reading, id_type):
                 aside += batch.rejected
-                if index is not None:
-                    found = answer_events(index, batch.events, batch.table, answer, pace)
-                else:
-                    assert time is not None
-                    found = _by_time(unit, batch, task, settings, answer, pace, time, aside)
-                for piece in found:
-                    yield _cast(piece, target)
+                timely, versions = _timely(unit, batch, store, answer, aside)
+                for index, events, table in store.indexes(timely.events, timely.table, versions):
+                    for piece in answer_events(index, events, table, answer, pace):
+                        yield _cast(piece, target)
         except FileTrouble as trouble:
             aside.append(RejectedRow(unit.path, None, None, None, str(trouble), ""))
     if aside:
         _keep(aside, task, settings)
 
 
-def _by_time(
-    unit: Unit,
-    batch: FileBatch,
-    task: Task,
-    settings: Settings,
-    answer: Answer,
-    pace: Pace,
-    time: str,
-    aside: list[RejectedRow],
-) -> Iterator[pa.RecordBatch]:
-    """Each event against the version of its own time, in the order of versions."""
-    encoded = Timestamp(time).encode(batch.table.column(time))
-    times = encoded.codes
-    reasons = dict(zip(encoded.bad.tolist(), encoded.reasons, strict=True))
-    for row in np.flatnonzero(times == MISSING).tolist():
-        reasons.setdefault(row, f"an event must have a time in {time!r}")
-    versions = np.minimum(open_store(settings.store).versions_at(times), task.version)
-    for row in np.flatnonzero(versions < task.oldest).tolist():
-        reasons.setdefault(
-            row, f"the subscriptions of its time are gone; the oldest version is {task.oldest}"
-        )
+def _timely(
+    unit: Unit, batch: FileBatch, store: PinnedStore, answer: Answer, aside: list[RejectedRow]
+) -> tuple[FileBatch, Any]:
+    """By event time, the events that have a version and these versions; the others are rejected."""
+    if store.time is None:
+        return batch, None
+    versions, reasons = store.versions_of(batch.table.column(store.time))
+    if not reasons:
+        return batch, versions
     rows = RowBatch(batch.table, batch.rows, None, table_raw(batch.table))
     aside += reject_rows(rows, reasons, answer.event_id, unit.path)
     good = np.delete(np.arange(len(versions)), list(reasons))
-    for _, at, index in followed(settings.store).each(versions[good]):
-        events, table = batch.events.select(good[at]), batch.table.take(pa.array(good[at]))
-        yield from answer_events(index, events, table, answer, pace)
+    kept = batch.events.select(good), batch.table.take(pa.array(good))
+    return FileBatch(*kept, batch.rejected, batch.rows[good]), versions[good]
 
 
-def _check_file(unit: Unit, arrival: Arrival, schema: Schema, settings: Settings) -> None:
+def _check_file(unit: Unit, arrival: Arrival, schema: Schema, answer: Answer, settings: Settings) -> None:
     """Whether this is the file that was meant, and can hold events."""
     try:
         status = os.stat(unit.path)
@@ -145,9 +124,7 @@ def _check_file(unit: Unit, arrival: Arrival, schema: Schema, settings: Settings
         )
     if unit.format == "parquet":
         try:
-            check_files(
-                [unit.path], {unit.path: "parquet"}, schema, settings.event_id, settings.keep, settings.absent
-            )
+            check_files([unit.path], {unit.path: "parquet"}, schema, answer)
         except (EventError, StorageError) as error:
             raise _trouble(error) from error
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -24,8 +23,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from rangecast.errors import OptionError
 from rangecast.loading import format_of
-from rangecast.loading.ids import named_type
 from rangecast.spark.batch.files import check_files
+from rangecast.spark.output import Output, OutputKeywords
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 
@@ -68,21 +67,21 @@ def read_events(
     spark: SparkSession,
     folder: str | os.PathLike[str],
     schema: Schema | Store | str | os.PathLike[str],
+    output: Output | None = None,
     *,
-    event_id: str = "id",
-    keep: Sequence[str] = (),
-    absent: Sequence[str] = (),
     format: str | None = None,
-    id_type: str | None = None,
     files_per_batch: int | None = None,
+    **keywords: Unpack[OutputKeywords],
 ) -> DataFrame:
     """Files of events in a folder, as a stream of their names for `match_stream` with this store or schema.
 
     The format is told by `format` ("parquet", "csv", "jsonl") or by the suffix of the first file, and so
-    are the columns of Parquet and CSV; a folder without a file will do for "jsonl" alone. `id_type` says
-    "int64" or "string" where the first file would tell otherwise; without a file, ids are whole numbers.
-    `keep` names columns that come along, `files_per_batch` bounds a micro-batch.
+    are the columns of Parquet and CSV; a folder without a file will do for "jsonl" alone. `output`, or
+    its keywords, are those of `match_stream`: its columns are read, and its `id_type` says "int64" or
+    "string" where the first file would tell otherwise; without a file, ids are whole numbers.
+    `files_per_batch` bounds a micro-batch.
     """
+    said = Output.of(output, keywords)
     place = Path(folder).absolute()
     if not place.is_dir():
         raise OptionError(f"{place}: events must be a folder that files arrive in; there is none")
@@ -94,17 +93,16 @@ def read_events(
     kind = format_of(first or place, format)
     if first is None and kind != "jsonl":
         raise OptionError(f"{place}: the first file must be there to tell the columns of {kind}")
-    named_type(id_type)
+    answer = said.answer(schema, textual=None)
     settled = "int64"
     if first is not None:
-        settled = check_files([str(first)], {str(first): kind}, schema, event_id, keep, absent)
-    names = dict.fromkeys([event_id, *keep, *(name for name in schema.names if name not in absent)])
+        settled = check_files([str(first)], {str(first): kind}, schema, answer)
     if kind == "parquet":
         fields = from_arrow_schema(pq.read_schema(str(first)), prefer_timestamp_ntz=True)
     else:
-        fields = T.StructType([T.StructField(name, T.StringType()) for name in names])
-    settled = id_type or settled
-    fields[event_id].dataType = T.LongType() if settled == "int64" else T.StringType()
+        fields = T.StructType([T.StructField(name, T.StringType()) for name in answer.columns])
+    settled = answer.id_type or settled
+    fields[answer.event_id].dataType = T.LongType() if settled == "int64" else T.StringType()
     # unless told, Spark passes over a file whose time is a week before that of the newest one
     reader = spark.readStream.format("binaryFile").schema(_NAMES).option("maxFileAge", "36500d")
     if files_per_batch is not None:

@@ -33,6 +33,7 @@ from typing import Any
 
 from rangecast.array_file import replacing, sync_folder
 from rangecast.errors import OptionError, StorageError
+from rangecast.spark.version_policy import Pinned
 from rangecast.store import pins
 
 STATE = pins.STATE
@@ -44,13 +45,18 @@ _TAIL = 65_536
 
 @dataclass(frozen=True)
 class Pin:
-    """What a batch is matched against; `oldest` only where each event chooses its version by its time."""
+    """What a batch of a store is pinned to, and when it was."""
 
     batch: int
     store: str
     version: int
     oldest: int | None = None
     time: int = 0
+
+    @property
+    def pinned(self) -> Pinned:
+        """What is written down, as spark/version_policy.py speaks of it."""
+        return Pinned(self.version, self.oldest)
 
 
 @dataclass(frozen=True)
@@ -78,21 +84,21 @@ class Ledger:
     rejects: str | None = None
 
     @property
-    def own(self) -> Path:
-        """What belongs to the checkpoint."""
+    def checkpoint_state(self) -> Path:
+        """The folder for what belongs to the checkpoint."""
         return Path(self.checkpoint) / STATE
 
     @property
-    def place(self) -> Path:
-        """What belongs to the output."""
+    def output_state(self) -> Path:
+        """The folder for what belongs to the output."""
         return Path(self.out or self.checkpoint) / STATE
 
-    def output(self, batch: int) -> Path:
+    def matches_folder(self, batch: int) -> Path:
         """The folder of a batch's matches."""
         assert self.out is not None
         return Path(self.out) / f"batch_id={batch}"
 
-    def rejected(self, batch: int) -> Path:
+    def rejects_folder(self, batch: int) -> Path:
         """The folder of the events of a batch that were set aside."""
         home = Path(self.rejects) if self.rejects else Path(self.out or self.checkpoint) / "_rejects"
         return home / f"batch_id={batch}"
@@ -102,12 +108,12 @@ class Ledger:
     def adopt(self, settings: dict[str, Any]) -> str:
         """Begin a stream, or see that this is the one that was begun here; gives its id."""
         settings = json.loads(json.dumps({"format": FORMAT, **settings}))
-        known = read_json(self.own / "stream.json")
-        theirs = read_json(self.place / "stream.json") if self.out else known
+        known = read_json(self.checkpoint_state / "stream.json")
+        theirs = read_json(self.output_state / "stream.json") if self.out else known
         if known is None:
             self._check_free(theirs)
             known = {"stream": uuid.uuid4().hex, **settings}
-            write_json(self.own / "stream.json", known)
+            write_json(self.checkpoint_state / "stream.json", known)
         else:
             self._check_same(known, settings)
         if self.out and theirs is None:
@@ -118,7 +124,7 @@ class Ledger:
                 )
             _check_empty(Path(self.out))
             shown = {key: known[key] for key in ("format", "stream", "fields")}
-            write_json(self.place / "stream.json", {**shown, "checkpoint": self.checkpoint})
+            write_json(self.output_state / "stream.json", {**shown, "checkpoint": self.checkpoint})
         elif theirs is not None and theirs["stream"] != known["stream"]:
             raise OptionError(
                 f"{self.out}: holds the matches of another stream, whose checkpoint is "
@@ -144,7 +150,7 @@ class Ledger:
     def _check_same(self, known: dict[str, Any], settings: dict[str, Any]) -> None:
         if known.get("format") != FORMAT:
             raise StorageError(
-                f"{self.own}: a stream of format {FORMAT} is read, got {known.get('format')}; "
+                f"{self.checkpoint_state}: a stream of format {FORMAT} is read, got {known.get('format')}; "
                 "it was begun with another version of rangecast"
             )
         if known["store"] != settings["store"]:
@@ -164,12 +170,12 @@ class Ledger:
 
     def pin(self, batch: int) -> Pin | None:
         """What a batch was pinned to, None when it is new."""
-        found = read_json(self._pin_path(batch))
+        found = read_json(self.pin_path(batch))
         return None if found is None else Pin(**found)
 
     def put_pin(self, pin: Pin) -> Pin:
         """Pin a batch, unless somebody has; gives the pin that counts."""
-        target = self._pin_path(pin.batch)
+        target = self.pin_path(pin.batch)
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = target.with_name(f"{target.name}.{uuid.uuid4().hex[:12]}.tmp")
         try:
@@ -186,20 +192,21 @@ class Ledger:
         assert taken is not None
         return taken
 
-    def _pin_path(self, batch: int) -> Path:
-        return self.own / "pins" / f"{batch}.json"
+    def pin_path(self, batch: int) -> Path:
+        """The file of a pin."""
+        return self.checkpoint_state / "pins" / f"{batch}.json"
 
     # commits
 
     def commits(self) -> Iterator[Commit]:
         """All batches that are whole, in order."""
-        path = self.place / "commits.jsonl"
+        path = self.output_state / "commits.jsonl"
         if path.exists():
             yield from _whole_lines(path.read_bytes())
 
     def recent(self) -> list[Commit]:
         """The last batches that are whole, some hundreds of them."""
-        path = self.place / "commits.jsonl"
+        path = self.output_state / "commits.jsonl"
         if not path.exists():
             return []
         with open(path, "rb") as file:
@@ -215,7 +222,7 @@ class Ledger:
 
     def commit(self, commit: Commit) -> None:
         """Say that a batch is whole."""
-        path = self.place / "commits.jsonl"
+        path = self.output_state / "commits.jsonl"
         made = not path.exists()
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
@@ -232,7 +239,7 @@ class Ledger:
             os.close(handle)
         if made:
             sync_folder(path.parent)
-        self._pin_path(commit.batch - _PINS_KEPT).unlink(missing_ok=True)
+        self.pin_path(commit.batch - _PINS_KEPT).unlink(missing_ok=True)
 
     def next_of_spark(self) -> int:
         """The batch that Spark will begin with, by its own checkpoint."""
@@ -244,7 +251,7 @@ class Ledger:
     def stage(self, batch: int) -> tuple[Path, Path]:
         """New folders to write matches and rejects of a batch to; what earlier attempts left is removed."""
         # beside where each will be, for a rename must not leave the file system
-        homes = self.place / "tmp", self.rejected(batch).parent / "_tmp"
+        homes = self.output_state / "tmp", self.rejects_folder(batch).parent / "_tmp"
         name = f"{batch}-{uuid.uuid4().hex[:12]}"
         for home in homes:
             shutil.rmtree(home, ignore_errors=True)
@@ -253,7 +260,7 @@ class Ledger:
 
     def unstage(self, batch: int) -> None:
         """Remove what a batch leaves besides its output."""
-        for home in (self.place / "tmp", self.rejected(batch).parent / "_tmp"):
+        for home in (self.output_state / "tmp", self.rejects_folder(batch).parent / "_tmp"):
             shutil.rmtree(home, ignore_errors=True)
 
 

@@ -36,7 +36,7 @@ from pyspark.sql.streaming.listener import (
 
 from rangecast.errors import OptionError
 from rangecast.spark.stream.ledger import STATE, Commit, Ledger, now, read_json
-from rangecast.spark.worker_index import open_store
+from rangecast.spark.worker import open_store
 
 _RECENT_MICROSECONDS = 60_000_000
 _AT_LEAST = 10
@@ -87,7 +87,7 @@ def stream_status(out: str | os.PathLike[str], batch: int | None = None) -> Stre
     With `batch`, as it was when that recent batch became whole.
     """
     ledger = find_ledger(out)
-    own = read_json(ledger.own / "stream.json")
+    own = read_json(ledger.checkpoint_state / "stream.json")
     commits = [c for c in ledger.recent() if batch is None or c.batch <= batch]
     newest = open_store(own["path"]).version if own and Path(own["path"]).exists() else 0
     following = (commits[-1].batch if commits else -1) + 1

@@ -3,23 +3,23 @@
     events --micro-batch N--> pin N (a version of the store) --match--> out/batch_id=N --commit N-->
 
 Works with every streaming source that can be read again (files, Kafka, ...). Spark writes down which
-events are in batch N before it runs; we write down which version they are matched against (ledger.py).
+events are in batch N before it runs; we write down which version they are matched against (spark/version_policy.py
+says which, ledger.py writes it down).
 So a batch that is run again after a crash finds the same events and the same subscriptions, gives the
 same matches, and puts them in the place of what the crash left. Nothing is lost and nothing is doubled.
 
 All of this happens in `foreachBatch`, which over Spark Connect runs in a process of the server's: the
-plan that it gets is plain data, and what it must remember is in files.
+`Stream` that it gets (micro_batch.py) is plain data, and what it must remember is in files.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, cast
 
-import numpy as np
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,96 +27,98 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rangecast.errors import EventError, OptionError
-from rangecast.model.events import Events
-from rangecast.spark.batch.match import answer_fields, plan_answer
+from rangecast.spark.output import Output, OutputKeywords
 from rangecast.spark.report import REJECTED_FIELDS
-from rangecast.spark.snapshots import Snapshot
 from rangecast.spark.stream.event_files import PATH, FilesOfEvents
 from rangecast.spark.stream.ledger import STATE, Commit, Ledger, read_json
 from rangecast.spark.stream.micro_batch import (
     Deliver,
-    StreamRun,
+    Stream,
     check_order,
     check_pin,
     check_store,
     run_batch,
 )
-from rangecast.spark.worker import PAIRS
+from rangecast.spark.version_policy import NEWEST, VersionPolicy, check_newer
 from rangecast.store.store import Store
 
-NEWEST, EVENT_TIME, SHORTEST_FIRST = "newest", "event-time", "shortest-first"
 SINKS = ("parquet", "console")
 FILE, CORRUPT = "_rangecast_file", "_corrupt_record"
+
+
+class StreamKeywords(OutputKeywords, total=False):
+    """What `match_stream` takes as keywords: those of an output, and the column of the events' time."""
+
+    time: str | None
 
 
 def match_stream(
     events: DataFrame,
     store: Store | str | os.PathLike[str],
+    output: Output | None = None,
     *,
     out: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str],
-    event_id: str = "id",
-    keep: Sequence[str] = (),
-    form: str = PAIRS,
-    outer: bool = False,
-    absent: Sequence[str] = (),
     trigger: Mapping[str, Any] | None = None,
-    version: str = NEWEST,
-    time: str | None = None,
-    order: str | None = None,
+    version: str | int | VersionPolicy = NEWEST,
     sink: str | Deliver = "parquet",
     rejects: str | os.PathLike[str] | None = None,
-    text_ids: bool | None = None,
     query_name: str | None = None,
+    **keywords: Unpack[StreamKeywords],
 ) -> StreamingQuery:
     """Start matching a streaming DataFrame against a store; gives the StreamingQuery.
 
-    Each micro-batch is matched against the version that is the newest when it is planned; by `version`
-    "event-time", each event against the version that was the newest at the time in its column `time` (the
-    schema's only timestamp unless told), so that a backfill gives what the live stream gave. `out` gets a
-    folder batch_id=N for each batch (`read_matches` reads those that are whole), `checkpoint` is Spark's;
-    both must be folders that driver and workers see. `event_id`, `keep`, `form`, `outer` and `absent` are
-    those of `match`; text columns are taken for every attribute. `trigger` is Spark's, as in
-    {"processingTime": "1 second"} or {"availableNow": True}. `order` "shortest-first" puts the matches of
-    cheap events before those of dear ones, if the store's index can estimate. `sink` "console" prints
-    instead; a function gets the matches of a batch as a DataFrame, and the batch's id, which is the same
-    when a batch is run again after a crash. Events that cannot be matched go to `rejects` (out/_rejects
-    unless told) with their reason. `text_ids` says whether ids are strings while the store has no
-    subscription yet.
+    Each micro-batch is matched against the version that is the newest when it is planned, or against one
+    `version` by its number; by `version` "event-time", each event against the version that was the newest
+    at the time in its column `time` (the schema's only timestamp unless told), so that a backfill gives
+    what the live stream gave. `out` gets a folder batch_id=N for each batch (`read_matches` reads those
+    that are whole), `checkpoint` is Spark's; both must be folders that driver and workers see. `output`
+    and its keywords are those of `match`; text columns are taken for every attribute, and `text_ids` is
+    needed while the store has no subscription yet. `trigger` is Spark's, as in
+    {"processingTime": "1 second"} or {"availableNow": True}. `sink` "console" prints instead; a function
+    gets the matches of a batch as a DataFrame, and the batch's id, which is the same when a batch is run
+    again after a crash. Events that cannot be matched go to `rejects` (out/_rejects unless told) with
+    their reason.
     """
+    versions = VersionPolicy.parse(version, keywords.pop("time", None))
+    said = Output.of(output, cast(OutputKeywords, keywords))
     home = store if isinstance(store, Store) else Store.open(store)
     if not events.isStreaming:
         raise EventError("match_stream takes a streaming DataFrame (spark.readStream); rs.match takes others")
     deliver = _deliver(sink, out)
-    time = _check_choices(home, version, time, order)
+    versions = versions.on(home.schema)
+    if said.order is not None:
+        said.check_index(home.index(verify=False))
     ledger = Ledger(_path(checkpoint, "checkpoint"), _folder(out, "out"), _folder(rejects, "rejects"))
     files = FilesOfEvents.of(events)
     events, file = _with_file(events) if files is None else (events, PATH)
     given = events.schema if files is None else files.fields
-    textual = home.ids_are_text if home.ids_are_text is not None else text_ids
-    if textual is None:
+    if home.ids_are_text is None and said.text_ids is None:
         raise OptionError(
             f"{home.path}: has no subscription yet, so the type of its ids is not known: insert one, or say "
             "text_ids=True (strings) or text_ids=False (whole numbers)"
         )
-    shape = Snapshot(str(home.path), home.schema, textual, 0, 0)
-    answer = plan_answer(given, shape, event_id, keep, form, outer, absent, texts=True)
-    fields = answer_fields(given, answer)
-    if time is not None and time not in given.names:
-        raise EventError(f"time: the events have no column {time!r}; they have {', '.join(given.names)}")
+    answer = said.answer(home.schema, home.ids_are_text)
+    answer.check_id_type(None if files is None else files.id_type)
+    answer.check_columns(given, home.schema, texts=True)
+    fields = answer.fields(given)
+    if versions.time is not None and versions.time not in given.names:
+        has = ", ".join(given.names)
+        raise EventError(f"time: the events have no column {versions.time!r}; they have {has}")
     settings = {
         "store": home.id,
         "path": str(home.path),
         "schema": home.schema.to_dict(),
         "fields": fields.jsonValue(),
         "sink": sink if isinstance(sink, str) else "a function",
-        "version": version,
+        "version": str(versions),
     }
-    plan = StreamRun(
-        stream=ledger.adopt(settings),
+    stream = Stream(
+        id=ledger.adopt(settings),
         store=str(home.path),
         store_id=home.id,
         ledger=ledger,
+        versions=versions,
         answer=answer,
         fields=fields.jsonValue(),
         deliver=deliver,
@@ -124,15 +126,15 @@ def match_stream(
         corrupt=CORRUPT if CORRUPT in events.columns else None,
         files=None if files is None else files.format,
         id_type=None if files is None else files.id_type,
-        time=time,
-        shortest_first=order == SHORTEST_FIRST,
     )
-    check_store(plan, home)
+    check_store(stream, home)
+    whole = ledger.recent()
+    check_newer(home, whole[-1].version if whole else 0)
     check_order(ledger, ledger.next_of_spark())
     unfinished = ledger.pin(ledger.last() + 1)
     if unfinished is not None:
-        check_pin(plan, home, unfinished)
-    writer = events.writeStream.foreachBatch(_runner(plan)).option("checkpointLocation", ledger.checkpoint)
+        check_pin(stream, home, unfinished)
+    writer = events.writeStream.foreachBatch(_runner(stream)).option("checkpointLocation", ledger.checkpoint)
     if query_name is not None:
         writer = writer.queryName(query_name)
     if trigger is not None:
@@ -143,7 +145,7 @@ def match_stream(
 def read_matches(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
     """The matches of all batches that are whole when this is called, each with its batch_id."""
     ledger = Ledger("", _path(out, "out"))
-    known = read_json(ledger.place / "stream.json")
+    known = read_json(ledger.output_state / "stream.json")
     if known is None:
         raise OptionError(f"{ledger.out}: holds no matches of a stream")
     fields = T.StructType.fromJson(known["fields"]).fields
@@ -170,27 +172,9 @@ def committed(out: str | os.PathLike[str]) -> list[Commit]:
     return list(Ledger("", _path(out, "out")).commits())
 
 
-def _check_choices(store: Store, version: str, time: str | None, order: str | None) -> str | None:
-    """Check what may be chosen; gives the column of the events' time, if it matters."""
-    if version not in (NEWEST, EVENT_TIME):
-        raise OptionError(f"version must be {NEWEST!r} or {EVENT_TIME!r}, got {version!r}")
-    instants = [attribute.name for attribute in store.schema if attribute.kind == "timestamp"]
-    if version == EVENT_TIME and time is None and len(instants) == 1:
-        time = instants[0]
-    if (version == EVENT_TIME) != (time is not None):
-        raise OptionError(f"time= names the column of the events' time and goes with version={EVENT_TIME!r}")
-    if order not in (None, SHORTEST_FIRST):
-        raise OptionError(f"order must be None or {SHORTEST_FIRST!r}, got {order!r}")
-    if order is not None:
-        index = store.index(verify=False)
-        # raises when this kind of index cannot
-        index.estimate(Events(index.schema, np.empty((len(index.schema), 0), np.int64)))
-    return time
-
-
-def _runner(plan: StreamRun) -> Deliver:
+def _runner(stream: Stream) -> Deliver:
     def run(frame: DataFrame, batch: int) -> None:
-        run_batch(plan, frame, batch)
+        run_batch(stream, frame, batch)
 
     return run
 

@@ -4,8 +4,7 @@ As in file mode, matches do not go back through the JVM: a task writes its own f
 row that says what it wrote. A task that Spark runs twice leaves two files under different names, and
 the driver takes the one whose row it got; so nothing is doubled, and no commit protocol is needed.
 
-An event is matched against the version that its batch is pinned to; or, by event time, against the
-newest version at its own time that is not newer than the pinned one.
+Which version an event is matched against is told in spark/version_policy.py.
 
 Events come as columns of a DataFrame, or as the names of files that are read here (event_files.py); both
 go through rangecast.loading.events. Those that cannot be matched are written to a file beside, each with
@@ -29,7 +28,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
-from rangecast.engine import Index
 from rangecast.errors import EventError, StorageError
 from rangecast.loading import EventFile, RejectedRow, RowBatch
 from rangecast.loading.events import (
@@ -44,10 +42,9 @@ from rangecast.loading.pace import Pace
 from rangecast.loading.parquet_files import table_raw
 from rangecast.loading.rejected import rejected_table
 from rangecast.model.events import Events
-from rangecast.spark.worker import Answer, answer_events, pairs_in
-from rangecast.spark.worker_index import followed, open_store
-from rangecast.types.attributes import MISSING, Timestamp
-from rangecast.types.schema import Schema
+from rangecast.spark.output import Answer
+from rangecast.spark.version_policy import PinnedStore
+from rangecast.spark.worker import answer_events, pairs_in
 
 COUNTED = T.StructType(
     [
@@ -64,8 +61,7 @@ class StreamTask(NamedTuple):
     the files to read, whose ids become `id_type` and whose kept columns become `types`.
     """
 
-    store: str
-    version: int
+    store: PinnedStore
     answer: Answer
     matches: str
     rejects: str
@@ -74,9 +70,6 @@ class StreamTask(NamedTuple):
     files: str | None = None
     id_type: str | None = None
     types: Mapping[str, pa.DataType] = {}
-    time: str | None = None
-    oldest: int = 0
-    shortest_first: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -84,7 +77,7 @@ class StreamTask(NamedTuple):
         if self.files is not None:
             assert self.file is not None
             return [self.file]
-        extra = [name for name in (self.file, self.corrupt, self.time) if name]
+        extra = [name for name in (self.file, self.corrupt, self.store.time) if name]
         return list(dict.fromkeys([*self.answer.columns, *extra]))
 
 
@@ -111,10 +104,7 @@ def run_task(task: StreamTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
                 counted["rejected"] += len(given.rejected)
                 for rejected in rejected_table(given.rejected).to_batches():
                     aside.write(rejected)
-                for index, events, table in by_version(given, task):
-                    if task.shortest_first:
-                        order = index.estimate(events).order
-                        events, table = events.select(order), table.take(pa.array(order))
+                for index, events, table in task.store.indexes(given.events, given.table, given.versions):
                     for piece in answer_events(index, events, table, task.answer, pace):
                         matches.write(piece)
                         counted["rows"] += piece.num_rows
@@ -168,23 +158,13 @@ class Sorted(NamedTuple):
     rejected: list[RejectedRow]
 
 
-def by_version(given: Sorted, task: StreamTask) -> Iterator[tuple[Index, Events, pa.Table]]:
-    """The events with the index that they are matched against: the pinned one, or that of their time."""
-    follower = followed(task.store)
-    if given.versions is None:
-        yield follower.at(task.version), given.events, given.table
-        return
-    for _, rows, index in follower.each(given.versions):
-        yield index, given.events.select(rows), given.table.take(pa.array(rows))
-
-
 def sort_out(batch: pa.RecordBatch, task: StreamTask) -> Iterator[Sorted]:
     """Tell the events that can be matched from those that cannot, and say why."""
     answer = task.answer
     columns = EventColumns(answer.event_id, answer.attributes, _kept(task))
     if task.files is None:
         unread, rows = _rows_of(batch, task)
-        found = load_events(_schema(task), rows, columns)
+        found = load_events(task.store.schema, rows, columns)
         yield _with_versions(found, task, unread)
         return
     for place in batch.column(task.file).to_pylist():
@@ -196,12 +176,12 @@ def sort_out(batch: pa.RecordBatch, task: StreamTask) -> Iterator[Sorted]:
 def _kept(task: StreamTask) -> tuple[str, ...]:
     """The columns that come along to the workers' tables, beside ids."""
     place = task.file if task.files is None else None
-    return tuple(dict.fromkeys(name for name in (*task.answer.keep, task.time, place) if name))
+    return tuple(dict.fromkeys(name for name in (*task.answer.keep, task.store.time, place) if name))
 
 
 def _read_file(path: str, task: StreamTask) -> Iterator[EventBatch]:
     """The events of a file; one that holds no events, or not to its end, is a rejected row by itself."""
-    schema, answer, id_type = _schema(task), task.answer, named_type(task.id_type)
+    schema, answer, id_type = task.store.schema, task.answer, named_type(task.id_type)
     try:
         with EventFile(
             schema,
@@ -260,10 +240,9 @@ def _with_versions(
     answer = task.answer
     table = found.table(answer.event_id)
     rejected = [*unread, *found.rejected]
-    if task.time is None:
+    if task.store.time is None:
         return Sorted(found.events, table, None, rejected)
-    reasons: dict[int, str] = {}
-    versions = _versions(table.column(task.time).combine_chunks(), task, reasons)
+    versions, reasons = task.store.versions_of(table.column(task.store.time).combine_chunks())
     if not reasons:
         return Sorted(found.events, table, versions, rejected)
     source = _places(table, task) if path is None else None
@@ -272,32 +251,3 @@ def _with_versions(
     good = np.ones(len(found.events), bool)
     good[list(reasons)] = False
     return Sorted(found.events.select(good), table.filter(pa.array(good)), versions[good], rejected)
-
-
-def _schema(task: StreamTask) -> Schema:
-    """The schema to encode with: the index's own, unless there will be several."""
-    return (
-        followed(task.store).at(task.version).schema if task.time is None else open_store(task.store).schema
-    )
-
-
-def _versions(column: pa.Array[Any], task: StreamTask, reasons: dict[int, str]) -> Any:
-    """The version of each event's time, no newer than the pinned one; adds reasons where there is none."""
-    assert task.time is not None
-    encoded = Timestamp(task.time).encode(column)
-    for row, reason in zip(encoded.bad.tolist(), encoded.reasons, strict=True):
-        reasons.setdefault(row, reason)
-    times = encoded.codes
-    for row in _rows(times == MISSING):
-        reasons.setdefault(row, f"an event must have a time in {task.time!r}")
-    # what compact has removed since the batch was pinned is held; what was gone before is the same each time
-    versions = np.minimum(open_store(task.store).versions_at(times), task.version)
-    for row in _rows(versions < task.oldest):
-        reasons.setdefault(
-            row, f"the subscriptions of its time are gone; the oldest version is {task.oldest}"
-        )
-    return versions
-
-
-def _rows(mask: Any) -> list[int]:
-    return np.flatnonzero(mask).tolist()

@@ -1,0 +1,254 @@
+"""What comes out of matching: one `Output` for every mode, and the `Answer` that workers make of it.
+
+`match`, `match_files`, `match_stream`, `explain`, `read_events`, the source and SQL take an Output, or its
+fields as keywords, which are folded into one at once (`Output.of`); nothing below them sees a keyword.
+
+    field      meaning
+    event_id   the column of the events' ids; comes out as `event_id`
+    keep       other columns of the events that come along
+    form       "pairs": a row per match; "lists": a row per event with an array of ids; "counts": with their
+               number. The last two cost less
+    outer      events without a match leave a row too
+    absent     attributes that the events have no column for: missing in all of them
+    order      None, or "shortest-first": within each step of a worker (an Arrow batch), the matches of
+               events that cost little come before those of expensive ones, if the index can estimate
+    text_ids   whether the ids of subscriptions are strings, while there is no subscription to tell by
+    id_type    "int64" or "string": what the ids of events become, where files would tell otherwise
+               (rangecast.loading.ids); the ids of a DataFrame are of the type that they have
+
+For a schema an Output becomes an Answer: which attributes are read, and whether ids are strings. It goes
+to the workers, who shape their matches by it (worker.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rangecast.engine import Index
+from rangecast.errors import EventError, OptionError
+from rangecast.loading.ids import named_type
+from rangecast.model.events import Events
+from rangecast.types.schema import Schema
+
+PAIRS, LISTS, COUNTS = "pairs", "lists", "counts"
+FORMS = (PAIRS, LISTS, COUNTS)
+SHORTEST_FIRST = "shortest-first"
+_SECOND = {PAIRS: "subscription_id", LISTS: "subscription_ids", COUNTS: "matches"}
+_WHOLE: tuple[type[T.DataType], ...] = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_TAKEN: dict[str, tuple[str, tuple[type[T.DataType], ...]]] = {
+    "int": ("byte, short, int or long", _WHOLE),
+    "float": ("a number", (*_WHOLE, T.FloatType, T.DoubleType, T.DecimalType)),
+    "category": ("string or boolean", (T.StringType, T.BooleanType)),
+    "timestamp": ("timestamp, timestamp_ntz or date", (T.TimestampType, T.TimestampNTZType, T.DateType)),
+}
+
+
+class OutputKeywords(TypedDict, total=False):
+    """The fields of an Output as keywords of a function."""
+
+    event_id: str
+    keep: Sequence[str]
+    form: str
+    outer: bool
+    absent: Sequence[str]
+    order: str | None
+    text_ids: bool | None
+    id_type: str | None
+
+
+@dataclass(frozen=True)
+class Output:
+    """What comes out of matching: columns, form and order; see the module head.
+
+    >>> Output(event_id="key", keep=["symbol"], form="counts").names
+    ['event_id', 'matches', 'symbol']
+    """
+
+    event_id: str = "id"
+    keep: Sequence[str] = ()
+    form: str = PAIRS
+    outer: bool = False
+    absent: Sequence[str] = ()
+    order: str | None = None
+    text_ids: bool | None = None
+    id_type: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("keep", "absent"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                raise OptionError(f"{name} must be a list of column names, got the string {value!r}")
+            object.__setattr__(self, name, tuple(value))
+        if self.form not in FORMS:
+            raise OptionError(f"form must be one of {', '.join(FORMS)}, got {self.form!r}")
+        if self.order not in (None, SHORTEST_FIRST):
+            raise OptionError(f"order must be None or {SHORTEST_FIRST!r}, got {self.order!r}")
+        named_type(self.id_type)
+        if len(set(self.names)) < len(self.names):
+            raise OptionError(
+                f"columns of the answer must differ, got {', '.join(self.names)}; rename what is kept"
+            )
+
+    @classmethod
+    def of(cls, output: Output | None, keywords: OutputKeywords) -> Output:
+        """An output with what keywords say of it.
+
+        >>> Output.of(Output(outer=True), {"keep": ["symbol"]}) == Output(outer=True, keep=("symbol",))
+        True
+        """
+        known = [field.name for field in dataclasses.fields(Output)]
+        unknown = [name for name in keywords if name not in known]
+        if unknown:
+            raise TypeError(f"there is no argument {unknown[0]!r}; those of an output are {', '.join(known)}")
+        if output is not None and not isinstance(output, Output):
+            raise OptionError(f"output must be an Output, got {type(output).__name__}")
+        return dataclasses.replace(output or Output(), **keywords)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns that come out."""
+        return ["event_id", _SECOND[self.form], *self.keep]
+
+    def second_type(self, ids: T.DataType) -> T.DataType:
+        """The type of the second column: an id, ids or their number."""
+        return {PAIRS: ids, LISTS: T.ArrayType(ids, False), COUNTS: T.LongType()}[self.form]
+
+    def answer(self, schema: Schema, textual: bool | None) -> Answer:
+        """The same for a schema, and for ids of subscriptions that are strings or not, if that is known."""
+        for name in self.absent:
+            if name not in schema:
+                raise OptionError(
+                    f"absent: the schema has no attribute {name!r}; it has {', '.join(schema.names)}"
+                )
+        attributes = tuple(name for name in schema.names if name not in self.absent)
+        if not attributes:
+            raise EventError(f"the events must have a column of the schema ({', '.join(schema.names)})")
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(Output)}
+        ids_are_text = self.text_ids if textual is None else textual
+        return Answer(**fields, attributes=attributes, textual=bool(ids_are_text))
+
+    def check_index(self, index: Index) -> None:
+        """Raise when an index cannot give the order that is asked for."""
+        if self.order is not None:
+            index.estimate(Events(index.schema, np.empty((len(index.schema), 0), np.int64)))
+
+    def check_id_type(self, settled: str | None = None) -> None:
+        """Raise when ids are asked for in a type that they cannot become: they have one already."""
+        if self.id_type not in (None, settled):
+            has = f", which settled on {settled}" if settled else ""
+            raise OptionError(
+                f"id_type goes with the reader of files{has}, got {self.id_type!r}; cast the column of a "
+                "DataFrame instead"
+            )
+
+    def options(self) -> dict[str, str]:
+        """The same as options of `format("rangecast")`.
+
+        >>> Output(keep=["symbol", "price"], outer=True).options()
+        {'keep': '["symbol", "price"]', 'outer': 'true'}
+        """
+        said = {}
+        for field in dataclasses.fields(Output):
+            value = getattr(self, field.name)
+            if value != field.default:
+                said[field.name] = value if isinstance(value, str) else json.dumps(value)
+        return said
+
+    @classmethod
+    def from_options(cls, given: Mapping[str, str]) -> Output:
+        """The output that options of `format("rangecast")` say; their names without capitals and underscores.
+
+        >>> Output.from_options({"eventid": "key", "keep": "symbol, price"}).keep
+        ('symbol', 'price')
+        """
+        text_ids = given.get("textids")
+        return cls(
+            event_id=given.get("eventid", "id"),
+            keep=_names(given, "keep"),
+            form=given.get("form", PAIRS).lower(),
+            outer=_truth("outer", given.get("outer", "false")),
+            absent=_names(given, "absent"),
+            order=given.get("order"),
+            text_ids=None if text_ids is None else _truth("textIds", text_ids),
+            id_type=given.get("idtype"),
+        )
+
+
+@dataclass(frozen=True)
+class Answer(Output):
+    """An Output for a schema: which attributes come in, and whether the ids that go out are strings."""
+
+    attributes: tuple[str, ...] = ()
+    textual: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "attributes", tuple(self.attributes))
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read of the events, each once."""
+        return list(dict.fromkeys([self.event_id, *self.attributes, *self.keep]))
+
+    def check_columns(self, given: T.StructType, schema: Schema, *, texts: bool = False) -> None:
+        """Raise unless a DataFrame has the columns, each of a type that holds its attribute's values exactly.
+
+        With `texts`, strings are taken for every attribute: for who can reject those that are no value.
+        """
+        types = {field.name: field.dataType for field in given.fields}
+        for name, what in [(self.event_id, "event_id"), *((name, "keep") for name in self.keep)]:
+            if name not in types:
+                raise EventError(f"{what}: the events have no column {name!r}; they have {', '.join(types)}")
+        for name in self.attributes:
+            attribute = schema[name]
+            if name not in types:
+                raise EventError(
+                    f"the events have no column {name!r} ({attribute.kind}); they have {', '.join(types)}. "
+                    f"If {name!r} is missing in all of them, say absent=[{name!r}]"
+                )
+            words, taken = _TAKEN[attribute.kind]
+            if not isinstance(types[name], taken) and not (texts and isinstance(types[name], T.StringType)):
+                raise EventError(
+                    f"column {name!r} must be {words} for {attribute.article} {attribute.kind}, got "
+                    f"{types[name].simpleString()}; cast it first, and see what the cast makes of bad values"
+                )
+
+    def fields(self, given: T.StructType) -> T.StructType:
+        """The columns that come out with their types, for events that have these columns."""
+        ids: T.DataType = T.StringType() if self.textual else T.LongType()
+        kept = [given[name].dataType for name in self.keep]
+        kinds = [given[self.event_id].dataType, self.second_type(ids), *kept]
+        return T.StructType([T.StructField(n, kind) for n, kind in zip(self.names, kinds, strict=True)])
+
+
+def column_named(name: str) -> Column:
+    """A column of a DataFrame, whatever characters its name has."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _names(given: Mapping[str, str], name: str) -> tuple[str, ...]:
+    value = given.get(name, "").strip()
+    if value.startswith("["):
+        try:
+            names = json.loads(value)
+        except ValueError:
+            raise OptionError(
+                f"{name} must be names with commas between or a JSON list, got {value!r}"
+            ) from None
+        return tuple(str(item) for item in names)
+    return tuple(item.strip() for item in value.split(",") if item.strip())
+
+
+def _truth(name: str, value: Any) -> bool:
+    if str(value).lower() not in ("false", "true"):
+        raise OptionError(f"{name} must be one of false, true, got {value!r}")
+    return str(value).lower() == "true"
