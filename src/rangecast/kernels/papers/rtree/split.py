@@ -126,6 +126,8 @@ def split_order(tree, node, least, best_order):
     order = np.empty(n, np.int64)
     low_a, high_a = np.empty((d, n)), np.empty((d, n))
     low_b, high_b = np.empty((d, n)), np.empty((d, n))
+    # the axis first, by margins: a sweep from each end gives the boxes of all distributions of one order, so
+    # that they cost one pass and not one each
     best_axis = 0
     best_margin = np.inf
     for axis in range(d):
@@ -143,6 +145,7 @@ def split_order(tree, node, least, best_order):
         if margin < best_margin:
             best_margin = margin
             best_axis = axis
+    # then the distribution along it: only here products over all attributes are needed
     best_overlap = np.inf
     best_volume = np.inf
     size = least
@@ -160,6 +163,7 @@ def split_order(tree, node, least, best_order):
             for j in range(d):
                 a0, a1 = low_a[j, k - 1], high_a[j, k - 1]
                 b0, b1 = low_b[j, n - k - 1], high_b[j, n - k - 1]
+                # a side of no width must not make all volumes alike
                 volume_a *= a1 - a0 + _LEAST_WIDTH
                 volume_b *= b1 - b0 + _LEAST_WIDTH
                 shared = min(a1, b1) - max(a0, b0)
