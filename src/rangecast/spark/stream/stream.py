@@ -3,10 +3,10 @@
     events --micro-batch N--> pin N (a version of the store) --match--> out/batch_id=N --commit N-->
 
 Works with every streaming source that can be read again (files, Kafka, ...). Spark writes down which
-events are in batch N before it runs; we write down which version they are matched against (spark/version_policy.py
-says which, ledger.py writes it down).
-So a batch that is run again after a crash finds the same events and the same subscriptions, gives the
-same matches, and puts them in the place of what the crash left. Nothing is lost and nothing is doubled.
+events are in batch N before it runs; we write down which version they are matched against
+(spark/version_policy.py says which, ledger.py writes it down). So a batch that is run again after a crash
+finds the same events and the same subscriptions, gives the same matches, and puts them in the place of what
+the crash left. Nothing is lost and nothing is doubled.
 
 All of this happens in `foreachBatch`, which over Spark Connect runs in a process of the server's: the
 `Stream` that it gets (micro_batch.py) is plain data, and what it must remember is in files.
