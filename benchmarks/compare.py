@@ -5,7 +5,7 @@
 
 Names that are no files are commits: each is checked out in a temporary worktree, and this tree's
 run.py measures both in turns, with the sources of the one or the other, so that a slow hour of the
-machine falls on both.
+machine falls on both. A commit in which modules stood elsewhere is measured by its own run.py.
 
 A row's figure is its best repeat. Its noise is how far the median repeat lies above the best one;
 the band of a comparison is the wider noise of the two, and never less than `--floor`. Within a band
@@ -191,11 +191,20 @@ def measure_tree(tree: Path, folder: Path, side: int, arguments: list[str]) -> d
     if str(tree) not in found.stdout:
         fail(f"the sources of {tree.name} cannot be imported: {(found.stderr or found.stdout).strip()}")
     out = folder / f"report{side}.json"
-    command = [sys.executable, str(HERE / "run.py"), "--no-compile", "--json", str(out), *arguments]
+    command = [sys.executable, str(runner(tree, environment)), "--no-compile", "--json", str(out), *arguments]
     ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if ran.returncode:
         fail(f"run.py ended with {ran.returncode}:\n{ran.stdout}")
     return json.loads(out.read_text())
+
+
+def runner(tree: Path, environment: dict[str, str]) -> Path:
+    """This tree's run.py, or the measured tree's own where its modules stood elsewhere."""
+    ours = [sys.executable, str(HERE / "run.py"), "--help"]
+    if subprocess.run(ours, env=environment, capture_output=True, check=False).returncode == 0:
+        return HERE / "run.py"
+    console.print(f"{tree.name}: its modules stand elsewhere, so its own run.py measures it")
+    return tree / "benchmarks" / "run.py"
 
 
 def git(*arguments: str) -> None:

@@ -37,16 +37,30 @@ MAIN = [
 ]
 
 
-def test_the_same_over_connect():
+# Spark gives the process of a foreachBatch ten seconds to start, which a busy machine may not.
+TOO_LATE = "Timed out while waiting for the Python worker to connect back"
+
+
+def run_over_connect(names: list[str]) -> subprocess.CompletedProcess[str]:
     # SPARK_TESTING gives the server a free port instead of a fixed one
     environment = os.environ | {"RANGECAST_SPARK": "connect", "SPARK_TESTING": "1"}
     for name in [n for n in environment if n.startswith(("PYTEST_XDIST", "PYSPARK_GATEWAY"))]:
         del environment[name]
-    run = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
-         *(str(HERE / name) for name in MAIN)],
+         *(str(HERE / name) for name in names)],
         capture_output=True, text=True, check=False, env=environment, cwd=HERE.parents[1],
     )  # fmt: skip
+
+
+def test_the_same_over_connect():
+    run = run_over_connect(MAIN)
+    if run.returncode and TOO_LATE in run.stdout:
+        failed = re.findall(r"^FAILED tests/spark/(\S+)", run.stdout, re.MULTILINE)
+        assert 0 < len(failed) <= run.stdout.count(TOO_LATE), run.stdout[-5000:]
+        run = run_over_connect(failed)
+        assert f"{len(failed)} passed" in run.stdout, run.stdout[-5000:] + run.stderr[-2000:]
+        return
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
     assert f"{len(MAIN)} passed" in run.stdout
 
