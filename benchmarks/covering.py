@@ -12,7 +12,6 @@ of the calling thread, since the machine may be shared. Then `reduce`, over the 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -24,6 +23,7 @@ from rich.table import Table
 import rangecast as rc
 from rangecast.covering.search import seek_covers, stored_boxes
 from rangecast.kernels.covering import dominance
+from rangecast.papers.measuring import THREAD, take_rounds, timed
 
 console = Console(width=120)
 SPAN = 1 << 16
@@ -58,13 +58,9 @@ def scan(index: rc.CoverIndex, asked: rc.Subscriptions) -> np.ndarray:
 
 
 def best(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Processor seconds of a call, the best of a few, and its answer."""
-    times = []
-    for _ in range(ROUNDS):
-        start = time.thread_time()
-        answer = call()
-        times.append(time.thread_time() - start)
-    return min(times), answer
+    """Processor seconds of a call, the best of a few, and its answer, as the rounds agree on it."""
+    rounds = take_rounds(call, ROUNDS, clock=THREAD, count=np.ndarray.tobytes)
+    return rounds.best, np.frombuffer(rounds.count, bool)
 
 
 def main(quick: Annotated[bool, typer.Option("--quick", help="A tenth of the size.")] = False) -> None:
@@ -98,9 +94,7 @@ def main(quick: Annotated[bool, typer.Option("--quick", help="A tenth of the siz
             assert not (got & ~truth).any(), "a cover was invented"
             answered = 200 - index.stats().get("last_exact", 0)
             cells += [f"{5e3 * taken:,.0f} ({answered / 200:.0%})", f"{got.sum() / max(1, truth.sum()):.0%}"]
-        start = time.thread_time()
-        reduction = rc.covering.reduce(subs)
-        seconds = time.thread_time() - start
+        seconds, reduction = timed(rc.covering.reduce, subs, clock=THREAD)
         us = 1e6 * exact / len(many)
         scan_us = 5e3 * scanned
         table.add_row(

@@ -12,7 +12,6 @@ event at a time, threads, loading (floors_alone.py).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +22,7 @@ import floors_alone
 import rangecast as rc
 from peers import PEERS, Plain
 from rangecast import workloads
+from rangecast.papers.measuring import PROCESS, take_turns, timed
 
 LINES = (
     ("boxes-12d", {}, 1_000_000, 200, "scan", 100),
@@ -63,38 +63,22 @@ is not the best; how to run it yourself in [benchmarks.md](benchmarks.md).
 """
 
 
-def best(calls: list[Callable[[], Any]], rounds: int) -> tuple[list[float], list[int]]:
-    """CPU seconds of each call, and how many pairs it found, the calls taking turns."""
-    seconds, pairs = [float("inf")] * len(calls), [0] * len(calls)
-    for _ in range(rounds):
-        for k, call in enumerate(calls):
-            start = time.process_time()
-            found = call()
-            seconds[k] = min(seconds[k], time.process_time() - start)
-            pairs[k] = len(found)
-    return seconds, pairs
-
-
 def line(name: str, options: dict[str, Any], n: int, m: int, beside: str, aim: float, rounds: int) -> str:
     """One workload as a row of the table."""
     w = workloads.workload(name, n, m, **options)
     subs, events = w.subscriptions(), w.events()
     index = rc.open_index("auto", w.schema)
-    start = time.process_time()
-    index.insert(subs)
-    build = time.process_time() - start
-    names = beside.split()
-    calls: list[Callable[[], Any]] = [lambda: index.match(events).ids]
-    calls += [contender(name, w, subs, events) for name in names]
-    seconds, pairs = best(calls, rounds)
-    if len(set(pairs)) > 1:
-        raise SystemExit(f"{name}: auto found {pairs[0]:,} pairs, {beside} {pairs[1:]}")
-    other = min(range(len(names)), key=lambda k: seconds[k + 1])
+    build, _ = timed(index.insert, subs, clock=PROCESS)
+    calls: dict[str, Callable[[], Any]] = {"auto": lambda: index.match(events).ids}
+    calls |= {peer: contender(peer, w, subs, events) for peer in beside.split()}
+    taken = take_turns(calls, rounds, clock=PROCESS, count=len, where=name)
+    auto, pairs = taken["auto"].best, taken["auto"].count
+    other = min(beside.split(), key=lambda peer: taken[peer].best)
     size = index.stats()["bytes_per_subscription"]
     return (
-        f"| `{name}` | {n:,} | {m:,} | {pairs[0] / m:,.1f} | {seconds[0] / m * 1e6:,.2f} | "
-        f"{pairs[0] / seconds[0] / 1e6:,.1f} | {size:,.0f} | {build:.1f} | {names[other]} | "
-        f"{seconds[other + 1] / seconds[0]:,.1f} | {aim:,} |"
+        f"| `{name}` | {n:,} | {m:,} | {pairs / m:,.1f} | {auto / m * 1e6:,.2f} | "
+        f"{pairs / auto / 1e6:,.1f} | {size:,.0f} | {build:.1f} | {other} | "
+        f"{taken[other].best / auto:,.1f} | {aim:,} |"
     )
 
 

@@ -8,7 +8,6 @@ time, but for threads and loading, where it is the wall clock that counts.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,6 +19,7 @@ from numba import njit
 
 import rangecast as rc
 from rangecast import workloads
+from rangecast.papers.measuring import PROCESS, WALL, take_rounds, take_turns, timed
 
 HEAD = """
 ## `auto` beside itself
@@ -52,11 +52,9 @@ def opened(w: workloads.Workload, subs: rc.Subscriptions) -> rc.Index:
     return index
 
 
-def timed(call: Callable[[], Any], clock: Callable[[], float]) -> tuple[float, Any]:
-    """Seconds of a call, and its answer."""
-    start = clock()
-    answer = call()
-    return clock() - start, answer
+def delivered(index: rc.Index, events: rc.Events, threads: int = 1) -> Any:
+    """Match a batch and read all ids."""
+    return index.match(events, threads=threads).ids
 
 
 def check(what: str, ours: rc.Matches, other: rc.Matches) -> None:
@@ -79,11 +77,11 @@ def churn(name: str, n: int, m: int, turns: int) -> str:
         chosen = np.sort(rng.choice(n, max(1, n // 100), replace=False))
         drawn = rng.choice(n, len(chosen), replace=False)
         fresh = rc.Subscriptions(w.schema, subs.ids.select(chosen), subs.lows[:, drawn], subs.highs[:, drawn])
-        took, _ = timed(lambda fresh=fresh: changed.insert(fresh), time.process_time)
+        took, _ = timed(changed.insert, fresh, clock=PROCESS)
         write_s += took if turn else 0.0
         for _ in range(2):
             for side, index in enumerate((still, changed)):
-                took, found = timed(lambda index=index: index.match(events).ids, time.process_time)
+                took, found = timed(delivered, index, events, clock=PROCESS)
                 if turn:
                     # before the first, kernels of several parts may have to be compiled
                     seconds[side] += took
@@ -105,9 +103,10 @@ def mixed_widths(n: int, rounds: int) -> str:
         w = workloads.workload("mixed-widths", n, 1_000, wide=wide)
         index, events = opened(w, w.subscriptions()), w.events()
         pairs = len(index.match(events).ids)
-        call = partial(lambda index, events: index.match(events).ids, index, events)
-        best = min(timed(call, time.process_time)[0] for _ in range(rounds))
-        costs.append(best / pairs)
+        taken = take_rounds(
+            partial(delivered, index, events), rounds, clock=PROCESS, count=len, expected=pairs
+        )
+        costs.append(taken.best / pairs)
     return (
         f"| `mixed-widths`, {n:,}: time a pair with 1 % over half the domain, beside none "
         f"| {costs[1] / costs[0]:.2f} | at most 1.5 |"
@@ -121,10 +120,12 @@ def one_event(n: int) -> str:
     events = [w.events(k, k + 1) for k in range(w.n_events)]
     for event in events[:200]:
         index.match(event).ids  # noqa: B018
-    start = time.process_time()
-    for event in events:
-        index.match(event).ids  # noqa: B018
-    each = (time.process_time() - start) / len(events)
+
+    def one_by_one() -> None:
+        for event in events:
+            index.match(event).ids  # noqa: B018
+
+    each = timed(one_by_one, clock=PROCESS)[0] / len(events)
     return (
         f"| `equality-led`, {n:,}: one event at a time, microseconds a call | {each * 1e6:.1f} | under 20 |"
     )
@@ -135,12 +136,10 @@ def threads(name: str, n: int, m: int, rounds: int) -> str:
     w = workloads.workload(name, n, m)
     index, events = opened(w, w.subscriptions()), w.events()
     check(name, index.match(events, threads=2), index.match(events))
-    best = [np.inf, np.inf]
-    for _ in range(4 * rounds):
-        for k in (1, 2):
-            took, _ = timed(lambda k=k: index.match(events, threads=k).ids, time.perf_counter)
-            best[k - 1] = min(best[k - 1], took)
-    return f"| `{name}`, {n:,}: two threads beside one, {m:,} events | {best[0] / best[1]:.2f} | 1.7 |"
+    calls = {k: partial(delivered, index, events, threads=k) for k in (1, 2)}
+    taken = take_turns(calls, 4 * rounds, clock=WALL, count=len)
+    ratio = taken[1].best / taken[2].best
+    return f"| `{name}`, {n:,}: two threads beside one, {m:,} events | {ratio:.2f} | 1.7 |"
 
 
 @njit(nogil=True)
@@ -184,14 +183,13 @@ def machine(rounds: int) -> Iterator[str]:
             ("adds as fast as it can", _add, [50_000_000] * 2),
             ("reads 128 MB only", _read, halves),
         ):
-            best = [np.inf, np.inf]
-            for _ in range(2 * rounds):
-                for k, run in enumerate((map, pool.map)):
-                    took, _ = timed(
-                        lambda run=run, call=call, each=each: list(run(call, each)), time.perf_counter
-                    )
-                    best[k] = min(best[k], took)
-            yield f"| control, a loop that {what}: two threads beside one | {best[0] / best[1]:.2f} | |"
+            calls = {
+                1: lambda call=call, each=each: list(map(call, each)),
+                2: lambda call=call, each=each: list(pool.map(call, each)),
+            }
+            taken = take_turns(calls, 2 * rounds, clock=WALL)
+            ratio = taken[1].best / taken[2].best
+            yield f"| control, a loop that {what}: two threads beside one | {ratio:.2f} | |"
 
 
 def loading(n: int) -> str:
@@ -201,7 +199,7 @@ def loading(n: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "saved.index"
         size = index.save(path)
-        took, loaded = timed(lambda: rc.load_index(path), time.perf_counter)
+        took, loaded = timed(rc.load_index, path, clock=WALL)
         check("loaded", loaded.match(events), index.match(events))
     return (
         f"| `equality-led`, {n:,}: seconds to load a saved index of {size / 1e6:,.0f} MB, all sums checked "

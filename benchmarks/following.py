@@ -12,25 +12,17 @@ they are due, as in a stream; the steps in which the follower changed over to on
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import rangecast as rc
+from rangecast.papers.measuring import WALL, Rounds, timed
 
 DOMAIN = 100_000
 EVENTS = 2000
-
-
-def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.perf_counter()
-    result = call()
-    return time.perf_counter() - start, result
 
 
 def rectangles(schema: rc.Schema, ids: Any, rng: np.random.Generator) -> rc.Subscriptions:
@@ -45,22 +37,22 @@ def measure(folder: Path, n: int, share: float, steps: int) -> dict[str, list[fl
     store = rc.Store.open(folder / "store", schema)
     store.insert(rectangles(schema, np.arange(n), rng))
     seconds: dict[str, list[float]] = {"publish": [], "follow": [], "change over": [], "load": []}
-    seconds["publish"].append(timed(store.snapshot)[0])
+    seconds["publish"].append(timed(store.snapshot, clock=WALL)[0])
     events = rc.Events.from_arrays(schema, {name: rng.integers(0, DOMAIN, EVENTS) for name in ("x", "y")})
     follower = rc.Follower(store.path)
     follower.at(1).match(events)
     for step in range(steps + 2):
         version = store.insert(rectangles(schema, rng.choice(n, max(1, int(n * share)), replace=False), rng))
         loads = follower.stats()["loads"]
-        took, index = timed(lambda version=version: follower.at(version))
-        anew, other = timed(lambda version=version: store.index(version, verify=False))
+        took, index = timed(follower.at, version, clock=WALL)
+        anew, other = timed(lambda version=version: store.index(version, verify=False), clock=WALL)
         pairs = index.match(events).n_pairs, other.match(events).n_pairs
         if pairs[0] != pairs[1] or len(index) != n:
             raise SystemExit(f"version {version}: the follower finds {pairs[0]} pairs, a load {pairs[1]}")
         if step >= 2:  # the first two compile
             seconds["follow" if follower.stats()["loads"] == loads else "change over"].append(took)
             seconds["load"].append(anew)
-        spent, path = timed(store.publish_if_due)
+        spent, path = timed(store.publish_if_due, clock=WALL)
         if path is not None:
             seconds["publish"].append(spent)
     return seconds
@@ -78,9 +70,9 @@ def main() -> None:
     print("| step | times | best ms | median ms |\n|---|---|---|---|")
     for kind, took in seconds.items():
         if took:
-            best, median = min(took) * 1000, statistics.median(took) * 1000
-            print(f"| {kind} | {len(took)} | {best:,.0f} | {median:,.0f} |")
-    ratio = statistics.median(seconds["load"]) / statistics.median(seconds["follow"])
+            rounds = Rounds(took)
+            print(f"| {kind} | {len(took)} | {rounds.best * 1000:,.0f} | {rounds.median * 1000:,.0f} |")
+    ratio = Rounds(seconds["load"]).median / Rounds(seconds["follow"]).median
     print(f"loading anew takes {ratio:.1f} times as long as following, by the medians")
 
 

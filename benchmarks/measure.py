@@ -33,10 +33,10 @@ import os
 import resource
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ import numpy.typing as npt
 import rangecast as rc
 from peers import PEERS, Peer, Plain
 from rangecast import workloads
+from rangecast.papers.measuring import WALL, take_rounds, timed
 
 _REBUILD_SECONDS = 2.0
 _SETTLING_SECONDS, _SETTLING_BATCHES = 1.0, 64
@@ -124,18 +125,8 @@ def peer_contender(peer: Peer, plain: Plain) -> Contender:
     )  # fmt: skip
 
 
-def timed(
-    call: Callable[..., Any], *arguments: Any, clock: Callable[[], float] = time.perf_counter
-) -> tuple[float, Any]:
-    """Seconds of a call, with the garbage collector out of the way, and its answer."""
-    gc.collect()
-    gc.disable()
-    try:
-        start = clock()
-        answer = call(*arguments)
-        return clock() - start, answer
-    finally:
-        gc.enable()
+waited = partial(timed, clock=WALL, pause_collector=True)
+"""Seconds of a call by the wall clock, with the garbage collector out of the way, and its answer."""
 
 
 def build_timed(c: Contender) -> tuple[float, Any]:
@@ -147,14 +138,14 @@ def build_timed(c: Contender) -> tuple[float, Any]:
         c.match(built, first)
         return built
 
-    return timed(whole)
+    return waited(whole)
 
 
 def settle(c: Contender) -> None:
     """Let a contender answer its batch for a while."""
     spent = 0.0
     for _ in range(_SETTLING_BATCHES):
-        spent += timed(c.match, c.built, c.loaded)[0]
+        spent += waited(c.match, c.built, c.loaded)[0]
         if spent > _SETTLING_SECONDS:
             break
 
@@ -222,7 +213,7 @@ def events_within(c: Contender, budget: float) -> int:
     k = min(4, c.most_events)
     while True:
         events = c.load(k)
-        seconds, _ = timed(c.match, c.built, events)
+        seconds, _ = waited(c.match, c.built, events)
         if k >= c.most_events:
             return k
         if seconds > budget / 4:
@@ -281,8 +272,8 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         **request["options"],
     )
     w.subscriptions(), w.events()  # the first call loads kernels
-    subs_s, subs = timed(w.subscriptions)
-    events_s, _ = timed(w.events)
+    subs_s, subs = waited(w.subscriptions)
+    events_s, _ = waited(w.events)
     plain = Plain(w, request["threads"])
     contenders = [index_contender(text, w, subs, request["threads"]) for text in request["indexes"]]
     rows: list[dict[str, Any]] = []
@@ -324,7 +315,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         for c in ready:
             if turn and sum(c.row["build_s"]) < _REBUILD_SECONDS:
                 c.row["build_s"].append(build_timed(c)[0])
-            seconds, answer = timed(c.match, c.built, c.loaded)
+            seconds, answer = waited(c.match, c.built, c.loaded)
             c.row["match_s"].append(seconds)
             pairs = len(c.ids(answer))
             if c.row.setdefault("pairs", pairs) != pairs:
@@ -349,14 +340,14 @@ def first_call(request: dict[str, Any]) -> dict[str, Any]:
     w = workloads.workload("rectangles", 1_000, 100)
     subs, events = w.subscriptions(), w.events()
     name, options = parse_index(request["first_call"])
-    seconds = []
-    for _ in range(2):
-        start = time.perf_counter()
+
+    def whole() -> None:
         index = rc.open_index(name, w.schema, **options)
         index.insert(subs)
         index.match(events).ids  # noqa: B018
-        seconds.append(time.perf_counter() - start)
-    return {"name": request["first_call"], "first_s": seconds[0] - seconds[1]}
+
+    first, second = take_rounds(whole, 2, clock=WALL).seconds
+    return {"name": request["first_call"], "first_s": first - second}
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -39,9 +38,11 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from measure import Contender, index_contender, peer_contender, settle, timed, try_in_child
+import rangecast as rc
+from measure import Contender, index_contender, peer_contender, settle, try_in_child
 from peers import Peer, Plain
 from rangecast import workloads
+from rangecast.papers.measuring import PROCESS, take_turns, timed
 
 FOLDER = Path(__file__).resolve().parent / "native"
 BUILD_SECONDS = 600.0
@@ -242,6 +243,11 @@ def fingerprint_of(c: Contender, answer: Any) -> tuple[int, int, int]:
     return fingerprint(answer.events, answer.offsets, c.ids(answer))
 
 
+def pairs_in(answer: Any) -> int:
+    """How many pairs an answer of ours or of a native contender has."""
+    return answer.n_pairs if isinstance(answer, rc.Matches) else len(answer.found)
+
+
 def contenders_of(w: workloads.Workload, limit: float) -> Iterator[Contender]:
     """All contenders of a workload, each built, or left out with a reason in its row."""
     subs, plain = w.subscriptions(), Plain(w, 1)
@@ -255,7 +261,7 @@ def contenders_of(w: workloads.Workload, limit: float) -> Iterator[Contender]:
         c.row |= {"skipped": why} if why else try_in_child(c, limit)
         if "skipped" not in c.row:
             c.warm()
-            c.row["build_s"], c.built = timed(c.build, clock=time.process_time)
+            c.row["build_s"], c.built = timed(c.build, clock=PROCESS, pause_collector=True)
             c.row["bytes"] = c.built.stats()["bytes"] if c.kind == "index" else c.built.nbytes
             c.loaded = c.load(w.n_events)
         yield c
@@ -272,16 +278,11 @@ def measure(what: str, w: workloads.Workload, rounds: int, limit: float = 120.0)
         if len(known) > 1:
             (one, first), (two, second) = known.items()
             raise SystemExit(f"{what}: pairs differ: {first} has {one}, {second} has {two}")
-        c.row["match_s"] = []
     pairs = next(iter(known))[0] if known else 0
-    for _ in range(rounds):
-        for c in ready:
-            seconds, answer = timed(c.match, c.built, c.loaded, clock=time.process_time)
-            found = len(answer.found) if c.kind == "peer" else answer.n_pairs
-            if found != pairs:
-                raise SystemExit(f"{what}: {c.name} found {found:,} pairs in one round, {pairs:,} in another")
-            c.row["match_s"].append(seconds)
-            del answer
+    calls = {c.name: partial(c.match, c.built, c.loaded) for c in ready}
+    taken = take_turns(calls, rounds, clock=PROCESS, pause_collector=True, count=pairs_in, expected=pairs)
+    for c in ready:
+        c.row["match_s"] = taken[c.name].seconds
     return {
         "what": what, "workload": w.name, "parameters": dict(w.parameters), "seed": w.seed,
         "n_subscriptions": w.n_subscriptions, "n_events": w.n_events, "pairs": pairs,

@@ -29,7 +29,6 @@ import platform
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,6 +42,7 @@ import typer
 import rangecast as rc
 from rangecast import spark as rs
 from rangecast import workloads
+from rangecast.papers.measuring import WALL, timed
 from rangecast.spark.output import Answer, Output
 from rangecast.spark.worker import Pace, answers, mapped
 
@@ -57,7 +57,7 @@ class Cpu:
 
     def __init__(self) -> None:
         self.start = self.now()
-        self.clock = time.perf_counter()
+        self.wall = WALL()
 
     @staticmethod
     def now() -> float:
@@ -75,7 +75,7 @@ class Cpu:
 
     def stop(self) -> tuple[float, float]:
         """CPU and wall seconds since the start."""
-        return self.now() - self.start, time.perf_counter() - self.clock
+        return self.now() - self.start, WALL() - self.wall
 
 
 def rows_in(folder: Path) -> int:
@@ -140,11 +140,7 @@ class Bench:
         subs = pa.table({"sid": self.drawn.ids, **bounds})
         self.subs_file = folder / "subscriptions.parquet"
         pq.write_table(subs, self.subs_file, row_group_size=max(1, n_subscriptions // 8))
-        start = time.perf_counter()
-        self.store = rc.Store.open(folder / "store", self.drawn.schema, index=index)
-        self.store.insert(self.drawn.subscriptions())
-        self.snapshot = self.store.snapshot()
-        self.publish_s = time.perf_counter() - start
+        self.publish_s, (self.store, self.snapshot) = timed(self.publish, index, clock=WALL)
         loaded = rc.load_index(self.snapshot)
         self.expected = loaded.match(self.drawn.events()).n_pairs
         self.expected_few = loaded.match(self.drawn.events(0, few)).n_pairs
@@ -152,6 +148,12 @@ class Bench:
         self.spark.conf.set("spark.sql.shuffle.partitions", str(4 * cores))
         self.best: dict[str, tuple[float, float]] = {}
         self.explode_s: dict[int, float] = {}
+
+    def publish(self, index: str) -> tuple[rc.Store, Path]:
+        """A store of the subscriptions, and its snapshot."""
+        store = rc.Store.open(self.folder / "store", self.drawn.schema, index=index)
+        store.insert(self.drawn.subscriptions())
+        return store, store.snapshot()
 
     def frame(self, path: Path) -> Any:
         """A Parquet file as a DataFrame."""

@@ -16,9 +16,7 @@ code is 1 only when answers differ, since on a busy machine a ratio may fail for
 
 from __future__ import annotations
 
-import gc
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -32,6 +30,7 @@ from rich.table import Table
 import rangecast as rc
 from peers import PEERS, Peer, Plain
 from rangecast import workloads
+from rangecast.papers.measuring import PROCESS, take_turns, timed
 
 console = Console(width=120)
 PEER_NAMES = ("ncls", "superintervals")
@@ -40,16 +39,9 @@ OURS = {"runs": {}, "table": {"lookup": "table", "L": 128}}
 SIZES = (("intervals", 1_000, (10, 1), 20.0), ("intervals-wide-domain", 20_000, (10, 1), 6.0))
 
 
-def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds of the processor for a call and its answer, with the garbage collector out of the way."""
-    gc.collect()
-    gc.disable()
-    try:
-        start = time.process_time()
-        answer = call()
-        return time.process_time() - start, answer
-    finally:
-        gc.enable()
+used = partial(timed, clock=PROCESS, pause_collector=True)
+"""Seconds of the processor for a call and its answer, with the garbage collector out of the way."""
+in_turns = partial(take_turns, clock=PROCESS, pause_collector=True)
 
 
 def warm(schema: rc.Schema, subs: rc.Subscriptions, events: rc.Events, options: dict[str, Any]) -> None:
@@ -70,6 +62,11 @@ def delivered(index: rc.Index, batches: list[rc.Events]) -> tuple[int, int]:
         pairs += len(ids)
         first += int(ids[0])
     return pairs, first
+
+
+def pairs_in(answer: tuple[int, int] | None) -> int | None:
+    """The pairs of an answer of ours; packages are compared before, in check_answers."""
+    return None if answer is None else answer[0]
 
 
 def found_by(peer: Peer, built: Any, batches: list[Any]) -> None:
@@ -102,12 +99,12 @@ def compare(name: str, n: int, k: int, parts: tuple[int, ...], claim: float, rep
     for label, options in OURS.items():
         warm(w.schema, subs, events, options)
         built[label] = rc.open_index("vci", w.schema, **options)
-        seconds, _ = timed(lambda label=label: built[label].insert(subs))
+        seconds, _ = used(built[label].insert, subs)
         stats = built[label].stats()
         own = (stats["bytes"] - stats["catalog_bytes"]) / n
         rows[label] = {"build": seconds, "bytes": stats["bytes_per_subscription"], "own": own}
     for label in PEER_NAMES:
-        seconds, built[label] = timed(lambda label=label: PEERS[label].build(plain))
+        seconds, built[label] = used(PEERS[label].build, plain)
         rows[label] = {"build": seconds}
     pairs = check_answers(w, built, plain, min(k, 200))
     for part in parts:
@@ -168,21 +165,16 @@ def match_in_turns(
     loaded = {
         label: [PEERS[label].load(plain, plain.workload.n_events) for plain in plains] for label in PEER_NAMES
     }
-    for row in rows.values():
-        row["match"] = np.inf
-    found = set()
-    for _ in range(repeat):
-        for label, structure in built.items():
-            if label in PEERS:
-                seconds, _ = timed(partial(found_by, PEERS[label], structure, loaded[label]))
-            else:
-                seconds, (pairs, _) = timed(partial(delivered, structure, batches))
-                found.add(pairs)
-            rows[label]["match"] = min(seconds, rows[label]["match"])
-    if len(found) != 1:
-        print(f"{w.name}: {sorted(found)} pairs in different rounds", file=sys.stderr)
-        raise typer.Exit(1)
-    rows["runs"]["pairs"] = found.pop()
+    calls: dict[str, Callable[[], Any]] = {
+        label: partial(found_by, PEERS[label], structure, loaded[label])
+        if label in PEERS
+        else partial(delivered, structure, batches)
+        for label, structure in built.items()
+    }
+    taken = in_turns(calls, repeat, count=pairs_in)
+    for label, rounds in taken.items():
+        rows[label]["match"] = rounds.best
+    rows["runs"]["pairs"] = taken["runs"].count
 
 
 def writes(w: workloads.Workload, subs: rc.Subscriptions, pairs: int, repeat: int) -> None:
@@ -193,23 +185,21 @@ def writes(w: workloads.Workload, subs: rc.Subscriptions, pairs: int, repeat: in
     n = len(subs)
     chosen = np.random.default_rng(1).choice(n, n // 10, replace=False)
     back = subs.select(np.sort(chosen))
-    delete_s, unknown = timed(lambda: churned.delete(subs.ids.values[chosen]))
-    insert_s, _ = timed(lambda: churned.insert(back))
+    delete_s, unknown = used(churned.delete, subs.ids.values[chosen])
+    insert_s, _ = used(churned.insert, back)
     assert not unknown
     console.print(
         f"{w.name}: {len(back):,} deletes in {delete_s:.3f} s, as many inserts in {insert_s:.3f} s, in bulk"
     )
     batches = [piece.events() for piece in cut(w, 10)]
-    best = [np.inf, np.inf]
-    for _ in range(repeat):
-        for side, index in enumerate((still, churned)):
-            seconds, (found, _) = timed(partial(delivered, index, batches))
-            best[side] = min(best[side], seconds)
-            if found != pairs:
-                print(f"{w.name}: {found:,} pairs after writes, {pairs:,} before", file=sys.stderr)
-                raise typer.Exit(1)
+    calls = {"still": partial(delivered, still, batches), "churned": partial(delivered, churned, batches)}
+    taken = in_turns(calls, repeat, count=pairs_in, expected=pairs)
     console.print(f"{w.name}: parts after the writes: {churned.stats()['parts']}")
-    verdict(f"{w.name}: matching after 10 % churn beside a static index", best[0] / best[1], 0.8)
+    verdict(
+        f"{w.name}: matching after 10 % churn beside a static index",
+        taken["still"].best / taken["churned"].best,
+        0.8,
+    )
     console.print()
 
 

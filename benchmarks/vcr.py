@@ -14,7 +14,6 @@ full size when a floor is missed.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +25,7 @@ from rich.table import Table
 
 import rangecast as rc
 from rangecast import workloads
+from rangecast.papers.measuring import PROCESS, take_turns
 
 PAPER = {"storage": "array", "Lx": 16, "Ly": 8}
 HASH = {"storage": "hash", "Lx": 16, "Ly": 8, "decomposition": "od"}
@@ -81,12 +81,8 @@ def run(quick: bool = False, turns: int = 7) -> None:
         if set(pairs.values()) != {PAIRS[name, n, m]}:
             print(f"{name}: {PAIRS[name, n, m]:,} pairs expected, got {pairs}", file=sys.stderr)
             wrong = True
-        best = dict.fromkeys(contenders, np.inf)
-        for _ in range(turns):
-            for label, match in contenders.items():
-                start = time.process_time()
-                match()
-                best[label] = min(best[label], time.process_time() - start)
+        taken = take_turns(contenders, turns, clock=PROCESS)
+        best = {label: rounds.best for label, rounds in taken.items()}
         times = {label: best[label] / best["runs"] for label in best}
         each = indexes["runs"].stats()["bytes_per_subscription"]
         held = times["STRtree"] >= floors[0] and times[next(iter(options))] >= floors[1] and each <= floors[2]

@@ -13,7 +13,6 @@ what becomes of routing tables and messages.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +23,7 @@ from rangecast.covering import CoverIndex
 from rangecast.model.events import Events
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.papers.covering import extremal
+from rangecast.papers.measuring import THREAD, take_rounds, timed
 from rangecast.papers.report import ExperimentReport
 from rangecast.routing import Network
 from rangecast.types.attributes import Int
@@ -111,15 +111,8 @@ def _index(n_dims: int, queries: Sides, n: int, rng: np.random.Generator) -> Cov
     return index
 
 
-def _seconds(work: Callable[[], Any], attempts: int = ATTEMPTS) -> float:
-    best = np.inf
-    for _ in range(attempts):
-        started = time.thread_time()
-        work()
-        best = min(best, time.thread_time() - started)
-        if best > 0.3:
-            break
-    return float(best)
+def _seconds(work: Callable[[], Any]) -> float:
+    return take_rounds(work, ATTEMPTS, clock=THREAD, enough=0.3).best
 
 
 def _figure(
@@ -291,9 +284,7 @@ def _found(report: ExperimentReport) -> None:
         for coverage in COVERAGES:
             epsilon = 1 - coverage
             index.covers(asked.select([0]), epsilon, "curve")
-            started = time.thread_time()
-            got = index.covered(asked, epsilon, "curve")
-            taken = time.thread_time() - started
+            taken, got = timed(index.covered, asked, epsilon, "curve", clock=THREAD)
             assert not (got & ~truth).any()
             share = float(got.sum() / truth.sum())
             found.append(share)

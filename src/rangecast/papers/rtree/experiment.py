@@ -13,7 +13,6 @@ that was answered before.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,12 +21,12 @@ import numpy as np
 from rangecast.engine import open_index
 from rangecast.model.events import Events
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.papers.measuring import PROCESS, WALL, timed
 from rangecast.papers.report import ExperimentReport
 from rangecast.papers.rtree.index import RTreeIndex
 from rangecast.papers.rtree.scheduling import AdaptiveLevel, ShortestFirst, respond
 from rangecast.workloads import workload
 
-_CLOCK = time.process_time
 _COLUMNS_B = (
     "events", "best level", "arrival ms", "BatchSearch ms", "estimate ms", "whole batch ms", "lower by",
     "arrival nodes", "BatchSearch nodes", "lower by (nodes)",
@@ -93,7 +92,7 @@ def run(report: ExperimentReport) -> None:
     adaptive = AdaptiveLevel(threshold=plan.step, loops=plan.loops_d)
     best_levels: list[tuple[Any, ...]] = []
     growth: list[tuple[Any, ...]] = []
-    began = time.perf_counter()
+    began = WALL()
     for n in sizes:
         report.say(f"inserting up to {n:,} subscriptions")
         index.insert(subscriptions.select(np.arange(len(index), n)))
@@ -104,12 +103,12 @@ def run(report: ExperimentReport) -> None:
             curve = _levels(index, source.take(size), plan.repeats)
             best_levels.append((n, size, index.height, _best(curve), *(m.milliseconds for m in curve)))
         growth.append((n, index.height, *_adapt(plan, adaptive, index, source)))
-        late = time.perf_counter() - began > _BUDGET
+        late = WALL() - began > _BUDGET
         if n == middle or (late and n < middle):
             _figure_b(report, plan, index, source)
             _figure_c(report, plan, index, source)
             middle = n
-        if late or time.perf_counter() - began > _BUDGET:
+        if late or WALL() - began > _BUDGET:
             break
     _figure_a(report, best_levels)
     _figure_d(report, growth)
@@ -137,8 +136,8 @@ def _warm_up(index: RTreeIndex, events: Events) -> None:
 def _mean(index: RTreeIndex, events: Events, level: int | None) -> Mean:
     """One batch in the order of arrival (no level) or by BatchSearch."""
     start = index.node_visits
-    schedule = ShortestFirst(index, level, clock=_CLOCK)
-    responses = respond(index, events, clock=_CLOCK) if level is None else schedule.match_each(events)
+    schedule = ShortestFirst(index, level, clock=PROCESS)
+    responses = respond(index, events, clock=PROCESS) if level is None else schedule.match_each(events)
     seconds = nodes = 0.0
     for response in responses:
         seconds += response.seconds
@@ -202,9 +201,7 @@ def _figure_b(report: ExperimentReport, plan: Extent, index: RTreeIndex, source:
         for _ in range(plan.repeats):
             arrival.append(_mean(index, events, None))
             curves.append([_mean(index, events, level) for level in range(index.height)])
-            began = _CLOCK()
-            index.match(events)
-            whole.append(1e3 * (_CLOCK() - began))
+            whole.append(1e3 * timed(index.match, events, clock=PROCESS)[0])
         none = _least(arrival)
         curve = [_least(means) for means in zip(*curves, strict=True)]
         level = _best(curve)
@@ -321,7 +318,7 @@ def _figure_c(report: ExperimentReport, plan: Extent, index: RTreeIndex, source:
 
 def _adapt(plan: Extent, adaptive: AdaptiveLevel, index: RTreeIndex, source: FreshEvents) -> tuple[Any, ...]:
     """Batches until the level is stable, and some of these at every level and without BatchSearch."""
-    schedule = ShortestFirst(index, adaptive, clock=_CLOCK)
+    schedule = ShortestFirst(index, adaptive, clock=PROCESS)
     batches: list[Events] = []
     seconds: list[float] = []
     # the loop ends by itself; this bounds a run in which noise keeps the level wandering

@@ -20,8 +20,7 @@ is pure logic: it is told means and says levels. Where we depart from the paper:
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -31,8 +30,7 @@ from rangecast.engine.answers import Estimate
 from rangecast.engine.contract import Index
 from rangecast.errors import OptionError
 from rangecast.model.events import Events
-
-Clock = Callable[[], float]
+from rangecast.papers.measuring import WALL, Clock
 
 
 class Response(NamedTuple):
@@ -73,9 +71,7 @@ class ShortestFirst:
     True
     """
 
-    def __init__(
-        self, index: Index, level: int | AdaptiveLevel | None = None, clock: Clock = time.perf_counter
-    ) -> None:
+    def __init__(self, index: Index, level: int | AdaptiveLevel | None = None, clock: Clock = WALL) -> None:
         self.index = index
         self.level = level
         self.last: BatchTimes | None = None
@@ -108,7 +104,7 @@ def respond(
     index: Index,
     events: Events,
     estimate: Estimate | None = None,
-    clock: Clock = time.perf_counter,
+    clock: Clock = WALL,
     spent: float = 0.0,
 ) -> Iterator[Response]:
     """Time an index's `match_each`: in the order of arrival, or by an estimate that took `spent`."""

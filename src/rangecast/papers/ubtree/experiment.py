@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from rangecast.engine import open_index
+from rangecast.papers.measuring import THREAD, take_rounds
 from rangecast.papers.report import ExperimentReport
 from rangecast.papers.ubtree.index import UBTreeIndex
 from rangecast.papers.ubtree.measures import (
@@ -27,7 +28,6 @@ from rangecast.papers.ubtree.measures import (
     collecting,
     contenders,
     measure,
-    timed,
 )
 from rangecast.workloads import Workload, workload
 
@@ -137,8 +137,8 @@ def figure_3a(report: ExperimentReport, n: int, m: int) -> dict[str, dict[int, t
             assert isinstance(index, UBTreeIndex)
             index.insert(subs)
             check(form, index.match(events), answer)
-            whole = min(timed(partial(index.match, events)) for _ in range(ROUNDS))
-            part = min(timed(partial(collecting, index, events)) for _ in range(ROUNDS))
+            whole = take_rounds(partial(index.match, events), ROUNDS, clock=THREAD).best
+            part = take_rounds(partial(collecting, index, events), ROUNDS, clock=THREAD).best
             times[capacity] = part / m * 1e6, max(whole - part, 0.0) / m * 1e6
         rows.append([capacity, *(round(x, 1) for form in found for x in found[form][capacity])])
     columns = ["entries a leaf", *(f"{form}: {step}" for form in found for step in ("regions", "filter"))]

@@ -6,7 +6,6 @@ other work on the machine counts as little as it can; every contender's answer m
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from rangecast.kernels.papers.ubtree import search as kernels
 from rangecast.model.events import Events
 from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.papers.measuring import THREAD, take_turns, timed
 from rangecast.papers.ubtree.index import UBTreeIndex
 from rangecast.workloads import Workload
 
@@ -60,46 +60,36 @@ def measure(drawn: Workload) -> Points:
     subs, events = drawn.subscriptions(), drawn.events()
     indexes: dict[str, Index] = {}
     builds: dict[str, float] = {}
-    best: dict[str, float] = {}
-    collect: dict[str, float] = {}
     for name, (kind, options) in contenders().items():
         # a small set first: compiling is not building
         warm = open_index(kind, drawn.schema, **options)
         warm.insert(subs.select(np.arange(min(600, len(subs)))))
         warm.match(drawn.events(0, 2))
         index = indexes[name] = open_index(kind, drawn.schema, **options)
-        builds[name] = timed(partial(index.insert, subs))
+        builds[name], _ = timed(index.insert, subs, clock=THREAD)
     expected = indexes["scan"].match(events).sort()
     for name, index in indexes.items():
         check(name, index.match(events), expected)
-    for _ in range(ROUNDS):
-        for name, index in indexes.items():
-            seconds = timed(partial(index.match, events))
-            best[name] = min(best.get(name, seconds), seconds)
-            if isinstance(index, UBTreeIndex):
-                seconds = timed(partial(collecting, index, events))
-                collect[name] = min(collect.get(name, seconds), seconds)
+    calls: dict[tuple[str, str], Callable[[], Any]] = {}
+    for name, index in indexes.items():
+        calls[name, "match"] = partial(index.match, events)
+        if isinstance(index, UBTreeIndex):
+            calls[name, "collect"] = partial(collecting, index, events)
+    taken = take_turns(calls, ROUNDS, clock=THREAD)
     points = {}
     for name, index in indexes.items():
         index.match(events)
         stats = index.stats()
         before, after = stats.get("last_entries", 0), stats.get("last_candidates", 0)
         points[name] = ContenderPoint(
-            best[name] / len(events) * 1e6,
-            collect.get(name, 0.0) / len(events) * 1e6,
+            taken[name, "match"].best / len(events) * 1e6,
+            taken[name, "collect"].best / len(events) * 1e6 if (name, "collect") in taken else 0.0,
             before / len(events),
             after / len(events),
             builds[name],
             stats["bytes_per_subscription"],
         )
     return points
-
-
-def timed(work: Callable[[], Any]) -> float:
-    """Processor seconds of this thread."""
-    start = time.thread_time()
-    work()
-    return time.thread_time() - start
 
 
 def collecting(index: UBTreeIndex, events: Events) -> None:
@@ -115,8 +105,9 @@ def check(name: str, found: Matches, expected: Matches) -> None:
 
 def changed(index: UBTreeIndex, fresh: Subscriptions) -> tuple[float, float]:
     """Microseconds per subscription of inserting and of deleting them again, best of a few."""
-    inserts, deletes = [], []
-    for _ in range(ROUNDS):
-        inserts.append(timed(partial(index.insert, fresh)))
-        deletes.append(timed(partial(index.delete, fresh.ids.values)))
-    return min(inserts) / len(fresh) * 1e6, min(deletes) / len(fresh) * 1e6
+    calls: dict[str, Callable[[], Any]] = {
+        "insert": partial(index.insert, fresh),
+        "delete": partial(index.delete, fresh.ids.values),
+    }
+    taken = take_turns(calls, ROUNDS, clock=THREAD)
+    return taken["insert"].best / len(fresh) * 1e6, taken["delete"].best / len(fresh) * 1e6

@@ -9,16 +9,14 @@ ways: finding the lists whose ids match, and delivering those ids.
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from rangecast.engine import open_index
 from rangecast.engine.contract import Index
 from rangecast.model.events import Events
+from rangecast.papers.measuring import PROCESS, check_agreement, take_rounds
 from rangecast.papers.report import ExperimentReport
 from rangecast.workloads import workload
 
@@ -112,24 +110,24 @@ def by_number(report: ExperimentReport, r: int, sizes: list[int], schemes: tuple
         subs, events = drawn.subscriptions(), drawn.events()
         per_event = max(n * 100 / r, 1.0)
         delivering = drawn.events(0, int(min(SEARCHES, max(20, DELIVERED / per_event))))
-        counts = set()
+        counts: dict[str, Any] = {}
         for name in schemes:
             report.say(f"R = {r:,}, n = {n:,}: {name}")
             kind, options = SCHEMES[name]
             index = open_index(kind, drawn.schema, **options)
             index.insert(subs)
             find = finder(index, events)
-            find_s, _ = best(find, 12)
-            deliver_s, pairs = best(partial(deliver, index, delivering))
-            counts.add(pairs)
+            # the first round also compiles, and the best one counts
+            find_s = take_rounds(find, 12, clock=PROCESS).best
+            delivered = take_rounds(partial(deliver, index, delivering), 4, clock=PROCESS, count=int)
+            counts[name] = delivered.count
             size = own_bytes(index)
             curves[name][n] = SchemePoint(
-                find_s / len(events) * 1e6, deliver_s / len(delivering) * 1e6, size / 1e6, size / n
+                find_s / len(events) * 1e6, delivered.best / len(delivering) * 1e6, size / 1e6, size / n
             )
             del index, find
             gc.collect()
-        if len(counts) != 1:
-            raise AssertionError(f"the schemes disagree at n = {n}: {sorted(counts)} pairs")
+        check_agreement(f"R = {r:,}, n = {n:,}, pairs", counts)
     return curves
 
 
@@ -150,18 +148,6 @@ def own_bytes(index: Index) -> int:
     """Bytes of an index without the catalog of ids and bounds that every index has."""
     stats = index.stats()
     return int(stats["bytes"] - stats["catalog_bytes"])
-
-
-def best(call: Callable[[], Any], repeat: int = 4) -> tuple[float, Any]:
-    """The shortest of a few runs, and the answer; the first run also compiles. Seconds are those of the
-    processor: every scheme runs on one thread, and what others do on the machine should not count."""
-    shortest = np.inf
-    answer = None
-    for _ in range(repeat):
-        start = time.process_time()
-        answer = call()
-        shortest = min(shortest, time.process_time() - start)
-    return float(shortest), answer
 
 
 def figures_by_number(report: ExperimentReport, letter: str, r: int, curves: Curves) -> None:

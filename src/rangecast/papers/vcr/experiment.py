@@ -20,14 +20,15 @@ import importlib.util
 import itertools
 import multiprocessing
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rangecast.engine import REGISTRY, Index, open_index
 from rangecast.errors import OptionError
+from rangecast.papers.measuring import PROCESS, check_agreement, take_turns, timed
 from rangecast.papers.report import ExperimentReport
 from rangecast.workloads import Workload, workload
 
@@ -336,24 +337,12 @@ def microseconds(
     """Time an event of each contender: turns on the same events, as many as the slowest can take."""
     seconds = 0.05 if report.quick else 0.15
     few = 32
-    counted = {match(few) for match in contenders.values()}
-    slowest = max(timed(match, few) for match in contenders.values())
+    check_agreement(f"{drawn.name}, pairs", {name: match(few) for name, match in contenders.items()})
+    slowest = max(timed(match, few, clock=PROCESS)[0] for match in contenders.values())
     k = int(min(max(seconds / slowest * few, few), drawn.n_events))
-    best = dict.fromkeys(contenders, float("inf"))
-    for _ in range(3 if report.quick else 9):
-        for name, match in contenders.items():
-            best[name] = min(best[name], timed(match, k))
-    counted = {match(k) for match in contenders.values()} if len(counted) == 1 else counted
-    if len(counted) != 1:
-        raise AssertionError(f"{drawn.name}: the contenders differ in their pairs: {sorted(counted)}")
-    return {name: 1e6 * best_time / k for name, best_time in best.items()}
-
-
-def timed(match: Match, k: int) -> float:
-    """Seconds of one batch: of the processor, since others may be using it in between."""
-    start = time.process_time()
-    match(k)
-    return time.process_time() - start
+    calls = {name: partial(match, k) for name, match in contenders.items()}
+    taken = take_turns(calls, 3 if report.quick else 9, clock=PROCESS, count=int)
+    return {name: 1e6 * rounds.best / k for name, rounds in taken.items()}
 
 
 def resident(name: str, n: int, options: dict[str, Any]) -> int:
