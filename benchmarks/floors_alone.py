@@ -137,7 +137,7 @@ def threads(name: str, n: int, m: int, rounds: int) -> str:
     index, events = opened(w, w.subscriptions()), w.events()
     check(name, index.match(events, threads=2), index.match(events))
     calls = {k: partial(delivered, index, events, threads=k) for k in (1, 2)}
-    taken = take_turns(calls, 4 * rounds, clock=WALL, count=len)
+    taken = take_turns(calls, 4 * rounds, clock=WALL, count=len, where=name)
     ratio = taken[1].best / taken[2].best
     return f"| `{name}`, {n:,}: two threads beside one, {m:,} events | {ratio:.2f} | 1.7 |"
 

@@ -280,7 +280,9 @@ def measure(what: str, w: workloads.Workload, rounds: int, limit: float = 120.0)
             raise SystemExit(f"{what}: pairs differ: {first} has {one}, {second} has {two}")
     pairs = next(iter(known))[0] if known else 0
     calls = {c.name: partial(c.match, c.built, c.loaded) for c in ready}
-    taken = take_turns(calls, rounds, clock=PROCESS, pause_collector=True, count=pairs_in, expected=pairs)
+    taken = take_turns(
+        calls, rounds, clock=PROCESS, pause_collector=True, count=pairs_in, expected=pairs, where=what
+    )
     for c in ready:
         c.row["match_s"] = taken[c.name].seconds
     return {

@@ -171,7 +171,7 @@ def match_in_turns(
         else partial(delivered, structure, batches)
         for label, structure in built.items()
     }
-    taken = in_turns(calls, repeat, count=pairs_in)
+    taken = in_turns(calls, repeat, count=pairs_in, where=w.name)
     for label, rounds in taken.items():
         rows[label]["match"] = rounds.best
     rows["runs"]["pairs"] = taken["runs"].count
@@ -193,7 +193,7 @@ def writes(w: workloads.Workload, subs: rc.Subscriptions, pairs: int, repeat: in
     )
     batches = [piece.events() for piece in cut(w, 10)]
     calls = {"still": partial(delivered, still, batches), "churned": partial(delivered, churned, batches)}
-    taken = in_turns(calls, repeat, count=pairs_in, expected=pairs)
+    taken = in_turns(calls, repeat, count=pairs_in, expected=pairs, where=w.name)
     console.print(f"{w.name}: parts after the writes: {churned.stats()['parts']}")
     verdict(
         f"{w.name}: matching after 10 % churn beside a static index",

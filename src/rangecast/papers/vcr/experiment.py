@@ -341,7 +341,7 @@ def microseconds(
     slowest = max(timed(match, few, clock=PROCESS)[0] for match in contenders.values())
     k = int(min(max(seconds / slowest * few, few), drawn.n_events))
     calls = {name: partial(match, k) for name, match in contenders.items()}
-    taken = take_turns(calls, 3 if report.quick else 9, clock=PROCESS, count=int)
+    taken = take_turns(calls, 3 if report.quick else 9, clock=PROCESS, count=int, where=drawn.name)
     return {name: 1e6 * rounds.best / k for name, rounds in taken.items()}
 
 
