@@ -95,7 +95,7 @@ def check(names: list[str], widen: float | None, n: int) -> None:
     bounds = packed.pack_boxes(boxes, numbers)
     for i, (j, grid) in enumerate(zip(packed.attributes, packed.grids, strict=True)):
         if grid is not None:
-            word, half = packed._place(i)
+            word, half = packed._field_of(i)
             cells = (values[:, word] >> np.uint64(32 * half)) & np.uint64(0x7FFF)
             assert cells.astype(np.int64).tolist() == (grid.locate(codes[j]) + 1).tolist()
     guards, ones = packed.fields.guards, packed.fields.ones

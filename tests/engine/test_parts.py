@@ -7,7 +7,7 @@ import rangecast as rc
 from rangecast import workloads
 from rangecast.engine import load_index
 from rangecast.engine.parts import TAIL_LIMIT, StaticIndex
-from rangecast.engine.small_batches import FEW
+from rangecast.engine.small_batches import FEW_EVENTS
 from rangecast.model.ids import Ids
 
 SCHEMA = rc.Schema(rc.Int("a", 0, 999))
@@ -120,7 +120,7 @@ def test_counts_alone_write_nothing(size):
     index = rc.open_index("cells", SCHEMA)
     index.insert(intervals(np.arange(max(size(3000), 2 * TAIL_LIMIT))))
     # a few events are answered at once
-    values = np.tile(VALUES, -(-FEW // len(VALUES)))
+    values = np.tile(VALUES, -(-FEW_EVENTS // len(VALUES)))
     m = index.match(rc.Events.from_arrays(SCHEMA, {"a": values}))
     assert m.counts.tolist() == [len(row) for row in expected(index, values)]
     assert m._slots is None

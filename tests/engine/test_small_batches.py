@@ -12,7 +12,7 @@ import rangecast as rc
 from rangecast.engine.cells import build_cells
 from rangecast.engine.equality import build_equality
 from rangecast.engine.parts import StaticIndex
-from rangecast.engine.small_batches import FEW, ROOM
+from rangecast.engine.small_batches import FEW_EVENTS, ROOM
 from rangecast.kernels import kernel
 from rangecast.kernels.machine.views import Views, view, view_rows
 from rangecast.types.attributes import LAST, MISSING
@@ -56,16 +56,16 @@ def test_events_match_the_same_however_many_come(kind, keys, step, n_boxes, size
     for one in (index, scan):
         one.insert(subs)
     rng = np.random.default_rng(1)
-    codes = rng.integers(0, 2 * SPAN, (3, FEW + 1))
-    codes[0] = rng.integers(-1, keys + 1, FEW + 1) * step
+    codes = rng.integers(0, 2 * SPAN, (3, FEW_EVENTS + 1))
+    codes[0] = rng.integers(-1, keys + 1, FEW_EVENTS + 1) * step
     codes[1, ::7] = MISSING
     want = scan.match(rc.Events(SCHEMA, codes))
     assert want.n_pairs > 0
-    for m in (0, 1, FEW - 1, FEW, FEW + 1):
+    for m in (0, 1, FEW_EVENTS - 1, FEW_EVENTS, FEW_EVENTS + 1):
         found = index.match(rc.Events(SCHEMA, codes[:, :m])).sort()
         assert found.offsets.tolist() == want.offsets[: m + 1].tolist()
         assert found.ids.tolist() == want.sort().ids[: want.offsets[m]].tolist()
-    for e in range(FEW):
+    for e in range(FEW_EVENTS):
         one = index.match(rc.Events(SCHEMA, codes[:, e : e + 1]))
         assert sorted(one.ids.tolist()) == sorted(want.row(e).tolist())
 

@@ -48,10 +48,10 @@ def values(rows):
     return [list(data.values()) for _, _, data, _ in rows]
 
 
-@pytest.fixture(params=[16, 64, 8 << 20], ids=lambda n: f"blocks of {n}")
+@pytest.fixture(params=[16, 64, 8 << 20], ids=lambda n: f"chunks of {n}")
 def block(request, monkeypatch):
     """Blocks so small that rows fall on their borders, too."""
-    monkeypatch.setattr(lines, "BLOCK", request.param)
+    monkeypatch.setattr(lines, "CHUNK", request.param)
     return request.param
 
 
@@ -128,7 +128,7 @@ class TestCsv:
         csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([("a", "b", "c"), *table])
         path = write(tmp_path_factory.mktemp("csv") / "a.csv", text.getvalue())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lines, "BLOCK", size)
+            patch.setattr(lines, "CHUNK", size)
             rows, unread = read(path)
         assert not unread
         assert [tuple(row) for row in values(rows)] == table
@@ -148,7 +148,7 @@ class TestCsv:
         body = b"".join(made[kind] % i + b"\n" for i, kind in enumerate(kinds))
         path = write(tmp_path_factory.mktemp("csv") / "a.csv", b"a,b\n" + body)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lines, "BLOCK", size)
+            patch.setattr(lines, "CHUNK", size)
             rows, unread = read(path)
         good = [i for i, kind in enumerate(kinds) if kind in ("good", "quoted")]
         assert values(rows) == [[str(i), "x"] for i in good]
@@ -169,7 +169,7 @@ class TestCsv:
             open_rows(write(tmp_path / "a.csv", b"\xff\n"))
 
     def test_a_line_without_end(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(lines, "BLOCK", 100)
+        monkeypatch.setattr(lines, "CHUNK", 100)
         monkeypatch.setattr(lines, "LONGEST_LINE", 1000)
         path = write(tmp_path / "a.csv", "a\n1\n" + "x" * 2000)
         with pytest.raises(StorageError, match="line 3 must not be longer than"):

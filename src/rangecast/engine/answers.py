@@ -1,6 +1,6 @@
 """Matches on their way: counted, found, joined over several portions, and written as slots or ids.
 
-A source is a part of a static layout or the tail, for all events of a batch or some of them. It gives rows
+A portion is a part of a static layout or the tail, for all events of a batch or some of them. It gives rows
 (offsets and slots), or it counts its matches first and writes them when they are wanted, straight to where
 they belong. Several portions can be written side by side, since each knows its places.
 
@@ -40,6 +40,9 @@ LEAST_PIECE = 16_384
 
 Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
 """Offsets and slots: the matches of a batch in rows, one per event."""
+
+Numbers = npt.NDArray[np.int64]
+"""Numbers of boxes in a catalog."""
 
 Run = Callable[..., Iterable[Any]]
 """What calls a function with each of some arguments, one after the other or side by side, like `map`."""
@@ -222,7 +225,7 @@ def restore_order(
 
 
 def join_found(several: Sequence[Found], n_events: int) -> Found:
-    """What several sources found, one after the other within each event."""
+    """What several structures found, one after the other within each event."""
     held = [found for found in several if isinstance(found, Counted) or len(found[1])]
     if not held:
         return np.zeros(n_events + 1, np.int64), _NO_ROWS
@@ -262,31 +265,31 @@ class Portion(NamedTuple):
 class PendingRows:
     """Matches that are counted but not written: whoever wants ids gets them without slots in between."""
 
-    def __init__(self, n_events: int, sources: list[Portion], names: Ids, run: Run = map) -> None:
+    def __init__(self, n_events: int, portions: list[Portion], names: Ids, run: Run = map) -> None:
         self.offsets = np.zeros(n_events + 1, np.int64)
-        self._sources = sources
-        self._counts = [count_rows(source.found) for source in sources]
+        self._portions = portions
+        self._counts = [count_rows(portion.found) for portion in portions]
         self._names = names
         self._run = run
-        for source, counts in zip(sources, self._counts, strict=True):
-            self.offsets[source.first + 1 : source.first + 1 + len(counts)] += counts
+        for portion, counts in zip(portions, self._counts, strict=True):
+            self.offsets[portion.first + 1 : portion.first + 1 + len(counts)] += counts
         np.cumsum(self.offsets, out=self.offsets)
 
     def slots(self) -> npt.NDArray[np.int32]:
         """The slots, row after row."""
         out = buffers.empty(int(self.offsets[-1]), np.int32)
-        self._write(lambda source, counts, places: write_found(source.found, places, out, 0))
+        self._write(lambda portion, counts, places: write_found(portion.found, places, out, 0))
         return out
 
     def ids(self) -> npt.NDArray[Any]:
         """The ids, row after row."""
-        if all(source.base is None for source in self._sources):
+        if all(portion.base is None for portion in self._portions):
             return self._names.take(self.slots())
         out = buffers.empty(int(self.offsets[-1]), np.int64)
 
-        def write(source: Portion, counts: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
-            write_found(source.found, places, out, source.base or 0)
-            if source.base is None:
+        def write(portion: Portion, counts: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
+            write_found(portion.found, places, out, portion.base or 0)
+            if portion.base is None:
                 match_kernels.name_rows(counts, self._names.values, places, out)
 
         self._write(write)
@@ -295,9 +298,9 @@ class PendingRows:
     def _write(self, write: Callable[[Portion, npt.NDArray[np.int64], npt.NDArray[np.int64]], None]) -> None:
         free = self.offsets[:-1].copy()
         calls = []
-        for source, counts in zip(self._sources, self._counts, strict=True):
-            own = free[source.first : source.first + len(counts)]
-            calls.append(partial(write, source, counts, own.copy()))
+        for portion, counts in zip(self._portions, self._counts, strict=True):
+            own = free[portion.first : portion.first + len(counts)]
+            calls.append(partial(write, portion, counts, own.copy()))
             own += counts
         # waking threads takes as long as writing some ten thousand
         run = self._run if self.offsets[-1] > SHARED else map

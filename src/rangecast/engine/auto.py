@@ -67,7 +67,7 @@ _REST_BLOCK_NS = 1000.0
 _LINE_SAMPLE = 256
 
 
-class Path(NamedTuple):
+class AccessPath(NamedTuple):
     """One access path of a part: its kind, the attributes it goes by, how many boxes it holds, and why."""
 
     kind: str
@@ -81,7 +81,7 @@ class Path(NamedTuple):
 class AutoPart(Part):
     """A part per access path."""
 
-    paths: list[Path]
+    paths: list[AccessPath]
     groups: Groups | None = None
 
     exact = True
@@ -92,7 +92,7 @@ class AutoPart(Part):
         self.events = 0
         self.history = History()
 
-    def planned(self) -> Path | None:
+    def planned(self) -> AccessPath | None:
         """The path that was chosen by an estimate; there is one at most."""
         return next((path for path in self.paths if path.plan is not None), None)
 
@@ -260,14 +260,14 @@ def build_paths(
     numbers: npt.NDArray[np.int64],
     memory_limit: int | None = None,
     events: Codes | None = None,
-) -> list[Path]:
+) -> list[AccessPath]:
     """Access paths for the boxes with these numbers, for events like these if some were seen."""
     n = len(numbers)
     if n == 0:
         return []
     # a scan looks at a range of boxes, so only when no dead one lies between them
     if n <= TINY and int(numbers[-1]) - int(numbers[0]) == n - 1:
-        return [Path("scan", (), n, ScanPart(int(numbers[0]), int(numbers[-1]) + 1))]
+        return [AccessPath("scan", (), n, ScanPart(int(numbers[0]), int(numbers[-1]) + 1))]
     used = bounded_attributes(boxes, numbers)
     check_fits(
         estimate_bytes(n, len(used), 4),
@@ -277,14 +277,14 @@ def build_paths(
     )
     paths = []
     for on, chosen in _choose_equalities(boxes, numbers, used):
-        paths.append(Path("equality", (on,), len(chosen), build_equality(boxes, chosen, on)))
+        paths.append(AccessPath("equality", (on,), len(chosen), build_equality(boxes, chosen, on)))
     rest = _not_taken(paths, numbers)
     if len(rest):
         paths.append(rest_path(boxes, rest, numbers, memory_limit, events))
     return paths
 
 
-def _not_taken(equalities: list[Path], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _not_taken(equalities: list[AccessPath], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The boxes that no equality has."""
     if not equalities or not len(numbers):
         return numbers
@@ -358,7 +358,7 @@ def rest_path(
     around: npt.NDArray[np.int64],
     memory_limit: int | None,
     events: Codes | None,
-) -> Path:
+) -> AccessPath:
     """Runs, cells or bitmap, for boxes that no equality tells apart, among all those `around` them."""
     n = len(numbers)
     used = bounded_attributes(boxes, numbers)
@@ -368,14 +368,14 @@ def rest_path(
     kind, on, _ = plan.chosen
     try:
         if kind == "cells":
-            return Path(kind, on, n, build_cells(boxes, numbers, on, BUDGET, memory_limit), plan)
-        return Path(kind, on, n, build_bitmap(boxes, numbers, memory_limit=memory_limit), plan)
+            return AccessPath(kind, on, n, build_cells(boxes, numbers, on, BUDGET, memory_limit), plan)
+        return AccessPath(kind, on, n, build_bitmap(boxes, numbers, memory_limit=memory_limit), plan)
     except CapacityError:
         # fewer and larger cells before giving up
-        return Path("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
+        return AccessPath("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
 
 
-def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_limit: int | None) -> Path:
+def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_limit: int | None) -> AccessPath:
     """Runs, windows or cells, for boxes that bound one attribute at most."""
     n = len(numbers)
     lows, highs = column(boxes.lows, on, numbers), column(boxes.highs, on, numbers)
@@ -384,17 +384,17 @@ def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_lim
     grid, _ = fit_grid(lows, highs, min(max(4 * n, boxes.n // 2, FEWEST_CELLS), MOST_CELLS))
     try:
         if grid.shift == 0:
-            return Path("runs", (on,), n, build_runs(boxes, numbers, on, grid, None, memory_limit))
+            return AccessPath("runs", (on,), n, build_runs(boxes, numbers, on, grid, None, memory_limit))
         windows = build_windows(boxes, numbers, on, memory_limit)
         at = np.linspace(0, n - 1, min(n, _LINE_SAMPLE)).astype(np.int64)
         if not windows.crowded(np.concatenate([lows[at], highs[at]])):
-            return Path("windows", (on,), n, windows)
-        return Path("cells", (on,), n, build_cells(boxes, numbers, (on,), BUDGET, memory_limit))
+            return AccessPath("windows", (on,), n, windows)
+        return AccessPath("cells", (on,), n, build_cells(boxes, numbers, (on,), BUDGET, memory_limit))
     except CapacityError:
-        return Path("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
+        return AccessPath("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
 
 
-def report_paths(schema: Schema, spent: Iterable[tuple[Path, float, int]]) -> list[dict[str, Any]]:
+def report_paths(schema: Schema, spent: Iterable[tuple[AccessPath, float, int]]) -> list[dict[str, Any]]:
     """Paths of several parts, with their seconds and events, summed by kind and attributes; those with most
     boxes first. An estimate is that of the largest."""
     merged: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}

@@ -273,10 +273,12 @@ def _cut(
 
 
 _SAMPLE = 4096
-Cells = list[npt.NDArray[np.int32]]
+AttributeCells = list[npt.NDArray[np.int32]]
 
 
-def cluster(firsts: Cells, lasts: Cells, n_cells: list[int], n_blocks: int) -> npt.NDArray[np.int64]:
+def cluster(
+    firsts: AttributeCells, lasts: AttributeCells, n_cells: list[int], n_blocks: int
+) -> npt.NDArray[np.int64]:
     """An order of the boxes; firsts[k] and lasts[k] are their cells on the k-th attribute."""
     n = len(firsts[0]) if firsts else 0
     depth = int(max(n_blocks, 1) - 1).bit_length()
@@ -309,7 +311,9 @@ def _halved(nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return 2 * nodes + (position >= np.repeat(sizes - sizes // 2, sizes))
 
 
-def _choose_cuts(firsts: Cells, lasts: Cells, n_cells: list[int], depth: int) -> list[tuple[int, bool]]:
+def _choose_cuts(
+    firsts: AttributeCells, lasts: AttributeCells, n_cells: list[int], depth: int
+) -> list[tuple[int, bool]]:
     n = len(firsts[0])
     picked = np.linspace(0, n - 1, min(n, _SAMPLE)).astype(np.int64)
     lows = np.stack([f[picked] for f in firsts])

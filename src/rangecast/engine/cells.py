@@ -49,7 +49,7 @@ from rangecast.engine.grid import Grid
 from rangecast.engine.packed_bounds import CELLS, Checked, Packed, fit_grid
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.engine.selectivity import bounded_attributes, estimate_selectivity, named_attributes
-from rangecast.engine.small_batches import FEW, FewEvents
+from rangecast.engine.small_batches import FEW_EVENTS, FewEvents
 from rangecast.errors import OptionError
 from rangecast.kernels.engine import cells as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels
@@ -95,9 +95,9 @@ class CellsPart(Part):
         m = codes.shape[1]
         order, turned = np.arange(m), False
         if isinstance(self.cells, LineCells) and not self.boxed:
-            small = self._few.stab_small(codes, boxes) if m < FEW else None
+            small = self._few.stab_small(codes, boxes) if m < FEW_EVENTS else None
             return self._count_line(codes, self.cells) if small is None else small
-        if m < FEW:
+        if m < FEW_EVENTS:
             offsets, out = self._few.stab(codes, boxes)
             n = len(out)
         elif isinstance(self.cells, PlaneCells):
@@ -108,7 +108,7 @@ class CellsPart(Part):
             room = kernels.bound_plane(x, y, self.cells)
             turned = m >= SORTED and room > SORTED_ENTRIES * m
             if turned:
-                order = self._along(x, y)
+                order = self._order_by_cell(x, y)
             out = buffers.empty(room, np.int32)
             n = kernels.stab_plane(
                 order, codes, self.on, x, y, words, self.packed.fields.ones[0], self.cells, boxes.lows,
@@ -134,8 +134,8 @@ class CellsPart(Part):
         )  # fmt: skip
         return offsets, out, n
 
-    def _along(self, x: npt.NDArray[np.int64], y: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Events of one place after each other: they read the same lists."""
+    def _order_by_cell(self, x: npt.NDArray[np.int64], y: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """An order in which events of one place follow each other: they read the same lists."""
         down = [max(0, self.packed.grid(k).n_cells.bit_length() - SORTED_BITS) for k in (0, 1)]
         order = buffers.empty(len(x), np.int64)
         places = (x >> down[0]) | ((y >> down[1]) << SORTED_BITS)

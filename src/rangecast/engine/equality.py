@@ -36,7 +36,7 @@ from rangecast.engine.catalog import Boxes
 from rangecast.engine.packed_bounds import Packed
 from rangecast.engine.parts import Part
 from rangecast.engine.selectivity import bounded_attributes
-from rangecast.engine.small_batches import FEW, ROOM, FewEvents
+from rangecast.engine.small_batches import FEW_EVENTS, ROOM, FewEvents
 from rangecast.kernels.engine import equality as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels
 from rangecast.kernels.engine.equality import ValueLists
@@ -86,7 +86,7 @@ class EqualityPart(Part):
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         m = codes.shape[1]
-        if m < FEW:
+        if m < FEW_EVENTS:
             offsets, out = self._few.stab(codes, boxes)
             if not self.identical:
                 packed_kernels.to_slots(out, len(out), boxes.slots)

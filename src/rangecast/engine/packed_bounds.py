@@ -90,14 +90,15 @@ class Packed:
         self._hints = _hints(grids)
         for i, known in enumerate(exact):
             if not known:
-                word, half = self._place(i)
+                word, half = self._field_of(i)
                 self.fields.ones[word] |= np.uint64(0x0001_0001 << 32 * half)
         # as kernels.pack_values reads them
         places = np.array([n_wide, self._first_narrow], np.int64)
         grids_are = (self._cuts, self._cut_starts, self._origins, self._shifts, *self._hints)
         self.views = Views(places, self.attributes, self.spans, *grids_are)
 
-    def _place(self, i: int) -> tuple[int, int]:
+    def _field_of(self, i: int) -> tuple[int, int]:
+        """The word, and its half, that holds the narrow bounds of attribute i."""
         k = i - len(self.spans)
         return self._first_narrow + k // 2, k % 2
 
@@ -144,7 +145,7 @@ class Packed:
                 first, last = self.spans[i]
                 kernels.pack_spanned_bounds(lows, highs, numbers, first, last, i, self.n_wide, columns)
             else:
-                word, half = self._place(i)
+                word, half = self._field_of(i)
                 grid_is = (grid.cuts, grid.origin, grid.shift)
                 kernels.pack_bounds(lows, highs, numbers, *grid_is, half, columns[word])
         return np.ascontiguousarray(columns.T)
@@ -264,7 +265,7 @@ def _crowded(sample: Codes, low: int, high: int) -> bool:
     return bool(counts.max() > 8 * counts.mean())
 
 
-FEW = 4
+FEW_CANDIDATES = 4  # per event: below it comparing codes costs less than packing the events
 
 
 @dataclass(eq=False)
@@ -304,7 +305,7 @@ class Checked:
         Row i is that of event order[i].
         """
         packed, lows, highs = self.packed, boxes.lows, boxes.highs
-        if int(offsets[-1]) < FEW * codes.shape[1]:
+        if int(offsets[-1]) < FEW_CANDIDATES * codes.shape[1]:
             return int(kernels.check_codes(order, codes, lows, highs, packed.attributes, offsets, candidates))
         words = packed.pack_events(codes)
         table = self._views.table

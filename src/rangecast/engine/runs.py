@@ -46,7 +46,7 @@ from rangecast.engine.catalog import Boxes
 from rangecast.engine.grid import Grid
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.engine.selectivity import bounded_attributes, choose_attributes, named_attributes
-from rangecast.engine.small_batches import FEW, FewEvents
+from rangecast.engine.small_batches import FEW_EVENTS, FewEvents
 from rangecast.errors import OptionError
 from rangecast.kernels.engine import runs as kernels
 from rangecast.kernels.engine.grid import sort_by_cell
@@ -85,7 +85,7 @@ class RunsPart(Part):
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         runs = self.runs
-        if self._few is not None and codes.shape[1] < FEW:
+        if self._few is not None and codes.shape[1] < FEW_EVENTS:
             small = self._few.stab_small(codes, boxes)
             if small is not None:
                 return small

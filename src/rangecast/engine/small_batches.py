@@ -20,8 +20,8 @@ from rangecast.engine.catalog import Boxes
 from rangecast.kernels.machine.views import Views
 from rangecast.types.attributes import Codes
 
-FEW = 64
-ROOM = 256
+FEW_EVENTS = 64  # smaller batches take this way
+ROOM = 256  # matches per event at first
 
 
 class FewEvents:

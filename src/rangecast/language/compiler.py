@@ -26,7 +26,7 @@ __all__ = ["Compiled", "boxes_of", "compile_conditions", "parse"]
 _CHUNK = 65_536
 _SHAPE_LIMIT = 16_384
 # Arrays cost some 100 us a shape, filling its tree some 30 us a text.
-_FEW = 4
+_FEW_TEXTS = 4
 
 
 class Compiled(NamedTuple):
@@ -111,7 +111,7 @@ class _Compiler:
         """Compile a chunk whose first text is row `start`."""
         for row, text in enumerate(texts, start):
             try:
-                self._place(row, text)
+                self._assign_to_shape(row, text)
             except LanguageError as error:
                 self.errors.append((row, error))
         for shape in self.shapes.values():
@@ -121,7 +121,8 @@ class _Compiler:
         if len(self.shapes) > _SHAPE_LIMIT:
             self.shapes.clear()
 
-    def _place(self, row: int, text: str) -> None:
+    def _assign_to_shape(self, row: int, text: str) -> None:
+        """Note a row at its shape, or expand its text at once where a shape would not do."""
         if not isinstance(text, str):
             raise LanguageError(f"a condition must be a string, got {describe(text)}")
         key, literals = split(text)
@@ -144,7 +145,7 @@ class _Compiler:
         assert shape.steps is not None
         rows = np.array(shape.rows)
         doubtful = np.ones(len(rows), bool)
-        if len(rows) >= _FEW:
+        if len(rows) >= _FEW_TEXTS:
             bounds = bounds_of(self.schema, shape.steps, len(rows), shape.literals)
             doubtful = bounds.doubtful
             self.whole.append((rows, bounds))

@@ -92,11 +92,11 @@ def error_at(message: str, text: str, position: int) -> LanguageError:
     # one column for each character, whatever a tab would take
     shown = "".join(c if c.isprintable() else " " for c in line[first : first + _WINDOW])
     caret = " " * (len(before) + column - first) + "^"
-    lines = f"{_place(text, position)}: {message}", before + shown + after, caret
+    lines = f"{_describe_position(text, position)}: {message}", before + shown + after, caret
     return LanguageError("\n  ".join(lines), text, position)
 
 
-def _place(text: str, position: int) -> str:
+def _describe_position(text: str, position: int) -> str:
     column = position - text.rfind("\n", 0, position)
     line = text.count("\n", 0, position) + 1
     return f"line {line}, column {column}" if "\n" in text else f"column {column}"
@@ -200,7 +200,7 @@ class _Parser:
         if self.accept("("):
             unit = self.condition(depth)
             if not self.accept(")"):
-                self.fail(f"AND, OR or a ) for the ( at {_place(self.text, opened.start)}")
+                self.fail(f"AND, OR or a ) for the ( at {_describe_position(self.text, opened.start)}")
         else:
             unit = self.predicate()
         for begun in reversed(starts):

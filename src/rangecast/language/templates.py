@@ -27,13 +27,11 @@ from decimal import Decimal
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rangecast.language.tree import And, Comparison, Condition, Literal, Presence, Range, value_of
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Codes, float_codes
+from rangecast.types.numerals import Mask
 from rangecast.types.schema import Schema
-
-Mask = npt.NDArray[np.bool_]
 
 # A quoted string, or a word that begins like a number and does not go on from a name. Looser than the
 # parser's literals, and led by a set of characters: that lets `re` skip ahead, 1.8 to 3.3 times faster.

@@ -1,6 +1,6 @@
 """The only way in: files, pipes and tables of subscriptions and events; and the files that a run writes.
 
-    formats.py lines.py                     which reader; text files as blocks of whole lines
+    formats.py lines.py                     which reader; text files as chunks of whole lines
     csv_files.py jsonl_files.py parquet_files.py   one reader per format, all giving batches (batches.py)
     ids.py                                  which ids are whole numbers: one rule for all
     events.py subscriptions.py              rows become events or subscriptions, or are rejected

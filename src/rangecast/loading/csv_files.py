@@ -1,6 +1,6 @@
 """CSV files: every value is read as text, and attributes parse it later, value by value.
 
-Arrow's reader does the work, a block of lines at a time. It cannot be left alone with a damaged file:
+Arrow's reader does the work, a chunk of lines at a time. It cannot be left alone with a damaged file:
 a quote that is never closed swallows all lines up to the next quote, and the answer may even have the
 right number of fields. So a row of several lines counts only if it is well-formed by the strict rules
 of Python's csv module; of any other, the first line is rejected and the lines after it are read
@@ -24,11 +24,11 @@ import pyarrow.csv as pacsv
 
 from rangecast.errors import StorageError
 from rangecast.loading.batches import RowBatch, RowFile, UnreadRow
-from rangecast.loading.lines import Block, LineReader
+from rangecast.loading.lines import LineChunk, LineReader
 
 
 class _Parsed(NamedTuple):
-    """Rows of a block: the first line of each, how many lines it has, and its values."""
+    """Rows of a chunk: the first line of each, how many lines it has, and its values."""
 
     table: pa.Table
     firsts: npt.NDArray[np.int64]
@@ -71,18 +71,18 @@ class CsvFile(RowFile):
 
     def batches(self) -> Iterator[RowBatch]:
         seen = 0
-        for block in self._reader.blocks(quoted=True):
-            batch = self._batch(block, seen)
+        for chunk in self._reader.chunks(quoted=True):
+            batch = self._batch(chunk, seen)
             seen += len(batch) + len(batch.unread)
             yield batch
 
-    def _batch(self, block: Block, seen: int) -> RowBatch:
-        parsed, bad = self._parse(block)
+    def _batch(self, chunk: LineChunk, seen: int) -> RowBatch:
+        parsed, bad = self._parse(chunk)
         table, firsts, spans = parsed
-        lines = block.numbers[firsts]
+        lines = chunk.numbers[firsts]
         troubles = [
-            *((int(block.numbers[i]), reason, block.text(i, i + 1)) for i, reason in bad),
-            *((line, "a line must be UTF-8", raw.decode("utf-8", "replace")) for line, raw in block.foreign),
+            *((int(chunk.numbers[i]), reason, chunk.text(i, i + 1)) for i, reason in bad),
+            *((line, "a line must be UTF-8", raw.decode("utf-8", "replace")) for line, raw in chunk.foreign),
         ]
         troubles.sort()
         bad_lines = np.array([line for line, _, _ in troubles], np.int64)
@@ -91,17 +91,17 @@ class CsvFile(RowFile):
         before = seen + 1 + np.searchsorted(lines, bad_lines) + np.arange(len(bad_lines))
         unread = [UnreadRow(int(row), *trouble) for row, trouble in zip(before, troubles, strict=True)]
         return RowBatch(
-            table, rows, lines, lambda i: block.text(firsts[i], firsts[i] + spans[i]), unread, block.position
+            table, rows, lines, lambda i: chunk.text(firsts[i], firsts[i] + spans[i]), unread, chunk.position
         )
 
-    def _parse(self, block: Block) -> tuple[_Parsed, list[tuple[int, str]]]:
+    def _parse(self, chunk: LineChunk) -> tuple[_Parsed, list[tuple[int, str]]]:
         pieces: list[_Parsed] = []
         bad: list[tuple[int, str]] = []
-        waiting = [(0, len(block.numbers))]
+        waiting = [(0, len(chunk.numbers))]
         while waiting:
             first, last = waiting.pop()
             if first < last:
-                piece, again = self._parse_lines(block, first, last, bad)
+                piece, again = self._parse_lines(chunk, first, last, bad)
                 pieces.append(piece)
                 waiting += again
         if not pieces:
@@ -117,10 +117,10 @@ class CsvFile(RowFile):
         return _Parsed(table, firsts[order], np.concatenate([p.spans for p in pieces])[order]), bad
 
     def _parse_lines(
-        self, block: Block, first: int, last: int, bad: list[tuple[int, str]]
+        self, chunk: LineChunk, first: int, last: int, bad: list[tuple[int, str]]
     ) -> tuple[_Parsed, list[tuple[int, int]]]:
         """The rows of some lines; what is wrong goes to `bad`, and line ranges to read again come back."""
-        data = block.data[block.starts[first] : block.starts[last]]
+        data = chunk.data[chunk.starts[first] : chunk.starts[last]]
         table, ragged = self._arrow(data, self._kept)
         n_rows, n_fields = len(table) + len(ragged), len(self.names)
         spans = np.ones(n_rows, np.int64)
@@ -135,14 +135,14 @@ class CsvFile(RowFile):
                 spans[number - 1] += text.count("\n")
         # a carriage return alone ends a row for Arrow and not for us: such rows share a line
         firsts = np.minimum(first + np.cumsum(spans) - spans, last - 1)
-        kept = held & ~((spans == 1) & block.blank()[firsts])
+        kept = held & ~((spans == 1) & chunk.blank()[firsts])
         again: list[tuple[int, int]] = []
         for i in np.flatnonzero((spans > 1) | ~held):
             a, b = int(firsts[i]), min(int(firsts[i] + spans[i]), last)
-            if held[i] and _strict_fields(block.text(a, b)) == n_fields:
+            if held[i] and _strict_fields(chunk.text(a, b)) == n_fields:
                 continue
             kept[i] = False
-            fields = _strict_fields(block.text(a, a + 1))
+            fields = _strict_fields(chunk.text(a, a + 1))
             got = str(fields) if fields else "quotes out of place"
             bad.append((a, f"a row must have {n_fields} fields, got {got}"))
             again.append((a + 1, b))

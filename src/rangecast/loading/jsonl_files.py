@@ -1,8 +1,8 @@
 """Files of JSON lines: one object a line.
 
-Arrow reads a block at once where every value has the type that its column is expected to have. A
-block in which something is different is read line by line instead, so that "12" for a number, a whole
-number written 12.0 or a broken line costs only the block it is in; both ways give the same values.
+Arrow reads a chunk at once where every value has the type that its column is expected to have. A
+chunk in which something is different is read line by line instead, so that "12" for a number, a whole
+number written 12.0 or a broken line costs only the chunk it is in; both ways give the same values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from rangecast.loading.batches import RowBatch, RowFile, UnreadRow
-from rangecast.loading.lines import Block, LineReader
+from rangecast.loading.lines import LineChunk, LineReader
 from rangecast.types.columns import describe
 
 
@@ -43,24 +43,24 @@ class JsonLinesFile(RowFile):
 
     def batches(self) -> Iterator[RowBatch]:
         seen = 0
-        for block in self._reader.blocks(quoted=False):
-            batch = self._fast(block, seen) or self._careful(block, seen)
+        for chunk in self._reader.chunks(quoted=False):
+            batch = self._fast(chunk, seen) or self._careful(chunk, seen)
             seen += len(batch) + len(batch.unread)
             yield batch
 
-    def _fast(self, block: Block, seen: int) -> RowBatch | None:
+    def _fast(self, chunk: LineChunk, seen: int) -> RowBatch | None:
         """The batch by Arrow's reader, or None when it has to be read line by line."""
-        if self._wanted is None or block.foreign:
+        if self._wanted is None or chunk.foreign:
             return None
-        filled = np.flatnonzero(~block.blank())
-        if not len(filled) or not _looks_regular(block, filled):
+        filled = np.flatnonzero(~chunk.blank())
+        if not len(filled) or not _looks_regular(chunk, filled):
             return None
         if self._schema is None:
-            self._schema = _settle(self._wanted, block.text(filled[0], filled[0] + 1))
+            self._schema = _settle(self._wanted, chunk.text(filled[0], filled[0] + 1))
         try:
             table = pajson.read_json(
-                pa.py_buffer(block.data),
-                pajson.ReadOptions(use_threads=False, block_size=len(block.data) + 1),
+                pa.py_buffer(chunk.data),
+                pajson.ReadOptions(use_threads=False, block_size=len(chunk.data) + 1),
                 pajson.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="ignore"),
             )
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -68,15 +68,15 @@ class JsonLinesFile(RowFile):
         if len(table) != len(filled):
             return None
         rows = np.arange(seen + 1, seen + 1 + len(filled), dtype=np.int64)
-        return RowBatch(table, rows, block.numbers[filled], _raw(block, filled), [], block.position)
+        return RowBatch(table, rows, chunk.numbers[filled], _raw(chunk, filled), [], chunk.position)
 
-    def _careful(self, block: Block, seen: int) -> RowBatch:
+    def _careful(self, chunk: LineChunk, seen: int) -> RowBatch:
         objects: list[dict[str, Any]] = []
         positions: list[int] = []
         rows: list[int] = []
         unread: list[UnreadRow] = []
-        foreign = dict(block.foreign)
-        where = {int(number): i for i, number in enumerate(block.numbers)}
+        foreign = dict(chunk.foreign)
+        where = {int(number): i for i, number in enumerate(chunk.numbers)}
         row = seen
         for line in sorted([*where, *foreign]):
             if line in foreign:
@@ -84,7 +84,7 @@ class JsonLinesFile(RowFile):
                 raw = foreign[line].decode("utf-8", "replace")
                 unread.append(UnreadRow(row, line, "a line must be UTF-8", raw))
                 continue
-            text = block.text(where[line], where[line] + 1)
+            text = chunk.text(where[line], where[line] + 1)
             if not text.strip():
                 continue
             row += 1
@@ -99,18 +99,18 @@ class JsonLinesFile(RowFile):
             positions.append(where[line])
             rows.append(row)
         at = np.array(positions, np.int64)
-        numbers = block.numbers[at]
-        return RowBatch(objects, np.array(rows, np.int64), numbers, _raw(block, at), unread, block.position)
+        numbers = chunk.numbers[at]
+        return RowBatch(objects, np.array(rows, np.int64), numbers, _raw(chunk, at), unread, chunk.position)
 
 
-def _raw(block: Block, positions: Any) -> Any:
-    return lambda i: block.text(positions[i], positions[i] + 1)
+def _raw(chunk: LineChunk, positions: Any) -> Any:
+    return lambda i: chunk.text(positions[i], positions[i] + 1)
 
 
-def _looks_regular(block: Block, filled: Any) -> bool:
+def _looks_regular(chunk: LineChunk, filled: Any) -> bool:
     """Whether each line is one object or several: then as many rows as lines means one in each."""
-    letters = np.frombuffer(block.data, np.uint8)
-    starts, ends = block.starts[filled], block.starts[filled + 1] - 2
+    letters = np.frombuffer(chunk.data, np.uint8)
+    starts, ends = chunk.starts[filled], chunk.starts[filled + 1] - 2
     returns = letters[ends] == ord("\r")
     return bool((letters[starts] == ord("{")).all() and (letters[ends - returns] == ord("}")).all())
 

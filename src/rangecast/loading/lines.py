@@ -1,4 +1,4 @@
-"""Text files as blocks of whole lines, in bounded memory.
+"""Text files as chunks of whole lines, in bounded memory.
 
 A block holds some megabytes: enough for Arrow's readers to run at full speed, and little enough that
 a bad line makes only its own block take the careful path. Lines that are not UTF-8 are rejected
@@ -22,7 +22,7 @@ import pyarrow as pa
 from rangecast.errors import StorageError
 from rangecast.loading.batches import COMPRESSIONS
 
-BLOCK = 8 << 20
+CHUNK = 8 << 20
 LONGEST_LINE = 64 << 20
 _BOM = b"\xef\xbb\xbf"
 # A quoted value that spans lines is short; where the last line end outside of quotes is further from
@@ -30,7 +30,7 @@ _BOM = b"\xef\xbb\xbf"
 _QUOTE_REACH = 64 << 10
 
 
-class Block(NamedTuple):
+class LineChunk(NamedTuple):
     """Whole lines of valid UTF-8; `foreign` are the lines that are not, by number."""
 
     data: bytes
@@ -53,7 +53,7 @@ class Block(NamedTuple):
 
 
 class LineReader:
-    """Reads a text file block by block; the first line can be taken off before."""
+    """Reads a text file chunk by chunk; the first line can be taken off before."""
 
     def __init__(self, path: str, stream: BinaryIO | None = None) -> None:
         self.path = path
@@ -61,7 +61,7 @@ class LineReader:
             self._raw: Any = stream or open(path, "rb")  # noqa: SIM115
             packing = COMPRESSIONS.get(Path(path).suffix.lstrip(".").lower())
             self._stream: Any = pa.input_stream(self._raw, compression=packing) if packing else self._raw
-            self._rest = self._read(BLOCK).removeprefix(_BOM)
+            self._rest = self._read(CHUNK).removeprefix(_BOM)
         except StorageError:
             self.close()
             raise
@@ -76,7 +76,7 @@ class LineReader:
     def take_line(self) -> str | None:
         """The next line, or None at the end of the file."""
         while b"\n" not in self._rest:
-            more = self._read(BLOCK)
+            more = self._read(CHUNK)
             if not more:
                 break
             self._grow(more)
@@ -89,19 +89,19 @@ class LineReader:
         except UnicodeDecodeError:
             raise StorageError(f"{self.path}: line {self._line - 1} must be UTF-8") from None
 
-    def blocks(self, quoted: bool) -> Iterator[Block]:
-        """All lines from here on; `quoted` keeps a quoted value that spans lines in one block."""
+    def chunks(self, quoted: bool) -> Iterator[LineChunk]:
+        """All lines from here on; `quoted` keeps a quoted value that spans lines in one chunk."""
         ended = stuck = False
         while not ended:
-            if stuck or len(self._rest) < BLOCK:
-                more = self._read(BLOCK)
+            if stuck or len(self._rest) < CHUNK:
+                more = self._read(CHUNK)
                 ended = not more
                 self._grow(more)
             cut = len(self._rest) if ended else _last_end(self._rest, quoted)
             stuck = cut == 0
             if cut:
                 data, self._rest = self._rest[:cut], self._rest[cut:]
-                yield self._block(data if data.endswith(b"\n") else data + b"\n")
+                yield self._chunk(data if data.endswith(b"\n") else data + b"\n")
 
     def _grow(self, more: bytes) -> None:
         self._rest += more
@@ -116,7 +116,7 @@ class LineReader:
         except (OSError, pa.ArrowInvalid) as error:
             raise StorageError(f"{self.path}: cannot be read: {error}") from None
 
-    def _block(self, data: bytes) -> Block:
+    def _chunk(self, data: bytes) -> LineChunk:
         starts = _line_starts(data)
         numbers = np.arange(self._line, self._line + len(starts) - 1, dtype=np.int64)
         self._line += len(numbers)
@@ -135,7 +135,7 @@ class LineReader:
                     foreign.append((int(numbers[i]), line))
             data, numbers = b"".join(kept), numbers[good]
             starts = _line_starts(data)
-        return Block(data, starts, numbers, foreign, self._position())
+        return LineChunk(data, starts, numbers, foreign, self._position())
 
     def _position(self) -> int:
         try:

@@ -22,7 +22,7 @@ from rangecast.errors import SubscriptionError
 from rangecast.kernels.model import ids as kernels
 from rangecast.types.columns import describe, is_unicode
 
-FEW = 256  # up to here numpy takes them sooner than a kernel is called
+FEW_IDS = 256  # up to here numpy takes them sooner than a kernel is called
 _NO_LETTERS = np.empty(0, np.uint8)
 _NO_STARTS = np.zeros(1, np.int64)
 _NO_VALUES = np.empty(0, np.int64)
@@ -123,7 +123,7 @@ class Ids:
     def take(self, slots: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The ids at some slots: int64, or an object array of str."""
         if not self.textual:
-            if len(slots) <= FEW:
+            if len(slots) <= FEW_IDS:
                 return self.values.take(slots)
             out = buffers.empty(len(slots), np.int64)
             if self._consecutive(len(slots)):

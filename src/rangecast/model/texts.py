@@ -37,7 +37,7 @@ import pyarrow as pa
 
 from rangecast.errors import StorageError, SubscriptionError
 
-Rows = npt.NDArray[np.int32]
+TextRows = npt.NDArray[np.int32]
 
 _MAGIC = b"RCTEXT01"
 _HEAD = struct.Struct("<8sQQ")
@@ -158,7 +158,7 @@ class _Stretch(NamedTuple):
     """Some rows: of packed columns, numbered through; -1 for no text. None: all rows of one column."""
 
     sources: tuple[TextHolder, ...]
-    rows: Rows | None
+    rows: TextRows | None
     n: int
 
     def take(self, wanted: npt.NDArray[np.int64]) -> pa.Array[Any]:

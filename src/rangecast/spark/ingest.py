@@ -245,7 +245,7 @@ def _keep_rejected(subscriptions: DataFrame, home: Store, staging: Path, staged:
 ORDER = "rangecast_order"
 _UPSERTS, _DELETES = ("upsert", "insert", "update"), ("delete", "remove")
 _BOXES_AT_ONCE = 500_000
-_Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # where a worker takes the schema and its codes from: the path of a store, or Schema.to_dict(words=True)
 SchemaPlace = str | dict[str, dict[str, Any]]
 
@@ -265,7 +265,7 @@ def schema_of(place: SchemaPlace) -> Schema:
     return Store.open(place).schema if isinstance(place, str) else Schema.from_dict(place)
 
 
-def word_finder(place: SchemaPlace, columns: Columns) -> _Task:
+def word_finder(place: SchemaPlace, columns: Columns) -> _ArrowMap:
     """The first pass: the strings that conditions name, as (attribute's position, word)."""
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -287,7 +287,7 @@ def word_finder(place: SchemaPlace, columns: Columns) -> _Task:
     return find
 
 
-def loader(store: str, staging: str, columns: Columns) -> _Task:
+def loader(store: str, staging: str, columns: Columns) -> _ArrowMap:
     """The second pass: parse, and stage what is good and what is not; gives back the files."""
 
     def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from rangecast.types.instants import instants_of_arrow, instants_of_numpy, instants_of_text, microseconds_of
 from rangecast.types.numerals import (
     MISSING,
+    Mask,
     floats_of_decimals,
     floats_of_text,
     integers_of_decimals,
@@ -34,8 +35,6 @@ from rangecast.types.numerals import (
     integers_of_ints,
     integers_of_text,
 )
-
-Mask = npt.NDArray[np.bool_]
 
 _TRUNCATE = 60
 # What Arrow raises for a list that is no column of its own: a mixture, a text that is not Unicode, an integer
@@ -267,7 +266,7 @@ class Column:
         n = len(self.data)
         out: Any = np.full(n, np.nan) if form == "floats" else np.full(n, MISSING, np.int64)
         bad = np.zeros(n, bool)
-        groups: dict[_Reader, list[int]] = {}
+        groups: dict[_ValueReader, list[int]] = {}
         for row, item in enumerate(self.data):
             groups.setdefault(_READERS.get(type(item)) or _reader_of(item), []).append(row)
         for read, rows in groups.items():
@@ -279,10 +278,10 @@ class Column:
 
 
 # Reads objects of one type in one of the forms: values, or None where they have none, and who is bad.
-_Reader = Callable[[npt.NDArray[Any], str, str], tuple[Any, Mask | bool | None]]
+_ValueReader = Callable[[npt.NDArray[Any], str, str], tuple[Any, Mask | bool | None]]
 
 
-def _reader_of(item: Any) -> _Reader:
+def _reader_of(item: Any) -> _ValueReader:
     """The reader of a type that is not listed: numpy's and pandas' own, and what no attribute takes."""
     if isinstance(item, bool | np.bool_):
         return _nonsense
@@ -359,7 +358,7 @@ def _read(column: Column, form: str, side: str) -> tuple[Any, Mask | None]:
     return column.integers(side) if form == "integers" else column.microseconds(side)
 
 
-_READERS: dict[type, _Reader] = {
+_READERS: dict[type, _ValueReader] = {
     type(None): _nothing,
     str: _texts,
     int: _ints,

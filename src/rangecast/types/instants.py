@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Mask = npt.NDArray[np.bool_]
-Integers = npt.NDArray[np.int64]
+from rangecast.types.numerals import Integers, Mask
 
 MISSING = -(2**63)
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

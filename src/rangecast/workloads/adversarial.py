@@ -17,21 +17,21 @@ import numpy as np
 
 from rangecast.types.attributes import Int
 from rangecast.types.schema import Schema
-from rangecast.workloads.registry import Columns, Draw, Drawn, at_least, in_unit_range, named
+from rangecast.workloads.registry import Draw, Drawn, DrawnColumns, at_least, in_unit_range, named
 
 
 @named("one-giant", "one subscription over everything among small ones", 200_000, 20_000)
 def one_giant(draw: Draw, n: int, m: int, *, r: int = 100_000, w: int = 200) -> Drawn:
     """Squares of side at most w on r by r points; the last subscription spans the domain."""
     at_least("one-giant", 1, r=r, w=w)
-    lows: Columns = {}
-    highs: Columns = {}
+    lows: DrawnColumns = {}
+    highs: DrawnColumns = {}
     for name in ("x", "y"):
         lows[name] = draw.subscriptions.integers(0, r, n)
         highs[name] = np.minimum(lows[name] + draw.subscriptions.integers(0, w, n), r - 1)
         lows[name][-1:] = 0
         highs[name][-1:] = r - 1
-    columns: Columns = {name: draw.events.integers(0, r, m) for name in ("x", "y")}
+    columns: DrawnColumns = {name: draw.events.integers(0, r, m) for name in ("x", "y")}
     return Drawn(Schema(Int("x", 0, r - 1), Int("y", 0, r - 1)), lows, highs, columns)
 
 
@@ -41,11 +41,11 @@ def all_alike(draw: Draw, n: int, m: int, *, hits: float = 0.1) -> Drawn:
     in_unit_range("all-alike", hits=hits)
     rng = draw.events
     inside = rng.random(m) < hits
-    lows: Columns = {name: np.full(n, 400, np.int64) for name in ("x", "y")}
-    highs: Columns = {name: np.full(n, 599, np.int64) for name in ("x", "y")}
+    lows: DrawnColumns = {name: np.full(n, 400, np.int64) for name in ("x", "y")}
+    highs: DrawnColumns = {name: np.full(n, 599, np.int64) for name in ("x", "y")}
     # Outside on x alone, just beyond the bound as often as far away; y stays within.
     beyond = rng.choice(np.array([0, 200, 399, 600, 800, 999]), m)
-    columns: Columns = {
+    columns: DrawnColumns = {
         "x": np.where(inside, rng.integers(400, 600, m), beyond),
         "y": rng.integers(400, 600, m),
     }
@@ -63,15 +63,15 @@ def near_misses(draw: Draw, n: int, m: int, *, attributes: int = 8, hits: float 
     in_unit_range("near-misses", hits=hits)
     rng = draw.subscriptions
     names = [f"a{j}" for j in range(1, attributes + 1)]
-    lows: Columns = {name: rng.integers(0, 250, n) for name in names}
-    highs: Columns = {name: rng.integers(750, 1_000, n) for name in names}
+    lows: DrawnColumns = {name: rng.integers(0, 250, n) for name in names}
+    highs: DrawnColumns = {name: rng.integers(750, 1_000, n) for name in names}
     last = names[-1]
     miss = rng.random(n) >= hits
     below = miss & (rng.random(n) < 0.5)
     above = miss & ~below
     highs[last][below] = rng.integers(496, 500, int(below.sum()))
     lows[last][above] = rng.integers(501, 505, int(above.sum()))
-    columns: Columns = {name: draw.events.integers(250, 750, m) for name in names}
+    columns: DrawnColumns = {name: draw.events.integers(250, 750, m) for name in names}
     columns[last] = np.full(m, 500, np.int64)
     return Drawn(Schema(*(Int(name, 0, 999) for name in names)), lows, highs, columns)
 
@@ -83,14 +83,14 @@ def mostly_matching(draw: Draw, n: int, m: int, *, attributes: int = 4, hits: fl
     in_unit_range("mostly-matching", hits=hits)
     rng = draw.subscriptions
     names = [f"a{j}" for j in range(1, attributes + 1)]
-    lows: Columns = {name: rng.integers(0, 4_001, n) for name in names}
-    highs: Columns = {name: rng.integers(5_999, 10_000, n) for name in names}
+    lows: DrawnColumns = {name: rng.integers(0, 4_001, n) for name in names}
+    highs: DrawnColumns = {name: rng.integers(5_999, 10_000, n) for name in names}
     misses_on = np.where(rng.random(n) < hits, -1, rng.integers(0, attributes, n))
     for j, name in enumerate(names):
         rows = np.flatnonzero(misses_on == j)
         highs[name][rows] = rng.integers(0, 4_000, len(rows))
         lows[name][rows] = rng.integers(0, highs[name][rows] + 1)
-    columns: Columns = {name: draw.events.integers(4_000, 6_000, m) for name in names}
+    columns: DrawnColumns = {name: draw.events.integers(4_000, 6_000, m) for name in names}
     return Drawn(Schema(*(Int(name, 0, 9_999) for name in names)), lows, highs, columns)
 
 
@@ -131,10 +131,10 @@ def hot_value(
     key = np.where(rng.random(n) < hot, favourite, rng.integers(0, values, n))
     low = rng.integers(0, top + 1, n)
     high = np.minimum(low + rng.integers(0, w, n), top)
-    columns: Columns = {
+    columns: DrawnColumns = {
         "key": np.where(draw.events.random(m) < hot_events, favourite, draw.events.integers(0, values, m)),
         "amount": draw.events.integers(0, top + 1, m),
     }
-    lows: Columns = {"key": key, "amount": low}
-    highs: Columns = {"key": key, "amount": high}
+    lows: DrawnColumns = {"key": key, "amount": low}
+    highs: DrawnColumns = {"key": key, "amount": high}
     return Drawn(Schema(Int("key", 0, values - 1), Int("amount", 0, top)), lows, highs, columns)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from rangecast.errors import OptionError
 from rangecast.types.attributes import Category, Float, Int, Timestamp
 from rangecast.types.schema import Schema
-from rangecast.workloads.registry import Columns, Draw, Drawn, at_least, in_unit_range, named
+from rangecast.workloads.registry import Draw, Drawn, DrawnColumns, at_least, in_unit_range, named
 
 _OPENING = np.datetime64("2026-03-02T14:30:00", "us")
 _SESSION = 390 * 60 * 1_000_000  # six and a half hours, in microseconds
@@ -55,9 +55,9 @@ def lonlat(
     limits = {"lon": 180.0, "lat": 90.0}
     mine = rng.choice(places, n, p=shares)
     theirs = draw.events.choice(places, m, p=shares)
-    lows: Columns = {}
-    highs: Columns = {}
-    columns: Columns = {}
+    lows: DrawnColumns = {}
+    highs: DrawnColumns = {}
+    columns: DrawnColumns = {}
     for name, end in limits.items():
         centre = at[name][mine] + spread * rng.standard_normal(n)
         reach = size / 2 * np.exp(rng.standard_normal(n))
@@ -87,9 +87,9 @@ def equality_led(
     price_low[no_price] = price_high[no_price] = np.nan
     rating_low = np.where(rng.random(n) < ranged, np.round(rng.uniform(1, 5, n), 1), np.nan)
     schema = Schema(Int("product", 0, products - 1), Int("price", 0, top), Float("rating", 1.0, 5.0))
-    lows: Columns = {"product": product, "price": price_low, "rating": rating_low}
-    highs: Columns = {"product": product, "price": price_high}
-    columns: Columns = {
+    lows: DrawnColumns = {"product": product, "price": price_low, "rating": rating_low}
+    highs: DrawnColumns = {"product": product, "price": price_high}
+    columns: DrawnColumns = {
         "product": draw.events.integers(0, products, m),
         "price": draw.events.integers(0, top + 1, m),
         "rating": np.round(draw.events.uniform(1, 5, m), 1),
@@ -163,15 +163,15 @@ def stock_alerts(
         Int("volume", 0, 10_000_000),
         Timestamp("at", str(_OPENING), str(_OPENING + np.timedelta64(_SESSION, "us"))),
     )
-    lows: Columns = {
+    lows: DrawnColumns = {
         "symbol": symbol,
         "price": price_low,
         "change": change_low,
         "volume": volume_low,
         "at": at_low,
     }
-    highs: Columns = {"symbol": symbol, "price": price_high, "change": change_high, "at": at_high}
-    columns: Columns = {
+    highs: DrawnColumns = {"symbol": symbol, "price": price_high, "change": change_high, "at": at_high}
+    columns: DrawnColumns = {
         "symbol": tickers[theirs],
         "price": np.round(opening[theirs] * (1 + change), 2),
         "change": change,
@@ -244,16 +244,16 @@ def market(
         "volume_low": (volume, np.round(busy)),
     }
     said = {name: np.where(rows, column, np.nan) for name, (rows, column) in bounds.items()}
-    lows: Columns = {
+    lows: DrawnColumns = {
         "symbol": symbol,
         "high": said["high_low"],
         "close": said["close_low"],
         "volume": said["volume_low"],
     }
-    highs: Columns = {"symbol": symbol, "low": said["low_high"], "close": said["close_high"]}
+    highs: DrawnColumns = {"symbol": symbol, "low": said["low_high"], "close": said["close_high"]}
 
     drawn = np.sort(draw.events.integers(0, days * symbols, m))
-    columns: Columns = {"symbol": _tickers(symbols)[drawn % symbols]}
+    columns: DrawnColumns = {"symbol": _tickers(symbols)[drawn % symbols]}
     columns |= {name: table.reshape(-1)[drawn] for name, table in quotes.items()}
     prices = (Float(name) for name in ("open", "high", "low", "close"))
     return Drawn(Schema(Category("symbol"), *prices, Int("volume")), lows, highs, columns)

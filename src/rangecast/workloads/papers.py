@@ -19,7 +19,7 @@ import numpy.typing as npt
 from rangecast.errors import OptionError
 from rangecast.types.attributes import Float, Int
 from rangecast.types.schema import Schema
-from rangecast.workloads.registry import Columns, Draw, Drawn, at_least, in_unit_range, named
+from rangecast.workloads.registry import Draw, Drawn, DrawnColumns, at_least, in_unit_range, named
 
 _SHORT = 65_536
 _VCI = "Wu, Chen, Yu, Mei 2004, 5.2"
@@ -66,9 +66,9 @@ def rectangles(
     """
     in_unit_range("rectangles", alpha=alpha, beta=beta)
     at_least("rectangles", 1, rx=rx, ry=ry, wx=wx, wy=wy)
-    lows: Columns = {}
-    highs: Columns = {}
-    columns: Columns = {}
+    lows: DrawnColumns = {}
+    highs: DrawnColumns = {}
+    columns: DrawnColumns = {}
     hot = draw.subscriptions.random(n) < alpha
     hot_events = draw.events.random(m) < alpha
     for name, r, w in (("x", rx, wx), ("y", ry, wy)):
@@ -94,12 +94,12 @@ def boxes(draw: Draw, n: int, m: int, *, attributes: int = 12) -> Drawn:
     """Unsigned shorts; both ends of each interval and each event's value are uniform."""
     at_least("boxes-12d", 1, attributes=attributes)
     names = [f"a{j}" for j in range(1, attributes + 1)]
-    lows: Columns = {}
-    highs: Columns = {}
+    lows: DrawnColumns = {}
+    highs: DrawnColumns = {}
     for name in names:
         one, other = draw.subscriptions.integers(0, _SHORT, (2, n))
         lows[name], highs[name] = np.minimum(one, other), np.maximum(one, other)
-    columns: Columns = {name: draw.events.integers(0, _SHORT, m) for name in names}
+    columns: DrawnColumns = {name: draw.events.integers(0, _SHORT, m) for name in names}
     return Drawn(Schema(*(Int(name, 0, _SHORT - 1) for name in names)), lows, highs, columns)
 
 
@@ -155,9 +155,9 @@ def predicates(
     if theirs is not None and m <= n_points:
         theirs = draw.events.permutation(n_points)[:m]  # no event twice while there are points left
     names = [f"a{j}" for j in range(1, attributes + 1)]
-    lows: Columns = {}
-    highs: Columns = {}
-    columns: Columns = {}
+    lows: DrawnColumns = {}
+    highs: DrawnColumns = {}
+    columns: DrawnColumns = {}
     for name, share in zip(names, shares, strict=True):
         points = rng.integers(0, _SHORT, n_points)
         columns[name] = draw.events.integers(0, _SHORT, m) if theirs is None else points[theirs]
@@ -220,14 +220,14 @@ def rein(draw: Draw, n: int, m: int, *, attributes: int = 20, used: int = 10, wi
     chosen = np.zeros((n, attributes), bool)
     if n:
         np.put_along_axis(chosen, np.argpartition(keys, used - 1, axis=1)[:, :used], True, axis=1)
-    lows: Columns = {}
-    highs: Columns = {}
+    lows: DrawnColumns = {}
+    highs: DrawnColumns = {}
     for j, name in enumerate(names):
         low = rng.random(n) * (1 - width)
         lows[name] = np.where(chosen[:, j], low, np.nan)
         # Rounding must not carry the upper end to 1, which is outside the domain.
         highs[name] = np.where(chosen[:, j], np.minimum(low + width, np.nextafter(1.0, 0.0)), np.nan)
-    columns: Columns = {name: draw.events.random(m) for name in names}
+    columns: DrawnColumns = {name: draw.events.random(m) for name in names}
     return Drawn(Schema(*(Float(name, 0.0, 1.0) for name in names)), lows, highs, columns)
 
 
@@ -284,7 +284,7 @@ def covering(
     low = np.concatenate([first for first, _ in levels])[order]
     high = np.concatenate([last for _, last in levels])[order]
     names = [f"a{j}" for j in range(1, attributes + 1)]
-    lows: Columns = {name: np.ascontiguousarray(low[:, j]) for j, name in enumerate(names)}
-    highs: Columns = {name: np.ascontiguousarray(high[:, j]) for j, name in enumerate(names)}
-    columns: Columns = {name: draw.events.integers(0, universe, m) for name in names}
+    lows: DrawnColumns = {name: np.ascontiguousarray(low[:, j]) for j, name in enumerate(names)}
+    highs: DrawnColumns = {name: np.ascontiguousarray(high[:, j]) for j, name in enumerate(names)}
+    columns: DrawnColumns = {name: draw.events.integers(0, universe, m) for name in names}
     return Drawn(Schema(*(Int(name, 0, universe - 1) for name in names)), lows, highs, columns)

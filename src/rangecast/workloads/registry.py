@@ -37,9 +37,9 @@ from rangecast.workloads.sparse import Entries
 
 SEED = 2026
 
-Column = npt.NDArray[Any]
-Columns = dict[str, Column]
-ColumnView = Mapping[str, Column]
+DrawnColumn = npt.NDArray[Any]
+DrawnColumns = dict[str, DrawnColumn]
+ColumnView = Mapping[str, DrawnColumn]
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ def _shown(value: Any) -> str:
 
 
 def _literals(
-    column: Column | None, n: int, start: int, stop: int | None, unquoted: bool
+    column: DrawnColumn | None, n: int, start: int, stop: int | None, unquoted: bool
 ) -> Iterable[str | None]:
     """A column of bounds as literals of the language, None where not bounded."""
     if column is None:

@@ -42,7 +42,7 @@ LEAF_CAPACITY = 512
 FANOUT = 32
 _FILL = 0.85
 """How full a load leaves leaves and nodes: room for the first inserts."""
-Numbers = npt.NDArray[np.int32]
+EntryNumbers = npt.NDArray[np.int32]
 
 
 class ZTree:
@@ -136,13 +136,13 @@ class ZTree:
         updates.delete(self.arrays, addresses, numbers, key_order(addresses, numbers), found)
         return found
 
-    def find(self, firsts: Addresses, lasts: Addresses) -> Numbers:
+    def find(self, firsts: Addresses, lasts: Addresses) -> EntryNumbers:
         """For each range of addresses, both ends inclusive, the first entry in it, or -1 when it is empty."""
         out = np.empty(len(firsts), np.int32)
         kernels.find_in_ranges(self.arrays, firsts, lasts, out)
         return out
 
-    def items(self) -> tuple[Addresses, Numbers, npt.NDArray[np.uint16]]:
+    def items(self) -> tuple[Addresses, EntryNumbers, npt.NDArray[np.uint16]]:
         """All entries in the order of their keys: addresses, numbers, columns."""
         addresses = np.empty((len(self), self.n_words), np.uint64)
         numbers = np.empty(len(self), np.int32)
@@ -152,7 +152,7 @@ class ZTree:
 
     def _checked(
         self, addresses: Addresses, numbers: Any, columns: npt.NDArray[np.uint16] | None
-    ) -> tuple[Numbers, npt.NDArray[np.uint16]]:
+    ) -> tuple[EntryNumbers, npt.NDArray[np.uint16]]:
         numbers = np.ascontiguousarray(numbers, np.int32)
         values = np.empty((0, len(numbers)), np.uint16) if columns is None else columns
         if addresses.shape != (len(numbers), self.n_words) or values.shape != (self.n_columns, len(numbers)):
@@ -162,7 +162,7 @@ class ZTree:
             )
         return numbers, values
 
-    def _load(self, addresses: Addresses, numbers: Numbers, values: npt.NDArray[np.uint16]) -> None:
+    def _load(self, addresses: Addresses, numbers: EntryNumbers, values: npt.NDArray[np.uint16]) -> None:
         per_leaf = max(2, int(self.capacity * _FILL))
         n_leaves = max(1, -(-len(numbers) // per_leaf))
         self._clear(n_leaves + n_leaves // 16)
@@ -192,7 +192,7 @@ class ZTree:
         return out
 
 
-def key_order(addresses: Addresses, numbers: Numbers) -> npt.NDArray[np.int64]:
+def key_order(addresses: Addresses, numbers: EntryNumbers) -> npt.NDArray[np.int64]:
     """Positions in the order of address, then number."""
     if len(numbers) == 1:
         return np.zeros(1, np.int64)

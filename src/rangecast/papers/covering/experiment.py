@@ -17,9 +17,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rangecast.covering import CoverIndex
+from rangecast.covering.universe import Sides
 from rangecast.model.events import Events
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.papers.covering import extremal
@@ -39,7 +39,6 @@ SEED = 2012
 ATTEMPTS = 3
 MOST_CUBES = 30_000_000
 
-Sides = npt.NDArray[np.int64]
 Factors = dict[int, dict[float, float]]
 """Speed-ups by aspect ratio and coverage."""
 

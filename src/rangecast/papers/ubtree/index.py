@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.answers import Rows
+from rangecast.engine.answers import Numbers, Rows
 from rangecast.engine.contract import Index
 from rangecast.engine.grid import Grid
 from rangecast.engine.selectivity import estimate_selectivity
@@ -69,8 +69,6 @@ GROUPS, GROUP = 2, 4
 """Grid tables by default, and attributes of each: the paper's choice."""
 MAX_PARTS = 64
 _REFIT = 4
-
-Numbers = npt.NDArray[np.int64]
 
 
 class _StoredUBTree(NamedTuple):

@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.answers import Rows
+from rangecast.engine.answers import Numbers, Rows
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.contract import Index
 from rangecast.engine.selectivity import bounded_attributes, choose_attributes, named_attributes
 from rangecast.types.attributes import Codes
 
 REFIT = 8
-Numbers = npt.NDArray[np.int64]
 
 
 class Head(NamedTuple):

@@ -38,7 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.array_file import count_bytes
-from rangecast.engine.answers import Rows
+from rangecast.engine.answers import Numbers, Rows
 from rangecast.engine.catalog import Boxes, grown
 from rangecast.engine.contract import Index
 from rangecast.engine.grid import Grid
@@ -51,7 +51,7 @@ from rangecast.kernels.papers.vci.lists import ConstructShape, IntervalLists
 from rangecast.memory import check_fits
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.papers.vci.constructs import ConstructIntervals
-from rangecast.papers.vci.in_place import Head, InPlaceIndex, Numbers, grow_rows
+from rangecast.papers.vci.in_place import Head, InPlaceIndex, grow_rows
 from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
 

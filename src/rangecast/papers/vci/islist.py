@@ -36,11 +36,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rangecast.array_file import count_bytes
-from rangecast.engine.answers import Rows
+from rangecast.engine.answers import Numbers, Rows
 from rangecast.engine.catalog import Boxes, grown
 from rangecast.kernels.papers.vci import islist as kernels
 from rangecast.kernels.papers.vci.islist import SkipList
-from rangecast.papers.vci.in_place import Head, InPlaceIndex, Numbers, grow_rows
+from rangecast.papers.vci.in_place import Head, InPlaceIndex, grow_rows
 from rangecast.types.attributes import MISSING, Codes
 
 _NODES = ("keys", "owners", "heights", "edges")

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from rangecast.errors import OptionError
 from rangecast.kernels.papers.vcr import constructs as kernels
 
-Numbers = npt.NDArray[np.int64]
+ConstructIds = npt.NDArray[np.int64]
 Rectangle = tuple[int, int, int, int]
 
 
@@ -88,7 +88,7 @@ class ConstructRectangles(NamedTuple):
         )
         return [(x, y, width, height) for y, height in rows for x, width in columns]
 
-    def covering(self, a: int, b: int) -> Numbers:
+    def covering(self, a: int, b: int) -> ConstructIds:
         """Ids of all constructs that hold the point (a, b), ascending."""
         out = np.empty(self.n_covering, np.int64)
         return out[: kernels.cover_point(a, b, self.rx, self.kx, self.ky, out)]
@@ -97,10 +97,10 @@ class ConstructRectangles(NamedTuple):
         """The id of (a - Lx, b - Ly, 1, 1), to which distances are added."""
         return self.id(a - (1 << self.kx), b - (1 << self.ky), 1, 1)
 
-    def distances(self) -> Numbers:
+    def distances(self) -> ConstructIds:
         """The distance table: what to add to a point's pivot to get the ids that hold it."""
         # the differences depend on the row length alone, so any point off the border will do
-        held: Numbers = self.covering(1 << self.kx, 1 << self.ky)
+        held: ConstructIds = self.covering(1 << self.kx, 1 << self.ky)
         return held
 
     @staticmethod

@@ -38,8 +38,8 @@ OWN_TREE = "rtree (ours)"
 WIDE = {"rx": 2_000, "ry": 1_500}
 SKEWS: Mapping[str, dict[str, Any]] = {"uniform": {"alpha": 0.0}, "90-10": {"alpha": 0.9, "beta": 0.1}}
 
-Match = Callable[[int], int]
-"""Match the first k events and say how many pairs there were."""
+CountPairs = Callable[[int], int]
+"""CountPairs the first k events and say how many pairs there were."""
 
 
 def run(report: ExperimentReport) -> None:
@@ -287,8 +287,8 @@ def structure_bytes(index: Index) -> int:
     return int(stats["bytes"] - stats["catalog_bytes"])
 
 
-def matcher(index: Index, drawn: Workload) -> Match:
-    """Match with one of our indexes, ids delivered."""
+def matcher(index: Index, drawn: Workload) -> CountPairs:
+    """CountPairs with one of our indexes, ids delivered."""
     events = {}
 
     def match(k: int) -> int:
@@ -317,7 +317,7 @@ def found(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def tree_matcher(name: str, drawn: Workload) -> Match:
+def tree_matcher(name: str, drawn: Workload) -> CountPairs:
     """Build an R-tree over a workload and match with it, ids delivered."""
     lows, highs, points = (np.stack([*side.values()], axis=1).astype(np.float64)
                            for side in (drawn.lows, drawn.highs, drawn.columns))  # fmt: skip
@@ -332,7 +332,7 @@ def tree_matcher(name: str, drawn: Workload) -> Match:
 
 
 def microseconds(
-    report: ExperimentReport, drawn: Workload, contenders: Mapping[str, Match]
+    report: ExperimentReport, drawn: Workload, contenders: Mapping[str, CountPairs]
 ) -> dict[str, float]:
     """Time an event of each contender: turns on the same events, as many as the slowest can take."""
     seconds = 0.05 if report.quick else 0.15

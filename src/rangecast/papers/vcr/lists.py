@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.answers import Rows
+from rangecast.engine.answers import Numbers, Rows
 from rangecast.engine.catalog import Boxes, grown
 from rangecast.errors import CapacityError, OptionError
 from rangecast.kernels.papers.vcr import lists as kernels
@@ -60,8 +60,6 @@ REFIT = 8
 SWEEP_SHARE = 8
 
 _NONE = np.empty(0, np.uint8)
-
-Numbers = npt.NDArray[np.int64]
 
 
 class _StoredRectangleLists(NamedTuple):

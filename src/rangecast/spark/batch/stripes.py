@@ -45,7 +45,7 @@ from rangecast.model.subscriptions import Subscriptions
 from rangecast.spark.output import Answer
 from rangecast.spark.snapshots import Snapshot
 from rangecast.spark.worker import answers, mapped
-from rangecast.types.attributes import LAST, MISSING
+from rangecast.types.attributes import LAST, MISSING, Codes
 
 MODES = ("auto", "whole", "stripes")
 _SMALL = 256_000_000
@@ -53,8 +53,6 @@ _SHARE = 0.6
 _SAMPLE = 20_000
 _TASK = "rangecast_task"
 _STRIPE = "rangecast_stripe"
-
-Codes = npt.NDArray[np.int64]
 
 
 class Placement(NamedTuple):

@@ -95,7 +95,7 @@ def run_task(task: StreamTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     name = f"part-{uuid.uuid4().hex}.parquet"
     counted = dict.fromkeys(("events", "rows", "pairs", "rejected"), 0)
     pace = Pace()
-    with ParquetPart(Path(task.matches) / name) as matches, ParquetPart(Path(task.rejects) / name) as aside:
+    with StagedFile(Path(task.matches) / name) as matches, StagedFile(Path(task.rejects) / name) as aside:
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -114,7 +114,7 @@ def run_task(task: StreamTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
         yield pa.RecordBatch.from_pydict({key: [value] for key, value in row.items()})
 
 
-class ParquetPart:
+class StagedFile:
     """A Parquet file that is there only when something was written, and is on disk when it is closed."""
 
     def __init__(self, path: Path) -> None:
@@ -123,7 +123,7 @@ class ParquetPart:
         self._writer: pq.ParquetWriter | None = None
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> ParquetPart:
+    def __enter__(self) -> StagedFile:
         return self
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -57,7 +57,7 @@ def _cut(x0, x1, y0, y1, cutting):
 
 
 @kernel
-def _place(u, v, cutting):
+def _construct_of(u, v, cutting):
     """The id of a construct of the rectangle that was cut last."""
     x_log = cutting.x_logs[u]
     y_log = cutting.y_logs[v]
@@ -97,7 +97,7 @@ def insert(x0s, x1s, y0s, y1s, numbers, first, cutting, most_keys, lists):
             return r
         for v in range(ny):
             for u in range(nx):
-                place = _place(u, v, cutting)
+                place = _construct_of(u, v, cutting)
                 if keys.size:
                     key = place
                     place = _find(key, keys)
@@ -128,7 +128,7 @@ def remove(x0s, x1s, y0s, y1s, numbers, cutting, lists):
         nx, ny = _cut(x0s[r], x1s[r], y0s[r], y1s[r], cutting)
         for v in range(ny):
             for u in range(nx):
-                place = _place(u, v, cutting)
+                place = _construct_of(u, v, cutting)
                 if lists.keys.size:
                     place = _find(place, lists.keys)
                 before = np.int64(-1)
