@@ -133,7 +133,7 @@ def verdicts(before: dict[str, Any], after: dict[str, Any], floor: float) -> Ite
 
 
 def samples(row: dict[str, Any], measure: str) -> list[float]:
-    """Seconds of each build, or microseconds an event of each match."""
+    """Seconds of each build, or microseconds per event of each match."""
     if measure == "build":
         return list(row["build_s"])
     # Reports of several rounds may have timed different numbers of events.

@@ -88,7 +88,7 @@ def churn(name: str, n: int, m: int, turns: int) -> str:
                     pairs[side] += len(found)
     again = opened(w, changed.subscriptions())
     check(f"{name} after churn", changed.match(events), again.match(events))
-    # churned subscriptions match more or fewer events than before, so what counts is time a pair
+    # churned subscriptions match more or fewer events than before, so what counts is time per pair
     ratio = (seconds[0] / pairs[0]) / (seconds[1] / pairs[1])
     return (
         f"| `{name}`, {n:,}: speed after each of {turns} changes of 1 %, beside no change "
@@ -97,7 +97,7 @@ def churn(name: str, n: int, m: int, turns: int) -> str:
 
 
 def mixed_widths(n: int, rounds: int) -> str:
-    """One subscription in a hundred over half the domain: time a pair beside the same set without."""
+    """One subscription in a hundred over half the domain: time per pair beside the same set without."""
     costs = []
     for wide in (0.0, 0.01):
         w = workloads.workload("mixed-widths", n, 1_000, wide=wide)
@@ -108,7 +108,7 @@ def mixed_widths(n: int, rounds: int) -> str:
         )
         costs.append(taken.best / pairs)
     return (
-        f"| `mixed-widths`, {n:,}: time a pair with 1 % over half the domain, beside none "
+        f"| `mixed-widths`, {n:,}: time per pair with 1 % over half the domain, beside none "
         f"| {costs[1] / costs[0]:.2f} | at most 1.5 |"
     )
 
@@ -127,7 +127,7 @@ def one_event(n: int) -> str:
 
     each = timed(one_by_one, clock=PROCESS)[0] / len(events)
     return (
-        f"| `equality-led`, {n:,}: one event at a time, microseconds a call | {each * 1e6:.1f} | under 20 |"
+        f"| `equality-led`, {n:,}: one event at a time, microseconds per call | {each * 1e6:.1f} | under 20 |"
     )
 
 

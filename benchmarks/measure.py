@@ -12,7 +12,7 @@ package's thread pool outlives it.
     build      until the first event is answered, so that a structure that is built when it is first
                asked pays here
     match      one batch, with the ids read; encoding is apart, for us and for peers
-    events     as many of the workload's as fit `budget` seconds a batch, from a trial: a slow
+    events     as many of the workload's as fit `budget` seconds per batch, from a trial: a slow
                contender answers fewer, and is compared per event
     settling   before the rounds each answers its batch for some seconds, as a service would have: `auto`
                learns from the events that come

@@ -46,7 +46,7 @@ from rangecast.papers.measuring import WALL, timed
 from rangecast.spark.output import Answer, Output
 from rangecast.spark.worker import Pace, answers, mapped
 
-# some ten matches an event: a side of 64 on a domain of 10,000
+# some ten matches per event: a side of 64 on a domain of 10,000
 RECTANGLES = {"rx": 10_000, "ry": 10_000, "wx": 64, "wy": 64, "alpha": 0.0}
 CELLS = (32, 64)
 PAIRS = "event_id long, subscription_id long"
@@ -301,11 +301,11 @@ def page(
         "how it measures. Read the ratios: the machine was shared.",
         "",
         f"{bench.n_events:,} events, {n:,} rectangles on two attributes, {bench.expected:,} pairs "
-        f"({bench.expected / bench.n_events:.1f} an event); index `{rc.load_index(bench.snapshot).name}`. "
+        f"({bench.expected / bench.n_events:.1f} per event); index `{rc.load_index(bench.snapshot).name}`. "
         f"Parquet in, Parquet out; pair counts equal. PySpark {_version()}, Python "
         f"{platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores.",
         "",
-        "| contender | CPU us an event | wall s | times the grid join |",
+        "| contender | CPU us per event | wall s | times the grid join |",
         "|---|--:|--:|--:|",
     ]
     for name in ("nested loop", "grid join", "mapInArrow", "file mode", "boundary"):

@@ -9,7 +9,7 @@ each micro-batch, as soon as the one before is done. Both ways are measured: `ma
 with Spark's Parquet sink (B).
 
     batch time    spans without changes and spans in which a process of its own replaces 1 % of the
-                  subscriptions a second, in turns; medians over all micro-batches, and their ratio
+                  subscriptions per second, in turns; medians over all micro-batches, and their ratio
     memory        the own memory (what no other process shares) of the Python workers over 200
                   micro-batches with changes all the time; the last quarter beside the second
     how soon      a subscription that matches every event is inserted while the stream runs; how many
@@ -46,9 +46,9 @@ from rangecast import spark as rs
 from rangecast import workloads
 from rangecast.papers.measuring import WALL, timed
 
-# some ten matches an event, as in spark.py
+# some ten matches per event, as in spark.py
 RECTANGLES = {"rx": 10_000, "ry": 10_000, "wx": 64, "wy": 64, "alpha": 0.0}
-CHANGES_A_SECOND = 5
+CHANGES_PER_SECOND = 5
 FILES = 8
 WAYS = {"A": "match_stream", "B": "the source"}
 
@@ -60,7 +60,7 @@ def churn(folder: Path, n: int, share: float) -> None:
     lows = np.stack([drawn.lows[name] for name in store.schema.names], axis=1)
     highs = np.stack([drawn.highs[name] for name in store.schema.names], axis=1)
     rng = np.random.default_rng(5)
-    size = max(1, round(n * share / CHANGES_A_SECOND))
+    size = max(1, round(n * share / CHANGES_PER_SECOND))
     due = time.monotonic()
     while True:
         if (folder / "changing").exists():
@@ -68,7 +68,7 @@ def churn(folder: Path, n: int, share: float) -> None:
             store.insert(rc.Subscriptions.from_arrays(store.schema, ids, lows[rows], highs[rows]))
             with (folder / "changed").open("a") as file:
                 file.write(f"{time.time()} {size}\n")
-        due = max(due + 1 / CHANGES_A_SECOND, time.monotonic() - 1)
+        due = max(due + 1 / CHANGES_PER_SECOND, time.monotonic() - 1)
         time.sleep(max(0.0, due - time.monotonic()))
 
 
@@ -349,8 +349,8 @@ def page(bench: Bench, found: dict[str, dict[str, Any]]) -> str:
         "how it measures. Read the ratios: the machine was shared.",
         "",
         f"{bench.n:,} rectangles on two attributes, micro-batches in {bench.cores} tasks; of the "
-        f"subscriptions {bench.share:.0%} shall be replaced a second, in {CHANGES_A_SECOND} changes. PySpark "
-        f"{pyspark.__version__}, Python {platform.python_version()}, "
+        f"subscriptions {bench.share:.0%} are to be replaced per second, in {CHANGES_PER_SECOND} changes. "
+        f"PySpark {pyspark.__version__}, Python {platform.python_version()}, "
         f"{platform.machine()}, {os.cpu_count()} cores.",
         "",
         "## Batch time with changes and without",

@@ -7,7 +7,7 @@ All contenders of a workload take turns in this process, on one core, and delive
 the best of several turns counts (time of the processor, for the machine may be shared), and every one
 must find exactly the known number of pairs. The last column says whether what must hold of `runs` at
 full size did: at least 6 times STRtree and 5 times the paper's look-up on 300 x 200 points, 1.5 times
-STRtree within 150 bytes a subscription on 2,000 x 1,500. The exit code is 1 when pairs differ, or at
+STRtree within 150 bytes per subscription on 2,000 x 1,500. The exit code is 1 when pairs differ, or at
 full size when a floor is missed.
 """
 
@@ -68,7 +68,7 @@ def vcr(w: workloads.Workload, options: dict[str, Any]) -> tuple[rc.Index, Calla
 def run(quick: bool = False, turns: int = 7) -> None:
     """Measure all workloads and print one table."""
     table = Table(
-        "workload", "index", "us an event", "M pairs/s", "times runs", "bytes a subscription", "floor"
+        "workload", "index", "us per event", "M pairs/s", "times runs", "bytes per subscription", "floor"
     )
     wrong = False
     for name, (n_events, options, floors) in CASES.items():

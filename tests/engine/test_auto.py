@@ -78,7 +78,7 @@ def test_explains_its_plan():
     said = index.explain_plan().splitlines()
     assert said[0] == "600 subscriptions in 1 parts, 0 boxes in the unsorted tail"
     assert said[1].startswith("  equality on product: 600 boxes, ")
-    assert said[1].endswith(" us an event")
+    assert said[1].endswith(" us per event")
 
 
 def test_refuses_what_does_not_fit():

@@ -1,4 +1,4 @@
-"""Files of rows: every good row is read, every other is set aside with its row, line and reason."""
+"""Files of rows: every good row is read, every other is rejected with its row, line and reason."""
 
 import csv
 import gzip
@@ -33,7 +33,7 @@ def batches_of(path, wanted=None, **options):
 
 
 def read(path, wanted=None, **options):
-    """All rows of a file as dicts with row and line, and what was set aside."""
+    """All rows of a file as dicts with row and line, and what was rejected."""
     rows, unread = [], []
     for batch in batches_of(path, wanted, **options):
         data = batch.data.to_pylist() if isinstance(batch.data, pa.Table) else batch.data

@@ -270,7 +270,7 @@ def test_runs_keep_boxes_only_for_what_is_checked(monkeypatch):
     schema = rc.Schema(rc.Int("a", 0, 4_095))
     lows = np.arange(0, 3_000, 10)[None]
     subs = rc.Subscriptions(schema, np.arange(300), lows, lows + 600)
-    index = rc.open_index("vci", schema, cells=67)  # 64 values a cell
+    index = rc.open_index("vci", schema, cells=67)  # 64 values per cell
     index.insert(subs)
     part = index._parts[0].part
     assert 0 < len(part.runs.boxes) < len(part.runs.slots)

@@ -1,4 +1,4 @@
-"""Ingest on Spark: what is loaded, what is set aside, which row of an id wins."""
+"""Ingest on Spark: what is loaded, what is rejected, which row of an id wins."""
 
 import datetime as dt
 

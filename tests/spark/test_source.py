@@ -111,7 +111,7 @@ class Stream:
 
 
 def rejects(folder):
-    """What was set aside, with the name of the folder of its micro-batch."""
+    """What was rejected, with the name of the folder of its micro-batch."""
     found = []
     for path in sorted(folder.rglob("*.parquet")):
         for row in pq.ParquetFile(path).read().to_pylist():
@@ -369,7 +369,7 @@ def test_each_event_against_the_version_of_its_time(tmp_path):
     late = Stream(store, folder, version="event-time", time="at").plan()
     # only an event ahead of the clock is matched against what was the newest when it was planned
     assert late.all() == [sorted([*expected, (4, 7), (14, 7)])]
-    # where they are not, events of that time are set aside
+    # where they are not, events of that time are rejected
     for hold in store.holds():
         store.release(hold.name)
     store.compact()

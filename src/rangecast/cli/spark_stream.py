@@ -221,7 +221,7 @@ def batch_line(status: Any) -> str:
 
 
 def rate(number: float) -> str:
-    """A number a second, with the digits that tell.
+    """A number per second, with the digits that tell.
 
     >>> rate(1234.5), rate(1.25)
     ('1,234', '1.2')

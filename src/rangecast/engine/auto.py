@@ -379,7 +379,7 @@ def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_lim
     """Runs, windows or cells, for boxes that bound one attribute at most."""
     n = len(numbers)
     lows, highs = column(boxes.lows, on, numbers), column(boxes.highs, on, numbers)
-    # a value a cell: nothing is compared then, and lists are slices whatever the widths; a small part may
+    # a value per cell: nothing is compared then, and lists are slices whatever the widths; a small part may
     # have as many cells as beside the large one do not matter
     grid, _ = fit_grid(lows, highs, min(max(4 * n, boxes.n // 2, FEWEST_CELLS), MOST_CELLS))
     try:
@@ -432,10 +432,10 @@ def explain_paths(entries: list[dict[str, Any]]) -> list[str]:
     for entry in entries:
         by = f" on {', '.join(entry['on'])}" if entry["on"] else ""
         per_box = entry["bytes"] / max(entry["boxes"], 1)
-        cost = f", {entry['seconds'] / entry['events'] * 1e6:.2f} us an event" if entry["events"] else ""
+        cost = f", {entry['seconds'] / entry['events'] * 1e6:.2f} us per event" if entry["events"] else ""
         lines.append(f"  {entry['path']}{by}: {entry['boxes']:,} boxes, {per_box:.0f} bytes each{cost}")
         if "estimated_ns" in entry:
-            line = f"    by {entry['chosen_by']}: {entry['estimated_ns'] / 1e3:.2f} us an event estimated"
+            line = f"    by {entry['chosen_by']}: {entry['estimated_ns'] / 1e3:.2f} us per event estimated"
             if "runner_up" in entry:
                 line += f", {entry['runner_up_ns'] / 1e3:.2f} for {entry['runner_up']}"
             lines.append(line)

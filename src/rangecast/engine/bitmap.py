@@ -29,7 +29,7 @@ domain wide), batches of 200 events, on a busy machine:
 
     blocks in order of arrival       2.0 and 1.1 times the time of clustered ones
     rows of 32 words, not 64         1.3 and 1.1 times
-    8 cells an attribute, not 16     1.4 times on 12 attributes: more candidates
+    8 cells per attribute, not 16     1.4 times on 12 attributes: more candidates
     32 cells, not 16                 1.2 times on 12 attributes: memory must deliver every row that a batch
                                      touches; 0.9 times on REIN's, where candidates weigh more
     rows not asked for a block ahead 1.25 times on 12 attributes, 1.1 on REIN's

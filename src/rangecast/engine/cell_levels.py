@@ -1,14 +1,14 @@
 """Which sizes of cells to use, chosen from the widths of what is to be stored.
 
-Every interval or rectangle is put into the cells of one level: those of 2**shift fine cells a side
+Every interval or rectangle is put into the cells of one level: those of 2**shift fine cells per side
 (one shift per attribute). Small cells list a wide one often; large cells make many events look at a
 narrow one. Boxes are grouped by the logarithm of their widths, and levels are taken one at a time,
 each the one that lowers the cost most, where
 
-    cost = nanoseconds an event (a constant per level, and what is looked at in vain)
-           + price * bytes a box
+    cost = nanoseconds per event (a constant per level, and what is looked at in vain)
+           + price * bytes per box
 
-and the price of memory is raised until the budget of bytes a box is kept. A level where a box would be
+and the price of memory is raised until the budget of bytes per box is kept. A level where a box would be
 listed more often than MOST_ENTRIES is as good as ruled out, so that a giant among many has a level of
 its own however little it would cost the others.
 """
@@ -54,7 +54,7 @@ def choose_levels(
     looks, copies, held, touches = _costs(widths, n_cells, shifts, crowding)
     cells = np.prod([(size >> shifts[:, k]) + 1 for k, size in enumerate(n_cells)], axis=0)
     headers = cells * 8.0 + 8.0 * n_cells[0] if len(n_cells) == 1 else cells * 12.0
-    # a table of more than two cells a box is not worth building
+    # a table of more than two cells per box is not worth building
     usable = np.flatnonzero(headers <= 32.0 * max(n, 256.0))
     ns = (looks * (_LOOK_NS if len(n_cells) > 1 else 4 * _LOOK_NS) + copies * _COPY_NS) * counts[:, None]
     # runs of a line are copied whole whatever the cell, so there smaller is better from the start

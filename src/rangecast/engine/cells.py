@@ -1,6 +1,6 @@
 """`cells`: a grid of aligned cells, in levels of doubling size, on one or two attributes.
 
-Codes are laid on a Grid of fine cells. A level's cells are 2**shift fine cells a side, and each box
+Codes are laid on a Grid of fine cells. A level's cells are 2**shift fine cells per side, and each box
 is listed at one level that suits its width (cell_levels.py): in every cell that it holds whole, where its
 id is copied to the answer unseen, and in those that it only crosses. An event reads the lists of one
 cell per level in use. A box over everything is one entry of a cell that spans the domain.

@@ -3,7 +3,7 @@
 A box stands once, in the list of its value, with its other bounds packed beside it (packed_bounds.py), so
 that a list is read from front to back and checked two attributes and several boxes at a time. A large
 batch is answered list by list, so that the lists too are read from front to back, and its rows are put
-back into the order of the events: 0.30 us an event becomes 0.13 at a million subscriptions in 50,000
+back into the order of the events: 0.30 us per event becomes 0.13 at a million subscriptions in 50,000
 lists. In a small one the next event's list is asked for while this one's is compared: 0.61 us becomes 0.37.
 A few events are answered by one kernel call (small_batches.py).
 

@@ -20,13 +20,13 @@ The bounds that a layout does not go by, packed box by box, so that a candidate 
 
 A candidate of `cells` on one or two attributes must still hold the event on the others. Their codes lie
 attribute by attribute, two lines of memory each; packed (packed_bounds.py), eight attributes are half a line.
-On 100,000 boxes of 8 attributes and 1,000 candidates an event that takes 7 us instead of 43.
+On 100,000 boxes of 8 attributes and 1,000 candidates per event that takes 7 us instead of 43.
 
     array    dtype    shape          meaning
     words    uint64   (n, n_words)   the packed bounds of each box
     rows     int32    span or 0      the row of each box from the first on; none where boxes follow each other
 
-A batch with few candidates an event is compared by codes: packing its events would cost more.
+A batch with few candidates per event is compared by codes: packing its events would cost more.
 """
 
 from __future__ import annotations

@@ -5,18 +5,18 @@ checked, or as `bitmap`. Which is best depends on how many boxes hold an event's
 alone and in pairs, and on how many match. All of that is counted on SAMPLE boxes and EVENTS events
 (kernels/engine/planner.py gives a bit for each), scaled to the number of boxes, and weighed:
 
-    bitmap     270 +  4 an attribute + 0.2 a word ANDed + 3.5 a survivor + 3.9 a match
-    cells, 1   270 +  3 an attribute + 1.5 a candidate + what a check costs
-    cells, 2   120 +  3 an attribute + 0.3 a candidate + 0.6 an entry looked at + what a check costs
-    a check    2.3 a candidate, 3.2 on two, + 0.5 a word of two packed attributes
+    bitmap     270 +  4 per attribute + 0.2 per word ANDed + 3.5 per survivor + 3.9 per match
+    cells, 1   270 +  3 per attribute + 1.5 per candidate + what a check costs
+    cells, 2   120 +  3 per attribute + 0.3 per candidate + 0.6 per entry looked at + what a check costs
+    a check    2.3 per candidate, 3.2 on two, + 0.5 per word of two packed attributes
 
-in nanoseconds an event. Words ANDed: 64 a block and attribute, until less than one box of a block is left.
+in nanoseconds per event. Words ANDed: 64 per block and attribute, until less than one box of a block is left.
 Survivors: boxes that overlap the event's cell on every attribute, with as many cells as a bitmap has.
 Looked at: boxes that hold the event when widened by MARGIN of their width, for that is about how large a
 cell is beside a box where a budget of bytes is kept.
 
 The numbers were fitted to the times of these layouts on 13 workloads of several attributes, 100,000
-subscriptions and 400 events a batch (least error of the logarithm, then rounded). With events, half of the
+subscriptions and 400 events per batch (least error of the logarithm, then rounded). With events, half of the
 64 estimates are within 1.3 of the time, nine in ten within 1.9, and the worst is 4.9 too low (cells on
 longitude and latitude, whose grid is cut at quantiles); on each workload the layout of the least estimate
 was that of the least time, or within 1 % of it.
@@ -24,15 +24,15 @@ was that of the least time, or within 1 % of it.
 Before events were seen they are made up: corners of boxes, those included that go by an equality. Events as
 they come can differ from that in all that matters. On eight attributes as wide as each other, the one on
 which all events fail is known only from events; so is that nearly every box matches, which makes a bitmap
-dear. So before events were seen a bitmap is preferred where it costs up to ROBUST times more: what it costs
-depends on events least.
+expensive. So before events were seen a bitmap is preferred where it costs up to ROBUST times more: what
+it costs depends on events least.
 
-Building costs about BUILD_NS nanoseconds a box: so many, more an attribute, and more again for one whose
+Building costs about BUILD_NS nanoseconds per box: so many, more per attribute, and more again for one whose
 ends span too many codes for a cell each.
 
 When a layout is weighed again, and when it is worth building another.
 
-Weighing takes about a millisecond an attribute, so a part is weighed only when five times that was spent on
+Weighing takes about a millisecond per attribute, so a part is weighed only when five times that was spent on
 its events, and again when twice as much was spent as at the last time.
 
 Another layout must promise to be WORTH times cheaper, and what was lost without it, of the time spent since

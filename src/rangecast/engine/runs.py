@@ -28,7 +28,7 @@ a predicate, no id comes twice, and a predicate of one value is a construct of o
 that crosses a cell (holds some of its codes only) is entered in one more column, whose entries are
 checked. Levels that no predicate uses have no column. A few events are answered by one kernel call
 (small_batches.py). L is the one that needs the fewest bytes: a
-higher level costs one number a cell, a lower one more entries; the number of matches copied is the
+higher level costs one number per cell, a lower one more entries; the number of matches copied is the
 same for every L.
 """
 
@@ -180,8 +180,8 @@ class RunsIndex(StaticIndex):
         if self._cells is not None:
             return Grid.fit(self.schema[on], lows, highs, self._cells)
         n = max(len(lows), FEWEST_CELLS)
-        # a value a cell needs no checks, and is worth the bytes of up to four cells a subscription;
-        # where that is not to be had, a cell a subscription is enough
+        # a value per cell needs no checks, and is worth the bytes of up to four cells per subscription;
+        # where that is not to be had, a cell per subscription is enough
         grid = Grid.fit(self.schema[on], lows, highs, min(4 * n, MOST_CELLS))
         return grid if grid.shift == 0 else Grid.fit(self.schema[on], lows, highs, min(n, MOST_CELLS))
 

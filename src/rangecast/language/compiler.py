@@ -25,7 +25,7 @@ __all__ = ["Compiled", "boxes_of", "compile_conditions", "parse"]
 
 _CHUNK = 65_536
 _SHAPE_LIMIT = 16_384
-# Arrays cost some 100 us a shape, filling its tree some 30 us a text.
+# Arrays cost some 100 us per shape, filling its tree some 30 us per text.
 _FEW_TEXTS = 4
 
 

@@ -33,7 +33,7 @@ class PairWriter:
 
 
 class CsvPairs(PairWriter):
-    """A header and a line a pair."""
+    """A header and a line per pair."""
 
     _writer: pacsv.CSVWriter | None = None
 

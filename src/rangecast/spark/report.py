@@ -1,4 +1,4 @@
-"""What a step did: rows in, rows set aside, rows out, bytes, seconds; one line a step in the log.
+"""What a step did: rows in, rows rejected, rows out, bytes, seconds; one line per step in the log.
 
 A step that runs at once (`ingest`, `match_files`) gives its report back, filled. `match` is lazy, so it
 takes a report and has Spark count as rows pass (`DataFrame.observe`): the numbers are there after

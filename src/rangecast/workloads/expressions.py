@@ -9,7 +9,7 @@ subscription, 3 to 1,000 values per attribute, a share of equality beside ranges
 Zipf's law, 0.1 to 50 % of the subscriptions matching an event. Drawn independently, next to nothing would
 match, so matches are planted; the generator's docstring says how. Subscriptions and events are sparse
 entries (sparse.py), and dense columns only for those who ask: 100,000 subscriptions on 100 attributes are
-80 MB a side, a million on 500 would be 4 GB.
+80 MB per side, a million on 500 would be 4 GB.
 """
 
 from __future__ import annotations

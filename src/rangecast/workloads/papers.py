@@ -246,7 +246,7 @@ def covering(
     short: int = 8,
     depth: int = 4,
 ) -> Drawn:
-    """Boxes in a universe of 2^bits values an attribute, in chains where each holds the next.
+    """Boxes in a universe of 2^bits values per attribute, in chains where each holds the next.
 
     The aspect ratio is the paper's: the bits of the longest side minus those of the shortest. The
     outermost box of a chain has one side of `short` bits, one of `short + aspect`, and others

@@ -7,7 +7,7 @@ some of them. Subscriptions are columns, as `Subscriptions.from_arrays` takes th
     field     form
     ids       int64, 1 to n
     lows      attribute name -> column of n lower bounds, inclusive; NaN, NaT and None are "not bounded"
-    highs     the same for upper bounds; an attribute in neither is not looked at
+    highs     the same for upper bounds; an attribute in neither is ignored
     columns   attribute name -> column of the events' values; NaN, NaT and None are "missing"
 
 A workload of many attributes, of which each row has few, has `predicates` and `values` as well: the same

@@ -122,7 +122,7 @@ def _figure(
     spans: list[tuple[int, int, int]],
     n_queries: int,
 ) -> tuple[Factors, Factors]:
-    """Time and speed-up over coverage, a line an aspect ratio."""
+    """Time and speed-up over coverage, a line per aspect ratio."""
     rows: list[list[Any]] = []
     times: dict[str, tuple[list[float], list[float]]] = {}
     factors: Factors = {}
@@ -167,9 +167,9 @@ def _figure(
         "aspect ratio",
         "searches",
         "coverage",
-        "us a search",
-        "cubes a search",
-        "runs a search",
+        "us per search",
+        "cubes per search",
+        "runs per search",
         "speed-up",
         "speed-up in cubes",
         "us by blocks, exact",
@@ -179,7 +179,7 @@ def _figure(
         f"{figure}-time",
         f"{title}: time",
         "space coverage",
-        "us a search",
+        "us per search",
         times,
         log_y=True,
     )
@@ -295,7 +295,7 @@ def _found(report: ExperimentReport) -> None:
         "subscriptions",
         "coverage",
         "share of the covered found",
-        "us a search",
+        "us per search",
         "us by blocks, exact",
     ]
     report.table("found", f"Covers found, 2 attributes, {n:,} subscriptions", columns, rows)
@@ -329,7 +329,7 @@ def _routing(report: ExperimentReport) -> None:
         "subscription messages",
         "event messages",
         "notifications",
-        "us a subscription, all routers",
+        "us per subscription, all routers",
     ]
     report.table("routing", "Random trees of routers", columns, rows)
     report.plot(

@@ -5,7 +5,7 @@ on extended R-tree search algorithm with multiple inputs" (2004), sec. 3. It has
 takes all events of a batch down the tree together, to a given level: each node on the way is read once,
 with the list of events that meet it, and the number of nodes where an event ends is its workload. The
 events are then searched one by one from those nodes, the least workload first, so that cheap events do
-not wait for dear ones (scheduling.py).
+not wait for expensive ones (scheduling.py).
 
 Where we depart:
 

@@ -2,7 +2,7 @@
 
 Wang, Zhang and Kitsuregawa, "Adaptively improving average response time of pub/sub system based on
 extended R-tree search algorithm with multiple inputs" (2004), section 5: 12 attributes of unsigned
-shorts, subscriptions inserted one by one into an R*-tree of 10 children a node and 20 boxes a leaf.
+shorts, subscriptions inserted one by one into an R*-tree of 10 children per node and 20 boxes per leaf.
 
 One tree grows in steps, and every figure is measured on it on its way. Times are processor time of this
 process, for which other jobs of the machine matter less; node visits, which do not vary at all, stand

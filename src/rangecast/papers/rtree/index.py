@@ -51,7 +51,7 @@ LOADS = ("pack", "insert")
 _LEAST_SHARE = 0.4
 # packed nodes keep some room, so that the first insertions do not split every one of them
 _PACKED_SHARE = 0.9
-# packing takes some 2 us a box and inserting 20 to 40 (12 attributes, a million boxes)
+# packing takes some 2 us per box and inserting 20 to 40 (12 attributes, a million boxes)
 _REPACK = 8
 # below _TOGETHER events there is little to share; 64 at a time are 60 % slower than _PIECE, 256 some 20 %
 _TOGETHER = 8

@@ -51,8 +51,8 @@ def run(report: ExperimentReport) -> None:
     n = sizes[-1] if report.quick else 300_000
     m = 50 if report.quick else 100
     report.text(
-        f"Figures 6b to 7 have {n:,} subscriptions and {m} events a point (20 where a tenth or more match). "
-        f"The paper's default is {PAPER_SIZE:,}; figure 6a goes up to {sizes[-1]:,}. All else is as in its "
+        f"Figures 6b to 7 have {n:,} subscriptions and {m} events per point (20 where a tenth or more match)."
+        f" The paper's default is {PAPER_SIZE:,}; figure 6a goes up to {sizes[-1]:,}. All else is as in its "
         "Table 1."
     )
     leaves = figure_3a(report, n if report.quick else 600_000, m)
@@ -110,13 +110,13 @@ def sweep(
         report.say(f"{figure}: {parameter} = {value}")
         found[value] = measure(draw(value))
     names = list(contenders())
-    head = f"Figure {figure.removeprefix('figure')}: microseconds an event by {parameter}"
+    head = f"Figure {figure.removeprefix('figure')}: microseconds per event by {parameter}"
     rows = [[value, *(round(points[name].micros, 1) for name in names)] for value, points in found.items()]
     report.table(figure, head, [parameter, *names], rows)
     # selectivity goes over four powers of ten and has 0 among them: as words its values are evenly spaced
     xs = list(map(str, values)) if parameter == "selectivity" else values
     series = {name: (xs, [points[name].micros for points in found.values()]) for name in names}
-    report.plot(figure, head, parameter, "microseconds an event", series, log_y=True)
+    report.plot(figure, head, parameter, "microseconds per event", series, log_y=True)
     return found
 
 
@@ -141,8 +141,8 @@ def figure_3a(report: ExperimentReport, n: int, m: int) -> dict[str, dict[int, t
             part = take_rounds(partial(collecting, index, events), ROUNDS, clock=THREAD).best
             times[capacity] = part / m * 1e6, max(whole - part, 0.0) / m * 1e6
         rows.append([capacity, *(round(x, 1) for form in found for x in found[form][capacity])])
-    columns = ["entries a leaf", *(f"{form}: {step}" for form in found for step in ("regions", "filter"))]
-    head = "Figure 3a: microseconds an event by the capacity of a leaf"
+    columns = ["entries per leaf", *(f"{form}: {step}" for form in found for step in ("regions", "filter"))]
+    head = "Figure 3a: microseconds per event by the capacity of a leaf"
     report.text(f"**Figure 3a.** {n:,} subscriptions, all else as in the paper's Table 1.")
     report.table("figure3a", head, columns, rows)
     series = {
@@ -150,14 +150,16 @@ def figure_3a(report: ExperimentReport, n: int, m: int) -> dict[str, dict[int, t
         for form in found
         for k, step in enumerate(("regions", "filter"))
     }
-    report.plot("figure3a", head, "entries a leaf", "microseconds an event", series, log_x=True, log_y=True)
+    report.plot(
+        "figure3a", head, "entries per leaf", "microseconds per event", series, log_x=True, log_y=True
+    )
     return found
 
 
 def figure_3b(report: ExperimentReport, by_size: dict[Any, Points]) -> None:
     """Collecting regions and filtering, by the number of subscriptions."""
     sizes = list(by_size)
-    head = "Figure 3b: microseconds an event spent on regions and on the filter"
+    head = "Figure 3b: microseconds per event spent on regions and on the filter"
     series = {}
     for form in ("plain", "optimised"):
         regions = [points[form].collect for points in by_size.values()]
@@ -169,7 +171,7 @@ def figure_3b(report: ExperimentReport, by_size: dict[Any, Points]) -> None:
         )
     rows = [[x, *(round(ys[i], 1) for _, ys in series.values())] for i, x in enumerate(sizes)]
     report.table("figure3b", head, ["subscriptions", *series], rows)
-    report.plot("figure3b", head, "subscriptions", "microseconds an event", series, log_y=True)
+    report.plot("figure3b", head, "subscriptions", "microseconds per event", series, log_y=True)
     columns = ["subscriptions"]
     for name in contenders():
         columns += [f"{name}: build s", f"{name}: bytes"]
@@ -177,7 +179,7 @@ def figure_3b(report: ExperimentReport, by_size: dict[Any, Points]) -> None:
         [x, *(v for name in contenders() for v in (round(p[name].build_seconds, 2), p[name].bytes_each))]
         for x, p in by_size.items()
     ]
-    report.table("build", "Seconds to build, and bytes a subscription with the catalog", columns, built)
+    report.table("build", "Seconds to build, and bytes per subscription with the catalog", columns, built)
 
 
 def figure_7(report: ExperimentReport, by_share: dict[Any, Points], by_attributes: dict[Any, Points]) -> None:
@@ -195,7 +197,7 @@ def figure_7(report: ExperimentReport, by_share: dict[Any, Points], by_attribute
         "after grid tables": (xs, [p["optimised"].after for p in by_share.values()]),
     }
     title = "Figure 7: input of the filter"
-    report.plot("figure7", title, "selectivity", "entries an event", series, log_y=True)
+    report.plot("figure7", title, "selectivity", "entries per event", series, log_y=True)
 
 
 def updates(report: ExperimentReport, sizes: list[int]) -> list[list[Any]]:
@@ -295,7 +297,7 @@ def weigh_counting(
         "optimised is four orders of magnitude faster than counting",
         min(ratios) > 1000,
         f"{min(ratios):.1f} to {max(ratios):.1f} times over figure 6a: with counters in one array and "
-        "satisfied predicates in slices of lists, counting costs nanoseconds a predicate, not microseconds",
+        "satisfied predicates in slices of lists, counting costs nanoseconds per predicate, not microseconds",
     )
     counting = {x: p["counting"].micros for x, p in by_equality.items()}
     report.claim(

@@ -28,9 +28,9 @@ filtered at all.
     checked   int64    <= d                the attributes that some box bounds, most selective first
 
 Where we depart: coordinates are cells of a Grid, so any type, missing values and values outside a domain
-have theirs; one cell a code where a domain has up to 65,536 values (the paper's shorts), and where a cell
+have theirs; one cell per code where a domain has up to 65,536 values (the paper's shorts), and where a cell
 holds more, a box that begins or ends in it is compared with the event's code. A leaf is stored by
-column, so a grid table's pass reads two bytes an entry. A table has at most 65,536 cells (15^4 = 50,625 in
+column, so a grid table's pass reads two bytes per entry. A table has at most 65,536 cells (15^4 = 50,625 in
 the paper), so that a cell id takes two bytes, and a group of fewer attributes is cut finer. Deleting is
 exact: equal addresses are ordered by box number. When there are four times as many boxes as when grids
 and tables were chosen from the data, they are chosen anew and the tree is loaded again.
@@ -310,7 +310,7 @@ class UBTreeIndex(Index):
 
 
 def fit_grid(attribute: Attribute, lows: Codes, highs: Codes, n_cells: int) -> Grid:
-    """Grid.fit, but a domain that is up to three values too large keeps one value a cell.
+    """Grid.fit, but a domain that is up to three values too large keeps one value per cell.
 
     The values at its upper end share the outer cell, and only there codes are compared: so the 65,536
     values of a short are exact in 16 bits although two cells lie outside.

@@ -42,7 +42,7 @@ DEFAULT_CELLS = 65_536
 
 @dataclass(eq=False)
 class DirectPart(Part):
-    """Lists of entries, one pair of lists a cell."""
+    """Lists of entries, one pair of lists per cell."""
 
     grid: Grid
     lists: DirectLists

@@ -159,8 +159,8 @@ def figures_by_number(report: ExperimentReport, letter: str, r: int, curves: Cur
         f"delivering on as many, or on as few as give {DELIVERED:,} pairs."
     )
     measures: tuple[tuple[str, str, str, str, Callable[[SchemePoint], float]], ...] = (
-        ("find", f"6{letter}", "finding the lists", "microseconds an event", lambda p: p.find_us),
-        ("deliver", f"6{letter}", "delivering the ids", "microseconds an event", lambda p: p.deliver_us),
+        ("find", f"6{letter}", "finding the lists", "microseconds per event", lambda p: p.find_us),
+        ("deliver", f"6{letter}", "delivering the ids", "microseconds per event", lambda p: p.deliver_us),
         ("storage", f"7{letter}", "storage", "megabytes", lambda p: p.megabytes),
         ("bytes", f"7{letter}", "storage a predicate", "bytes", lambda p: p.bytes_each),
     )
@@ -225,7 +225,7 @@ def weigh_storage(
         all(
             small["Dlist"][last].megabytes > small[name][last].megabytes for name in small if name != "Dlist"
         ),
-        f"n = {last:,}: {small['Dlist'][last].bytes_each:.0f} bytes a predicate; IS-lists "
+        f"n = {last:,}: {small['Dlist'][last].bytes_each:.0f} bytes per predicate; IS-lists "
         f"{small['IS-lists'][last].bytes_each:.0f}, LCI-BV {small['LCI-BV'][last].bytes_each:.0f}, "
         f"runs {small['runs'][last].bytes_each:.0f}",
     )

@@ -6,7 +6,7 @@ a list of the predicates that use it, and an event finds the lists of the constr
 value. `lookup=` says how:
 
     runs      ours, the default: no list but slices of one array; static parts (engine/runs.py)
-    bitmap    a vector of bits a value, one per construct anywhere (sec. 2)
+    bitmap    a vector of bits per value, one per construct anywhere (sec. 2)
     clipped   the vector holds the value's covering segment only (sec. 3)
     virtual   no bits: every list of the segment is looked at, its right end computed (sec. 4)
     table     no bits: only the lists that the distance table names (sec. 4.1)
@@ -24,7 +24,7 @@ This module holds the paper's four, which take single predicates in and out in p
 
 Where we depart. ConstructIntervals are read as half-open (constructs.py says why), so each id is found
 once and a predicate may hold a single value. They lie on the cells of a Grid: a small domain of whole
-numbers has a value a cell, as in the paper, and the three outer cells take what lies outside; a
+numbers has a value per cell, as in the paper, and the three outer cells take what lies outside; a
 predicate that holds only some codes of a cell is in that cell's crossing list and is checked. One that
 covers all cells is in one list instead of n_cells / L. A bulk delete sweeps each list that it touches
 once, so that a thousand deletes from one long list do not walk it a thousand times.
@@ -137,7 +137,7 @@ class IntervalListsIndex(InPlaceIndex):
         if cells is not None and not 5 <= cells <= 2**24:
             raise OptionError(f"cells must be within 5 and {2**24}, got {cells}")
         self._kind, self._longest, self._memory_limit = constructs, L, memory_limit
-        # a value a cell for the paper's domains, except where bits grow with the square of the cells
+        # a value per cell for the paper's domains, except where bits grow with the square of the cells
         most = 2**13 if lookup == "bitmap" else 2**14 if constructs == "sci" else 2**18
         self._cells = cells or most
         self._marked: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)

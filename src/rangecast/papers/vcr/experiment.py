@@ -81,8 +81,8 @@ def figure_6(report: ExperimentReport, sizes: list[int]) -> None:
             best.setdefault((w, what), []).append(sides[int(np.argmin(costs))])
         del indexes
     report.table("6", "Figure 6: the maximal side, 300 x 200, 90-10",
-                 ["W", "rectangles", "L", "us an event", "MB"], rows)  # fmt: skip
-    for figure, unit, series in (("time", "us an event", times), ("storage", "MB", bytes_)):
+                 ["W", "rectangles", "L", "us per event", "MB"], rows)  # fmt: skip
+    for figure, unit, series in (("time", "us per event", times), ("storage", "MB", bytes_)):
         report.plot(f"6-{figure}", f"Figure 6: {figure} by maximal side L", "L", unit, series, True, True)
     report.text(
         "The paper does not say for how many rectangles. The best L grows with their number, so a value from "
@@ -128,12 +128,12 @@ def figure_7(report: ExperimentReport, sizes: list[int]) -> None:
                 rows.append([skew, n, name, round(taken[name], 2), round(held[name] / 1e6, 2)])
             del indexes, contenders
     report.table("7", "Figure 7: VCR and R-trees, 300 x 200, simple decomposition, L 16 x 8",
-                 ["skew", "rectangles", "index", "us an event", "MB"], rows)  # fmt: skip
+                 ["skew", "rectangles", "index", "us per event", "MB"], rows)  # fmt: skip
     thousands = [n / 1000 for n in sizes]
     for skew in SKEWS:
         lines = {name: (thousands, seen[name, skew]) for name in names}
-        report.plot(f"7-time-{skew}", f"Figure 7a: search time, {skew}", "thousand rectangles", "us an event",
-                    lines, log_y=True)  # fmt: skip
+        report.plot(f"7-time-{skew}", f"Figure 7a: search time, {skew}", "thousand rectangles",
+                    "us per event", lines, log_y=True)  # fmt: skip
     report.text(
         f"The time of VCR for each pair that it finds grows from {pair_ns[0]:.0f} ns at {sizes[0]:,} "
         f"rectangles to {pair_ns[-1]:.0f} ns at {sizes[-1]:,} (90-10): its linked lists outgrow the cache, "
@@ -175,10 +175,10 @@ def figure_8(report: ExperimentReport, sizes: list[int]) -> None:
             rows.append([n, name, round(taken[name], 2), round(mb, 1)])
         del array, hashed, indexes
     report.table("8", "Figure 8: hashing, 2,000 x 1,500, 90-1, overlapped decomposition, table of 10 n",
-                 ["rectangles", "storage", "us an event", "MB"], rows)  # fmt: skip
+                 ["rectangles", "storage", "us per event", "MB"], rows)  # fmt: skip
     thousands = [n / 1000 for n in sizes]
     for figure, what, unit, values in (
-        ("8-time", "Figure 8a: search time", "us an event", seen),
+        ("8-time", "Figure 8a: search time", "us per event", seen),
         ("8-storage", "Figure 8b: storage", "MB", storage),
     ):
         series = {name: (thousands, v) for name, v in values.items()}
@@ -213,12 +213,12 @@ def figure_9(report: ExperimentReport, sizes: list[int]) -> None:
             rows.append([n, name, round(taken[name], 2), stats["load_factor"], stats["activated"],
                          stats["entries"], stats["mean_probes"], stats["headers"]])  # fmt: skip
         del indexes
-    columns = ["rectangles", "decomposition", "us an event", "load factor", "activated", "entries",
+    columns = ["rectangles", "decomposition", "us per event", "load factor", "activated", "entries",
                "mean probes", "table"]  # fmt: skip
     report.table("9", "Figure 9: decompositions, 2,000 x 1,500, 90-10, table of 1,800,017", columns, rows)
     thousands = [n / 1000 for n in sizes]
     for figure, what, unit, values in (
-        ("9-time", "Figure 9a: search time", "us an event", seen),
+        ("9-time", "Figure 9a: search time", "us per event", seen),
         ("9-load", "Figure 9b: load factor of the hash table", "load factor", loads),
     ):
         series = {name: (thousands, v) for name, v in values.items()}
@@ -242,8 +242,8 @@ def distance_table(report: ExperimentReport, n: int) -> None:
         taken = microseconds(report, drawn, {kind: matcher(index, drawn) for kind, index in kinds.items()})
         rows += [[skew, kind, round(us, 2)] for kind, us in taken.items()]
         ratios.append(taken["enumerate"] / taken["distance"])
-    report.table("distances", f"The distance table, {n:,} rectangles, 300 x 200, 684 constructs a point",
-                 ["skew", "look-up", "us an event"], rows)  # fmt: skip
+    report.table("distances", f"The distance table, {n:,} rectangles, 300 x 200, 684 constructs per point",
+                 ["skew", "look-up", "us per event"], rows)  # fmt: skip
     report.claim("adding distances to a pivot is faster than working out ids", min(ratios) > 1.05,
                  f"working out takes {shown(ratios)} times as long (uniform, 90-10)")  # fmt: skip
 
@@ -271,7 +271,7 @@ def our_layout(report: ExperimentReport, n: int) -> None:
             rows.append([title, name, round(us, 2), round(us / taken["runs"], 1), each])
         del indexes, contenders
     report.table("runs", f"Ours: `runs` beside the paper's look-up and R-trees, {n:,} rectangles",
-                 ["data", "index", "us an event", "times runs", "bytes a subscription"], rows)  # fmt: skip
+                 ["data", "index", "us per event", "times runs", "bytes per subscription"], rows)  # fmt: skip
 
 
 def opened(drawn: Workload, kind: str = "vcr", **options: Any) -> Index:

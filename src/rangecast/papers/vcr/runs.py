@@ -79,7 +79,7 @@ class _Pieces(NamedTuple):
 
 
 class _RunLayout(NamedTuple):
-    """How boxes shall be laid out, and about how many entries they will have."""
+    """How boxes are to be laid out, and about how many entries they will have."""
 
     plane: Plane
     pieces: _Pieces

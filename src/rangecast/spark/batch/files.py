@@ -2,7 +2,7 @@
 
     events/*.parquet --plan--> units (row groups, files) --one task each--> out/part-00017.parquet
 
-No row crosses into the JVM, which is where a DataFrame pays: 0.2 us an event instead of 1.3. The
+No row crosses into the JVM, which is where a DataFrame pays: 0.2 us per event instead of 1.3. The
 output folder keeps its own state, so that a run can be taken up again:
 
     out/part-00017.parquet            the matches of unit 17

@@ -107,7 +107,7 @@ def explain(
         lines += [
             f"stripes        {cuts.n} along {along}, by quantiles of a sample",
             f"copies         {cuts.copies:.2f} of each box; about "
-            f"{readable(snapshot.n_bytes * cuts.copies / cuts.n)} a stripe",
+            f"{readable(snapshot.n_bytes * cuts.copies / cuts.n)} per stripe",
             "steps          route in the workers, shuffle by stripe, match; hot stripes are salted",
         ]
     else:

@@ -1,7 +1,7 @@
 """The files of a place in the order in which they were first seen: what gives a file its number.
 
     origin.json    the log's own id and the place that it is about; written once
-    files.log      a line a file: CRC-32, then path, size and time of change as JSON
+    files.log      a line per file: CRC-32, then path, size and time of change as JSON
     lock           held while files are entered
 
 An offset of a stream must say in a few numbers which files were read, and go on saying so for years.

@@ -11,7 +11,7 @@
     time                for event-time: the column with the time; the schema's only timestamp unless told
     maxFilesPerBatch    at most so many files in a micro-batch
     maxBytesPerBatch    at most so many bytes, but one file at least
-    rejects             folder for the events that are set aside; in `state` unless told
+    rejects             folder for the events that are rejected; in `state` unless told
     state               folder for the log of arrivals; in the store's folder unless told
     tasks               tasks of a micro-batch at most; the driver's cores unless told
     lostFiles           fail or reject: what to do about a file that is gone or was changed since it arrived

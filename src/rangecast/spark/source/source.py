@@ -12,7 +12,7 @@ event is matched exactly once.
     offset     meaning
     files      how many files of the log of arrivals (arrivals.py) were read
     version    the version of the subscriptions that the last of them were matched against
-    oldest     the oldest version there was then; events of an older time are set aside (event-time only)
+    oldest     the oldest version there was then; events of an older time are rejected (event-time only)
     store, log, stream    ids: a checkpoint goes with one store and one log, and has one name
 
 Where there is no new file the offset stays as it was, so a change of subscriptions alone makes no
@@ -231,7 +231,7 @@ def _tasks(run: str, files: list[tuple[Arrival, str]], settings: Settings, pinne
 
 
 def _units(arrival: Arrival, kind: str) -> list[Unit]:
-    """A file in pieces; one that cannot be read is left whole for the worker to set aside."""
+    """A file in pieces; one that cannot be read is left whole for the worker to reject."""
     if kind == "parquet" and arrival.size > _SPLIT_BYTES:
         with contextlib.suppress(pa.ArrowInvalid, OSError):
             return list(units_of(arrival.path, kind)) or [Unit(arrival.path, kind, 0, -1)]

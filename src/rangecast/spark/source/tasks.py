@@ -59,11 +59,11 @@ class Task(InputPartition):
 
 
 class FileTrouble(Exception):
-    """Why a whole file, or the rest of it, is set aside."""
+    """Why a whole file, or the rest of it, is rejected."""
 
 
 def read_task(task: Task, settings: Settings, fields: T.StructType) -> Iterator[pa.RecordBatch]:
-    """The rows of a task; what was set aside is on disk when the last one is out."""
+    """The rows of a task; what was rejected is on disk when the last one is out."""
     target = to_arrow_schema(fields, timezone="UTC")
     store = PinnedStore(settings.store, task.pinned, settings.versions.time)
     schema = store.schema

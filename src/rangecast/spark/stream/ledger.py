@@ -7,7 +7,7 @@
     out/_rangecast/commits.jsonl      a line for each batch that is whole, in order
     out/_rangecast/tmp/12-.../        batch 12 while it is written
     out/batch_id=12/part-*.parquet    its matches; comes and goes by a rename
-    out/_rejects/batch_id=12/         its events that were set aside, if there are any
+    out/_rejects/batch_id=12/         its events that were rejected, if there are any
 
 A stream without `out`, whose matches go to a callback, keeps commits and tmp under its checkpoint.
 
@@ -99,7 +99,7 @@ class Ledger:
         return Path(self.out) / f"batch_id={batch}"
 
     def rejects_folder(self, batch: int) -> Path:
-        """The folder of the events of a batch that were set aside."""
+        """The folder of the events of a batch that were rejected."""
         home = Path(self.rejects) if self.rejects else Path(self.out or self.checkpoint) / "_rejects"
         return home / f"batch_id={batch}"
 

@@ -207,7 +207,7 @@ def _insert_pending(tree, pending, n_pending):
     d = tree.lows.shape[1]
     low = np.empty(d, np.int64)
     high = np.empty(d, np.int64)
-    # forced re-insertion happens once a level for one insertion from outside
+    # forced re-insertion happens once per level for one insertion from outside
     treated = np.zeros(64, np.uint8)
     while n_pending > 0:
         n_pending -= 1

@@ -1,6 +1,6 @@
 """The UB-tree's range search: regions on the curve, grid tables, and the filter within a leaf.
 
-A subscription's box is a point of two coordinates an attribute, the cells of its start and its end; an
+A subscription's box is a point of two coordinates per attribute, the cells of its start and its end; an
 event is the box of points whose starts do not come after its cell and whose ends do not come before it.
 `tree` is the `TreeArrays` of kernels/zorder/tree.py. In the optimised form a leaf's columns are the cell
 ids, one per grid table, and then start and end of each attribute.
@@ -244,7 +244,7 @@ def stab(form, tree, tables, events, boxes, first, done, offsets, out, counters)
                     filtered += n
                     n = _filter_addresses(tree, leaf, tables, values, events, e, boxes, found)
                 elif form == OPTIMISED:
-                    # the grid tables first: two bytes an entry, and no branch
+                    # the grid tables first: two bytes per entry, and no branch
                     if n_tables == 0:
                         for row in range(n):
                             found[row] = row
