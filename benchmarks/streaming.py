@@ -198,7 +198,7 @@ class Bench:
             (self.folder / "changing").unlink()
 
     def rate(self, since: float) -> float:
-        """The share of the subscriptions that was changed a second since a time."""
+        """The share of the subscriptions that was changed per second since a time."""
         rows = [line.split() for line in (self.folder / "changed").read_text().splitlines()]
         sizes = [int(size) for at, size in rows if float(at) >= since]
         return sum(sizes) / self.n / (time.time() - since)
@@ -358,7 +358,7 @@ def page(bench: Bench, found: dict[str, dict[str, Any]]) -> str:
         "From the arrival of the files to the commit of their micro-batch; medians, and their ratio. The "
         "other ratios are of the fastest micro-batches, and of the CPU time of JVM and Python workers.",
         "",
-        "| | events | without changes | with changes | ratio | of the best | of CPU | changed a second "
+        "| | events | without changes | with changes | ratio | of the best | of CPU | changed per second "
         "| batches |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
@@ -377,7 +377,7 @@ def page(bench: Bench, found: dict[str, dict[str, Any]]) -> str:
         "The own memory of the largest Python worker after each micro-batch, with changes all the time: "
         "median of the second quarter of the micro-batches and of the last.",
         "",
-        "| | batches | events each | versions | changed a second | second quarter | last quarter | growth "
+        "| | batches | events each | versions | changed per second | second quarter | last quarter | growth "
         "| most |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
@@ -406,7 +406,7 @@ def page(bench: Bench, found: dict[str, dict[str, Any]]) -> str:
 def main(
     subscriptions: Annotated[int, typer.Option(help="Rectangles.")] = 1_000_000,
     events: Annotated[int, typer.Option(help="Events of a micro-batch.")] = 50_000,
-    share: Annotated[float, typer.Option(help="Share of the subscriptions to change a second.")] = 0.01,
+    share: Annotated[float, typer.Option(help="Share of the subscriptions to change per second.")] = 0.01,
     spans: Annotated[int, typer.Option(help="Spans without and with changes, in turns.")] = 5,
     length: Annotated[int, typer.Option(help="Micro-batches of a span.")] = 15,
     batches: Annotated[int, typer.Option(help="Micro-batches for memory.")] = 200,

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import kernel
+from rangecast.kernels.engine.packed_bounds import box_holds
 
 LEVELS = 24
 _LAST = np.iinfo(np.int64).max
@@ -281,13 +282,7 @@ def stab(codes, on, event, top, skip, checked, boxes, plain, offsets, out):
             while m >= 0:
                 box = marks[m, 0]
                 m = marks[m, 3]
-                hit = True
-                for k in range(checked.size):
-                    j = checked[k]
-                    if codes[j, e] < lows[j, box] or codes[j, e] > highs[j, box]:
-                        hit = False
-                        break
-                if hit:
+                if box_holds(lows, highs, box, codes, checked, e):
                     if p == out.size:
                         return e
                     out[p] = box if plain else boxes.slots[box]

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import kernel
+from rangecast.kernels.engine.packed_bounds import box_holds
 
 BITMAP, CLIPPED, VIRTUAL, TABLE = 0, 1, 2, 3
 # position of the single bit that is set in a word of 32, by a multiplication (de Bruijn)
@@ -258,13 +259,7 @@ def stab(codes, cells, on, event, shape, lists, found, checked, boxes, plain, of
                 # the crossing list is the last one: only its boxes are compared on the attribute itself
                 if i == n and (codes[on, e] < lows[on, box] or codes[on, e] > highs[on, box]):
                     continue
-                hit = True
-                for k in range(checked.size):
-                    j = checked[k]
-                    if codes[j, e] < lows[j, box] or codes[j, e] > highs[j, box]:
-                        hit = False
-                        break
-                if hit:
+                if box_holds(lows, highs, box, codes, checked, e):
                     if p == out.size:
                         return e
                     out[p] = box if plain else boxes.slots[box]
