@@ -83,7 +83,7 @@ class Index:
         """Make the structure empty; the catalog is new."""
 
     def _arranged(self, subs: Subscriptions) -> Subscriptions:
-        """The same subscriptions in the order in which they shall get slots: those that match together
+        """The same subscriptions in the order in which they are to get slots: those that match together
         near each other, so that reading their ids afterwards stays within the cache."""
         return subs
 

@@ -153,7 +153,7 @@ class _StaticReading(Reading):
         return None
 
     def stab(self, codes: Codes) -> Rows:
-        return self._rows(codes.shape[1], self._sources(codes))
+        return self._rows(codes.shape[1], self._portions(codes))
 
     def match(self, codes: Codes, threads: int) -> Matches:
         state, n = self._state, codes.shape[1]
@@ -161,38 +161,38 @@ class _StaticReading(Reading):
             found = state.only.part.stab(codes, state.boxes)
             if not isinstance(found, Counted):
                 return Matches(*found, state.names, state.only.base)
-            sources = [Portion(found, state.only.base)]
+            portions = [Portion(found, state.only.base)]
         else:
-            sources = self._sources(codes) if threads == 1 else self._threaded(codes, threads)
+            portions = self._portions(codes) if threads == 1 else self._threaded(codes, threads)
         if state.dead is not None or state.flagged is not None:
-            return Matches(*without_repeats(*self._rows(n, sources), state.flagged), state.names)
-        if len(sources) == 1 and not isinstance(sources[0].found, Counted):
-            return Matches(*sources[0].found, state.names, sources[0].base)
-        pending = PendingRows(n, sources, state.names, map if threads == 1 else pool(threads))
+            return Matches(*without_repeats(*self._rows(n, portions), state.flagged), state.names)
+        if len(portions) == 1 and not isinstance(portions[0].found, Counted):
+            return Matches(*portions[0].found, state.names, portions[0].base)
+        pending = PendingRows(n, portions, state.names, map if threads == 1 else pool(threads))
         return Matches(pending.offsets, pending, state.names)
 
-    def _sources(self, codes: Codes) -> list[Portion]:
+    def _portions(self, codes: Codes) -> list[Portion]:
         """What each part and the tail found."""
         state = self._state
-        sources = [Portion(c.part.stab(codes, state.boxes), c.base) for c in state.parts]
+        portions = [Portion(c.part.stab(codes, state.boxes), c.base) for c in state.parts]
         if state.tail:
             last = state.boxes.n
-            sources.append(Portion(scan_rows(codes, state.boxes, last - state.tail, last)))
-        return sources
+            portions.append(Portion(scan_rows(codes, state.boxes, last - state.tail, last)))
+        return portions
 
     def _threaded(self, codes: Codes, threads: int) -> list[Portion]:
         """The same, by several threads: each looks in all parts, for some of the events."""
 
         def find(cut: Cut) -> list[Portion]:
-            return [source._replace(first=cut.first) for source in self._sources(cut.codes())]
+            return [portion._replace(first=cut.first) for portion in self._portions(cut.codes())]
 
         return list(itertools.chain.from_iterable(pool(threads)(find, cut_batch(codes, threads))))
 
-    def _rows(self, n_events: int, sources: list[Portion]) -> Rows:
+    def _rows(self, n_events: int, portions: list[Portion]) -> Rows:
         """The matches without dead slots."""
-        if len(sources) == 1 and not isinstance(sources[0].found, Counted):
-            return self._without_dead(*sources[0].found)
-        pending = PendingRows(n_events, sources, self.names)
+        if len(portions) == 1 and not isinstance(portions[0].found, Counted):
+            return self._without_dead(*portions[0].found)
+        pending = PendingRows(n_events, portions, self.names)
         return self._without_dead(pending.offsets, pending.slots())
 
     def _without_dead(self, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:

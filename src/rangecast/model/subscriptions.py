@@ -3,14 +3,14 @@
     array    dtype   shape            meaning
     ids      Ids     n_subscriptions  (ids.py)
     lows     int64   (d, n_boxes)     column-major: lows[j] is attribute j of every box
-    highs    int64   (d, n_boxes)     closed; MISSING..LAST where the attribute is not looked at
+    highs    int64   (d, n_boxes)     closed; MISSING..LAST where the attribute is ignored
     owners   int32   n_boxes          ascending: the row of `ids` that a box belongs to
     texts    Texts   n_subscriptions  the conditions as they were written (texts.py), or None
 
 No match reads the texts: they are for people, who want to see what they wrote.
 
 A subscription has as many boxes as its condition needs: one for a conjunction, several for OR, IN
-and !=, none for a contradiction. Rows that cannot be loaded are set aside with their reasons
+and !=, none for a contradiction. Rows that cannot be loaded are rejected with their reasons
 (`rejected`) under on_error="collect", and stop the load under on_error="raise".
 """
 
@@ -255,7 +255,7 @@ class Subscriptions:
 
         `lows` and `highs` are (n, d) values in the schema's order, or a dict of columns by name; NaN,
         None and NaT mean that a side is not bounded, and an attribute bounded on neither side is
-        not looked at. A category takes the same value on both sides.
+        ignored. A category takes the same value on both sides.
         """
         load = _Load(schema, ids, on_error)
         n = load.n
@@ -404,7 +404,7 @@ def _matrix_dtype(bounds: Any) -> Any:
 
 
 class _Load:
-    """One bulk load: which rows were set aside and why; raises at once unless told to collect."""
+    """One bulk load: which rows were rejected and why; raises at once unless told to collect."""
 
     def __init__(self, schema: Schema, ids: Any, on_error: str) -> None:
         if on_error not in ("raise", "collect"):

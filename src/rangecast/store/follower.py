@@ -27,7 +27,7 @@ from rangecast.store.store import Store
 
 _FEW = 1000
 # With 1 % of a million subscriptions changed at a time, sweeping each time is half of the work, and
-# saves some nanoseconds a match, of which there would have to be many millions between two changes.
+# saves some nanoseconds per match, of which there would have to be many millions between two changes.
 _SWEEP_SHARE = 5
 
 
