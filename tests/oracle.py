@@ -12,13 +12,20 @@ import math
 def match_boxes(subs, events):
     """For each event, the set of ids of the subscriptions that hold it."""
     codes = events.codes_for(subs.schema)
+    boxes = subs.boxes
+    sets = {int(entry): k for k, entry in enumerate(boxes.sets)}
     answer = []
     for e in range(codes.shape[1]):
         row = set()
         for b in range(subs.n_boxes):
             inside = True
-            for j in range(len(subs.schema)):
-                if not subs.lows[j, b] <= codes[j, e] <= subs.highs[j, b]:
+            for i in range(boxes.starts[b], boxes.starts[b + 1]):
+                spans = [(boxes.lows[i], boxes.highs[i])]
+                if i in sets:
+                    own = range(boxes.set_starts[sets[i]], boxes.set_starts[sets[i] + 1])
+                    spans = [(boxes.set_lows[k], boxes.set_highs[k]) for k in own]
+                code = codes[boxes.attributes[i] & (2**30 - 1), e]
+                if not any(low <= code <= high for low, high in spans):
                     inside = False
             if inside:
                 row.add(subs.ids[int(subs.owners[b])])

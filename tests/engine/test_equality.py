@@ -106,3 +106,15 @@ def test_a_batch_in_the_order_of_lists_gives_the_same(monkeypatch, size):
     # most events without a list
     few = rc.Events.from_rows(SCHEMA, [{"key": 7 if k % 9 == 0 else -1 - k, "small": k} for k in range(99)])
     check(index, few)
+
+
+def test_bounds_that_ask_only_whether_a_value_is_there():
+    texts = {i: f"key = {i % 900} and small is {'present' if i % 2 else 'missing'}" for i in range(3_000)}
+    index = rc.open_index("auto", SCHEMA)
+    index.insert(rc.Subscriptions.parse(SCHEMA, texts))
+    found = index.match(rc.Events.from_rows(SCHEMA, [{"key": 7, "small": 5}, {"key": 8}, {"key": 10}]))
+    assert [sorted(found.row(e).tolist()) for e in range(3)] == [
+        [7, 907, 1807, 2707],
+        [8, 908, 1808, 2708],
+        [10, 910, 1810, 2710],
+    ]

@@ -6,6 +6,7 @@ match: a predicate on a missing value is neither true nor false, and only what i
 
 import datetime as dt
 import itertools
+import math
 import operator
 import pickle
 
@@ -15,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rangecast as rc
+from rangecast.kernels.model.boxes import SET
 from rangecast.language import normal_form
-from rangecast.language.compiler import boxes_of, compile_conditions, parse
-from rangecast.language.normal_form import BOX_LIMIT, WORK_LIMIT
-from rangecast.language.parser import MAX_DEPTH, MAX_TOKENS
+from rangecast.language.compiler import BOX_LIMIT, boxes_of, clauses_of, compile_conditions, parse
+from rangecast.language.normal_form import WORK_LIMIT
+from rangecast.language.parser import MAX_DEPTH, MAX_LISTED, MAX_TOKENS
 from rangecast.language.tree import value_of
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 
@@ -297,22 +299,69 @@ def sorted_box(box):
 @pytest.mark.parametrize(
     ("text", "needed"),
     [
-        (f"price in ({','.join(map(str, range(0, 2 * 1025, 2)))})", "1,025"),
-        ("price in (1,3,5,7,9,11,13,15,17,19) and volume in (1,3,5,7,9,11,13,15,17,19) and change in "
-         "(1,3,5,7,9,11,13,15,17,19,21)", "1,100"),
         (" or ".join(f"(price = {i} and volume = {i})" for i in range(1030)), "1,030"),
         (" and ".join(f"(symbol = 's{i}' or price < {i} or volume = {i} or change > {i} or at = {i})"
                       for i in range(1, 40)), r"1,\d\d\d"),
     ],
 )  # fmt: skip
-def test_too_many_boxes(text, needed):
+def test_too_many_alternatives(text, needed):
     with pytest.raises(
-        rc.LanguageError, match=rf"needs at least {needed} boxes, and the limit is 1,024"
+        rc.LanguageError, match=rf"needs at least {needed} alternatives, and the limit is 1,024"
     ) as caught:
-        boxes_of(make_schema(), text)
+        clauses_of(make_schema(), text)
     assert caught.value.text == text
     [(row, error)] = compile_conditions(make_schema(), [text]).errors
     assert (row, str(error), error.text) == (0, str(caught.value), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "needed"),
+    [
+        (f"price in ({','.join(map(str, range(0, 2 * 1025, 2)))})", 1_025),
+        ("price in (1,3,5,7,9,11,13,15,17,19) and volume in (1,3,5,7,9,11,13,15,17,19) and change in "
+         "(1,3,5,7,9,11,13,15,17,19,21)", 1_100),
+        (f"price not in ({','.join(map(str, range(0, 2 * 5000, 2)))})", 5_001),
+        (" and ".join(f"{name} != 1" for name in ("price", "change", "at", "volume")) + " and price in ("
+         + ",".join(map(str, range(0, 2 * 600, 2))) + ")", 4_800),
+    ],
+)  # fmt: skip
+def test_sets_on_one_attribute_are_one_clause(text, needed):
+    [clause] = clauses_of(make_schema(), text)
+    assert math.prod(map(len, clause.values())) == needed
+    compiled = compile_conditions(make_schema(), [text])
+    assert len(compiled.owners) == 1
+    assert not compiled.errors
+    assert len(compiled.set_lows) == sum(len(spans) for spans in clause.values() if len(spans) > 1)
+    with pytest.raises(
+        rc.LanguageError, match=f"is {needed:,} boxes of one interval per attribute, and the limit is 1,024"
+    ):
+        boxes_of(make_schema(), text)
+
+
+def test_acceptance_does_not_depend_on_the_order_of_strings():
+    """Codes of strings that were first seen together touch; those of others leave gaps."""
+    words = [f"w{i}" for i in range(6_000)]
+    even = ", ".join(f"'{word}'" for word in words[::2])
+    for seen in (words, words[::2] + words[1::2], words[::-1]):
+        schema = rc.Schema(rc.Category("symbol"), rc.Int("a"))
+        for word in seen:
+            schema["symbol"].intervals("=", word)
+        [clause] = clauses_of(schema, f"symbol in ({even}) and a != 1")
+        assert sum(high - low + 1 for low, high in clause[0]) == 3_000
+        [clause] = clauses_of(schema, f"symbol not in ({even}) and a != 1")
+        assert len(clause[1]) == 2
+
+
+def test_a_list_of_a_hundred_thousand_strings():
+    schema = rc.Schema(rc.Category("symbol"))
+    for i in range(200_000):
+        schema["symbol"].intervals("=", f"s{i}")
+    text = "symbol in (" + ",".join(f"'s{i}'" for i in range(0, 200_000, 2)) + ")"
+    compiled = compile_conditions(schema, [text])
+    assert not compiled.errors
+    assert len(compiled.owners) == len(compiled.sets) == 1
+    assert (compiled.set_lows == compiled.set_highs).all()
+    assert len(compiled.set_lows) == 100_000
 
 
 def test_as_many_boxes_as_the_limit_allows():
@@ -470,14 +519,21 @@ def test_a_text_that_fails_names_no_strings():
 
 
 def unpack(compiled, n_texts):
-    """The boxes of each row, as `boxes_of` gives them."""
-    boxes = [{} for _ in compiled.owners]
-    for box, position, low, high in zip(*(column.tolist() for column in compiled[1:5]), strict=True):
-        assert position not in boxes[box]
-        boxes[box][position] = (low, high)
+    """The clauses of each row, as `clauses_of` gives them."""
+    ends = compiled.set_starts.tolist()
+    spans = list(zip(compiled.set_lows.tolist(), compiled.set_highs.tolist(), strict=True))
+    sets = {entry: tuple(spans[ends[k] : ends[k + 1]]) for k, entry in enumerate(compiled.sets.tolist())}
     rows = [[] for _ in range(n_texts)]
-    for owner, box in zip(compiled.owners.tolist(), boxes, strict=True):
-        rows[owner].append(box)
+    for box, owner in enumerate(compiled.owners.tolist()):
+        clause = {}
+        for entry in range(compiled.starts[box], compiled.starts[box + 1]):
+            position, low, high = (int(column[entry]) for column in compiled[2:5])
+            clause[position & ~SET] = sets.get(entry, ((low, high),))
+            assert (entry in sets) == bool(position & SET)
+            assert clause[position & ~SET][0][0] == low
+            assert clause[position & ~SET][-1][1] == high
+        assert list(clause) == sorted(clause)
+        rows[owner].append(clause)
     return rows
 
 
@@ -485,20 +541,20 @@ def check_bulk(texts):
     """Compile texts together and one by one: the same boxes, the same errors."""
     schema = make_schema()
     compiled = compile_conditions(schema, texts)
-    assert all(column.dtype == np.int64 for column in compiled[:5])
+    assert [column.dtype.itemsize for column in compiled[:9]] == [4, 8, 4, 8, 8, 8, 8, 8, 8]
     assert (np.diff(compiled.owners) >= 0).all()
-    assert (np.diff(compiled.entry_boxes) >= 0).all()
+    assert len(compiled.starts) == len(compiled.owners) + 1
     rows, errors = unpack(compiled, len(texts)), dict(compiled.errors)
     assert [row for row, _ in compiled.errors] == sorted(errors)
     for row, text in enumerate(texts):
         if row in errors:
             with pytest.raises(rc.LanguageError) as caught:
-                boxes_of(schema, text)
+                clauses_of(schema, text)
             alone, together = caught.value, errors[row]
             assert (str(alone), alone.text, alone.position) == (str(together), text, together.position)
             assert not rows[row]
         else:
-            assert rows[row] == boxes_of(schema, text)
+            assert rows[row] == clauses_of(schema, text)
     return compiled
 
 
@@ -526,7 +582,7 @@ def test_bulk_equals_one_by_one():
     # two unknown names each, the day 00 twice, one range upside down
     assert len(compiled.errors) == 2 * 6 + 2 + 1
     assert not compile_conditions(make_schema(), []).owners.size
-    assert compile_conditions(make_schema(), []).entry_lows.dtype == np.int64
+    assert compile_conditions(make_schema(), []).lows.dtype == np.int64
 
 
 def test_bulk_takes_rows_that_are_no_texts():
@@ -717,9 +773,9 @@ def test_work_is_refused_before_it_is_done(text, monkeypatch):
 
     monkeypatch.setattr(normal_form, "intersect", counted)
     with pytest.raises(
-        rc.LanguageError, match=r"needs (more than 4,000,000 comparisons|at least [\d,]+ boxes)"
+        rc.LanguageError, match=r"needs (more than 4,000,000 comparisons|at least [\d,]+ alternatives)"
     ):
-        boxes_of(schema, text)
+        clauses_of(schema, text)
     assert compared <= WORK_LIMIT
 
 
@@ -737,17 +793,35 @@ def test_long_texts_are_refused_as_they_are_read():
     wanted = r"column 65537: a condition may have 32,768 words, values and signs, this one has more"
     with pytest.raises(rc.LanguageError, match=wanted):
         boxes_of(schema, "a " * MAX_TOKENS + "a" * 1_000_000)
-    compiled = compile_conditions(schema, ["a = 1", f"a in ({values},7,7,7,7)"])
+    compiled = compile_conditions(schema, ["a = 1", " or ".join(["a = 7"] * (MAX_TOKENS // 2))])
     assert [row for row, _ in compiled.errors] == [1]
 
 
+def test_values_of_in_are_counted_apart():
+    schema = rc.Schema(rc.Int("a"))
+    values = ",".join(["7"] * MAX_LISTED)
+    assert boxes_of(schema, f"a in ({values})") == [{0: (7, 7)}]
+    wanted = "the IN lists of a condition may have 262,144 values, these have more"
+    with pytest.raises(rc.LanguageError, match=wanted):
+        boxes_of(schema, f"a in ({values},7)")
+
+
 def test_trimming_is_given_up_when_there_is_no_time():
-    boxes = [{0: (0, 4), 1: (0, 4)}, {0: (0, 4), 1: (3, 9)}, {0: (1, 2), 1: (1, 2)}]
+    ends = [((0, 4), (0, 4)), ((0, 4), (3, 9)), ((1, 2), (1, 2))]
+    clauses = [{0: (a,), 1: (b,)} for a, b in ends]
     work = normal_form._Work()
-    trimmed = normal_form._separate(list(boxes), work)
+    trimmed = normal_form._separate(list(clauses), work)
     assert len(trimmed) == 2
     work.left = 0
-    assert sorted(map(str, normal_form._separate(list(boxes), work))) == sorted(map(str, boxes))
+    assert sorted(map(str, normal_form._separate(list(clauses), work))) == sorted(map(str, clauses))
+
+
+def test_trimming_makes_no_more_spans():
+    schema = rc.Schema(rc.Int("a"), rc.Int("b"))
+    odd = ",".join(map(str, range(1, 2_000, 2)))
+    clauses = clauses_of(schema, f"a in ({odd}) or a < 5000 and b = 1")
+    assert sorted(sum(map(len, clause.values())) for clause in clauses) == [2, 1_000]
+    assert clauses_of(schema, "a < 10 or a < 20 and b != 1")[1][0] == ((10, 19),)
 
 
 def test_a_string_that_cannot_be_written_down_is_refused():

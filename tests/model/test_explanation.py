@@ -80,10 +80,17 @@ def test_boxes_are_a_second_view(index):
     ]
     assert told_in_boxes(index, "symbol != 'IBM'", {"symbol": "new"}) == [
         "subscription 's' matches",
-        "  alternative 1 of 2: yes",
-        "    yes  symbol != 'IBM', and named before it or by no subscription: 'new'",
-        "  alternative 2 of 2: no",
-        "    no   symbol != 'IBM', and named after it: 'new'",
+        "  yes  symbol != 'IBM': 'new'",
+    ]
+    assert told_in_boxes(index, "symbol not in ('HAL', 'SUN', 'IBM')", {"symbol": "SUN"})[1:] == [
+        "  no   symbol not in ('HAL', 'IBM', 'SUN'): 'SUN'",
+    ]
+    assert told_in_boxes(index, "change in (1, 2.5) or change > 7", {"change": 3})[1:] == [
+        "  no   change = 1.0 or = 2.5 or >= 7.000000000000001: 3.0",
+    ]
+    odd = range(1, 21, 2)
+    assert told_in_boxes(index, f"change in ({','.join(map(str, odd))})", {"change": 19})[1:] == [
+        "  yes  change in (1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0, and 2 more): 19.0",
     ]
 
 

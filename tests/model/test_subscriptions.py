@@ -208,8 +208,9 @@ def test_select(schema):
     subs = rc.Subscriptions.parse(schema, {1: "price in (1, 5)", 2: "price = 9", 3: "price != 4"})
     some = subs.select([2, 0])
     assert some.ids.values.tolist() == [3, 1]
-    assert some.owners.tolist() == [0, 0, 1, 1]
-    assert some.lows[0].tolist() == [PRESENT, 5, 1, 5]
+    assert some.owners.tolist() == [0, 1]
+    assert some.dense().owners.tolist() == [0, 0, 1, 1]
+    assert some.dense().lows[0].tolist() == [PRESENT, 5, 1, 5]
     assert len(subs.select(np.array([False, True, False]))) == 1
     assert len(subs.select([])) == 0
 
@@ -277,9 +278,10 @@ class TestConcat:
         bad = rc.Subscriptions.parse(schema, {4: "price >"}, on_error="collect")
         both = rc.Subscriptions.concat([one, bad, two])
         assert both.ids.values.tolist() == [1, 2, 3]
-        assert both.owners.tolist() == [0, 0, 2]
-        assert both.lows[0].tolist() == [1, 5, 3]
-        assert both.highs[0].tolist() == [1, 5, 9]
+        assert both.owners.tolist() == [0, 2]
+        assert both.dense().owners.tolist() == [0, 0, 2]
+        assert both.dense().lows[0].tolist() == [1, 5, 3]
+        assert both.dense().highs[0].tolist() == [1, 5, 9]
         assert both.texts.to_list() == ["price in (1, 5)", "price > 7 and price < 3", None]
         assert [row.id for row in both.rejected] == [4]
         assert rc.Subscriptions.concat([two, two.select([])]).texts is None

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import rangecast as rc
+from rangecast.model.boxes import entries_of
 
 pytestmark = pytest.mark.spark
 rs = pytest.importorskip("rangecast.spark")
@@ -21,7 +22,7 @@ def contents(store):
     subs = store.subscriptions()
     out = {}
     for box in range(subs.n_boxes):
-        bounds = tuple(zip(subs.lows[:, box].tolist(), subs.highs[:, box].tolist(), strict=True))
+        bounds = tuple((j, tuple(spans)) for j, spans in entries_of(subs.boxes, box))
         out.setdefault(subs.ids[int(subs.owners[box])], []).append(bounds)
     return {id: sorted(boxes) for id, boxes in out.items()}
 

@@ -410,3 +410,61 @@ def test_a_killed_writer_loses_nothing_acknowledged(tmp_path, leg):
     if leg == "compiled":
         assert seen["acknowledged"] > rounds
         assert min(seen["held"], seen["torn"], seen["unacknowledged_kept"]) > 0, seen
+
+
+@pytest.mark.parametrize("kind", ["scan", "auto"])
+def test_sets_are_stored_as_they_were_said(tmp_path, schema, kind):
+    """Through the log, a snapshot, the log after it, and a store that is opened again."""
+    store = rc.Store.open(tmp_path / "store", schema, index=kind)
+    listed = ",".join(f"'s{i}'" for i in range(0, 4_000, 2))
+    store.insert(parse(store, {0: " or ".join(f"symbol = 's{i}'" for i in range(4_000))}))
+    said = {1: f"symbol in ({listed})", 2: f"symbol not in ({listed}) and price != 5", 3: "price != 7"}
+    store.insert(parse(store, said))
+    store.snapshot()
+    store.apply(parse(store, {4: f"symbol in ({listed}) and price not in (1, 5, 9)"}), deleted=[3])
+    again = rc.Store.open(store.path)
+    for _ in range(2):
+        subs = again.subscriptions()
+        assert sorted(subs.ids.values.tolist()) == [0, 1, 2, 4]
+        assert np.bincount(subs.owners).tolist() == [1, 1, 1, 1]
+        assert len(subs.boxes.set_lows) > 6_000
+        index = again.index()
+        rows = [{"symbol": f"s{i}", "price": p} for i in (0, 1, 2, 3_999, 5_000) for p in (1, 2, 5)]
+        found = index.match(rc.Events.from_rows(index.schema, rows))
+        assert [sorted(found.row(e).tolist()) for e in range(len(rows))] == [
+            [0, 1], [0, 1, 4], [0, 1],
+            [0, 2], [0, 2], [0],
+            [0, 1], [0, 1, 4], [0, 1],
+            [0, 2], [0, 2], [0],
+            [2], [2], [],
+        ]  # fmt: skip
+        again.snapshot()
+        again.compact()
+
+
+def test_a_store_refuses_what_its_index_could_not_take(tmp_path, schema):
+    store = rc.Store.open(tmp_path / "store", schema, index="rtree")
+    listed = ",".join(map(str, range(0, 3_000, 2)))
+    with pytest.raises(rc.CapacityError, match="subscription 7 is 1,500 boxes of one interval per attribute"):
+        store.insert(parse(store, {7: f"price in ({listed})"}))
+    assert store.version == 0
+    store.insert(parse(store, {7: "price in (1, 5)"}))
+    assert matched(store.index(), price=5) == [7]
+
+
+def test_records_of_dense_boxes_are_read(store):
+    """What versions before sparse boxes wrote."""
+    before = store.insert(parse(store, {1: "price = 5"}))
+    path = segment(store)
+    raw = path.read_bytes()
+    arrays = {
+        "deleted.values": np.empty(0, np.int64),
+        "inserted.values": np.array([2, 3]),
+        "lows": np.array([[1, 7, 9], [-(2**63)] * 3]),
+        "highs": np.array([[1, 7, 9], [2**63 - 1] * 3]),
+        "owners": np.array([0, 0, 1], np.int32),
+    }
+    record = pack_record(before + 1, 2**50, pack_arrays({"words": {}, "textual": False}, arrays))
+    path.write_bytes(raw[:16] + struct.pack("<Q", len(raw) + len(record)) + raw[24:] + record)
+    index = rc.Store.open(store.path).index()
+    assert [matched(index, price=price) for price in (1, 5, 7, 9)] == [[2], [1], [2], [3]]

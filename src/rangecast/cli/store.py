@@ -18,7 +18,8 @@ from rangecast.loading import Rejects
 from rangecast.loading.ids import parse_id
 from rangecast.loading.rejected import SHOWN
 from rangecast.memory import readable
-from rangecast.model.explanation import describe_interval
+from rangecast.model.boxes import entries_of
+from rangecast.model.explanation import describe_spans
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.store.expiry import instant
 from rangecast.store.store import Store
@@ -281,16 +282,14 @@ def condition_of(subs: Subscriptions, row: int) -> str:
 
     >>> from rangecast import Int, Schema
     >>> condition_of(Subscriptions.parse(Schema(Int("price")), {7: "price in (1, 5)"}), 0)
-    'price = 1 or price = 5'
+    'price in (1, 5)'
     """
     boxes = []
     for box in (subs.owners == row).nonzero()[0].tolist():
-        lows, highs = subs.lows[:, box].tolist(), subs.highs[:, box].tolist()
-        said = [
-            f"{attribute.name} {describe_interval(attribute, low, high)}"
-            for attribute, low, high in zip(subs.schema, lows, highs, strict=True)
+        bounded = [
+            f"{subs.schema.attributes[j].name} {describe_spans(subs.schema.attributes[j], spans)}"
+            for j, spans in entries_of(subs.boxes, box)
         ]
-        bounded = [words for words in said if not words.endswith(" is missing or present")]
         boxes.append(" and ".join(bounded) or "anything")
     return " or ".join(boxes) or "nothing"
 

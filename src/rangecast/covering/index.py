@@ -111,7 +111,7 @@ class CoverIndex:
             raise SubscriptionError(f"insert takes Subscriptions, got {type(subs).__name__}")
         if not len(subs):
             return
-        subs = subs.reconciled(self.schema)
+        subs = subs.reconciled(self.schema).expanded()
         self._catalog.check(subs)
         if self._catalog.n_living:
             slots = self._catalog.find(subs.ids)

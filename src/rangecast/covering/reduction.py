@@ -76,10 +76,11 @@ def reduce(subs: Subscriptions, epsilon: float = 0.0, method: str | None = None,
     if not isinstance(subs, Subscriptions):
         raise SubscriptionError(f"reduce takes Subscriptions, got {type(subs).__name__}")
     index = CoverIndex(subs.schema, **options)
+    given, subs = subs, subs.expanded()
     roots = np.arange(len(subs), dtype=np.int64)
     if not len(subs):
         index.covers(subs, epsilon, method)
-        return Reduction(subs, roots)
+        return Reduction(given, roots)
     plain = _without_inner_boxes(subs)
     firsts = _first_alike(plain)
     distinct = np.flatnonzero(firsts == roots)
@@ -89,7 +90,7 @@ def reduce(subs: Subscriptions, epsilon: float = 0.0, method: str | None = None,
     parents = np.where(slots >= 0, slots, np.arange(len(slots)))
     kernels.follow(parents)
     roots[distinct] = distinct[parents]
-    return Reduction(subs, roots[firsts])
+    return Reduction(given, roots[firsts])
 
 
 def _without_inner_boxes(subs: Subscriptions) -> Subscriptions:

@@ -17,6 +17,7 @@ from rangecast.types.attributes import Codes
 
 def seek_covers(subs: Subscriptions, own: npt.NDArray[np.int32]) -> SoughtCovers:
     """What covers are sought for: subscriptions whose own slots (-1: none) are given."""
+    subs = subs.expanded()
     starts = np.searchsorted(subs.owners, np.arange(len(subs) + 1)).astype(np.int64)
     return SoughtCovers(subs.lows, subs.highs, starts, own)
 

@@ -154,6 +154,7 @@ class AutoIndex(StaticIndex):
     """
 
     name = "auto"
+    sets = "cut"
 
     def _configure(self, memory_limit: int | None = None) -> None:
         self._memory_limit = memory_limit

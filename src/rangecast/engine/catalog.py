@@ -7,6 +7,8 @@
     first_boxes   int64   n_slots + 1       the boxes of slot s are first_boxes[s] .. first_boxes[s + 1]
     lows, highs   int64   (d, >= n_boxes)   closed code intervals
     box_slots     int32   >= n_boxes        the slot of each box
+    said          SaidBoxes                 the boxes of slots with sets (said_boxes.py), or None; the boxes
+                                            above are pieces of those
     table         int32   power of two      hash table from id to slot (model/ids.py)
     texts         Texts   <= n_slots        the conditions as written (model/texts.py), or None; never matched
 
@@ -22,8 +24,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.engine.said_boxes import SaidArrays, SaidBoxes, into_pieces
 from rangecast.errors import CapacityError, SubscriptionError
 from rangecast.kernels.engine.boxes import Boxes
+from rangecast.model import boxes as sparse
+from rangecast.model.boxes import DenseBoxes, SparseBoxes
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.texts import Texts
@@ -43,6 +48,7 @@ class CatalogArrays(NamedTuple):
     highs: npt.NDArray[np.int64]
     box_slots: npt.NDArray[np.int32]
     texts: npt.NDArray[np.uint8] | None = None
+    said: SaidArrays | None = None
 
 
 def grown(array: npt.NDArray[Any], used: int, wanted: int) -> npt.NDArray[Any]:
@@ -60,8 +66,11 @@ def grown(array: npt.NDArray[Any], used: int, wanted: int) -> npt.NDArray[Any]:
 class Catalog:
     """The subscriptions of one index."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, *, cuts_sets: bool = True) -> None:
+        """An empty catalog; with cuts_sets=False a box with sets is kept as its hull and the sets."""
         self.schema = schema
+        self._cuts = cuts_sets
+        self.said: SaidBoxes | None = None
         self.n_slots = 0
         self.n_boxes = 0
         self.n_living = 0
@@ -96,7 +105,8 @@ class Catalog:
         """Bytes of all arrays in use."""
         columns = 16 * len(self.schema) * self.n_boxes + 4 * self.n_boxes
         slots = 10 * self.n_slots + 8
-        return columns + slots + self.ids.nbytes + (self._table.nbytes if self._table else 0)
+        said = 0 if self.said is None else self.said.nbytes
+        return columns + slots + said + self.ids.nbytes + (self._table.nbytes if self._table else 0)
 
     @property
     def table(self) -> IdTable:
@@ -133,30 +143,35 @@ class Catalog:
     def add(self, subs: Subscriptions) -> None:
         """Append subscriptions that were checked; their ids must not be alive here."""
         n, m, k = self.n_slots, self.n_boxes, len(subs)
+        pieces = into_pieces(subs, cuts=self._cuts)
+        lows, highs, owners = pieces.dense
+        n_pieces = len(owners)
         had_table = self._table is not None
         self._append_ids(subs.ids, n)
         if n == 0 and m == 0:
             # one bulk load: take its arrays as they are, without a copy
-            self.lows, self.highs = subs.lows, subs.highs
+            self.lows, self.highs = lows, highs
         else:
-            self.lows = grown(self.lows, m, m + subs.n_boxes)
-            self.highs = grown(self.highs, m, m + subs.n_boxes)
-            self.lows[:, m : m + subs.n_boxes] = subs.lows
-            self.highs[:, m : m + subs.n_boxes] = subs.highs
-        self.box_slots = grown(self.box_slots, m, m + subs.n_boxes)
-        self.box_slots[m : m + subs.n_boxes] = subs.owners + np.int32(n)
+            self.lows = grown(self.lows, m, m + n_pieces)
+            self.highs = grown(self.highs, m, m + n_pieces)
+            self.lows[:, m : m + n_pieces] = lows
+            self.highs[:, m : m + n_pieces] = highs
+        self.box_slots = grown(self.box_slots, m, m + n_pieces)
+        self.box_slots[m : m + n_pieces] = owners + np.int32(n)
         self.alive = grown(self.alive, n, n + k)
         self.alive[n : n + k] = 1
         self.overlapping = grown(self.overlapping, n, n + k)
-        flags = subs.overlapping()
-        self.overlapping[n : n + k] = flags
+        self.overlapping[n : n + k] = pieces.overlapping
         self.first_boxes = grown(self.first_boxes, n + 1, n + k + 1)
-        self.first_boxes[n + 1 : n + k + 1] = m + subs.box_starts()[1:]
+        self.first_boxes[n + 1 : n + k + 1] = m + np.cumsum(np.bincount(owners, minlength=k))
         self.n_slots += k
-        self.n_boxes += subs.n_boxes
+        self.n_boxes += n_pieces
         self.n_living += k
-        self.n_living_boxes += subs.n_boxes
-        self.n_overlapping += int(flags.sum())
+        self.n_living_boxes += n_pieces
+        self.n_overlapping += int(pieces.overlapping.sum())
+        if pieces.checked is not None:
+            self.said = self.said or SaidBoxes()
+            self.said.add(subs, n, pieces.checked)
         if subs.texts is not None:
             before = Texts.absent(n) if self._texts is None else self._texts.padded(n)
             self._texts = Texts.concat([before, subs.texts])
@@ -191,9 +206,15 @@ class Catalog:
         steps = np.diff(values.view(np.uint64))
         return base if bool((steps == 1).all()) and -(2**62) < base < 2**62 else None
 
-    def boxes_of(self, slot: int) -> slice:
-        """The columns of a slot's boxes."""
-        return slice(int(self.first_boxes[slot]), int(self.first_boxes[slot + 1]))
+    def boxes_of(self, slot: int) -> SparseBoxes:
+        """The boxes of a slot, as they were said; their owner is 0."""
+        if self.said is not None:
+            numbers, owners = self.said.of_slots(np.array([slot]))
+            if len(numbers):
+                return sparse.select(self.said.boxes, numbers, owners.astype(np.int32))
+        columns = slice(int(self.first_boxes[slot]), int(self.first_boxes[slot + 1]))
+        lows, highs = self.lows[:, columns], self.highs[:, columns]
+        return sparse.from_dense(DenseBoxes(lows, highs, np.zeros(lows.shape[1], np.int32)))
 
     def texts_of(self, slots: npt.NDArray[Any]) -> Texts | None:
         """What was written for some slots; None when nothing was for any."""
@@ -213,6 +234,8 @@ class Catalog:
         slots = np.flatnonzero(self.alive[: self.n_slots])
         texts = self.texts_of(slots)
         own = self.box_slots[: self.n_boxes]
+        if self.said is not None:
+            return self._living_with_sets(slots, texts, self.said)
         if self.n_boxes == self.n_slots and not bool((own[1:] == own[:-1]).any()):
             chosen: Any = slice(self.n_slots) if len(slots) == self.n_slots else slots
             ids = self.ids if len(slots) == self.n_slots else self.ids.select(slots)
@@ -226,6 +249,22 @@ class Catalog:
             return Subscriptions(self.schema, self.ids, lows, highs, owners, texts=texts)
         ids, lows, highs = self.ids.select(slots), self.lows[:, boxes], self.highs[:, boxes]
         return Subscriptions(self.schema, ids, lows, highs, owners, texts=texts)
+
+    def _living_with_sets(
+        self, slots: npt.NDArray[np.int64], texts: Texts | None, said: SaidBoxes
+    ) -> Subscriptions:
+        numbers, with_sets = said.of_slots(slots)
+        plain = np.ones(self.n_slots, bool)
+        plain[slots[with_sets]] = False
+        own = self.box_slots[: self.n_boxes]
+        others = np.flatnonzero(plain[own] & (self.alive[own] == 1))
+        rank = np.cumsum(self.alive[: self.n_slots], dtype=np.int64) - 1
+        rest = DenseBoxes(self.lows[:, others], self.highs[:, others], rank[own[others]].astype(np.int32))
+        chosen = sparse.select(said.boxes, numbers, with_sets.astype(np.int32))
+        both = sparse.concat([sparse.from_dense(rest), chosen], [0, 0])
+        order = np.argsort(both.owners, kind="stable")
+        boxes = sparse.select(both, order, both.owners[order])
+        return Subscriptions.of_boxes(self.schema, self.ids.select(slots), boxes, texts=texts)
 
     def stored(self) -> CatalogArrays:
         """What a file holds of it."""
@@ -241,12 +280,14 @@ class Catalog:
             highs=self.highs[:, :m],
             box_slots=self.box_slots[:m],
             texts=None if self._texts is None else self._texts.padded(n).pack(),
+            said=None if self.said is None else self.said.stored(n),
         )
 
     @classmethod
-    def take(cls, schema: Schema, arrays: CatalogArrays) -> Catalog:
+    def take(cls, schema: Schema, arrays: CatalogArrays, *, cuts_sets: bool = True) -> Catalog:
         """A catalog of stored arrays, which it takes as they are."""
-        out = cls(schema)
+        out = cls(schema, cuts_sets=cuts_sets)
+        out.said = None if arrays.said is None else SaidBoxes(arrays.said)
         if arrays.id_starts is not None and arrays.id_letters is not None:
             out._textual = True
             out._values, out._letters = arrays.id_starts, arrays.id_letters

@@ -58,11 +58,15 @@ class Index:
 
     name: ClassVar[str] = ""
 
+    sets: ClassVar[str] = "multiplied"
+    """How boxes with sets are taken (said_boxes.py): "multiplied" out, with the limit of
+    `Subscriptions.dense`, "cut" along one of them, or "hulls". The last two are checked by who reads."""
+
     def __init__(self, schema: Schema, **options: Any) -> None:
         self.schema = schema
         self.options = dict(options)
         self._lock = threading.RLock()
-        self._catalog = Catalog(schema)
+        self._catalog = self._new_catalog()
         self._last: dict[str, int] = {}
         self._updates = 0
         try:
@@ -155,6 +159,8 @@ class Index:
             return
         with self._lock:
             subs = subs.reconciled(self.schema)
+            if self.sets == "multiplied":
+                subs = subs.expanded()
             catalog = self._catalog
             catalog.check(subs)
             self._check_capacity(subs)
@@ -271,15 +277,13 @@ class Index:
                 raise SubscriptionError(f"explain takes one subscription, got {len(subscription)}")
             subs = subscription.reconciled(self.schema)
             text = None if subs.texts is None else subs.texts[0]
-            return explain_boxes(self.schema, subs.ids[0], subs.lows, subs.highs, events, text)
+            return explain_boxes(self.schema, subs.ids[0], subs.boxes, events, text)
         with self._lock:
             slot = int(self._catalog.find(Ids.of([subscription]))[0])
             if slot < 0:
                 raise SubscriptionError(f"no subscription has the id {subscription!r}")
-            columns = self._catalog.boxes_of(slot)
-            lows, highs = self._catalog.lows[:, columns], self._catalog.highs[:, columns]
-            text = self._catalog.text_of(slot)
-        return explain_boxes(self.schema, subscription, lows, highs, events, text)
+            boxes, text = self._catalog.boxes_of(slot), self._catalog.text_of(slot)
+        return explain_boxes(self.schema, subscription, boxes, events, text)
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the index to one file (rangecast.load_index reads it) and return the file's size."""
@@ -290,13 +294,16 @@ class Index:
         """Give back the room of deleted subscriptions by building anew."""
         with self._lock:
             living = self._arranged(self._catalog.living())
-            self._catalog = Catalog(self.schema)
+            self._catalog = self._new_catalog()
             self._reset()
             if len(living):
                 self._catalog.add(living)
                 self._add(0, self._catalog.n_boxes)
 
     # the rest
+
+    def _new_catalog(self) -> Catalog:
+        return Catalog(self.schema, cuts_sets=self.sets == "cut")
 
     def _settle(self) -> None:
         """After a write: build anew once more slots are dead than alive."""
@@ -334,7 +341,8 @@ class Index:
         index = cls(schema or Schema.from_dict(meta["schema"]), **meta["options"])
         # before layout 3 a catalog had the same arrays and nothing else
         catalog = meta.get("catalog", {"CatalogArrays": {}})
-        index._catalog = Catalog.take(index.schema, unflatten(CatalogArrays, catalog, arrays, "catalog"))
+        stored = unflatten(CatalogArrays, catalog, arrays, "catalog")
+        index._catalog = Catalog.take(index.schema, stored, cuts_sets=cls.sets == "cut")
         if meta.get("layout") != LAYOUT:
             # of a version that laid out structures in another way: the subscriptions are there
             index.compact()

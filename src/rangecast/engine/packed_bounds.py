@@ -225,6 +225,8 @@ def _wide_span(lows: Codes, highs: Codes, cheap: bool) -> tuple[int, int] | None
     if not cheap and np.count_nonzero(lows == highs) * 20 < np.count_nonzero(bounded):
         return None
     starts, ends = lows[lows > PRESENT], highs[(highs > MISSING) & (highs < LAST)]
+    if not len(starts) and not len(ends):  # all ask whether a value is there
+        return None
     low = min(int(a.min()) for a in (starts, ends) if len(a))
     high = max(int(a.max()) for a in (starts, ends) if len(a))
     return (low, high) if high - low < kernels.WIDE_TOP - 8 else None

@@ -46,7 +46,9 @@ from rangecast.engine.answers import (
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.contract import Index
 from rangecast.errors import OptionError
+from rangecast.kernels.model import boxes as box_kernels
 from rangecast.kernels.model import matches as match_kernels
+from rangecast.model.boxes import SparseBoxes
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
@@ -121,6 +123,13 @@ class _CoveredParts(NamedTuple):
     parts: tuple[_Covered, ...]
 
 
+class _Said(NamedTuple):
+    """Which slots are checked, and the boxes that they are checked by (said_boxes.py)."""
+
+    checked: npt.NDArray[np.uint8]
+    boxes: SparseBoxes
+
+
 class _State(NamedTuple):
     """All that a match reads."""
 
@@ -129,6 +138,8 @@ class _State(NamedTuple):
     dead: npt.NDArray[np.uint8] | None
     names: Ids
     flagged: npt.NDArray[np.uint8] | None
+    said: _Said | None
+    """What slots with sets are checked by, when some are."""
     tail: int
     """How many boxes no part covers."""
     only: _Covered | None
@@ -153,10 +164,10 @@ class _StaticReading(Reading):
         return None
 
     def stab(self, codes: Codes) -> Rows:
-        return self._rows(codes.shape[1], self._portions(codes))
+        return self._rows(codes, self._portions(codes))
 
     def match(self, codes: Codes, threads: int) -> Matches:
-        state, n = self._state, codes.shape[1]
+        state = self._state
         if threads == 1 and state.only is not None:
             found = state.only.part.stab(codes, state.boxes)
             if not isinstance(found, Counted):
@@ -164,11 +175,11 @@ class _StaticReading(Reading):
             portions = [Portion(found, state.only.base)]
         else:
             portions = self._portions(codes) if threads == 1 else self._threaded(codes, threads)
-        if state.dead is not None or state.flagged is not None:
-            return Matches(*without_repeats(*self._rows(n, portions), state.flagged), state.names)
+        if state.dead is not None or state.flagged is not None or state.said is not None:
+            return Matches(*without_repeats(*self._rows(codes, portions), state.flagged), state.names)
         if len(portions) == 1 and not isinstance(portions[0].found, Counted):
             return Matches(*portions[0].found, state.names, portions[0].base)
-        pending = PendingRows(n, portions, state.names, map if threads == 1 else pool(threads))
+        pending = PendingRows(codes.shape[1], portions, state.names, map if threads == 1 else pool(threads))
         return Matches(pending.offsets, pending, state.names)
 
     def _portions(self, codes: Codes) -> list[Portion]:
@@ -188,12 +199,19 @@ class _StaticReading(Reading):
 
         return list(itertools.chain.from_iterable(pool(threads)(find, cut_batch(codes, threads))))
 
-    def _rows(self, n_events: int, portions: list[Portion]) -> Rows:
-        """The matches without dead slots."""
+    def _rows(self, codes: Codes, portions: list[Portion]) -> Rows:
+        """The matches without dead slots and without those whose sets do not hold the event."""
         if len(portions) == 1 and not isinstance(portions[0].found, Counted):
-            return self._without_dead(*portions[0].found)
-        pending = PendingRows(n_events, portions, self.names)
-        return self._without_dead(pending.offsets, pending.slots())
+            offsets, slots = self._without_dead(*portions[0].found)
+        else:
+            pending = PendingRows(codes.shape[1], portions, self.names)
+            offsets, slots = self._without_dead(pending.offsets, pending.slots())
+        said = self._state.said
+        if said is None or not len(slots):
+            return offsets, slots
+        kept = np.empty_like(offsets)
+        n = box_kernels.drop_unheld(codes, offsets, slots, said.checked, said.boxes, kept)
+        return kept, slots[:n]
 
     def _without_dead(self, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
         state = self._state
@@ -231,10 +249,14 @@ class StaticIndex(Index):
         catalog = self._catalog
         dead = self._dead() if self._holds_dead() else None
         flagged = catalog.overlapping[: catalog.n_slots] if catalog.n_overlapping else None
+        checked = None if catalog.said is None else catalog.said.checked(catalog.n_slots)
+        said = None
+        if catalog.said is not None and checked is not None and bool(checked.any()):
+            said = _Said(checked, catalog.said.boxes)
         tail = catalog.n_boxes - (self._parts[-1].last if self._parts else 0)
-        alone = len(self._parts) == 1 and not tail and dead is None and flagged is None
+        alone = len(self._parts) == 1 and not tail and dead is None and flagged is None and said is None
         only = self._parts[0] if alone else None
-        self._state = _State(self._parts, catalog.boxes, dead, catalog.ids, flagged, tail, only)
+        self._state = _State(self._parts, catalog.boxes, dead, catalog.ids, flagged, said, tail, only)
         self._read = _StaticReading(self)
 
     def _dead(self) -> npt.NDArray[np.uint8]:

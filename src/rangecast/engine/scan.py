@@ -45,6 +45,7 @@ class ScanIndex(StaticIndex):
     """
 
     name = "scan"
+    sets = "hulls"
 
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
         if not len(numbers):

@@ -9,6 +9,6 @@
 `docs/language.md` says what a text means.
 """
 
-from rangecast.language.compiler import Compiled, boxes_of, compile_conditions, parse
+from rangecast.language.compiler import Compiled, boxes_of, clauses_of, compile_conditions, parse
 
-__all__ = ["Compiled", "boxes_of", "compile_conditions", "parse"]
+__all__ = ["Compiled", "boxes_of", "clauses_of", "compile_conditions", "parse"]

@@ -1,51 +1,59 @@
-"""From texts to boxes: `parse` for one tree, `boxes_of` for the boxes of one text, `compile_conditions` for
-a column of texts.
+"""From texts to boxes: `parse` for one tree, `clauses_of` and `boxes_of` for the normal form of one text,
+`compile_conditions` for a column of texts.
 
 In bulk, texts of one shape are parsed once and compiled together: see `templates.py`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import LanguageError
-from rangecast.language.normal_form import Box, Expander
+from rangecast.kernels.model.boxes import SET
+from rangecast.language.normal_form import Clause, Expander
 from rangecast.language.parser import read
 from rangecast.language.templates import Bounds, bounds_of, conjunction, split
 from rangecast.language.tree import Condition
-from rangecast.types.attributes import Codes
+from rangecast.types.attributes import Codes, Interval
 from rangecast.types.columns import describe
 from rangecast.types.schema import Schema
 
-__all__ = ["Compiled", "boxes_of", "compile_conditions", "parse"]
+__all__ = ["Compiled", "boxes_of", "clauses_of", "compile_conditions", "parse"]
+
+Box = dict[int, Interval]
+
+BOX_LIMIT = 1_024
+"""How many boxes `boxes_of` multiplies the spans of a condition out into."""
 
 _CHUNK = 65_536
 _SHAPE_LIMIT = 16_384
+# Shapes of long IN lists hold a tree of as many literals: so many are remembered for all shapes of a load.
+_LITERAL_LIMIT = 1 << 20
 # Arrays cost some 100 us per shape, filling its tree some 30 us per text.
 _FEW_TEXTS = 4
 
 
 class Compiled(NamedTuple):
-    """Boxes of many texts: which text each came from, and the attributes that each bounds.
+    """The clauses of many texts as the arrays of SparseBoxes (model/boxes.py), and the rows that failed.
 
-    array              dtype   shape       meaning
-    owners             int64   n_boxes     the text's row, ascending; a text may have none
-    entry_boxes        int64   n_entries   the box that a bound belongs to, ascending
-    entry_attributes   int64   n_entries   the attribute's position
-    entry_lows         int64   n_entries   the closed interval of codes
-    entry_highs        int64   n_entries
-    errors             the rows that failed, with the reason
+    `owners` are the rows of the texts, ascending; a text may have no box.
     """
 
-    owners: npt.NDArray[np.int64]
-    entry_boxes: npt.NDArray[np.int64]
-    entry_attributes: npt.NDArray[np.int64]
-    entry_lows: npt.NDArray[np.int64]
-    entry_highs: npt.NDArray[np.int64]
+    owners: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.int64]
+    attributes: npt.NDArray[np.int32]
+    lows: npt.NDArray[np.int64]
+    highs: npt.NDArray[np.int64]
+    sets: npt.NDArray[np.int64]
+    set_starts: npt.NDArray[np.int64]
+    set_lows: npt.NDArray[np.int64]
+    set_highs: npt.NDArray[np.int64]
     errors: list[tuple[int, LanguageError]]
 
 
@@ -59,15 +67,38 @@ def parse(text: str, schema: Schema) -> Condition:
     return read(text, schema)[0]
 
 
+def clauses_of(schema: Schema, text: str) -> list[Clause]:
+    """The normal form of a condition: {attribute position: spans} per clause, none if it can never hold.
+
+    >>> from rangecast.types.attributes import Int
+    >>> clauses_of(Schema(Int("price"), Int("volume")), "price in (3, 4, 5, 9) and volume = 1")
+    [{0: ((3, 5), (9, 9)), 1: ((1, 1),)}]
+    """
+    condition, literals = read(text, schema)
+    return _clauses(Expander(schema), condition, literals, text)
+
+
 def boxes_of(schema: Schema, text: str) -> list[Box]:
-    """The boxes of a condition: {attribute position: (low, high)}, none if it can never hold.
+    """The clauses multiplied out into boxes of one span per attribute: {attribute position: (low, high)}.
+
+    LanguageError past BOX_LIMIT of them: this is for people, and no index needs it.
 
     >>> from rangecast.types.attributes import Int
     >>> boxes_of(Schema(Int("price"), Int("volume")), "price in (3, 4, 5, 9) and volume = 1")
     [{0: (3, 5), 1: (1, 1)}, {0: (9, 9), 1: (1, 1)}]
     """
-    condition, literals = read(text, schema)
-    return _boxes(Expander(schema), condition, literals, text)
+    clauses = clauses_of(schema, text)
+    needed = sum(math.prod(map(len, clause.values())) for clause in clauses)
+    if needed > BOX_LIMIT:
+        raise LanguageError(
+            f"the condition is {needed:,} boxes of one interval per attribute, and the limit is "
+            f"{BOX_LIMIT:,}; take its clauses",
+            text,
+            0,
+        )
+    return [
+        dict(zip(clause, spans, strict=True)) for clause in clauses for spans in product(*clause.values())
+    ]
 
 
 def compile_conditions(schema: Schema, texts: Sequence[str]) -> Compiled:
@@ -76,7 +107,7 @@ def compile_conditions(schema: Schema, texts: Sequence[str]) -> Compiled:
     >>> from rangecast.types.attributes import Int
     >>> compiled = compile_conditions(Schema(Int("price")), ["price > 5", "price >", "price != 7"])
     >>> compiled.owners.tolist(), [row for row, error in compiled.errors]
-    ([0, 2, 2], [1])
+    ([0, 2], [1])
     """
     compiler = _Compiler(schema)
     for start in range(0, len(texts), _CHUNK):
@@ -104,7 +135,8 @@ class _Compiler:
         self.expander = Expander(schema)
         self.shapes: dict[tuple[str, ...], _Shape | None] = {}
         self.errors: list[tuple[int, LanguageError]] = []
-        self.single: list[tuple[int, Box]] = []
+        self.held = 0
+        self.single: list[tuple[int, Clause]] = []
         self.whole: list[tuple[Codes, Bounds]] = []
 
     def add(self, start: int, texts: Sequence[str]) -> None:
@@ -118,8 +150,9 @@ class _Compiler:
             if shape is not None and shape.rows:
                 self._fill(shape, start, texts)
                 shape.rows, shape.literals = [], []
-        if len(self.shapes) > _SHAPE_LIMIT:
+        if len(self.shapes) > _SHAPE_LIMIT or self.held > _LITERAL_LIMIT:
             self.shapes.clear()
+            self.held = 0
 
     def _assign_to_shape(self, row: int, text: str) -> None:
         """Note a row at its shape, or expand its text at once where a shape would not do."""
@@ -129,7 +162,8 @@ class _Compiler:
         shape = self.shapes.get(key)
         if shape is None:
             condition, found = read(text, self.schema)
-            if key not in self.shapes:
+            if key not in self.shapes and self.held <= _LITERAL_LIMIT:
+                self.held += len(literals)
                 # where a name in double quotes or a date with a space misled `split`, all are parsed
                 shape = self.shapes[key] = _Shape(condition) if found == literals else None
             if shape is None:
@@ -160,23 +194,24 @@ class _Compiler:
     def _from_tree(self, row: int, condition: Condition, literals: list[str], text: str) -> None:
         """Take the tree that another text of the shape has left, or parse what does not fit into it."""
         try:
-            boxes = self.expander.boxes(condition, literals)
+            clauses = self.expander.clauses(condition, literals)
         except ValueError:
             self._expand(row, *read(text, self.schema), text)
         else:
-            self.single += [(row, box) for box in boxes]
+            self.single += [(row, clause) for clause in clauses]
 
     def _expand(self, row: int, condition: Condition, literals: list[str], text: str) -> None:
-        self.single += [(row, box) for box in _boxes(self.expander, condition, literals, text)]
+        self.single += [(row, clause) for clause in _clauses(self.expander, condition, literals, text)]
 
     def result(self) -> Compiled:
         """All boxes, by the row of their text."""
         owners = [np.array([row for row, _ in self.single], np.int64)]
-        sizes = np.array([len(box) for _, box in self.single], np.int64)
+        sizes = np.array([len(clause) for _, clause in self.single], np.int64)
         boxes = [np.repeat(np.arange(len(sizes)), sizes)]
-        attributes = [np.array([position for _, box in self.single for position in box], np.int64)]
-        ends = np.array([span for _, box in self.single for span in box.values()], np.int64).reshape(-1, 2)
-        lows, highs = [ends[:, 0]], [ends[:, 1]]
+        attributes = [np.array([position for _, clause in self.single for position in clause], np.int64)]
+        said = [spans for _, clause in self.single for spans in clause.values()]
+        lows = [np.array([spans[0][0] for spans in said], np.int64)]
+        highs = [np.array([spans[-1][1] for spans in said], np.int64)]
         count = len(sizes)
         for rows, bounds in self.whole:
             good = ~bounds.doubtful
@@ -192,20 +227,39 @@ class _Compiler:
         order = np.argsort(owner, kind="stable")
         rank = np.empty(count, np.int64)
         rank[order] = np.arange(count)
-        entry_boxes = rank[np.concatenate(boxes)]
-        entries = np.argsort(entry_boxes, kind="stable")
+        box = rank[np.concatenate(boxes)]
+        attribute = np.concatenate(attributes)
+        entries = np.argsort(box * len(self.schema) + attribute, kind="stable")
+        # sets stand by the entries that have them, which went to other places
+        several = np.array([len(spans) for spans in said], np.int64)
+        with_sets = entries[entries < len(said)]
+        with_sets = with_sets[several[with_sets] > 1]
+        place = np.empty(len(entries), np.int64)
+        place[entries] = np.arange(len(entries))
+        positions = attribute[entries].astype(np.int32)
+        positions[place[with_sets]] |= SET
+        spans = [span for k in with_sets.tolist() for span in said[k]]
+        ends = np.array(spans, np.int64).reshape(-1, 2)
         return Compiled(
-            owner[order],
-            entry_boxes[entries],
-            np.concatenate(attributes)[entries],
+            owner[order].astype(np.int32),
+            _starts(np.bincount(box, minlength=count)),
+            positions,
             np.concatenate(lows)[entries],
             np.concatenate(highs)[entries],
+            place[with_sets],
+            _starts(several[with_sets]),
+            np.ascontiguousarray(ends[:, 0]),
+            np.ascontiguousarray(ends[:, 1]),
             sorted(self.errors, key=lambda pair: pair[0]),
         )
 
 
-def _boxes(expander: Expander, condition: Condition, literals: list[str], text: str) -> list[Box]:
+def _starts(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+
+
+def _clauses(expander: Expander, condition: Condition, literals: list[str], text: str) -> list[Clause]:
     try:
-        return expander.boxes(condition, literals)
-    except LanguageError as error:  # too many boxes: of the whole text, not of a place in it
+        return expander.clauses(condition, literals)
+    except LanguageError as error:  # too many clauses: of the whole text, not of a place in it
         raise LanguageError(str(error), text, 0) from None

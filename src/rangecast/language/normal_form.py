@@ -1,19 +1,18 @@
-"""The normal form: a condition as a disjunction of boxes.
+"""The normal form: a condition as a disjunction of clauses.
 
     span    a closed interval of codes (low, high)
     spans   a tuple of spans, ascending, with a gap between any two: what a predicate allows
     clause  {attribute position: spans}; an attribute that is absent is ignored
-    box     {attribute position: span}; what the indexes store
 
 Negation is pushed down to the predicates, where it is the complement among the values that are
-present. Then AND intersects clauses and OR unites them. Clauses instead of boxes keep the expansion
-small: IN and != are one clause, and two clauses that differ in a single attribute become one, which also
-absorbs a clause that lies inside its neighbour. Only the clauses that remain are multiplied out.
+present. Then AND intersects clauses and OR unites them. IN, NOT IN, != and OR on one attribute are spans of
+one clause, however many, and two clauses that differ in a single attribute become one, which also absorbs a
+clause that lies inside its neighbour. So only OR across attributes makes several clauses, and CLAUSE_LIMIT
+is for those alone.
 
-Boxes of one clause are disjoint. A box that overlaps one of another clause is trimmed where a narrower bound
-on one of its own attributes does it, and left as it is otherwise: `a < 5 or b = 1` would need three
-disjoint boxes of two attributes, and those cost an index more than reporting a subscription once when
-two of its boxes match. No box lies inside another.
+A clause that overlaps another is trimmed where no more spans on one of its own attributes do it, and left as
+it is otherwise: `a < 5 or b = 1` would need disjoint clauses of two attributes, and those cost an index more
+than reporting a subscription once when two of its clauses match. No clause lies inside another.
 
 What a text may cost is bounded, since anybody may send one: each step says how many spans it will compare
 before it does, and past WORK_LIMIT (about two seconds) the condition is refused. Trimming, which changes no
@@ -25,7 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from itertools import product
 
 from rangecast.errors import LanguageError, SchemaError
 from rangecast.language.tree import (
@@ -45,9 +43,8 @@ from rangecast.types.schema import Schema
 
 Spans = tuple[Interval, ...]
 Clause = dict[int, Spans]
-Box = dict[int, Interval]
 
-BOX_LIMIT = 1_024
+CLAUSE_LIMIT = 1_024
 WORK_LIMIT = 4_000_000
 
 _JUNCTIONS = (And, Or)  # And | Or in isinstance would be made anew for each call
@@ -60,30 +57,22 @@ _MEMO_LIMIT = 65_536
 
 
 class Expander:
-    """Turns conditions over one schema into boxes; it remembers the comparisons it has seen."""
+    """Turns conditions over one schema into clauses; it remembers the comparisons it has seen."""
 
     def __init__(self, schema: Schema) -> None:
         self._attributes = schema.attributes
         self._memo: dict[tuple[int, str, str], Spans] = {}
         self._work = _Work()
 
-    def boxes(self, condition: Condition, texts: Sequence[str]) -> list[Box]:
-        """The boxes of a condition whose literals are `texts`, by their ordinals.
+    def clauses(self, condition: Condition, texts: Sequence[str]) -> list[Clause]:
+        """The clauses of a condition whose literals are `texts`, by their ordinals.
 
-        Raises LanguageError past the limits of boxes and of work, and for a value that an attribute cannot
+        Raises LanguageError past the limits of clauses and of work, and for a value that an attribute cannot
         hold.
         """
         self._work.left = WORK_LIMIT
         clauses = self._clauses(condition, False, texts)
-        if len(clauses) == 1 and all(len(spans) == 1 for spans in clauses[0].values()):
-            return [{position: spans[0] for position, spans in clauses[0].items()}]
-        needed = sum(math.prod(map(len, clause.values())) for clause in clauses)
-        if needed > BOX_LIMIT:
-            raise _too_many(needed)
-        boxes = [
-            dict(zip(clause, spans, strict=True)) for clause in clauses for spans in product(*clause.values())
-        ]
-        return _separate(boxes, self._work) if _may_trim(clauses) else boxes
+        return _separate(clauses, self._work) if len(clauses) > 1 and _may_trim(clauses) else clauses
 
     def _clauses(self, condition: Condition, negated: bool, texts: Sequence[str]) -> list[Clause]:
         if isinstance(condition, Comparison):
@@ -102,6 +91,7 @@ class Expander:
             negated = negated is not condition.negated
         elif isinstance(condition, Membership):
             position = condition.position
+            self._work.spend(len(condition.literals))
             values = (literal.among(texts) for literal in condition.literals)
             spans = unite(span for value in values for span in self._compare(position, "=", value))
             negated = negated is not condition.negated
@@ -233,7 +223,7 @@ def _all_of(parts: list[list[Clause]], work: _Work) -> list[Clause]:
         met: list[Clause] = []
         for ours in clauses:
             met += [clause for theirs in others if (clause := _meet(ours, theirs)) is not None]
-            if len(met) > 2 * BOX_LIMIT:
+            if len(met) > 2 * CLAUSE_LIMIT:
                 met = _merge(met, work)
         clauses = _merge(met, work)
     return clauses
@@ -261,7 +251,7 @@ def _merge(clauses: list[Clause], work: _Work) -> list[Clause]:
     if len(clauses) < 2 or (len(clauses) == 2 and len(clauses[0].keys() ^ clauses[1].keys()) > 1):
         return clauses  # the usual OR, at a tenth of the cost of finding out below
     positions = sorted({position for clause in clauses for position in clause})
-    work.spend(len(clauses) * len(positions))
+    work.spend(len(clauses) * len(positions) + _size(clauses))
     # Clauses as rows of small numbers: hashing the spans themselves took three times as long.
     numbers: dict[Spans, int] = {}
     rows = [
@@ -283,10 +273,11 @@ def _merge(clauses: list[Clause], work: _Work) -> list[Clause]:
                 for rest, group in alike.items():
                     number = group[0]
                     if len(group) > 1:
+                        work.spend(sum([len(known[one]) for one in set(group)]))
                         spans = unite(span for one in set(group) for span in known[one])
                         number = numbers.setdefault(spans, len(numbers))
                     rows.append((*rest[:j], number, *rest[j:]))
-    if len(rows) > BOX_LIMIT:
+    if len(rows) > CLAUSE_LIMIT:
         raise _too_many(len(rows))
     if len(rows) == len(clauses):
         return clauses
@@ -298,22 +289,25 @@ def _merge(clauses: list[Clause], work: _Work) -> list[Clause]:
 
 
 def _may_trim(clauses: list[Clause]) -> bool:
-    """Whether one clause bounds only attributes that another bounds too: no other can hold or trim a box."""
+    """Whether one clause bounds only attributes that another bounds too: no other can hold or trim one."""
     bounded = {frozenset(clause) for clause in clauses}
     return len(bounded) < len(clauses) or any(ours < theirs for ours in bounded for theirs in bounded)
 
 
-def _separate(boxes: list[Box], work: _Work) -> list[Box]:
-    """Drop boxes inside others and trim overlaps where a narrower bound does it, as long as there is time."""
-    # A box that holds another comes before it: it bounds fewer attributes, or the same ones wider.
-    boxes.sort(key=lambda box: (len(box), sum(low - high for low, high in box.values())))
-    kept: list[Box] = []
+def _separate(clauses: list[Clause], work: _Work) -> list[Clause]:
+    """Drop clauses inside others and trim overlaps where no more spans do it, as long as there is time."""
+    # A clause that holds another comes before it: it bounds fewer attributes, or the same ones wider.
+    clauses.sort(key=lambda clause: (len(clause), -_width(clause)))
+    kept: list[Clause] = []
     cut = False
-    for box in boxes:
-        rest: Box | None = box
+    size = 0
+    for clause in clauses:
+        rest: Clause | None = clause
         while rest is not None and work.left > 0:
             before = rest
-            work.left -= len(kept)
+            work.left -= size + len(kept) * _size([rest])
+            if work.left <= 0:
+                break
             for other in kept:
                 rest = _subtract(rest, other)
                 if rest is None:
@@ -323,31 +317,52 @@ def _separate(boxes: list[Box], work: _Work) -> list[Box]:
             cut = True
         if rest is not None:
             kept.append(rest)
-    if cut and work.left > 0:  # what was cut down may now lie inside a box that came later
+            size += _size([rest])
+    if cut and work.left > len(kept) * size:  # what was cut may now lie inside a clause that came later
         kept = [
-            box
-            for box in kept
-            if not any(_subtract(box, other) is None for other in kept if other is not box)
+            clause
+            for clause in kept
+            if not any(_subtract(clause, other) is None for other in kept if other is not clause)
         ]
     return kept
 
 
-def _subtract(box: Box, other: Box) -> Box | None:
-    """`box` without `other` if a narrower bound says it, None if nothing is left, else `box` itself."""
+def _width(clause: Clause) -> int:
+    return sum([high - low + 1 for spans in clause.values() for low, high in spans])
+
+
+def _subtract(clause: Clause, other: Clause) -> Clause | None:
+    """`clause` without `other` if spans of one attribute say it, None if nothing is left, else itself."""
     cut = None
-    for position, (low, high) in other.items():
-        start, end = box.get(position, _ANY)
-        if end < low or high < start:
-            return box
-        if start < low or high < end:
-            if cut is not None or position not in box or (start < low and high < end):
-                return box
-            cut = (position, (start, low - 1) if start < low else (high + 1, end))
-    return None if cut is None else {**box, cut[0]: cut[1]}
+    for position, theirs in other.items():
+        ours = clause.get(position, _EVERYTHING)
+        if ours[-1][1] < theirs[0][0] or theirs[-1][1] < ours[0][0]:
+            return clause
+        rest = _without(ours, theirs)
+        if rest == ours:
+            return clause
+        if rest:
+            # a long list of values must not be copied into every clause that it meets
+            if cut is not None or position not in clause or len(rest) > len(ours):
+                return clause
+            cut = (position, rest)
+    return None if cut is None else {**clause, cut[0]: cut[1]}
+
+
+def _without(ours: Spans, theirs: Spans) -> Spans:
+    """What is in ours and not in theirs.
+
+    >>> _without(((1, 9),), ((3, 4), (9, 12)))
+    ((1, 2), (5, 8))
+    """
+    outside = complement(theirs)
+    if theirs[0][0] > MISSING:
+        outside = unite([(MISSING, MISSING), *outside])
+    return intersect(ours, outside)
 
 
 def _too_many(needed: int) -> LanguageError:
     return LanguageError(
-        f"the condition needs at least {needed:,} boxes, and the limit is {BOX_LIMIT:,}: every OR, IN and != "
-        "multiplies them; cut it into several subscriptions"
+        f"the condition needs at least {needed:,} alternatives, and the limit is {CLAUSE_LIMIT:,}: every AND "
+        "of ORs across attributes multiplies them; cut it into several subscriptions"
     )

@@ -51,6 +51,8 @@ from rangecast.types.schema import Schema
 
 MAX_DEPTH = 128
 MAX_TOKENS = 32_768
+MAX_LISTED = 262_144
+"""How many values the IN lists of a condition may have together; they are no words of MAX_TOKENS."""
 
 _TOKEN = re.compile(
     rf"\s+|(?P<value>{STRING}|(?:{TIMESTAMP}|{NUMBER}|(?i:true|false))(?![\w.$:+-]))|(?P<name>{PLAIN_NAME})"
@@ -119,6 +121,7 @@ class _Parser:
         self.tokens: list[Token] = []
         self.literals: list[str] = []
         self.next = 0
+        listed = 0
         for match in _TOKEN.finditer(text):
             kind = match.lastgroup
             if kind is None:
@@ -132,7 +135,12 @@ class _Parser:
             if kind == "value" and not piece[0].isalpha():
                 ordinal = len(self.literals)
                 self.literals.append(piece)
-            if len(self.tokens) == MAX_TOKENS:
+            if word == "," or (kind == "value" and self.tokens and self.tokens[-1].word == ","):
+                listed += 1
+                if listed == 2 * MAX_LISTED:
+                    message = f"the IN lists of a condition may have {MAX_LISTED:,} values, these have more"
+                    raise error_at(message + "; cut it into several subscriptions", text, match.start())
+            elif len(self.tokens) - listed == MAX_TOKENS:
                 message = f"a condition may have {MAX_TOKENS:,} words, values and signs, this one has more"
                 raise error_at(message + "; cut it into several subscriptions", text, match.start())
             self.tokens.append(Token(kind, piece, match.start(), word, ordinal))

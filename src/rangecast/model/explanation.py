@@ -7,13 +7,17 @@ they alone say whether it matches. Subscriptions that came as arrays have the bo
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 from rangecast.errors import LanguageError
 from rangecast.language.evaluation import Verdict, evaluate, plain, shown
+from rangecast.model.boxes import SparseBoxes, entries_of
 from rangecast.model.events import Events
-from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Category, Codes
+from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Category
 from rangecast.types.schema import Schema
+
+_SHOWN = 8
 
 
 class Predicate(NamedTuple):
@@ -92,25 +96,22 @@ class Explanation:
 
 
 def explain_boxes(
-    schema: Schema, id: Any, lows: Codes, highs: Codes, events: Events, text: str | None = None
+    schema: Schema, id: Any, sparse: SparseBoxes, events: Events, text: str | None = None
 ) -> Explanation:
-    """The explanation for the boxes of one subscription (columns) and one event, by its text if it has one.
+    """The explanation for the boxes of one subscription and one event, by its text if it has one.
 
     A text that is no condition of this schema, or not the one of these boxes, explains nothing: whoever
     makes Subscriptions from arrays may give them any text.
     """
     codes = events.codes_for(schema)
     boxes = []
-    for b in range(lows.shape[1]):
+    for b in range(len(sparse.owners)):
         predicates = []
-        for j, attribute in enumerate(schema):
-            low, high, code = int(lows[j, b]), int(highs[j, b]), int(codes[j, 0])
-            if low == MISSING and high == LAST:
-                continue
+        for j, spans in entries_of(sparse, b):
+            attribute, code = schema.attributes[j], int(codes[j, 0])
             value = events.value(attribute.name, 0)
-            predicates.append(
-                Predicate(attribute.name, describe_interval(attribute, low, high), value, low <= code <= high)
-            )
+            held = any(low <= code <= high for low, high in spans)
+            predicates.append(Predicate(attribute.name, describe_spans(attribute, spans), value, held))
         boxes.append(predicates)
     found = Explanation(id, boxes, text)
     if text is not None:
@@ -125,6 +126,41 @@ def explain_boxes(
         if (verdict.holds is True) is found.matches:
             found.verdict = verdict
     return found
+
+
+def describe_spans(attribute: Attribute, spans: list[tuple[int, int]]) -> str:
+    """A set of closed code intervals in words of the language.
+
+    >>> from rangecast import Int
+    >>> price = Int("price")
+    >>> describe_spans(price, [(1, 1), (5, 5)]), describe_spans(price, [(PRESENT, 6), (8, LAST)])
+    ('in (1, 5)', '!= 7')
+    """
+    if len(spans) > 1 and spans[0][0] == PRESENT and spans[-1][1] == LAST:
+        gaps = [(a[1] + 1, b[0] - 1) for a, b in itertools.pairwise(spans)]
+        if len(gaps) == 1 and gaps[0][0] == gaps[0][1]:
+            return f"!= {attribute.decode(gaps[0][0])!r}"
+        if (codes := _single_codes(attribute, gaps)) is not None:
+            return f"not in ({_list_values(attribute, codes)})"
+    elif len(spans) > 1 and (codes := _single_codes(attribute, spans)) is not None:
+        return f"in ({_list_values(attribute, codes)})"
+    shown = [describe_interval(attribute, low, high) for low, high in spans[:_SHOWN]]
+    more = f", or {len(spans) - _SHOWN:,} more" if len(spans) > _SHOWN else ""
+    return " or ".join(shown) + more
+
+
+def _single_codes(attribute: Attribute, spans: list[tuple[int, int]]) -> list[int] | None:
+    """The codes of spans of values, None where a span is wider; words have no order, so theirs may be."""
+    if isinstance(attribute, Category) and spans[0][0] > PRESENT and spans[-1][1] < LAST:
+        return [code for low, high in spans for code in range(low, high + 1)]
+    if any(low != high or low == MISSING for low, high in spans):
+        return None
+    return [low for low, _ in spans]
+
+
+def _list_values(attribute: Attribute, codes: list[int]) -> str:
+    shown = [repr(attribute.decode(code)) for code in codes[:_SHOWN]]
+    return ", ".join(shown) + (f", and {len(codes) - _SHOWN:,} more" if len(codes) > _SHOWN else "")
 
 
 def describe_interval(attribute: Attribute, low: int, high: int) -> str:

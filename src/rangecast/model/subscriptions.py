@@ -1,44 +1,43 @@
-"""Subscriptions in the normal form: ids and boxes of closed code intervals.
+"""Subscriptions in the normal form: ids and boxes.
 
-    array    dtype   shape            meaning
-    ids      Ids     n_subscriptions  (ids.py)
-    lows     int64   (d, n_boxes)     column-major: lows[j] is attribute j of every box
-    highs    int64   (d, n_boxes)     closed; MISSING..LAST where the attribute is ignored
-    owners   int32   n_boxes          ascending: the row of `ids` that a box belongs to
-    texts    Texts   n_subscriptions  the conditions as they were written (texts.py), or None
+    array    type          shape            meaning
+    ids      Ids           n_subscriptions  (ids.py)
+    boxes    SparseBoxes   n_boxes          the attributes that each box bounds, and its owner (boxes.py)
+    texts    Texts         n_subscriptions  the conditions as they were written (texts.py), or None
 
 No match reads the texts: they are for people, who want to see what they wrote.
 
-A subscription has as many boxes as its condition needs: one for a conjunction, several for OR, IN
-and !=, none for a contradiction. Rows that cannot be loaded are rejected with their reasons
-(`rejected`) under on_error="collect", and stop the load under on_error="raise".
+A subscription has as many boxes as its condition needs: one for a conjunction, IN and != included, several
+for OR across attributes, none for a contradiction. Boxes that come as dense arrays (d, n) stay so until their
+entries are asked for. Structures that know one interval per attribute take `dense()`, which multiplies sets
+out, up to DENSE_LIMIT boxes per subscription.
+
+Rows that cannot be loaded are rejected with their reasons (`rejected`) under on_error="collect", and stop the
+load under on_error="raise".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.errors import SchemaError, SubscriptionError
+from rangecast.errors import CapacityError, SchemaError, SubscriptionError
 from rangecast.kernels.model import subscriptions as kernels
 from rangecast.language.compiler import compile_conditions
+from rangecast.model import boxes as sparse
+from rangecast.model.boxes import DenseBoxes, SparseBoxes
+from rangecast.model.bulk_load import Load, Rejected, as_written, columns_of
 from rangecast.model.ids import Ids
 from rangecast.model.texts import Texts
 from rangecast.types.attributes import HIGH, LAST, LOW, MISSING, Category, Codes
-from rangecast.types.columns import is_unicode
 from rangecast.types.schema import Schema
 
-
-class Rejected(NamedTuple):
-    """A row that was not loaded."""
-
-    row: int
-    id: Any
-    reason: str
+DENSE_LIMIT = 1_024
+"""How many dense boxes the sets of one subscription may be multiplied out into."""
 
 
 class Subscriptions:
@@ -47,8 +46,8 @@ class Subscriptions:
     >>> from rangecast import Int, Schema
     >>> schema = Schema(Int("price"))
     >>> subs = Subscriptions.parse(schema, {7: "price between 10 and 20", 8: "price in (1, 5)"})
-    >>> len(subs), subs.n_boxes, subs.owners.tolist()
-    (2, 3, [0, 1, 1])
+    >>> len(subs), subs.n_boxes, subs.dense().owners.tolist()
+    (2, 2, [0, 1, 1])
     """
 
     def __init__(
@@ -64,26 +63,45 @@ class Subscriptions:
         copy: bool = True,
     ) -> None:
         """Subscriptions from codes, which are copied; with copy=False the arrays must not change any more."""
-        self.schema = schema
-        self.ids = Ids.of(ids)
-        self.lows = np.array(lows, np.int64, order="C", copy=copy or None)
-        self.highs = np.array(highs, np.int64, order="C", copy=copy or None)
-        n_boxes = self.lows.shape[1] if self.lows.ndim == 2 else -1
-        if self.lows.shape != (len(schema), n_boxes) or self.highs.shape != self.lows.shape:
+        low_ends = np.array(lows, np.int64, order="C", copy=copy or None)
+        high_ends = np.array(highs, np.int64, order="C", copy=copy or None)
+        n_boxes = low_ends.shape[1] if low_ends.ndim == 2 else -1
+        if low_ends.shape != (len(schema), n_boxes) or high_ends.shape != low_ends.shape:
             raise SubscriptionError(
-                f"lows and highs must be ({len(schema)}, n_boxes), got {self.lows.shape}, {self.highs.shape}"
+                f"lows and highs must be ({len(schema)}, n_boxes), got {low_ends.shape}, {high_ends.shape}"
             )
-        self.owners = (
+        own = (
             np.arange(n_boxes, dtype=np.int32)
             if owners is None
             else np.array(owners, np.int32, order="C", copy=copy or None)
         )
-        if len(self.owners) != n_boxes or (owners is None and n_boxes != len(self.ids)):
+        self._sparse: SparseBoxes | None = None
+        self._dense: DenseBoxes | None = DenseBoxes(low_ends, high_ends, own)
+        self._take(schema, Ids.of(ids), own, n_boxes, rejected, texts)
+        if owners is None and n_boxes != len(self.ids):
             raise SubscriptionError(
                 f"each box must have one owner, got {n_boxes} boxes and {len(self.ids)} ids"
             )
-        if len(self.owners) and (
-            bool((np.diff(self.owners) < 0).any()) or self.owners[0] < 0 or self.owners[-1] >= len(self.ids)
+
+    def _take(
+        self,
+        schema: Schema,
+        ids: Ids,
+        owners: npt.NDArray[np.int32],
+        n_boxes: int,
+        rejected: Sequence[Rejected],
+        texts: Any,
+    ) -> None:
+        self.schema = schema
+        self.ids = ids
+        self.owners = owners
+        """The row of `ids` of each box, ascending."""
+        if len(owners) != n_boxes:
+            raise SubscriptionError(
+                f"each box must have one owner, got {n_boxes} boxes and {len(owners)} owners"
+            )
+        if len(owners) and (
+            bool((np.diff(owners) < 0).any()) or owners[0] < 0 or owners[-1] >= len(self.ids)
         ):
             raise SubscriptionError("owners must ascend and name rows of ids")
         self.rejected = list(rejected)
@@ -93,6 +111,34 @@ class Subscriptions:
                 f"texts must have one row per id, got {len(self.texts)} for {len(self.ids)} ids"
             )
 
+    @classmethod
+    def of_boxes(
+        cls,
+        schema: Schema,
+        ids: Any,
+        boxes: SparseBoxes,
+        rejected: Sequence[Rejected] = (),
+        texts: Any = None,
+    ) -> Subscriptions:
+        """Subscriptions from sparse boxes, whose arrays must not change any more.
+
+        >>> from rangecast import Int, Schema
+        >>> subs = Subscriptions.parse(Schema(Int("price")), {7: "price in (1, 5)"})
+        >>> Subscriptions.of_boxes(subs.schema, [8], subs.boxes)
+        Subscriptions(1 subscriptions, 1 boxes)
+        """
+        out = cls.__new__(cls)
+        out._sparse, out._dense = boxes, None
+        out._take(schema, Ids.of(ids), boxes.owners, len(boxes.starts) - 1, rejected, texts)
+        return out
+
+    def _like(self, schema: Schema, rejected: Sequence[Rejected]) -> Subscriptions:
+        """The same ids, boxes and texts."""
+        out = type(self).__new__(type(self))
+        out._sparse, out._dense = self._sparse, self._dense
+        out._take(schema, self.ids, self.owners, self.n_boxes, rejected, self.texts)
+        return out
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -101,14 +147,76 @@ class Subscriptions:
         return f"Subscriptions({len(self):,} subscriptions, {self.n_boxes:,} boxes{set_aside})"
 
     @property
+    def boxes(self) -> SparseBoxes:
+        """The boxes by their entries."""
+        if self._sparse is None:
+            assert self._dense is not None
+            self._sparse = sparse.from_dense(self._dense)
+        return self._sparse
+
+    @property
+    def has_sets(self) -> bool:
+        """Whether a box has a set of several intervals on an attribute."""
+        return self._dense is None and self._sparse is not None and len(self._sparse.sets) > 0
+
+    def dense(self) -> DenseBoxes:
+        """The boxes with one interval per attribute: sets are multiplied out.
+
+        CapacityError past DENSE_LIMIT boxes for one subscription.
+        """
+        if self._dense is not None:
+            return self._dense
+        boxes = self.boxes
+        if len(boxes.sets):
+            own = np.unique(boxes.owners[np.searchsorted(boxes.starts, boxes.sets, "right") - 1])
+            counts = np.bincount(boxes.owners, sparse.count_pieces(boxes), len(self))[own]
+            many = np.flatnonzero(counts > DENSE_LIMIT)
+            if len(many):
+                row = int(own[many[0]])
+                raise CapacityError(
+                    f"subscription {self.ids[row]!r} is {counts[many[0]]:,.0f} boxes of one interval per "
+                    f"attribute, and this structure takes at most {DENSE_LIMIT:,} ({len(many):,} of "
+                    f"{len(self):,} subscriptions); the indexes 'auto' and 'scan' take its sets as they are, "
+                    "or cut it into several subscriptions"
+                )
+        dense = sparse.cut(boxes, len(self.schema), np.ones(len(boxes.sets), np.uint8))[0]
+        if not len(boxes.sets):
+            self._dense = dense
+        return dense
+
+    def expanded(self) -> Subscriptions:
+        """The same subscriptions without sets; CapacityError as in `dense`."""
+        if not self.has_sets:
+            return self
+        return Subscriptions(
+            self.schema, self.ids, *self.dense(), rejected=self.rejected, texts=self.texts, copy=False
+        )
+
+    @property
+    def lows(self) -> Codes:
+        """The low ends of dense boxes, (d, n_boxes); SubscriptionError where a box has a set."""
+        return self._without_sets().lows
+
+    @property
+    def highs(self) -> Codes:
+        """The high ends of dense boxes, (d, n_boxes); SubscriptionError where a box has a set."""
+        return self._without_sets().highs
+
+    def _without_sets(self) -> DenseBoxes:
+        if self.has_sets:
+            raise SubscriptionError("some boxes have sets of intervals; take expanded(), dense() or boxes")
+        return self.dense()
+
+    @property
     def n_boxes(self) -> int:
         """How many boxes all subscriptions have together."""
-        return int(self.lows.shape[1])
+        return len(self.owners)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays that are matched; `texts.nbytes` is apart."""
-        return self.ids.nbytes + self.lows.nbytes + self.highs.nbytes + self.owners.nbytes
+        arrays = {id(a): a.nbytes for held in (self._dense, self._sparse) if held is not None for a in held}
+        return self.ids.nbytes + sum(arrays.values())
 
     @property
     def single(self) -> bool:
@@ -126,22 +234,40 @@ class Subscriptions:
         ids = self.ids.select(rows)
         texts = None if self.texts is None else self.texts.select(rows)
         if self.single:
-            return Subscriptions(
-                self.schema, ids, self.lows[:, rows], self.highs[:, rows], texts=texts, copy=False
-            )
+            owners = np.arange(len(rows), dtype=np.int32)
+            return self._chosen(ids, rows, owners, texts=texts)
         first = self.box_starts()
-        counts = np.diff(first)[rows]
-        owners = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
-        starts = np.repeat(first[rows] - (np.cumsum(counts) - counts), counts)
-        boxes = starts + np.arange(len(owners))
-        lows, highs = self.lows[:, boxes], self.highs[:, boxes]
-        return Subscriptions(self.schema, ids, lows, highs, owners, texts=texts, copy=False)
+        owners = np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(first)[rows])
+        return self._chosen(ids, sparse.ragged(first, rows), owners, texts=texts)
+
+    def _chosen(
+        self,
+        ids: Ids,
+        numbers: npt.NDArray[np.int64],
+        owners: npt.NDArray[np.int32],
+        rejected: Sequence[Rejected] = (),
+        texts: Texts | None = None,
+    ) -> Subscriptions:
+        """Some of the boxes, with the owners that they get."""
+        if self._dense is None:
+            boxes = sparse.select(self.boxes, numbers, owners)
+            return Subscriptions.of_boxes(self.schema, ids, boxes, rejected, texts)
+        lows, highs = self._dense.lows[:, numbers], self._dense.highs[:, numbers]
+        return Subscriptions(self.schema, ids, lows, highs, owners, rejected, texts, copy=False)
+
+    def select_boxes(self, numbers: npt.NDArray[np.int64]) -> Subscriptions:
+        """Some of the boxes (ascending) and the subscriptions that have them, without texts."""
+        rows, owners = np.unique(self.owners[numbers], return_inverse=True)
+        return self._chosen(self.ids.select(rows), numbers, owners.astype(np.int32))
 
     def overlapping(self) -> npt.NDArray[np.uint8]:
         """Per subscription, 1 when two of its boxes share a point, so that it could match twice."""
+        if not bool((self.owners[1:] == self.owners[:-1]).any()):
+            return np.zeros(len(self), np.uint8)
+        if self._dense is None:
+            return sparse.flag_overlapping(self.boxes, len(self))
         out = np.zeros(len(self), np.uint8)
-        if bool((self.owners[1:] == self.owners[:-1]).any()):
-            kernels.flag_overlapping(self.lows, self.highs, self.owners, out)
+        kernels.flag_overlapping(*self._dense, out)
         return out
 
     def reconciled(self, schema: Schema) -> Subscriptions:
@@ -156,9 +282,7 @@ class Subscriptions:
                     "other codes; make them with the index's own schema (index.schema)"
                 )
             ours.vocabulary.extend_from(theirs.vocabulary)
-        return Subscriptions(
-            schema, self.ids, self.lows, self.highs, self.owners, self.rejected, self.texts, copy=False
-        )
+        return self._like(schema, self.rejected)
 
     @classmethod
     def concat(cls, several: Iterable[Subscriptions], *, distinct: bool = True) -> Subscriptions:
@@ -181,8 +305,7 @@ class Subscriptions:
         parts = [subs.reconciled(schema) for subs in given if len(subs)]
         rejected = [row for subs in given for row in subs.rejected]
         if len(parts) < 2:
-            one = parts[0] if parts else given[0]
-            return cls(schema, one.ids, one.lows, one.highs, one.owners, rejected, one.texts, copy=False)
+            return (parts[0] if parts else given[0])._like(schema, rejected)
         if len({subs.ids.textual for subs in parts}) > 1:
             raise SubscriptionError("concat: ids must be all whole numbers or all strings, got both")
         ids = Ids.of(pa.concat_arrays([subs.ids.arrow() for subs in parts]))
@@ -197,13 +320,18 @@ class Subscriptions:
             texts = Texts.concat(
                 Texts.absent(len(subs)) if subs.texts is None else subs.texts for subs in parts
             )
-        firsts = np.cumsum([0, *(len(subs) for subs in parts)]).astype(np.int32)
+        firsts = np.cumsum([0, *(len(subs) for subs in parts)])[:-1].tolist()
+        if any(subs._dense is None for subs in parts):
+            boxes = sparse.concat([subs.boxes for subs in parts], firsts)
+            return cls.of_boxes(schema, ids, boxes, rejected, texts)
         return cls(
             schema,
             ids,
             np.concatenate([subs.lows for subs in parts], axis=1),
             np.concatenate([subs.highs for subs in parts], axis=1),
-            np.concatenate([subs.owners + first for subs, first in zip(parts, firsts, strict=False)]),
+            np.concatenate(
+                [subs.owners + np.int32(first) for subs, first in zip(parts, firsts, strict=True)]
+            ),
             rejected,
             texts,
             copy=False,
@@ -233,19 +361,19 @@ class Subscriptions:
             raise SubscriptionError("parse takes conditions, or ids= and texts=")
         if isinstance(texts, pa.Array | pa.ChunkedArray):
             texts = texts.to_pylist()
-        load = _Load(schema, ids, on_error)
+        load = Load(schema, ids, on_error)
         texts = list(texts)
         load.check_length(len(texts), "texts")
         compiled = compile_conditions(schema, texts)
         for row, error in compiled.errors:
             load.reject(row, str(error), error)
-        n_boxes = len(compiled.owners)
-        lows = np.full((len(schema), n_boxes), MISSING, np.int64)
-        highs = np.full((len(schema), n_boxes), LAST, np.int64)
-        where = compiled.entry_attributes, compiled.entry_boxes
-        lows[where] = compiled.entry_lows
-        highs[where] = compiled.entry_highs
-        return load.finish(lows, highs, compiled.owners.astype(np.int32), _as_written(texts))
+        loaded = load.finish(as_written(texts))
+        boxes = SparseBoxes(*compiled[:-1])
+        if loaded.good is not None:
+            kept = np.flatnonzero(loaded.good[boxes.owners])
+            rank = (np.cumsum(loaded.good) - 1).astype(np.int32)
+            boxes = sparse.select(boxes, kept, rank[boxes.owners[kept]])
+        return cls.of_boxes(schema, loaded.ids, boxes, loaded.rejected, loaded.texts)
 
     @classmethod
     def from_arrays(
@@ -257,11 +385,11 @@ class Subscriptions:
         None and NaT mean that a side is not bounded, and an attribute bounded on neither side is
         ignored. A category takes the same value on both sides.
         """
-        load = _Load(schema, ids, on_error)
+        load = Load(schema, ids, on_error)
         n = load.n
         low_codes = np.full((len(schema), n), MISSING, np.int64)
         high_codes = np.full((len(schema), n), LAST, np.int64)
-        low_columns, high_columns = _columns(schema, lows, "lows"), _columns(schema, highs, "highs")
+        low_columns, high_columns = columns_of(schema, lows, "lows"), columns_of(schema, highs, "highs")
         for j, attribute in enumerate(schema):
             low, high = low_columns.get(j), high_columns.get(j)
             if low is None and high is None:
@@ -294,7 +422,10 @@ class Subscriptions:
                     else:
                         reason = f"low must not exceed high on {attribute.name!r}, got {ends}"
                     load.reject(row, reason)
-        return load.finish(low_codes, high_codes, None)
+        loaded = load.finish()
+        if loaded.good is not None:
+            low_codes, high_codes = low_codes[:, loaded.good], high_codes[:, loaded.good]
+        return cls(schema, loaded.ids, low_codes, high_codes, None, loaded.rejected, copy=False)
 
     @classmethod
     def from_arrow(
@@ -365,134 +496,4 @@ class Subscriptions:
         return cls.from_arrays(schema, columns[id_name], lows, highs, **options)
 
 
-def _as_written(texts: list[Any]) -> Texts:
-    """The texts of a load; what is no text, or none that UTF-8 can write, is absent."""
-    try:
-        return Texts.of(texts)
-    except (SubscriptionError, UnicodeEncodeError):
-        return Texts.of([text if _is_text(text) else None for text in texts])
-
-
-def _is_text(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and value.encode() is not None
-    except UnicodeEncodeError:
-        return False
-
-
-def _columns(schema: Schema, bounds: Any, what: str) -> dict[int, Any]:
-    """Bounds as columns by attribute position."""
-    if isinstance(bounds, Mapping):
-        return {schema.position(name): column for name, column in bounds.items() if column is not None}
-    matrix = bounds if isinstance(bounds, np.ndarray) else np.asarray(bounds, dtype=_matrix_dtype(bounds))
-    if matrix.ndim == 1 and len(schema) == 1:
-        matrix = matrix[:, None]
-    if matrix.ndim != 2 or matrix.shape[1] != len(schema):
-        if matrix.size == 0:
-            return {}
-        raise SubscriptionError(
-            f"{what} must be (n, {len(schema)}) values or a dict of columns, got {matrix.shape}"
-        )
-    return {j: np.ascontiguousarray(matrix[:, j]) for j in range(len(schema))}
-
-
-def _matrix_dtype(bounds: Any) -> Any:
-    """Object when there are nulls or mixed types, so that whole numbers stay exact."""
-    flat = [value for row in bounds for value in (row if isinstance(row, list | tuple) else [row])]
-    kinds = {type(value) for value in flat}
-    return None if kinds <= {int} or kinds <= {float} else object
-
-
-class _Load:
-    """One bulk load: which rows were rejected and why; raises at once unless told to collect."""
-
-    def __init__(self, schema: Schema, ids: Any, on_error: str) -> None:
-        if on_error not in ("raise", "collect"):
-            raise SubscriptionError(f"on_error must be 'raise' or 'collect', got {on_error!r}")
-        self.schema = schema
-        self.collect = on_error == "collect"
-        self.reasons: dict[int, str] = {}
-        self.first_error: Exception | None = None
-        self.raw = ids
-        try:
-            self.ids = Ids.of(ids)
-        except SubscriptionError:
-            if not self.collect:
-                raise
-            self.ids = self._salvage_ids(ids)
-        self.n = len(self.ids)
-
-    def _salvage_ids(self, ids: Any) -> Ids:
-        """Ids of a column in which some are no ids; those rows are rejected."""
-        items = ids.to_pylist() if isinstance(ids, pa.Array | pa.ChunkedArray) else list(ids)
-        kinds = [
-            int
-            if isinstance(i, int | np.integer) and not isinstance(i, bool) and -(2**63) <= i < 2**63
-            else type(i if not isinstance(i, str) or is_unicode(i) else b"")
-            for i in items
-        ]
-        wanted = str if kinds.count(str) > kinds.count(int) else int
-        self.raw = items
-        for row, kind in enumerate(kinds):
-            if kind is not wanted:
-                word = "a string" if wanted is str else "an int64"
-                self.reasons[row] = (
-                    f"a subscription's id must be {word} as in the other rows, got {items[row]!r}"
-                )
-        taken = [item if kind is wanted else None for item, kind in zip(items, kinds, strict=True)]
-        spare: Any = "" if wanted is str else 0
-        return Ids.of(pa.array([spare if item is None else item for item in taken]))
-
-    def check_length(self, length: int, what: str) -> None:
-        if length != self.n:
-            raise SubscriptionError(f"{what} must have one row per id, got {length} for {self.n} ids")
-
-    def id_of(self, row: int) -> Any:
-        if row in self.reasons and isinstance(self.raw, list):
-            return self.raw[row]
-        return self.ids[row]
-
-    def reject(self, row: int, reason: str, error: Exception | None = None) -> None:
-        self.reasons.setdefault(row, reason)
-        if self.first_error is None:
-            self.first_error = error
-
-    def _reject_repeats(self) -> None:
-        """Of the rows of one id that are good the first is taken; a bad one before it takes nothing away."""
-        if not self.reasons:
-            repeats = self.ids.repeats()
-        else:
-            good = np.setdiff1d(np.arange(self.n), list(self.reasons))
-            repeats = good[self.ids.select(good).repeats()]
-        for row in repeats.tolist():
-            self.reject(row, "this id stands in an earlier row of the load; ids must differ")
-
-    def finish(
-        self, lows: Codes, highs: Codes, owners: npt.NDArray[np.int32] | None, texts: Texts | None = None
-    ) -> Subscriptions:
-        self._reject_repeats()
-        if not self.reasons:
-            return Subscriptions(self.schema, self.ids, lows, highs, owners, texts=texts, copy=False)
-        rejected = [Rejected(row, self.id_of(row), self.reasons[row]) for row in sorted(self.reasons)]
-        if not self.collect:
-            first = rejected[0]
-            tail = f" ({len(rejected)} of {self.n} subscriptions)" if self.n > 1 else ""
-            # the count goes to the end of the first line: a language error draws a caret below it
-            headline, *below = first.reason.split("\n")
-            message = "\n".join([f"subscription {first.id!r}: {headline}{tail}", *below])
-            raise SubscriptionError(message) from self.first_error
-        good = np.ones(self.n, bool)
-        good[list(self.reasons)] = False
-        whole = np.arange(self.n, dtype=np.int32) if owners is None else owners
-        kept = good[whole]
-        rank = (np.cumsum(good) - 1).astype(np.int32)
-        return Subscriptions(
-            self.schema,
-            self.ids.select(np.flatnonzero(good)),
-            lows[:, kept],
-            highs[:, kept],
-            rank[whole[kept]],
-            rejected,
-            None if texts is None else texts.select(np.flatnonzero(good)),
-            copy=False,
-        )
+__all__ = ["DENSE_LIMIT", "Rejected", "Subscriptions"]

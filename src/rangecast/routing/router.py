@@ -79,7 +79,7 @@ class Router:
     def subscribe(self, subs: Subscriptions, source: Any = None) -> dict[Any, Message]:
         """Take in subscriptions of a neighbour, or (None) of local subscribers; gives what to forward."""
         table = self._table(source)
-        subs = subs.reconciled(self.schema)
+        subs = subs.reconciled(self.schema).expanded()
         if not len(subs):
             return {}
         seen = np.flatnonzero(self._known.contains(subs.ids))

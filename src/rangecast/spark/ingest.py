@@ -24,7 +24,7 @@ both workers and driver can write and read; a row per file comes back through Sp
     gone           uint8   1 where the row is a delete
     sequences      int64   the order that the user gave, 0 without one
     orders         int64   the order of the rows in the input
-    lows, highs, owners    the boxes of the rows, deletes have none
+    boxes.*                the boxes of the rows (model/boxes.py), deletes have none
     texts          uint8   the conditions of the rows as they were written, if they came as text
 """
 
@@ -56,9 +56,8 @@ from rangecast.loading.rejected import REJECTED, rejected_table
 from rangecast.loading.subscriptions import OWN
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.model.texts import Texts
 from rangecast.spark.report import REJECTED_FIELDS, Report
-from rangecast.store.record import ids_arrays, ids_from
+from rangecast.store.record import boxes_arrays, ids_arrays, ids_from, subscriptions_from
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 
@@ -204,9 +203,7 @@ def latest(schema: Schema, parts: Sequence[Arrays]) -> tuple[Subscriptions, Ids,
 
 
 def _rows_of(schema: Schema, part: Arrays) -> Subscriptions:
-    texts = Texts.unpack(part["texts"]) if "texts" in part else None
-    ids = ids_from(part, "ids")
-    return Subscriptions(schema, ids, part["lows"], part["highs"], part["owners"], texts=texts)
+    return subscriptions_from(schema, ids_from(part, "ids"), part)
 
 
 def latest_rows(
@@ -375,7 +372,7 @@ def _part(schema: Schema, table: pa.Table, columns: Columns) -> tuple[ParsedPiec
         written = pc.if_else(pa.array(deleting), None, table[columns.condition].combine_chunks())
         texts = written.filter(kept)
     numbers = np.arange(int(good.sum()))
-    whole = Subscriptions(schema, numbers, subs.lows, subs.highs, owners, texts=texts)
+    whole = Subscriptions.of_boxes(schema, numbers, subs.boxes._replace(owners=owners), texts=texts)
     orders = table[ORDER].combine_chunks().to_numpy(zero_copy_only=False)
     return ParsedPiece(ids, deleting[good].astype(np.uint8), sequences[good], orders[good], whole), aside
 
@@ -422,16 +419,12 @@ def join_pieces(parts: list[ParsedPiece]) -> Arrays:
     """The rows of some batches as the arrays of the table above."""
     ids = Ids.of(pa.concat_arrays([part.ids for part in parts]))
     subs = Subscriptions.concat([part.subs for part in parts], distinct=False)
-    texts: Arrays = {} if subs.texts is None else {"texts": subs.texts.pack()}
     return {
         **ids_arrays(ids, "ids"),
         "gone": np.concatenate([part.gone for part in parts]),
         "sequences": np.concatenate([part.sequences for part in parts]),
         "orders": np.concatenate([part.orders for part in parts]),
-        "lows": subs.lows,
-        "highs": subs.highs,
-        "owners": subs.owners,
-        **texts,
+        **boxes_arrays(subs),
     }
 
 

@@ -230,7 +230,7 @@ def reducer(
 def _reduced(subs: Subscriptions, epsilon: float) -> Iterator[dict[str, pa.Array[Any]]]:
     """The subscriptions of a partition, some at a time: those that stay with bounds, the others without."""
     found = reduce_locally(subs, epsilon)
-    kept = found.kept
+    kept = found.kept.expanded()
     for first in range(0, len(kept), _ROWS_AT_ONCE):
         # cut before the lists are made: their offsets are 32 bits wide
         some = kept.select(np.arange(first, min(len(kept), first + _ROWS_AT_ONCE)))

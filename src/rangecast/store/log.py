@@ -35,19 +35,20 @@ from rangecast.array_file import Arrays, pack_arrays, replacing, sync_folder, un
 from rangecast.errors import StorageError
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.model.texts import Texts
 from rangecast.store.record import (
     HEAD,
     Change,
     RecordEntry,
     Times,
     Words,
+    boxes_arrays,
     checked_head,
     ids_arrays,
     ids_from,
     n_named,
     pack_record,
     read_description,
+    subscriptions_from,
 )
 from rangecast.types.schema import Schema
 
@@ -156,14 +157,7 @@ class ChangeLog:
         """One change, checked against its sum."""
         arrays = self._arrays(entry)
         deleted = ids_from(arrays, "deleted")
-        inserted = Subscriptions(
-            self.schema,
-            ids_from(arrays, "inserted"),
-            arrays["lows"],
-            arrays["highs"],
-            arrays["owners"],
-            texts=Texts.unpack(arrays["texts"]) if "texts" in arrays else None,
-        )
+        inserted = subscriptions_from(self.schema, ids_from(arrays, "inserted"), arrays)
         return Change(entry.version, entry.time, deleted, inserted, arrays.get("expires"))
 
     def _arrays(self, entry: RecordEntry) -> Arrays:
@@ -258,12 +252,8 @@ class ChangeLog:
         arrays: Arrays = {
             **ids_arrays(deleted, "deleted"),
             **ids_arrays(inserted.ids, "inserted"),
-            "lows": inserted.lows,
-            "highs": inserted.highs,
-            "owners": inserted.owners,
+            **boxes_arrays(inserted),
         }
-        if inserted.texts is not None:
-            arrays["texts"] = inserted.texts.pack()
         if expires is not None:
             arrays["expires"] = expires
         for ids in (deleted, inserted.ids):

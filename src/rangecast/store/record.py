@@ -14,7 +14,9 @@
     meta textual                   whether ids are strings; null while there are none
     meta since                     opening records: when their version was made
     deleted.*                      the ids that go (model/ids.py)
-    inserted.*, lows, highs, owners   the subscriptions that come, each replacing one of the same id
+    inserted.*, boxes.*            the subscriptions that come, each replacing one of the same id: ids, and
+                                   the arrays of their boxes (model/boxes.py); older records have lows,
+                                   highs and owners of dense boxes instead
     texts                          what was written for them (model/texts.py); absent when nothing was
     expires                        when each of those ends, microseconds since 1970 UTC, 0 for never;
                                    absent when none does
@@ -37,8 +39,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.array_file import Arrays, unpack_head
+from rangecast.model.boxes import SparseBoxes
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.model.texts import Texts
+from rangecast.types.schema import Schema
 
 HEAD = struct.Struct("<4sIQQQII")
 _MAGIC = b"RCRD"
@@ -157,6 +162,23 @@ def ids_arrays(ids: Ids, prefix: str) -> Arrays:
     if ids.textual:
         return {f"{prefix}.starts": ids.starts, f"{prefix}.letters": ids.letters[: ids.starts[-1]]}
     return {f"{prefix}.values": ids.values}
+
+
+def boxes_arrays(subs: Subscriptions) -> Arrays:
+    """The boxes and texts of subscriptions as named arrays."""
+    arrays: Arrays = {f"boxes.{name}": array for name, array in subs.boxes._asdict().items()}
+    if subs.texts is not None:
+        arrays["texts"] = subs.texts.pack()
+    return arrays
+
+
+def subscriptions_from(schema: Schema, ids: Ids, arrays: Arrays) -> Subscriptions:
+    """The subscriptions whose boxes and texts `boxes_arrays` gave, or an earlier version wrote."""
+    texts = Texts.unpack(arrays["texts"]) if "texts" in arrays else None
+    if "lows" in arrays:
+        return Subscriptions(schema, ids, arrays["lows"], arrays["highs"], arrays["owners"], texts=texts)
+    boxes = SparseBoxes(*(arrays[f"boxes.{name}"] for name in SparseBoxes._fields))
+    return Subscriptions.of_boxes(schema, ids, boxes, texts=texts)
 
 
 def ids_from(arrays: Arrays, prefix: str) -> Ids:

@@ -157,6 +157,8 @@ class Store(Versions):
                     f"{self.path}: {error}; parse them again with the store's own schema (store.schema)"
                 ) from None
             self._check_ids(subs.ids, gone)
+            if subs.has_sets and index_type(self.kind).sets == "multiplied":
+                subs.dense()  # what the store's index could not take must not be written
             return self._log.append(instant(), gone, subs, times)
 
     def expire(self, now: Any = None, *, patient: bool = True) -> int:

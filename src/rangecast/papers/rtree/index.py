@@ -327,7 +327,7 @@ class RTreeIndex(Index):
         """
         if not isinstance(subs, Subscriptions):
             raise SubscriptionError(f"overlapping takes Subscriptions, got {type(subs).__name__}")
-        subs = subs.reconciled(self.schema)
+        subs = subs.reconciled(self.schema).expanded()
         n = subs.n_boxes
         lows, highs = np.ascontiguousarray(subs.lows), np.ascontiguousarray(subs.highs)
         with self._lock:

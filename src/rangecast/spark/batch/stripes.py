@@ -40,6 +40,7 @@ from rangecast.engine import Index, open_index
 from rangecast.errors import OptionError
 from rangecast.loading.pace import Pace
 from rangecast.memory import available_bytes, readable
+from rangecast.model.boxes import hulls, select
 from rangecast.model.events import Events
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.spark.output import Answer
@@ -167,7 +168,8 @@ def prepare_stripes(spark: SparkSession, snapshot: Snapshot, n: int) -> tuple[Pa
 def choose_cuts(subs: Subscriptions, n: int) -> Cuts:
     """The attributes and cuts that make about n stripes with the fewest copies of boxes."""
     step = max(1, subs.n_boxes // _SAMPLE)
-    lows, highs = subs.lows[:, ::step], subs.highs[:, ::step]
+    sample = np.arange(0, subs.n_boxes, step)
+    lows, highs, _ = hulls(select(subs.boxes, sample, subs.owners[sample]), len(subs.schema))
     d = len(lows)
     single = [_cuts_on(lows, highs, (j,), (n,)) for j in range(d)]
     best = sorted(single, key=lambda cuts: (cuts.copies, -cuts.n))
@@ -202,22 +204,15 @@ def stripe_of(cuts: Cuts, codes: Codes) -> npt.NDArray[np.int32]:
 def cut_out(subs: Subscriptions, cuts: Cuts, stripe: int) -> Subscriptions:
     """The boxes that touch a stripe, with their subscriptions; without texts, for it is only matched."""
     inside = np.ones(subs.n_boxes, bool)
+    lows, highs, _ = hulls(subs.boxes, len(subs.schema)) if subs.has_sets else subs.dense()
     rest = stripe
     for j, at in reversed(list(zip(cuts.on, cuts.at, strict=True))):
         rest, mine = divmod(rest, len(at) + 1)
         if mine > 0:
-            inside &= subs.highs[j] >= at[mine - 1]
+            inside &= highs[j] >= at[mine - 1]
         if mine < len(at):
-            inside &= subs.lows[j] < at[mine]
-    boxes = np.flatnonzero(inside)
-    rows, owners = np.unique(subs.owners[boxes], return_inverse=True)
-    return Subscriptions(
-        subs.schema,
-        subs.ids.select(rows),
-        subs.lows[:, boxes],
-        subs.highs[:, boxes],
-        owners.astype(np.int32),
-    )
+            inside &= lows[j] < at[mine]
+    return subs.select_boxes(np.flatnonzero(inside))
 
 
 # inside the workers

@@ -1,0 +1,149 @@
+"""The boxes of subscriptions with sets, as they were said: beside the pieces that layouts are made of.
+
+Layouts know dense boxes (kernels/engine/boxes.py). A box with sets goes to them in pieces, cut along one
+set at most where all would be many: an IN list is a piece per value, and other sets are their hulls. So the
+pieces of a box hold all that the box holds, and sometimes more; a slot whose pieces hold more is *checked*:
+what a layout finds of it is compared with its boxes here (`drop_unheld` in kernels/model/boxes.py).
+
+`scan` cuts along nothing: there a box is its hull, and every slot with sets is checked.
+
+    array     type          shape           meaning
+    boxes     SparseBoxes   >= n_boxes      the boxes of all slots that have sets; owners are slots
+    checked   uint8         >= n_slots      1 when the slot's pieces hold more than its boxes
+
+The arrays grow at their ends and are replaced by larger ones when full, as those of the catalog are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.kernels.model import boxes as kernels
+from rangecast.model import boxes as sparse
+from rangecast.model.boxes import DenseBoxes, SparseBoxes
+from rangecast.model.subscriptions import Subscriptions
+
+FEW = 16
+"""Into so many pieces a box is cut along all its sets: they cost no more than a check of what is found."""
+
+MOST = 1 << 22
+"""How many ends the pieces of a box may have, over all attributes; with more it is its hull, and checked."""
+
+
+class SaidArrays(NamedTuple):
+    """What a file holds of them."""
+
+    boxes: SparseBoxes
+    checked: npt.NDArray[np.uint8]
+
+
+class BoxPieces(NamedTuple):
+    """Boxes as layouts take them; which subscriptions they hold more than, which may be found twice."""
+
+    dense: DenseBoxes
+    checked: npt.NDArray[np.uint8] | None
+    overlapping: npt.NDArray[np.uint8]
+
+
+def into_pieces(subs: Subscriptions, *, cuts: bool) -> BoxPieces:
+    """The boxes of subscriptions in pieces: cut along sets, or as hulls."""
+    if not subs.has_sets:
+        return BoxPieces(subs.dense(), None, subs.overlapping())
+    boxes, d, n = subs.boxes, len(subs.schema), len(subs)
+    chosen = np.zeros(len(boxes.sets), np.uint8)
+    of_boxes = np.empty(len(boxes.owners), np.uint8)
+    # without cuts nothing may be few: a set has two spans at least
+    kernels.choose_cuts(boxes, FEW if cuts else 1, max(FEW, MOST // d) if cuts else 0, chosen, of_boxes)
+    checked = np.zeros(n, np.uint8)
+    checked[boxes.owners[of_boxes == 1]] = 1
+    # hulls may meet where sets do not, and then the slot would be found, and hold, twice
+    overlapping = subs.overlapping() | (sparse.flag_overlapping(boxes, n, by_hulls=True) & checked)
+    return BoxPieces(sparse.cut(boxes, d, chosen)[0], checked, overlapping)
+
+
+class SaidBoxes:
+    """Boxes with sets, by slot."""
+
+    def __init__(self, arrays: SaidArrays | None = None) -> None:
+        empty = np.empty(0, np.int64)
+        none = SparseBoxes(
+            np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32), empty, empty, empty,
+            np.zeros(1, np.int64), empty, empty,
+        )  # fmt: skip
+        held = SaidArrays(none, np.empty(0, np.uint8)) if arrays is None else arrays
+        self._boxes, self._checked = held.boxes, held.checked
+        self._used = [len(array) for array in _columns(self._boxes)]
+        self._n_slots = len(self._checked)
+
+    @property
+    def boxes(self) -> SparseBoxes:
+        """The boxes as they are now."""
+        columns = zip(_columns(self._boxes), self._used, strict=True)
+        return SparseBoxes(*(array[:n] for array, n in columns))
+
+    def checked(self, n_slots: int) -> npt.NDArray[np.uint8]:
+        """Which of all slots are checked."""
+        self._pad(n_slots)
+        return self._checked[:n_slots]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays in use."""
+        return sum(array.nbytes for array in _columns(self.boxes)) + self._n_slots
+
+    def add(self, subs: Subscriptions, first: int, checked: npt.NDArray[np.uint8]) -> None:
+        """Take the boxes of those of the subscriptions that have sets; row 0 has the slot `first`."""
+        boxes = subs.boxes
+        rows = np.zeros(len(subs), bool)
+        rows[boxes.owners[np.searchsorted(boxes.starts, boxes.sets, "right") - 1]] = True
+        numbers = np.flatnonzero(rows[boxes.owners])
+        self._append(sparse.select(boxes, numbers, boxes.owners[numbers] + np.int32(first)))
+        self._pad(first + len(subs))
+        self._checked[first : first + len(subs)] = checked
+
+    def of_slots(self, slots: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The numbers of the boxes of some slots (ascending), and for each which of these slots has it."""
+        owners = self.boxes.owners
+        firsts, ends = np.searchsorted(owners, slots), np.searchsorted(owners, slots, "right")
+        numbers = sparse.ragged(np.stack([firsts, ends], axis=1).ravel(), 2 * np.arange(len(slots)))
+        return numbers, np.repeat(np.arange(len(slots)), ends - firsts)
+
+    def stored(self, n_slots: int) -> SaidArrays:
+        """What a file holds of it."""
+        return SaidArrays(self.boxes, self.checked(n_slots))
+
+    def _append(self, more: SparseBoxes) -> None:
+        n_entries, n_spans = len(self.boxes.lows), len(self.boxes.set_lows)
+        moved = more._replace(
+            starts=more.starts[1:] + n_entries,
+            sets=more.sets + n_entries,
+            set_starts=more.set_starts[1:] + n_spans,
+        )
+        arrays, counts = [], []
+        for array, n, new in zip(_columns(self._boxes), self._used, _columns(moved), strict=True):
+            arrays.append(_grown(array, n, n + len(new)))
+            arrays[-1][n : n + len(new)] = new
+            counts.append(n + len(new))
+        self._boxes, self._used = SparseBoxes(*arrays), counts
+
+    def _pad(self, n_slots: int) -> None:
+        if n_slots > self._n_slots:
+            self._checked = _grown(self._checked, self._n_slots, n_slots)
+            self._checked[self._n_slots : n_slots] = 0
+            self._n_slots = n_slots
+
+
+def _columns(boxes: SparseBoxes) -> list[npt.NDArray[Any]]:
+    return list(boxes)
+
+
+def _grown(array: npt.NDArray[Any], used: int, wanted: int) -> npt.NDArray[Any]:
+    """The array, or a copy with more room at its end; one of a file, which is read-only, is copied too."""
+    if wanted <= len(array) and array.flags.writeable:
+        return array
+    out = np.empty(wanted if used <= 1 else max(wanted, len(array) + (len(array) >> 1)), array.dtype)
+    out[:used] = array[:used]
+    return out

@@ -1,0 +1,260 @@
+"""Loops over sparse boxes (model/boxes.py): entries of the attributes that a box bounds, some with a set."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels import inlined_kernel, kernel
+
+SET = 1 << 30
+"""The bit of an entry's attribute that says that the entry has a set."""
+
+_POSITION = SET - 1
+_MISSING = np.iinfo(np.int64).min
+_LAST = np.iinfo(np.int64).max
+
+
+@inlined_kernel
+def find_set(boxes, entry):
+    """The number of the set of an entry that has one."""
+    a = np.int64(0)
+    b = np.int64(boxes.sets.size)
+    while b - a > 1:
+        middle = (a + b) >> 1
+        if boxes.sets[middle] <= entry:
+            a = middle
+        else:
+            b = middle
+    return a
+
+
+@inlined_kernel
+def in_set(boxes, number, code):
+    """Whether a span of a set holds a code that its hull holds."""
+    a = boxes.set_starts[number]
+    b = boxes.set_starts[number + 1]
+    while b - a > 1:
+        middle = (a + b) >> 1
+        if boxes.set_lows[middle] <= code:
+            a = middle
+        else:
+            b = middle
+    return code <= boxes.set_highs[a]
+
+
+@inlined_kernel
+def holds(boxes, box, codes, e):
+    """Whether a box holds event e: each entry's hull first, then the spans of those that have a set."""
+    for i in range(boxes.starts[box], boxes.starts[box + 1]):
+        v = codes[boxes.attributes[i] & _POSITION, e]
+        if v < boxes.lows[i] or boxes.highs[i] < v:
+            return False
+    for i in range(boxes.starts[box], boxes.starts[box + 1]):
+        at = boxes.attributes[i]
+        if at & SET and not in_set(boxes, find_set(boxes, i), codes[at & _POSITION, e]):
+            return False
+    return True
+
+
+@kernel
+def count_entries(lows, highs, starts):
+    """starts[b + 1] = how many entries the boxes up to b have, of dense ends."""
+    d = lows.shape[0]
+    n = lows.shape[1]
+    for b in range(n + 1):
+        starts[b] = 0
+    for j in range(d):
+        for b in range(n):
+            starts[b + 1] += (lows[j, b] != _MISSING) | (highs[j, b] != _LAST)
+    for b in range(n):
+        starts[b + 1] += starts[b]
+
+
+@kernel
+def fill_entries(lows, highs, starts, cursors, attributes, out_lows, out_highs):
+    """The entries of dense ends; `cursors` takes one number per box."""
+    d = lows.shape[0]
+    n = lows.shape[1]
+    for b in range(n):
+        cursors[b] = starts[b]
+    for j in range(d):
+        for b in range(n):
+            if lows[j, b] != _MISSING or highs[j, b] != _LAST:
+                p = cursors[b]
+                attributes[p] = j
+                out_lows[p] = lows[j, b]
+                out_highs[p] = highs[j, b]
+                cursors[b] = p + 1
+
+
+@kernel
+def fill_pieces(boxes, chosen, firsts, lows, highs):
+    """Dense ends of the pieces of each box, which are firsts[b] .. firsts[b + 1]; all ends are written.
+
+    A box is cut along its chosen sets, one piece for each choice of spans; other sets give their hull.
+    """
+    d = lows.shape[0]
+    n = firsts.size - 1
+    for j in range(d):
+        for p in range(firsts[n]):
+            lows[j, p] = _MISSING
+            highs[j, p] = _LAST
+    number = np.int64(0)
+    for b in range(n):
+        first = firsts[b]
+        n_pieces = firsts[b + 1] - first
+        every = np.int64(1)
+        for i in range(boxes.starts[b], boxes.starts[b + 1]):
+            j = boxes.attributes[i] & _POSITION
+            size = np.int64(1)
+            if boxes.attributes[i] & SET:
+                if chosen[number]:
+                    start = boxes.set_starts[number]
+                    size = boxes.set_starts[number + 1] - start
+                    for p in range(n_pieces):
+                        q = start + (p // every) % size
+                        lows[j, first + p] = boxes.set_lows[q]
+                        highs[j, first + p] = boxes.set_highs[q]
+                number += 1
+            if size == 1:
+                for p in range(first, first + n_pieces):
+                    lows[j, p] = boxes.lows[i]
+                    highs[j, p] = boxes.highs[i]
+            every *= size
+
+
+@kernel
+def choose_cuts(boxes, few, most, chosen, checked):
+    """Which sets to cut a box along: all where that makes few pieces, otherwise one, at most.
+
+    That one is the shortest list of values (half of its spans are single codes), of `most` spans at the most.
+    checked[b] = 1 where a set is left that the pieces of box b do not say.
+    """
+    number = np.int64(0)
+    for b in range(boxes.owners.size):
+        first = number
+        product = np.int64(1)
+        best = np.int64(-1)
+        best_size = np.int64(most + 1)
+        for i in range(boxes.starts[b], boxes.starts[b + 1]):
+            if boxes.attributes[i] & SET:
+                start = boxes.set_starts[number]
+                size = boxes.set_starts[number + 1] - start
+                product = min(product * size, np.int64(1) << 31)
+                if size < best_size:
+                    values = np.int64(0)
+                    for q in range(start, start + size):
+                        values += boxes.set_lows[q] == boxes.set_highs[q]
+                    if 2 * values >= size:
+                        best = number
+                        best_size = size
+                number += 1
+        checked[b] = 0
+        for k in range(first, number):
+            chosen[k] = 1 if product <= few or k == best else 0
+            if not chosen[k]:
+                checked[b] = 1
+
+
+@inlined_kernel
+def _sets_meet(boxes, i, k):
+    """Whether two entries of one attribute share a code, by their sets where they have some."""
+    a = i
+    a_end = i + 1
+    a_lows = boxes.lows
+    a_highs = boxes.highs
+    if boxes.attributes[i] & SET:
+        number = find_set(boxes, i)
+        a = boxes.set_starts[number]
+        a_end = boxes.set_starts[number + 1]
+        a_lows = boxes.set_lows
+        a_highs = boxes.set_highs
+    c = k
+    c_end = k + 1
+    c_lows = boxes.lows
+    c_highs = boxes.highs
+    if boxes.attributes[k] & SET:
+        number = find_set(boxes, k)
+        c = boxes.set_starts[number]
+        c_end = boxes.set_starts[number + 1]
+        c_lows = boxes.set_lows
+        c_highs = boxes.set_highs
+    while a < a_end and c < c_end:
+        if a_highs[a] < c_lows[c]:
+            a += 1
+        elif c_highs[c] < a_lows[a]:
+            c += 1
+        else:
+            return True
+    return False
+
+
+@kernel
+def _boxes_meet(boxes, b, c, hulls):
+    """Whether two boxes share a point; by the hulls of their sets alone if told."""
+    i = boxes.starts[b]
+    k = boxes.starts[c]
+    while i < boxes.starts[b + 1] and k < boxes.starts[c + 1]:
+        own = boxes.attributes[i] & _POSITION
+        other = boxes.attributes[k] & _POSITION
+        if own < other:
+            i += 1
+        elif other < own:
+            k += 1
+        else:
+            if boxes.lows[i] > boxes.highs[k] or boxes.lows[k] > boxes.highs[i]:
+                return False
+            either = (boxes.attributes[i] | boxes.attributes[k]) & SET
+            if either and not hulls and not _sets_meet(boxes, i, k):
+                return False
+            i += 1
+            k += 1
+    return True
+
+
+@kernel
+def flag_meeting(boxes, hulls, out):
+    """out[s] = 1 when two boxes of subscription s share a point; by the hulls of sets alone if told."""
+    owners = boxes.owners
+    n = owners.size
+    for b in range(n):
+        s = owners[b]
+        c = b + 1
+        while c < n and owners[c] == s and not out[s]:
+            if _boxes_meet(boxes, b, c, hulls):
+                out[s] = 1
+            c += 1
+
+
+@kernel
+def drop_unheld(codes, offsets, slots, checked, boxes, out_offsets):
+    """Keep the slots that are not checked and those of which a box holds the event, in place.
+
+    `boxes` are those of the checked slots among others, by slot (`owners`). Returns the new size.
+    """
+    p = np.int64(0)
+    n = np.int64(boxes.owners.size)
+    for e in range(offsets.size - 1):
+        first = offsets[e]
+        out_offsets[e] = p
+        for q in range(first, offsets[e + 1]):
+            s = slots[q]
+            kept = True
+            if checked[s]:
+                a = np.int64(0)
+                b = n
+                while a < b:
+                    middle = (a + b) >> 1
+                    if boxes.owners[middle] < s:
+                        a = middle + 1
+                    else:
+                        b = middle
+                kept = False
+                while a < n and boxes.owners[a] == s and not kept:
+                    kept = holds(boxes, a, codes, e)
+                    a += 1
+            if kept:
+                slots[p] = s
+                p += 1
+    out_offsets[offsets.size - 1] = p
+    return p
