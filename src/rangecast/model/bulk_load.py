@@ -72,7 +72,7 @@ def _matrix_dtype(bounds: Any) -> Any:
 
 
 class Load:
-    """One bulk load: which rows were set aside and why; raises at once unless told to collect."""
+    """One bulk load: which rows were rejected and why; raises at once unless told to collect."""
 
     def __init__(self, schema: Schema, ids: Any, on_error: str) -> None:
         if on_error not in ("raise", "collect"):
