@@ -88,6 +88,7 @@ class Reading:
     """What one match reads: taken once, so that a writer can go on meanwhile."""
 
     def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
         self.names: Ids = catalog.ids
         self.flagged = catalog.overlapping[: catalog.n_slots] if catalog.n_overlapping else None
 

@@ -186,6 +186,7 @@ class AutoIndex(StaticIndex):
         if soonest > 0 or events is None or not self._lock.acquire(blocking=False):
             return
         try:
+            self._resume()
             for covered in self._parts:
                 if not self._events_to_go(covered):
                     self._weigh(covered, events)

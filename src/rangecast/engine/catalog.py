@@ -13,12 +13,18 @@
     texts         Texts   <= n_slots        the conditions as written (model/texts.py), or None; never matched
 
 A slot is an index's own number for one version of one subscription: replacing an id gives it a new
-slot. What is written is never changed, but for `alive`; arrays are replaced by larger ones when full,
-so a reader that holds the arrays of one moment can go on reading them.
+slot. What is written is never changed: arrays are replaced by larger ones when full, and `alive` by a copy
+when slots die. So a reader that holds the arrays of one moment can go on reading them.
+
+A writer changes a `draft`, which shares the arrays and writes behind what the other one uses. When it fails,
+the draft is forgotten, and the next one writes to the same places. Only the hash table is changed in place:
+a draft takes it away from the catalog that it comes from, which makes another if it is asked again. So `find`
+is for whoever holds the writer's lock.
 """
 
 from __future__ import annotations
 
+import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,6 +82,7 @@ class Catalog:
         self.n_living = 0
         self.n_living_boxes = 0
         self.n_overlapping = 0
+        self.n_updates = 0
         self._values: npt.NDArray[Any] = np.empty(0, np.int64)
         self._letters: npt.NDArray[Any] = np.empty(0, np.uint8)
         self._textual = False
@@ -87,6 +94,14 @@ class Catalog:
         self.box_slots: npt.NDArray[np.int32] = np.empty(0, np.int32)
         self._table: IdTable | None = None
         self._texts: Texts | None = None
+
+    def draft(self) -> Catalog:
+        """The same subscriptions in a catalog that may be changed while readers go on with this one."""
+        out = Catalog.__new__(Catalog)
+        out.__dict__.update(self.__dict__)
+        out.said = copy.copy(self.said)
+        self._table = None
+        return out
 
     @property
     def ids(self) -> Ids:
@@ -126,7 +141,10 @@ class Catalog:
 
     def kill(self, slots: npt.NDArray[np.int32]) -> None:
         """Mark living slots as gone."""
-        self.alive[slots] = 0
+        # a copy, for readers: 50 us per million slots
+        alive = self.alive.copy()
+        alive[slots] = 0
+        self.alive = alive
         self.n_living -= len(slots)
         self.n_living_boxes -= int((self.first_boxes[slots + 1] - self.first_boxes[slots]).sum())
         self.n_overlapping -= int(self.overlapping[slots].sum())

@@ -5,8 +5,15 @@ change in place (this module's `Index`), or one `_build` for static layouts (`pa
 `StaticIndex`). Everything else is here: ids and slots, replacing, schemas of other objects, cutting a
 batch among threads, dropping repeats of subscriptions whose boxes overlap, pickling and files.
 
-A structure that changes in place takes one caller at a time; a lock holds the others. Static layouts
-override `_reading`, and match without a lock while another thread writes.
+A write is all or nothing. It prepares a draft of the catalog, changes the structure, and then publishes both
+by one assignment, of `_read`: before it readers see the old state, after it the new one. A write that fails,
+for want of memory or by Ctrl-C, publishes nothing. `_catalog` is the writer's own: while it is not the
+published one, a write is under way or one has failed. Whoever takes the lock first calls `_resume`, which
+puts a failed one right.
+
+A structure that changes in place takes one caller at a time; a lock holds the others. After a failed write it
+is of neither state, and `_resume` builds it anew from the published catalog. Static layouts override
+`_reading`, and match without a lock while another thread writes.
 
 How much work each event of a batch will be: what scheduling orders it by.
 
@@ -19,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, get_type_hints
 
@@ -44,19 +52,24 @@ LAYOUT = 3
 class _InPlaceReading(Reading):
     def __init__(self, index: Index) -> None:
         super().__init__(index._catalog)
-        self._index = index
+        # the index holds its reading: the other way round too, and it would not go when nobody holds it
+        self._index = weakref.proxy(index)
 
     def stab(self, codes: Codes) -> Rows:
-        return self._index._stab(codes)
+        rows: Rows = self._index._stab(codes)
+        return rows
 
     def stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
-        return self._index._stab_from(codes, event, estimate)
+        rows: Rows = self._index._stab_from(codes, event, estimate)
+        return rows
 
 
 class Index:
     """Subscriptions, ready to be matched; see the module head for what a new kind of index adds."""
 
     name: ClassVar[str] = ""
+    _read: Reading
+    """What is published: the catalog of one state, and what matches read of it."""
 
     sets: ClassVar[str] = "multiplied"
     """How boxes with sets are taken (said_boxes.py): "multiplied" out, with the limit of
@@ -68,7 +81,6 @@ class Index:
         self._lock = threading.RLock()
         self._catalog = self._new_catalog()
         self._last: dict[str, int] = {}
-        self._updates = 0
         try:
             self._configure(**options)
         except TypeError as error:
@@ -77,6 +89,7 @@ class Index:
             what = str(error).split("_configure() ")[-1]
             raise OptionError(f"index {self.name!r}: {what}") from None
         self._reset()
+        self._publish()
 
     # what a kind of index provides
 
@@ -84,7 +97,7 @@ class Index:
         """Take and check the options."""
 
     def _reset(self) -> None:
-        """Make the structure empty; the catalog is new."""
+        """Make the structure empty, whatever a failed write has left of it; the catalog is new."""
 
     def _arranged(self, subs: Subscriptions) -> Subscriptions:
         """The same subscriptions in the order in which they are to get slots: those that match together
@@ -96,7 +109,7 @@ class Index:
         raise NotImplementedError
 
     def _remove(self, slots: npt.NDArray[np.int32]) -> None:
-        """Take out slots that are about to be marked as gone."""
+        """Take out slots; the catalog already has them as gone, and the boxes of this write too."""
         raise NotImplementedError
 
     def _prepare(self, codes: Codes) -> None:
@@ -133,20 +146,21 @@ class Index:
     # what users call
 
     def __len__(self) -> int:
-        return self._catalog.n_living
+        return self._read.catalog.n_living
 
     def __contains__(self, id: Any) -> bool:
-        return bool(self._catalog.find(Ids.of([id]))[0] >= 0)
+        return bool(self.known([id])[0])
 
     def known(self, ids: Any) -> npt.NDArray[np.bool_]:
         """Which of these ids are in the index."""
+        wanted = Ids.of(ids)
         with self._lock:
-            return self._catalog.find(Ids.of(ids)) >= 0
+            return self._read.catalog.find(wanted) >= 0
 
     @property
     def ids_are_text(self) -> bool:
         """Whether the ids are strings; an empty index takes either."""
-        return self._catalog.ids.textual
+        return self._read.catalog.ids.textual
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {len(self):,} subscriptions>"
@@ -158,37 +172,43 @@ class Index:
         if not len(subs):
             return
         with self._lock:
+            self._resume()
             subs = subs.reconciled(self.schema)
             if self.sets == "multiplied":
                 subs = subs.expanded()
             catalog = self._catalog
             catalog.check(subs)
             self._check_capacity(subs)
-            replaced = np.empty(0, np.int32)
-            if catalog.n_living:
-                slots = catalog.find(subs.ids)
-                replaced = slots[slots >= 0]
-            first = catalog.n_boxes
+            slots = catalog.find(subs.ids) if catalog.n_living else np.empty(0, np.int32)
+            replaced = slots[slots >= 0]
+            draft = catalog.draft()
+            if len(replaced):
+                draft.kill(replaced)
+            draft.add(self._arranged(subs))
+            draft.n_updates += len(subs)
+            self._catalog = draft
             if len(replaced):
                 self._remove(replaced)
-                catalog.kill(replaced)
-            catalog.add(self._arranged(subs))
-            self._add(first, catalog.n_boxes)
-            self._updates += len(subs)
+            self._add(catalog.n_boxes, draft.n_boxes)
             self._settle()
+            self._publish()
 
     def delete(self, ids: Any) -> list[Any]:
         """Take subscriptions out by id; gives back the ids that were not there."""
         wanted = Ids.of(ids if not isinstance(ids, int | str) else [ids])
         with self._lock:
+            self._resume()
             slots = self._catalog.find(wanted)
             unknown = [wanted[int(row)] for row in np.flatnonzero(slots < 0)]
             found = np.unique(slots[slots >= 0]).astype(np.int32)
             if len(found):
+                draft = self._catalog.draft()
+                draft.kill(found)
+                draft.n_updates += len(found)
+                self._catalog = draft
                 self._remove(found)
-                self._catalog.kill(found)
-                self._updates += len(found)
                 self._settle()
+                self._publish()
         return unknown
 
     def match(self, events: Events, threads: int = 1) -> Matches:
@@ -205,6 +225,7 @@ class Index:
     def estimate(self, events: Events, level: int | None = None) -> Estimate:
         """How much work each event will be, before it is matched; `level` is how deep a tree is asked."""
         with self._lock:
+            self._resume()
             return self._estimate(events.codes_for(self.schema), level)
 
     def match_each(
@@ -235,22 +256,20 @@ class Index:
     @property
     def updates(self) -> int:
         """How many subscriptions were inserted or deleted since the index was opened."""
-        return self._updates
+        return self._read.catalog.n_updates
 
     def stats(self) -> dict[str, Any]:
         """Counts and sizes: subscriptions, boxes, bytes, what the structure counts, the last batch."""
         with self._lock:
+            self._resume()
             catalog = self._catalog
             structure = self._structure_stats()
             total = catalog.nbytes + structure.pop("bytes")
-            n = len(self)
-            boxes = (
-                int(self._catalog.alive[catalog.box_slots[: catalog.n_boxes]].sum()) if catalog.n_slots else 0
-            )
+            n = catalog.n_living
             return {
                 "index": self.name,
                 "subscriptions": n,
-                "boxes": boxes,
+                "boxes": catalog.n_living_boxes,
                 "bytes": total,
                 "bytes_per_subscription": round(total / n, 1) if n else 0.0,
                 "catalog_bytes": catalog.nbytes,
@@ -261,8 +280,7 @@ class Index:
 
     def subscriptions(self) -> Subscriptions:
         """All subscriptions that are in the index."""
-        with self._lock:
-            return self._catalog.living()
+        return self._read.catalog.living()
 
     def explain(self, subscription: Any, event: Events | Mapping[str, Any]) -> Explanation:
         """Why a subscription, by id or given outright, does or does not match an event.
@@ -278,12 +296,13 @@ class Index:
             subs = subscription.reconciled(self.schema)
             text = None if subs.texts is None else subs.texts[0]
             return explain_boxes(self.schema, subs.ids[0], subs.boxes, events, text)
+        wanted = Ids.of([subscription])
         with self._lock:
-            slot = int(self._catalog.find(Ids.of([subscription]))[0])
-            if slot < 0:
-                raise SubscriptionError(f"no subscription has the id {subscription!r}")
-            boxes, text = self._catalog.boxes_of(slot), self._catalog.text_of(slot)
-        return explain_boxes(self.schema, subscription, boxes, events, text)
+            catalog = self._read.catalog
+            slot = int(catalog.find(wanted)[0])
+        if slot < 0:
+            raise SubscriptionError(f"no subscription has the id {subscription!r}")
+        return explain_boxes(self.schema, subscription, catalog.boxes_of(slot), events, catalog.text_of(slot))
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the index to one file (rangecast.load_index reads it) and return the file's size."""
@@ -293,23 +312,44 @@ class Index:
     def compact(self) -> None:
         """Give back the room of deleted subscriptions by building anew."""
         with self._lock:
-            living = self._arranged(self._catalog.living())
-            self._catalog = self._new_catalog()
-            self._reset()
-            if len(living):
-                self._catalog.add(living)
-                self._add(0, self._catalog.n_boxes)
+            self._resume()
+            self._compact(self._catalog)
+            self._publish()
 
     # the rest
 
     def _new_catalog(self) -> Catalog:
         return Catalog(self.schema, cuts_sets=self.sets == "cut")
 
+    def _publish(self) -> None:
+        """Let readers see the writer's state; the end of every write."""
+        self._read = _InPlaceReading(self)
+
+    def _resume(self) -> None:
+        """Go on from the published state, whatever a failed write has left; for whoever has just taken the
+        lock."""
+        if self._catalog is not self._read.catalog:
+            self._compact(self._read.catalog)
+            self._publish()
+
+    def _compact(self, source: Catalog) -> None:
+        """Make the writer's state anew from what lives in a catalog."""
+        living = self._arranged(source.living())
+        catalog = self._new_catalog()
+        catalog.n_updates = source.n_updates
+        if len(living):
+            catalog.add(living)
+        # not before: until here a failed write must not look like a finished one
+        self._catalog = catalog
+        self._reset()
+        if len(living):
+            self._add(0, catalog.n_boxes)
+
     def _settle(self) -> None:
         """After a write: build anew once more slots are dead than alive."""
         dead = self._catalog.n_slots - self._catalog.n_living
         if dead > self._catalog.n_living + 4096:
-            self.compact()
+            self._compact(self._catalog)
 
     def _check_capacity(self, subs: Subscriptions) -> None:
         """Raise CapacityError when these subscriptions could not be held."""
@@ -320,21 +360,30 @@ class Index:
     @contextlib.contextmanager
     def _locked_reading(self) -> Iterator[Reading]:
         with self._lock:
-            yield _InPlaceReading(self)
+            self._resume()
+            yield self._read
+
+    def _frozen(self, arrays: Arrays) -> Arrays:
+        """The arrays of a structure as they are now, whatever is written while a file is."""
+        return {name: array.copy() for name, array in arrays.items()}
 
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
         with self._lock:
+            self._resume()
             structure, arrays = flatten(self._structure())
-            catalog, catalog_arrays = flatten(self._catalog.stored(), "catalog")
-            meta = {
-                "index": self.name,
-                "layout": LAYOUT,
-                "schema": self.schema.to_dict(words=True),
-                "options": self.options,
-                "catalog": catalog,
-                "structure": structure,
-            }
-            return meta, {**catalog_arrays, **arrays}
+            arrays = self._frozen(arrays)
+            state = self._catalog
+        catalog, catalog_arrays = flatten(state.stored(), "catalog")
+        meta = {
+            "index": self.name,
+            "layout": LAYOUT,
+            # after the state, whose boxes may have the codes of words that came last
+            "schema": self.schema.to_dict(words=True),
+            "options": self.options,
+            "catalog": catalog,
+            "structure": structure,
+        }
+        return meta, {**catalog_arrays, **arrays}
 
     @classmethod
     def _from_dump(cls, meta: dict[str, Any], arrays: Arrays, schema: Schema | None = None) -> Index:
@@ -342,13 +391,15 @@ class Index:
         # before layout 3 a catalog had the same arrays and nothing else
         catalog = meta.get("catalog", {"CatalogArrays": {}})
         stored = unflatten(CatalogArrays, catalog, arrays, "catalog")
-        index._catalog = Catalog.take(index.schema, stored, cuts_sets=cls.sets == "cut")
+        taken = Catalog.take(index.schema, stored, cuts_sets=cls.sets == "cut")
         if meta.get("layout") != LAYOUT:
             # of a version that laid out structures in another way: the subscriptions are there
-            index.compact()
-            return index
-        kind = get_type_hints(type(index)._structure)["return"]
-        index._take_structure(unflatten(kind, meta["structure"], arrays))
+            index._compact(taken)
+        else:
+            kind = get_type_hints(type(index)._structure)["return"]
+            index._catalog = taken
+            index._take_structure(unflatten(kind, meta["structure"], arrays))
+        index._publish()
         return index
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -15,7 +15,11 @@ anew; when more slots are dead than alive, the catalog is too. A match that woul
 or on dead slots than it takes to be rid of them does that first, unless a writer is at work.
 
 A match takes one `_State`, which is never changed: a writer makes another and swaps it in. So
-matching needs no lock and sees all of an insert or delete, or nothing of it.
+matching needs no lock and sees all of an insert or delete, or nothing of it. `_parts` and `_gone` are the
+writer's own, as `_catalog` is; each writer begins with those of the state.
+
+Sweeping and merging are no part of what was asked for: where there is no room for them, the write or the
+match goes on without.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import count_bytes
+from rangecast.array_file import Arrays, count_bytes
 from rangecast.engine.answers import (
     Counted,
     Cut,
@@ -43,7 +47,7 @@ from rangecast.engine.answers import (
     scan_rows,
     without_repeats,
 )
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.catalog import Boxes, Catalog
 from rangecast.engine.contract import Index
 from rangecast.errors import OptionError
 from rangecast.kernels.model import boxes as box_kernels
@@ -131,9 +135,12 @@ class _Said(NamedTuple):
 
 
 class _State(NamedTuple):
-    """All that a match reads."""
+    """All that a match reads, and what the next writer begins with."""
 
+    catalog: Catalog
     parts: tuple[_Covered, ...]
+    gone: dict[int, int]
+    """How many boxes of a part, by its first one, have died since it was built."""
     boxes: Boxes
     dead: npt.NDArray[np.uint8] | None
     names: Ids
@@ -149,10 +156,11 @@ class _State(NamedTuple):
 class _StaticReading(Reading):
     """One for all matches of a state: making it would show in a match of one event, as joining would."""
 
-    def __init__(self, index: StaticIndex) -> None:
+    def __init__(self, index: StaticIndex, state: _State) -> None:
         # the index holds its reading: the other way round too, and it would not go when nobody holds it
         self._index = weakref.proxy(index)
-        self._state = state = index._state
+        self.catalog = state.catalog
+        self.state = state
         self.names = state.names
         self.flagged = state.flagged
 
@@ -167,7 +175,7 @@ class _StaticReading(Reading):
         return self._rows(codes, self._portions(codes))
 
     def match(self, codes: Codes, threads: int) -> Matches:
-        state = self._state
+        state = self.state
         if threads == 1 and state.only is not None:
             found = state.only.part.stab(codes, state.boxes)
             if not isinstance(found, Counted):
@@ -184,7 +192,7 @@ class _StaticReading(Reading):
 
     def _portions(self, codes: Codes) -> list[Portion]:
         """What each part and the tail found."""
-        state = self._state
+        state = self.state
         portions = [Portion(c.part.stab(codes, state.boxes), c.base) for c in state.parts]
         if state.tail:
             last = state.boxes.n
@@ -206,7 +214,7 @@ class _StaticReading(Reading):
         else:
             pending = PendingRows(codes.shape[1], portions, self.names)
             offsets, slots = self._without_dead(pending.offsets, pending.slots())
-        said = self._state.said
+        said = self.state.said
         if said is None or not len(slots):
             return offsets, slots
         kept = np.empty_like(offsets)
@@ -214,7 +222,7 @@ class _StaticReading(Reading):
         return kept, slots[:n]
 
     def _without_dead(self, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
-        state = self._state
+        state = self.state
         if state.dead is not None and len(slots):
             kept = np.empty_like(offsets)
             n = match_kernels.drop_dead(offsets, slots, state.dead, kept)
@@ -230,34 +238,43 @@ class StaticIndex(Index):
     """One in how many must be dead for a sweep; SWEEP_SHARE unless told. A sweep goes over all entries of
     a part, and saves a look-up a match: who changes much and matches little sets it lower."""
     _parts: tuple[_Covered, ...]
-    _state: _State
+    _gone: dict[int, int]
+    _read: _StaticReading
+    _no_room: _State | None = None
+    """The state for which a match found no room to make it better: it does not try again."""
+
+    @property
+    def _state(self) -> _State:
+        return self._read.state
 
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
         """A part over the boxes with these numbers (ascending)."""
         raise NotImplementedError
 
     def _reset(self) -> None:
-        # not published when there is a state already: a match must not see the index empty while
-        # it is built anew
         self._parts = ()
-        self._gone: dict[int, int] = {}
+        self._gone = {}
         self._filtered = 0
-        if not hasattr(self, "_state"):
-            self._publish()
+
+    def _resume(self) -> None:
+        state = self._read.state
+        self._catalog, self._parts, self._gone = state.catalog, state.parts, dict(state.gone)
 
     def _publish(self) -> None:
-        catalog = self._catalog
+        catalog, parts = self._catalog, self._parts
         dead = self._dead() if self._holds_dead() else None
         flagged = catalog.overlapping[: catalog.n_slots] if catalog.n_overlapping else None
         checked = None if catalog.said is None else catalog.said.checked(catalog.n_slots)
         said = None
         if catalog.said is not None and checked is not None and bool(checked.any()):
             said = _Said(checked, catalog.said.boxes)
-        tail = catalog.n_boxes - (self._parts[-1].last if self._parts else 0)
-        alone = len(self._parts) == 1 and not tail and dead is None and flagged is None and said is None
-        only = self._parts[0] if alone else None
-        self._state = _State(self._parts, catalog.boxes, dead, catalog.ids, flagged, said, tail, only)
-        self._read = _StaticReading(self)
+        tail = catalog.n_boxes - (parts[-1].last if parts else 0)
+        alone = len(parts) == 1 and not tail and dead is None and flagged is None and said is None
+        only = parts[0] if alone else None
+        state = _State(
+            catalog, parts, self._gone, catalog.boxes, dead, catalog.ids, flagged, said, tail, only
+        )
+        self._read = _StaticReading(self, state)
 
     def _dead(self) -> npt.NDArray[np.uint8]:
         return 1 - self._catalog.alive[: self._catalog.n_slots]
@@ -310,6 +327,14 @@ class StaticIndex(Index):
             self._gone[covered.first] = self._gone.get(covered.first, 0) + int(count)
 
     def _settle(self) -> None:
+        before = self._catalog, self._parts, self._gone.copy()
+        try:
+            self._tidy()
+        except MemoryError:
+            self._catalog, self._parts, self._gone = before
+
+    def _tidy(self) -> None:
+        """Build anew what has lost much."""
         super()._settle()
         for covered in self._parts:
             gone = self._gone.get(covered.first, 0)
@@ -318,7 +343,6 @@ class StaticIndex(Index):
                 self._replace(covered, len(living), self._build(self._catalog.boxes, living))
             elif gone > covered.built // (self.sweep_share or SWEEP_SHARE):
                 self._sweep(covered)
-        self._publish()
 
     def _sweep(self, covered: _Covered) -> None:
         swept = covered.part.without(self._dead())
@@ -326,31 +350,30 @@ class StaticIndex(Index):
             self._replace(covered, covered.built - self._gone[covered.first], swept)
 
     def _prepare(self, codes: Codes) -> None:
-        tail = self._state.tail
-        if not tail and not self._filtered:
+        state = self._read.state
+        if not state.tail and not self._filtered:
             return
-        much_tail = tail >= 16 and tail * codes.shape[1] > TAIL_WORK
-        much_dead = self._filtered > self._catalog.n_living_boxes
-        if not (much_tail or much_dead) or not self._lock.acquire(blocking=False):
+        much_tail = state.tail >= 16 and state.tail * codes.shape[1] > TAIL_WORK
+        much_dead = self._filtered > state.catalog.n_living_boxes
+        if not (much_tail or much_dead) or state is self._no_room:
+            return
+        if not self._lock.acquire(blocking=False):
             return
         try:
-            if much_tail and self._parts:
-                self._cover(self._parts[-1].last)
-            elif much_tail:
-                self._cover(0)
+            self._resume()
+            if much_tail:
+                self._cover(self._parts[-1].last if self._parts else 0)
             if much_dead:
                 self._filtered = 0
                 for covered in self._parts:
                     if self._gone.get(covered.first, 0):
                         self._sweep(covered)
             self._publish()
+        except MemoryError:
+            # a match must not fail for want of room to do better
+            self._no_room = state
         finally:
             self._lock.release()
-
-    def compact(self) -> None:
-        with self._lock:
-            super().compact()
-            self._publish()
 
     def _living(self, first: int, last: int) -> npt.NDArray[np.int64]:
         catalog = self._catalog
@@ -373,7 +396,7 @@ class StaticIndex(Index):
             size += taken.built
         if not parts and self._catalog.n_living < self._catalog.n_slots:
             # all is built anew, so slots may be given anew too
-            self.compact()
+            self._compact(self._catalog)
             return
         living = self._living(first, last)
         part = self._build(self._catalog.boxes, living)
@@ -381,19 +404,24 @@ class StaticIndex(Index):
 
     def _structure_stats(self) -> dict[str, Any]:
         totals: dict[str, int] = {}
-        for covered in self._parts:
+        state = self._state
+        for covered in state.parts:
             for key, value in covered.part.stats().items():
                 totals[key] = totals.get(key, 0) + value
-        dead = self._state.dead
+        dead = 0 if state.dead is None else state.dead.nbytes
         return {
-            "bytes": sum(c.part.nbytes for c in self._parts) + (dead.nbytes if dead is not None else 0),
-            "parts": len(self._parts),
-            "tail_boxes": self._state.tail,
+            "bytes": sum(covered.part.nbytes for covered in state.parts) + dead,
+            "parts": len(state.parts),
+            "tail_boxes": state.tail,
             **totals,
         }
 
     def _structure(self) -> _CoveredParts:
         return _CoveredParts(self._parts)
+
+    def _frozen(self, arrays: Arrays) -> Arrays:
+        # nobody changes the arrays of a part
+        return arrays
 
     def _take_structure(self, structure: _CoveredParts) -> None:
         self._parts = structure.parts
@@ -402,4 +430,3 @@ class StaticIndex(Index):
         if self._catalog.n_living < self._catalog.n_slots:
             for covered in self._parts:
                 self._gone[covered.first] = covered.built - len(self._living(covered.first, covered.last))
-        self._publish()

@@ -141,6 +141,11 @@ class RTreeIndex(Index):
     @property
     def height(self) -> int:
         """How many levels of nodes there are; an empty tree has one."""
+        with self._lock:
+            self._resume()
+            return self._height()
+
+    def _height(self) -> int:
         tree = self._tree
         return int(tree.levels[tree.header[ROOT]]) + 1
 
@@ -267,7 +272,7 @@ class RTreeIndex(Index):
         rows = []
         for first in range(0, n, _PIECE):
             piece = np.ascontiguousarray(codes[:, first : first + _PIECE])
-            descent = self._counted(descend(self._tree, piece, self.height, self._version))
+            descent = self._counted(descend(self._tree, piece, self._height(), self._version))
             rows.append((descent.firsts, self._catalog.box_slots[descent.nodes]))
         return join_rows(rows)
 
@@ -308,7 +313,7 @@ class RTreeIndex(Index):
         return offsets, out[: state[1]]
 
     def _estimate(self, codes: Codes, level: int | None) -> Descent:
-        height = self.height
+        height = self._height()
         if level is None:
             level = max(0, height - 3)
         if level < 0:
@@ -331,6 +336,7 @@ class RTreeIndex(Index):
         n = subs.n_boxes
         lows, highs = np.ascontiguousarray(subs.lows), np.ascontiguousarray(subs.highs)
         with self._lock:
+            self._resume()
             by_box, slots = self._search(lows, highs, np.arange(n), *self._from_root(n))
             names = self._catalog.ids
         offsets = by_box[subs.box_starts()]
@@ -357,7 +363,7 @@ class RTreeIndex(Index):
         leaves = max(int(((levels == 0) & (counts > 0)).sum()), 1)
         return {
             "bytes": int(tree.header[USED]) * self._node_bytes() + tree.leaves.nbytes,
-            "height": self.height,
+            "height": self._height(),
             "nodes": nodes,
             "leaves": leaves,
             "leaf_fill": round(self._n_held / leaves / self._capacities[1], 3),

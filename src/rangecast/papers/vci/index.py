@@ -140,6 +140,9 @@ class IntervalListsIndex(InPlaceIndex):
         # a value per cell for the paper's domains, except where bits grow with the square of the cells
         most = 2**13 if lookup == "bitmap" else 2**14 if constructs == "sci" else 2**18
         self._cells = cells or most
+
+    def _reset(self) -> None:
+        super()._reset()
         self._marked: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
 
     def _adapts(self) -> bool:

@@ -138,6 +138,8 @@ class RectangleListsIndex(VcrIndex):
             try:
                 self._check_room(plane.rectangles(boxes, living), constructs, 0)
             except CapacityError:
+                if self._plane is None:
+                    raise
                 # what is there works, only less well; better than to fail after all was checked
                 self._fitted = len(living)
             else:
