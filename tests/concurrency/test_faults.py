@@ -12,6 +12,9 @@ import pickle
 
 import numpy as np
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 import rangecast as rc
 from concurrency.faults import at_allocation, at_line
@@ -125,3 +128,68 @@ def test_a_failed_write_is_the_old_state_or_the_new_one(variant, write):
                 wrong += 1
                 last = at, complaint
     assert not wrong, f"{wrong} of {tried} faults left {variant[0]} wrong, the last at {last}"
+
+
+class FaultyHistory(RuleBasedStateMachine):
+    """Any writes in any order, some of which fail somewhere: an index is what the model says."""
+
+    @initialize(variant=st.sampled_from(VARIANTS), tail=st.sampled_from([0, 4, 512]))
+    def begin(self, variant, tail):
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr("rangecast.engine.parts.TAIL_LIMIT", tail)
+        self.index = rc.open_index(variant[0], SCHEMA, **variant[1])
+        self.held = self.rows = None
+        self.held, self.rows = seen(self.index)
+
+    def attempt(self, write, expected, fault, error, at):
+        """Do a write; what is there afterwards is what was there before, or what is expected."""
+        before, failed = set(self.held), False
+        with fault(at, error()):
+            try:
+                write()
+            except error:
+                failed = True
+        self.held, rows = seen(self.index)
+        now = set(self.held)
+        assert now == expected or (failed and now == before)
+        if failed and before != expected and now == before:
+            assert rows == self.rows
+        self.rows = rows
+
+    faults = st.tuples(
+        st.sampled_from([(at_line, KeyboardInterrupt), (at_line, MemoryError), (at_allocation, MemoryError)]),
+        st.integers(0, 400),
+    )
+
+    @rule(n=st.integers(1, 40), seed=st.integers(0, 9), first=st.integers(0, 60), fault=faults)
+    def insert(self, n, seed, first, fault):
+        subs = some(n, seed=seed, first=first)
+        expected = set(self.held) | set(range(first, first + n))
+        (kind, error), at = fault
+        self.attempt(lambda: self.index.insert(subs), expected, kind, error, at)
+
+    @rule(n=st.integers(1, 80), first=st.integers(0, 60), fault=faults)
+    def delete(self, n, first, fault):
+        (kind, error), at = fault
+        expected = set(self.held) - set(range(first, first + n))
+        self.attempt(lambda: self.index.delete(np.arange(first, first + n)), expected, kind, error, at)
+
+    @rule(fault=faults)
+    def compact(self, fault):
+        (kind, error), at = fault
+        self.attempt(self.index.compact, set(self.held), kind, error, at)
+
+    @rule(fault=faults)
+    def match(self, fault):
+        """A match that fails changes nothing either."""
+        (kind, error), at = fault
+        self.attempt(lambda: self.index.match(EVENTS), set(self.held), kind, error, at)
+
+    def teardown(self):
+        if hasattr(self, "patch"):
+            self.patch.undo()
+
+
+def test_histories_with_faults():
+    examples = 2000 if EVERY else 40 if JIT else 6
+    run_state_machine_as_test(FaultyHistory, settings=settings(max_examples=examples, stateful_step_count=12))
