@@ -41,7 +41,15 @@ OUTERMOST = ("__main__", "cli", "spark")
 
 # What a kernel module may import from outside; the package itself also chooses the cache folder.
 KERNEL_IMPORTS = {"numpy", "numba", "llvmlite", "ctypes", "__future__", "typing", "collections"}
-KERNEL_PACKAGE_IMPORTS = KERNEL_IMPORTS | {"hashlib", "importlib", "os", "tempfile"}
+KERNEL_PACKAGE_IMPORTS = KERNEL_IMPORTS | {
+    "atexit",
+    "hashlib",
+    "importlib",
+    "os",
+    "shutil",
+    "stat",
+    "tempfile",
+}
 VAGUE_NAMES = {"utils", "util", "common", "core", "helpers", "helper", "misc"}
 MAX_LINES = 500
 

@@ -4,7 +4,8 @@
 compiles at its first call and comes from the disk cache after that. The cache's folder is named by
 a hash of all kernel sources, because Numba looks at one file's time stamp only and would keep
 serving a kernel whose callee in another file has changed; and it is set here, before Numba is
-imported, because a Spark worker inherits no environment from the driver under Connect.
+imported, because a Spark worker inherits no environment from the driver under Connect. What is in that
+folder is run, so it must be one that nobody else can write to (`cache_folders`).
 
 A `kernel` gets no memory of its own, so it needs no count of who holds which array. Numba keeps those counts
 by atomic instructions, at every call of another kernel and every view that is not optimised away, and for
@@ -19,8 +20,11 @@ takes the arrays of a part as one table of where they lie (machine/views.py).
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from importlib.resources import files
@@ -38,23 +42,54 @@ def _sources(folder: Traversable, under: str = "") -> Iterator[tuple[str, bytes]
             yield name, entry.read_bytes()
 
 
-def _cache_folder() -> str:
+def cache_folders(name: str) -> Iterator[str]:
+    """Folders of a name for what this user will run, the best first; nobody else can have put files there.
+
+    One is in the user's cache, one in the folder for temporary files, and the last is new and goes with the
+    process. A folder is passed over when it is a link, belongs to another user or may be written to by
+    others: whoever made it could have planted what is run from it.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    shared = os.path.join(tempfile.gettempdir(), f"rangecast-{os.getuid()}")
+    # a group of the user's own is common at home; in a folder that all share, nobody else may even look
+    for root, forbidden in ((os.path.join(base, "rangecast"), stat.S_IWOTH), (shared, 0o077)):
+        folder = os.path.join(root, name)
+        try:
+            os.makedirs(os.path.dirname(root), exist_ok=True)
+            if not os.path.lexists(root):
+                os.mkdir(root, 0o700)
+        except FileExistsError:
+            pass  # another process was faster
+        except OSError:
+            continue
+        try:
+            if _is_private(root, forbidden):
+                os.makedirs(folder, 0o700, exist_ok=True)
+                if _is_private(folder, forbidden):
+                    yield folder
+        except OSError:
+            continue
+    folder = tempfile.mkdtemp(prefix="rangecast-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    yield folder
+
+
+def _is_private(folder: str, forbidden: int) -> bool:
+    status = os.lstat(folder)
+    ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    return ours and not status.st_mode & forbidden
+
+
+def _numba_folder() -> str:
     digest = hashlib.sha256()
     for name, source in sorted(_sources(files("rangecast.kernels"))):
         digest.update(name.encode() + b"\0" + source + b"\0")
     digest.update(os.environ.get("NUMBA_BOUNDSCHECK", "").encode())
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = os.path.join(base, "rangecast", "numba-" + digest.hexdigest()[:16])
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError:
-        folder = os.path.join(tempfile.gettempdir(), f"rangecast-{os.getuid()}", os.path.basename(folder))
-        os.makedirs(folder, exist_ok=True)
-    return folder
+    return next(cache_folders("numba-" + digest.hexdigest()[:16]))
 
 
 if "NUMBA_CACHE_DIR" not in os.environ:
-    os.environ["NUMBA_CACHE_DIR"] = _cache_folder()
+    os.environ["NUMBA_CACHE_DIR"] = _numba_folder()
 
 from numba import njit
 
@@ -65,4 +100,4 @@ kernel = njit(**_UNCOUNTED)
 inlined_kernel = njit(**_UNCOUNTED, forceinline=True)
 allocating_kernel = njit(**_COUNTED)
 
-__all__ = ["allocating_kernel", "inlined_kernel", "kernel"]
+__all__ = ["allocating_kernel", "cache_folders", "inlined_kernel", "kernel"]

