@@ -183,6 +183,23 @@ def pack_arrays(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]])
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file to write that takes its name only when it is whole and on disk."""
     target = Path(path)
+    with writing_to(target), _scratch_for(target) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def writing_to(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Whatever the system refuses inside, such as room on the disk, is a StorageError with this path."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def _scratch_for(target: Path) -> Iterator[BinaryIO]:
     # not the process id: writers may be threads, or on several machines
     scratch = target.with_name(f"{target.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:

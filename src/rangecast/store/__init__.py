@@ -3,6 +3,7 @@
 store.py        `Store`: what a writer does
 reader.py       the versions, for all who read: log and snapshots together
 log.py          the change log: append-only, checksummed, synced before it is acknowledged
+segment.py      the head of a piece of the log, with the mark
 record.py       one change in it
 retention.py    who still needs a version, which `compact` respects
 expiry.py       which subscriptions end by themselves, and when

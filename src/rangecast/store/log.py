@@ -1,37 +1,32 @@
 """The change log of a store: append-only, checksummed, synced before it is acknowledged.
 
-A log is a folder of segments, each named for its first version. A segment:
-
-    bytes    meaning
-    0-7      b"RNGLOG01"
-    8-15     the version of its first change
-    16-23    the mark: every byte before this offset was synced to disk
-    24-      records
-
-(record.py says what a record is.)
+A log is a folder of segments, each named for its first version: a head with the mark (segment.py), and
+records (record.py), one for each change.
 
 The first record of a segment, of the version before its first, opens it and changes nothing: it repeats
-all words and all times of expiry, so that older segments can be removed.
+all words and all times of expiry, so that older segments can be removed, and lists the records of the
+segment before it. So it is a checkpoint: whoever opens the log reads the heads of the records in the last
+segment, and one list for each of the others.
 
 A writer appends, syncs, and only then moves the mark; readers stop at the mark, so they see what is
 durable and nothing else. A crash leaves bytes beyond the mark: those that make whole records are
 kept, for they may have been acknowledged, and a torn rest is cut off (and kept beside the log). A
-record before the mark that does not check is damage, and is never cut.
+record before the mark that does not check is damage, and is never cut; nor is one beyond it that others
+follow, for a writer begins a record when the one before is on disk.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-import struct
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rangecast.array_file import Arrays, pack_arrays, replacing, sync_folder, unpack_arrays
+from rangecast.array_file import Arrays, pack_arrays, replacing, sync_folder, unpack_arrays, writing_to
 from rangecast.errors import StorageError
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
@@ -43,17 +38,21 @@ from rangecast.store.record import (
     Words,
     boxes_arrays,
     checked_head,
+    find_record,
     ids_arrays,
     ids_from,
     n_named,
     pack_record,
     read_description,
     subscriptions_from,
+    whole_record,
 )
+from rangecast.store.segment import move_mark, pack_head, read_head, records_start
 from rangecast.types.schema import Schema
 
-_SEGMENT = struct.Struct("<8sQQ")
-_MAGIC = b"RNGLOG01"
+LISTED = "listed"
+"""The array of an opening record with a row for each record of the segment before, its own opening first:
+version, time, offset, length, how many subscriptions it names, whether some expire."""
 
 
 class ChangeLog:
@@ -124,14 +123,16 @@ class ChangeLog:
             self._entries, self._openings, self._base = [], [], segments[0][0] - 1
             self._last, self._end = paths[0], 0
         position = paths.index(self._last)
-        for first, path in segments[position:]:
+        for number, (first, path) in enumerate(segments[position:], position + 1):
             if path != self._last:
                 if first != self.version + 1:
                     raise StorageError(
                         f"{path}: the segment must begin with version {self.version + 1}, got {first}"
                     )
                 self._last, self._end = path, 0
-            self._read_heads(path, first)
+            whole = self._end == 0 and number < len(segments)
+            if not whole or not self._take_list(path, *segments[number]):
+                self._read_heads(path, first)
         # whole segments go at once, so the changes that went with them are those before the first left
         gone = max(0, segments[0][0] - 1 - self._base)
         del self._entries[:gone]
@@ -164,12 +165,12 @@ class ChangeLog:
         try:
             with open(entry.path, "rb") as file:
                 file.seek(entry.offset)
-                head, payload = file.read(HEAD.size), file.read(entry.length)
+                payload = whole_record(file, entry.version)
         except FileNotFoundError:
             raise StorageError(
                 f"{entry.path}: version {entry.version} was compacted away while it was read; read again"
             ) from None
-        if len(payload) != entry.length or zlib.crc32(payload) != HEAD.unpack(head)[5]:
+        if payload is None or len(payload) != entry.length:
             raise StorageError(
                 f"{entry.path}: the change of version {entry.version} at byte {entry.offset} is damaged"
             )
@@ -186,29 +187,60 @@ class ChangeLog:
         """Enter the records between where we stopped and the mark."""
         try:
             with open(path, "rb") as file:
-                magic, named, mark = _SEGMENT.unpack(file.read(_SEGMENT.size).ljust(_SEGMENT.size))
-                if magic != _MAGIC or named != first:
-                    raise StorageError(f"{path}: not a change log of rangecast, or damaged at its head")
+                start, mark, _ = read_head(file.fileno(), path, first)
                 if self._end == 0:
-                    self._end = _SEGMENT.size
-                while self._end < mark:
+                    self._end = start
+                while self._end != mark:
                     file.seek(self._end)
                     head = checked_head(file.read(HEAD.size))
-                    described = read_description(file) if head else None
-                    if head is None or described is None or head[0] not in (self.version + 1, first - 1):
+                    described = read_description(file, head[2]) if head else None
+                    opens = self._end == start
+                    if (
+                        head is None
+                        or described is None
+                        or head[0] != (first - 1 if opens else self.version + 1)
+                        or self._end + HEAD.size + head[2] > mark
+                    ):
                         raise StorageError(f"{path}: damaged at byte {self._end}; restore it from a copy")
                     meta, shapes = described
                     self._learn(meta["words"])
                     self.textual = meta["textual"]
                     version, time, length = head
                     place = path, self._end, length, n_named(shapes), "expires" in shapes
-                    if version == self.version + 1:
-                        self._entries.append(RecordEntry(version, time, *place))
-                    else:
+                    if opens:
                         self._openings.append(RecordEntry(version, meta.get("since", time), *place))
+                    else:
+                        self._entries.append(RecordEntry(version, time, *place))
                     self._end += HEAD.size + length
         except FileNotFoundError:
             raise StorageError(f"{path}: was compacted away while it was read; read again") from None
+
+    def _take_list(self, path: Path, first: int, following: Path) -> bool:
+        """Enter the records of a whole segment from the list that opens the next; False if it has none."""
+        try:
+            with open(following, "rb") as file:
+                file.seek(records_start(file.fileno()))
+                payload = whole_record(file, first - 1)
+        except FileNotFoundError:
+            raise StorageError(f"{following}: was compacted away while it was read; read again") from None
+        if payload is None:
+            raise StorageError(f"{following}: the record that opens it is damaged; restore it from a copy")
+        arrays = unpack_arrays(payload)[1]
+        if LISTED not in arrays:
+            return False
+        opening, *rows = arrays[LISTED].tolist()
+        entries = [RecordEntry(v, t, path, at, n, k, bool(e)) for v, t, at, n, k, e in rows]
+        versions = [opening[0] + 1 + k for k in range(len(rows))]
+        if opening[0] != self.version or first - 1 != opening[0] + len(rows):
+            versions = []
+        if [entry.version for entry in entries] != versions:
+            raise StorageError(f"{following}: its list of {path.name} does not fit; restore it from a copy")
+        version, time, at, length, named, ends = opening
+        self._openings.append(RecordEntry(version, time, path, at, length, named, bool(ends)))
+        self._entries += entries
+        last = (entries or self._openings)[-1]
+        self._end = last.offset + HEAD.size + last.length
+        return True
 
     def _learn(self, words: Words) -> None:
         for _, category in self.schema.categories():
@@ -232,9 +264,14 @@ class ChangeLog:
         arrays: Arrays = {}
         if expiring is not None and len(expiring):
             arrays = {**ids_arrays(expiring, "expiring"), "expires": expires}
+        if self._last is not None:
+            listed = [self._openings[-1], *self._entries[self._openings[-1].version - self._base :]]
+            arrays[LISTED] = np.array(
+                [(e.version, e.time, e.offset, e.length, e.changed, e.expiring) for e in listed], np.int64
+            )
         record = pack_record(first - 1, time, pack_arrays(meta, arrays))
         with replacing(self.folder / f"{first:020}.log") as file:
-            file.write(_SEGMENT.pack(_MAGIC, first, _SEGMENT.size + len(record)) + record)
+            file.write(pack_head(first, len(record)) + record)
 
     def append(self, time: int, deleted: Ids, inserted: Subscriptions, expires: Times | None = None) -> int:
         """Write one change, sync it, show it to readers; returns its version.
@@ -256,15 +293,23 @@ class ChangeLog:
         }
         if expires is not None:
             arrays["expires"] = expires
+        textual = self.textual
         for ids in (deleted, inserted.ids):
-            self.textual = ids.textual if len(ids) else self.textual
+            textual = ids.textual if len(ids) else textual
         version = self.version + 1
-        record = pack_record(version, time, pack_arrays({"words": words, "textual": self.textual}, arrays))
-        with open(self._last, "r+b", buffering=0) as file:
-            file.seek(self._end)
-            _write_all(file, record)
-            os.fsync(file.fileno())
-            _move_mark(file, self._end + len(record))
+        record = pack_record(version, time, pack_arrays({"words": words, "textual": textual}, arrays))
+        with writing_to(self._last), open(self._last, "r+b", buffering=0) as file:
+            try:
+                file.seek(self._end)
+                _write_all(file, record)
+                os.fsync(file.fileno())
+            except BaseException:
+                # where that fails too, the next writer cuts it
+                with contextlib.suppress(OSError):
+                    os.ftruncate(file.fileno(), self._end)
+                raise
+            move_mark(file.fileno(), self._end + len(record))
+        self.textual = textual
         named = len(deleted) + len(inserted)
         length = len(record) - HEAD.size
         self._entries.append(
@@ -274,35 +319,64 @@ class ChangeLog:
         self._learn(words)
         return version
 
+    @property
+    def n_last(self) -> int:
+        """How many changes the last segment has."""
+        return self.version - self._openings[-1].version
+
+    def is_summed(self) -> bool:
+        """Whether the mark of the last segment has a sum; those of older stores have none."""
+        first, path = self.segments()[-1]
+        with open(path, "rb") as file:
+            return read_head(file.fileno(), path, first).summed
+
     def recover(self) -> int:
-        """After a crash: keep whole records beyond the mark, cut the torn rest; returns the bytes cut."""
-        path = self.segments()[-1][1]
-        with open(path, "r+b", buffering=0) as file:
-            _, _, mark = _SEGMENT.unpack(file.read(_SEGMENT.size))
+        """After a crash: keep whole records beyond the mark, cut the torn rest; returns the bytes cut.
+
+        Whoever calls has read the log up to the mark.
+        """
+        path, mark, version = self._last, self._end, self.version
+        assert path is not None
+        with writing_to(path), open(path, "r+b", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
-            if size < mark:
-                raise StorageError(f"{path}: truncated at {size} bytes, must have {mark}; restore it")
             end = mark
             while end < size:
                 file.seek(end)
-                head = checked_head(file.read(HEAD.size))
-                if head is None or end + HEAD.size + head[2] > size:
+                payload = whole_record(file, version + 1)
+                if payload is None:
                     break
-                payload = file.read(head[2])
-                file.seek(end)
-                if zlib.crc32(payload) != HEAD.unpack(file.read(HEAD.size))[5]:
-                    break
-                end += HEAD.size + head[2]
+                end += HEAD.size + len(payload)
+                version += 1
             cut = int(size - end)
             if cut:
                 file.seek(end)
-                path.with_name(f"{path.name}.torn-{end}").write_bytes(file.read(cut))
+                rest = file.read(cut)
+                if find_record(rest, version + 1):
+                    raise StorageError(
+                        f"{path}: damaged at byte {end}, and whole changes follow; restore it from a copy"
+                    )
+                path.with_name(f"{path.name}.torn-{end}").write_bytes(rest)
                 file.truncate(end)
             if end > mark or cut:
                 # whole records beyond the mark may not be on disk yet
                 os.fsync(file.fileno())
-                _move_mark(file, end)
+                move_mark(file.fileno(), end)
         return cut
+
+    def mend_mark(self) -> None:
+        """Write a damaged mark anew, where the records say what it must be: all are whole up to the end."""
+        first, path = self.segments()[-1]
+        with writing_to(path), open(path, "r+b", buffering=0) as file:
+            end, version = records_start(file.fileno()), first - 1
+            file.seek(end)
+            while (payload := whole_record(file, version)) is not None:
+                end, version = end + HEAD.size + len(payload), version + 1
+            if end != os.fstat(file.fileno()).st_size:
+                raise StorageError(
+                    f"{path}: the mark is damaged, and so is what follows byte {end}; restore it from a copy"
+                )
+            os.fsync(file.fileno())
+            move_mark(file.fileno(), end)
 
     def drop_before(self, version: int) -> list[Path]:
         """Remove the segments that hold no change after `version`; returns what was removed."""
@@ -331,8 +405,3 @@ def _write_all(file: Any, raw: bytes) -> None:
     view = memoryview(raw)
     while view:
         view = view[file.write(view) :]
-
-
-def _move_mark(file: Any, end: int) -> None:
-    # eight aligned bytes in one page; they need no sync of their own: an older mark is safe
-    os.pwrite(file.fileno(), struct.pack("<Q", end), 16)

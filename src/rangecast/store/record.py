@@ -21,12 +21,14 @@
     expires                        when each of those ends, microseconds since 1970 UTC, 0 for never;
                                    absent when none does
     expiring.*, expires            opening records: all subscriptions that end some time, and when
+    listed                         opening records: the records of the segment before (log.py)
 
 A record is read whole or not at all: both sums must hold.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -138,16 +140,40 @@ def checked_head(raw: bytes) -> tuple[int, int, int] | None:
     return version, time, length
 
 
-def read_description(file: Any) -> tuple[dict[str, Any], dict[str, list[int]]] | None:
-    """The meta data of the record whose payload begins here, and the shapes of its arrays."""
+def whole_record(file: Any, version: int) -> bytes | None:
+    """The payload of the record of a version that begins here; None when it is not whole."""
+    raw = file.read(HEAD.size)
+    head = checked_head(raw)
+    if head is None or head[0] != version or file.tell() + head[2] > os.fstat(file.fileno()).st_size:
+        return None
+    payload: bytes = file.read(head[2])
+    whole = len(payload) == head[2] and zlib.crc32(payload) == HEAD.unpack(raw)[5]
+    return payload if whole else None
+
+
+def find_record(raw: bytes, version: int) -> bool:
+    """Whether a whole record of this version or a later one begins anywhere after the first byte."""
+    at = raw.find(_MAGIC, 1)
+    while at >= 0:
+        head = checked_head(raw[at : at + HEAD.size])
+        if head is not None and head[0] >= version:
+            payload = raw[at + HEAD.size : at + HEAD.size + head[2]]
+            if len(payload) == head[2] and zlib.crc32(payload) == HEAD.unpack(raw[at : at + HEAD.size])[5]:
+                return True
+        at = raw.find(_MAGIC, at + 1)
+    return False
+
+
+def read_description(file: Any, most: int) -> tuple[dict[str, Any], dict[str, list[int]]] | None:
+    """The meta data of the record whose payload of `most` bytes begins here, and the shapes of its arrays."""
     start = file.read(20)
     if len(start) < 20:
         return None
-    (length, _) = struct.unpack("<QI", start[8:])
-    try:
-        return unpack_head(start + file.read(length))
-    except ValueError:
+    length, crc = struct.unpack("<QI", start[8:])
+    header = file.read(length) if length <= most else b""
+    if len(header) != length or zlib.crc32(header) != crc:
         return None
+    return unpack_head(start + header)
 
 
 def n_named(shapes: dict[str, list[int]]) -> int:

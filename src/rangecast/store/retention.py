@@ -1,6 +1,6 @@
 """Who still needs a version of a store: one small file for each, which `compact` reads.
 
-    holds/<name>.json    version, note, and when it was held; written aside and renamed
+    holds/<name>.json    version, note, and when it was held; it has a sum (sealed.py)
     holds/lock           taken for a moment by who holds, and by compact while it removes
 
 A hold is kept until it is released, also past the end of its process: a stream that crashed finds the
@@ -10,13 +10,13 @@ with it a hold that was given cannot lose its version to a compaction that had r
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import NamedTuple
 
-from rangecast.array_file import replacing, sync_folder
+from rangecast.array_file import sync_folder
 from rangecast.errors import OptionError, StorageError
+from rangecast.sealed import read_document, write_document
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -35,10 +35,9 @@ def read_holds(folder: Path) -> list[Hold]:
     found = []
     for path in sorted(folder.glob("*.json")):
         try:
-            said = json.loads(path.read_bytes())
-            found.append(Hold(path.stem, int(said["version"]), str(said["note"]), int(said["time"])))
-        except FileNotFoundError:
-            continue
+            said = read_document(path)
+            if said is not None:
+                found.append(Hold(path.stem, int(said["version"]), str(said["note"]), int(said["time"])))
         except (OSError, ValueError, KeyError, TypeError) as error:
             # not passed over: what it held would be removed
             raise StorageError(
@@ -49,10 +48,8 @@ def read_holds(folder: Path) -> list[Hold]:
 
 def write_hold(folder: Path, hold: Hold) -> None:
     """Put a hold, in place of the one of the same name."""
-    with replacing(_path(folder, hold.name)) as file:
-        file.write(
-            json.dumps({"version": hold.version, "note": hold.note, "time": hold.time}).encode() + b"\n"
-        )
+    said = {"version": hold.version, "note": hold.note, "time": hold.time}
+    write_document(_path(folder, hold.name), said)
 
 
 def remove_hold(folder: Path, name: str) -> bool:

@@ -24,7 +24,6 @@ like any other, so every version has the same subscriptions whenever it is asked
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import shutil
@@ -37,16 +36,18 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.array_file import read_arrays, replacing, sync_folder
+from rangecast.array_file import read_arrays, sync_folder
 from rangecast.engine import index_type, load_index
-from rangecast.errors import SchemaError, StorageError, SubscriptionError
+from rangecast.errors import RangecastError, SchemaError, StorageError, SubscriptionError
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.sealed import read_document, write_document
 from rangecast.store.expiry import expiry_times, instant
 from rangecast.store.lock import LockedError, holding
 from rangecast.store.log import ChangeLog
 from rangecast.store.reader import Versions, n_words
 from rangecast.store.retention import Hold, remove_hold, write_hold
+from rangecast.store.segment import DamagedMarkError
 from rangecast.types.schema import Schema
 
 FORMAT = 1
@@ -96,18 +97,13 @@ class Store(Versions):
             if schema is None:
                 raise StorageError(f"{folder}: there is no store here; give a schema to create one")
             _create(folder, schema, index or "auto", dict(options or {}), wait)
-        try:
-            settings = json.loads((folder / "store.json").read_bytes())
-        except (OSError, ValueError) as error:
-            raise StorageError(f"{folder}/store.json: cannot be read: {error}") from None
-        if settings.get("format") != FORMAT:
-            raise StorageError(f"{folder}: a store of format {FORMAT} is read, got {settings.get('format')}")
+        settings = _read_settings(folder)
         for name, given in (("index", index), ("options", options)):
             if given is not None and given != settings[name]:
                 raise StorageError(
                     f"{folder}: the store was made with {name} {settings[name]!r}, got {given!r}"
                 )
-        stored = Schema.from_dict(settings["schema"])
+        stored = _stored_schema(folder, settings)
         if schema is not None:
             stored.check_same(schema, f"the schema given for the store {folder}")
         store = cls(folder, settings, stored if schema is None else schema, wait)
@@ -219,18 +215,35 @@ class Store(Versions):
         with self._guard:
             if not self._held:
                 with holding(self.path / "lock", self.wait if wait is None else wait):
-                    cut = self._log.recover()
-                    if cut:
-                        _log.warning("%s: cut off %d bytes of a change never finished", self.path, cut)
-                    self.refresh()
+                    self._recover()
                     self._held = True
                     try:
+                        if not self._log.is_summed() and self._log.n_last:
+                            self._checkpoint()
                         yield
                     finally:
                         self._held = False
             else:
                 # inside another `writing` of this thread; the guard keeps other threads out
                 yield
+
+    def _recover(self) -> None:
+        """Before a write: see that the log ends where the last whole change does."""
+        try:
+            self.refresh()
+        except DamagedMarkError as error:
+            _log.warning("%s; looking whether all changes are whole", error)
+            self._log.mend_mark()
+            self.refresh()
+        cut = self._log.recover()
+        if cut:
+            _log.warning("%s: cut off %d bytes of a change never finished", self.path, cut)
+        self.refresh()
+
+    def _checkpoint(self) -> None:
+        """Begin a segment of the log, from which on it can be read by itself."""
+        self._log.start_segment(self._log.version + 1, instant(), *self._expiries().all())
+        self.refresh()
 
     def compact(self, keep: int | None = None) -> dict[str, int]:
         """Remove what no version from `keep` on needs: older snapshots and changes.
@@ -242,8 +255,8 @@ class Store(Versions):
             while True:
                 oldest = self._oldest_needed(keep)
                 self.snapshot(oldest)
-                if self._log.segments()[-1][0] <= self._log.version:
-                    self._log.start_segment(self._log.version + 1, instant(), *self._expiries().all())
+                if self._log.n_last:
+                    self._checkpoint()
                 (self.path / "holds").mkdir(exist_ok=True)
                 with holding(self.path / "holds" / "lock", self.wait):
                     # somebody may have held an older version while the snapshot was made
@@ -334,8 +347,27 @@ def _create(folder: Path, schema: Schema, index: str, options: dict[str, Any], w
             "index": index,
             "options": options,
         }
-        with replacing(folder / "store.json") as file:
-            file.write(json.dumps(settings, indent=1).encode() + b"\n")
+        write_document(folder / "store.json", settings)
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    settings = read_document(folder / "store.json") or {}
+    if settings.get("format") != FORMAT:
+        raise StorageError(f"{folder}: a store of format {FORMAT} is read, got {settings.get('format')}")
+    absent = {"id", "schema", "index", "options"} - set(settings)
+    if absent:
+        raise StorageError(f"{folder}/store.json: cannot be read: it must have {', '.join(sorted(absent))}")
+    return settings
+
+
+def _stored_schema(folder: Path, settings: dict[str, Any]) -> Schema:
+    try:
+        # what kind of index it is, and with which options, is checked along
+        schema = Schema.from_dict(settings["schema"])
+        index_type(settings["index"])(schema, **settings["options"])
+    except (RangecastError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(f"{folder}/store.json: cannot be read: {error!r}") from None
+    return schema
 
 
 def _strays(folder: Path) -> list[Path]:

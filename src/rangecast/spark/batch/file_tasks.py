@@ -8,7 +8,6 @@ doing a unit twice, at once or after a crash, leaves one file with the same rows
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 import uuid
@@ -23,10 +22,12 @@ import pyarrow.parquet as pq
 
 from rangecast.array_file import replacing
 from rangecast.engine import Index
+from rangecast.errors import StorageError
 from rangecast.loading import EventFile, RejectedRow
 from rangecast.loading.pace import Pace
 from rangecast.loading.rejected import rejected_table
 from rangecast.model.events import Events
+from rangecast.sealed import read_document, write_document
 from rangecast.spark.output import COUNTS, LISTS, Answer
 from rangecast.spark.worker import answer_events, mapped, pairs_in
 from rangecast.types.schema import Schema
@@ -68,7 +69,10 @@ class FileRun(NamedTuple):
     @classmethod
     def read(cls, out: str) -> FileRun:
         """The plan of an output folder."""
-        raw = json.loads((Path(out) / STATE / "plan.json").read_bytes())
+        path = Path(out) / STATE / "plan.json"
+        raw = read_document(path)
+        if raw is None:
+            raise StorageError(f"{path}: is not here; a worker must see the same files as the driver")
         units = [Unit(*unit) for unit in raw["units"]]
         return cls(out, raw["snapshot"], Answer(**raw["answer"]), units, raw["id_type"], raw["compression"])
 
@@ -125,8 +129,7 @@ def run_unit(plan: FileRun, number: int) -> dict[str, Any]:
             pq.write_table(rejected_table(aside), file)
     counted["bytes"] = plan.output(number).stat().st_size
     counted["seconds"] = round(time.perf_counter() - start, 4)
-    with replacing(plan.done(number)) as file:
-        file.write(json.dumps(counted).encode())
+    write_document(plan.done(number), counted)
     return counted
 
 

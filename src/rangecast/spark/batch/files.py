@@ -39,6 +39,7 @@ from rangecast.errors import EventError, OptionError, StorageError
 from rangecast.loading import EventFile, format_of
 from rangecast.loading.events import bad_id_type, no_column
 from rangecast.loading.ids import column_type
+from rangecast.sealed import read_document, write_document
 from rangecast.spark.batch.file_tasks import STATE, FileRun, Unit, run_unit
 from rangecast.spark.output import Answer, Output, OutputKeywords
 from rangecast.spark.report import Report
@@ -111,7 +112,7 @@ def match_files(
         todo = [n for n in range(len(run.units)) if not run.done(n).exists()]
         _run(spark, run, todo, progress)
         shutil.rmtree(target / STATE / "tmp", ignore_errors=True)
-        done = [json.loads(run.done(n).read_bytes()) for n in range(len(run.units))]
+        done = [read_document(run.done(n)) or {} for n in range(len(run.units))]
         totals = {
             k: sum(entry[k] for entry in done) for k in ("events", "rows", "pairs", "rejected", "bytes")
         }
@@ -305,7 +306,7 @@ def _read_plan(target: Path) -> Any:
                 f"{target}: holds other files ({', '.join(sorted(others)[:3])}); name an empty folder"
             )
         return None
-    return json.loads(path.read_bytes())
+    return read_document(path)
 
 
 def _adopt(target: Path, new: dict[str, Any], old: Any) -> None:
@@ -313,8 +314,7 @@ def _adopt(target: Path, new: dict[str, Any], old: Any) -> None:
     new = json.loads(json.dumps(new))
     if old is None:
         (target / STATE).mkdir(parents=True, exist_ok=True)
-        with replacing(target / STATE / "plan.json") as file:
-            file.write(json.dumps(new).encode())
+        write_document(target / STATE / "plan.json", new)
         return
     # a snapshot that is not a store's has a new name in each process
     aside = {"snapshot"} if new["version"] is None else set()
@@ -324,8 +324,7 @@ def _adopt(target: Path, new: dict[str, Any], old: Any) -> None:
             f"{target}: was begun with other {', '.join(differs)}; name another folder, or say overwrite=True"
         )
     if aside:
-        with replacing(target / STATE / "plan.json") as file:
-            file.write(json.dumps(new).encode())
+        write_document(target / STATE / "plan.json", new)
 
 
 def _clear(target: Path) -> None:

@@ -23,7 +23,6 @@ over several tasks.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,7 +34,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from rangecast.array_file import replacing
 from rangecast.engine import Index, open_index
 from rangecast.errors import OptionError
 from rangecast.loading.pace import Pace
@@ -43,6 +41,7 @@ from rangecast.memory import available_bytes, readable
 from rangecast.model.boxes import hulls, select
 from rangecast.model.events import Events
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.sealed import read_document, write_document
 from rangecast.spark.output import Answer
 from rangecast.spark.snapshots import Snapshot
 from rangecast.spark.worker import answers, mapped
@@ -145,8 +144,8 @@ def prepare_stripes(spark: SparkSession, snapshot: Snapshot, n: int) -> tuple[Pa
     """The folder of the stripes and their cuts; built by the workers if it is not there yet."""
     folder = Path(snapshot.path).with_suffix(f".stripes-{n}")
     listed = folder / "cuts.json"
-    if listed.exists():
-        known = json.loads(listed.read_text())
+    known = read_document(listed)
+    if known is not None:
         at = tuple(np.array(codes, np.int64) for codes in known["cuts"])
         return folder, Cuts(tuple(known["on"]), at, known["copies"])
     folder.mkdir(exist_ok=True)
@@ -160,8 +159,7 @@ def prepare_stripes(spark: SparkSession, snapshot: Snapshot, n: int) -> tuple[Pa
         "copies": cuts.copies,
     }
     # last, so that cuts that are there say that all stripes are
-    with replacing(listed) as file:
-        file.write(json.dumps(known).encode())
+    write_document(listed, known)
     return folder, cuts
 
 

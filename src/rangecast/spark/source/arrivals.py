@@ -25,8 +25,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rangecast.array_file import replacing, sync_folder
+from rangecast.array_file import sync_folder
 from rangecast.errors import StorageError
+from rangecast.sealed import read_document, write_document
 from rangecast.spark.batch.files import files_at
 from rangecast.store.lock import holding
 
@@ -110,12 +111,11 @@ class Arrivals:
     def _origin(self) -> str:
         path = self.folder / "origin.json"
         if not path.exists():
-            with replacing(path) as file:
-                file.write(json.dumps({"id": uuid.uuid4().hex, "events": self.place}).encode())
-        origin = json.loads(path.read_bytes())
-        if origin["events"] != self.place:
+            write_document(path, {"id": uuid.uuid4().hex, "events": self.place})
+        origin = read_document(path) or {}
+        if origin.get("events") != self.place:
             raise StorageError(
-                f"{self.folder}: is the log of the files of {origin['events']}, not of {self.place}; "
+                f"{self.folder}: is the log of the files of {origin.get('events')}, not of {self.place}; "
                 "name another folder in the option state"
             )
         return str(origin["id"])

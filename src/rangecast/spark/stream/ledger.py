@@ -15,7 +15,10 @@ A pin is put there by a hard link, which fails when the name is taken: of two dr
 batch, both use the version of the first. A batch is whole when its line in commits.jsonl ends with a
 newline; a torn last line is what a crash left and is cut off before the next is written. Spark numbers
 batches without a gap and begins one when the one before is done, so the batches that are whole are
-those up to the last line.
+those up to the last line. Past CUT_BYTES the older half of the lines goes.
+
+Every file here, and every line of commits.jsonl, has a sum (rangecast.sealed): what does not check is
+refused, and never taken for a torn line.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from typing import Any
 
 from rangecast.array_file import replacing, sync_folder
 from rangecast.errors import OptionError, StorageError
+from rangecast.sealed import read_document, seal, write_document
 from rangecast.spark.version_policy import Pinned
 from rangecast.store import pins
 
@@ -41,6 +45,7 @@ FORMAT = 1
 # Spark keeps the offsets of as many batches (spark.sql.streaming.minBatchesToRetain)
 _PINS_KEPT = 100
 _TAIL = 65_536
+CUT_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -108,12 +113,13 @@ class Ledger:
     def adopt(self, settings: dict[str, Any]) -> str:
         """Begin a stream, or see that this is the one that was begun here; gives its id."""
         settings = json.loads(json.dumps({"format": FORMAT, **settings}))
-        known = read_json(self.checkpoint_state / "stream.json")
-        theirs = read_json(self.output_state / "stream.json") if self.out else known
+        known = read_document(self.checkpoint_state / "stream.json")
+        theirs = read_document(self.output_state / "stream.json") if self.out else known
         if known is None:
             self._check_free(theirs)
             known = {"stream": uuid.uuid4().hex, **settings}
-            write_json(self.checkpoint_state / "stream.json", known)
+            self.checkpoint_state.mkdir(parents=True, exist_ok=True)
+            write_document(self.checkpoint_state / "stream.json", known)
         else:
             self._check_same(known, settings)
         if self.out and theirs is None:
@@ -124,7 +130,8 @@ class Ledger:
                 )
             _check_empty(Path(self.out))
             shown = {key: known[key] for key in ("format", "stream", "fields")}
-            write_json(self.output_state / "stream.json", {**shown, "checkpoint": self.checkpoint})
+            self.output_state.mkdir(parents=True, exist_ok=True)
+            write_document(self.output_state / "stream.json", {**shown, "checkpoint": self.checkpoint})
         elif theirs is not None and theirs["stream"] != known["stream"]:
             raise OptionError(
                 f"{self.out}: holds the matches of another stream, whose checkpoint is "
@@ -170,8 +177,11 @@ class Ledger:
 
     def pin(self, batch: int) -> Pin | None:
         """What a batch was pinned to, None when it is new."""
-        found = read_json(self.pin_path(batch))
-        return None if found is None else Pin(**found)
+        found = read_document(self.pin_path(batch))
+        try:
+            return None if found is None else Pin(**found)
+        except TypeError as error:
+            raise StorageError(f"{self.pin_path(batch)}: cannot be read: {error}") from None
 
     def put_pin(self, pin: Pin) -> Pin:
         """Pin a batch, unless somebody has; gives the pin that counts."""
@@ -180,7 +190,7 @@ class Ledger:
         scratch = target.with_name(f"{target.name}.{uuid.uuid4().hex[:12]}.tmp")
         try:
             with open(scratch, "wb") as file:
-                file.write(json.dumps(asdict(pin)).encode())
+                file.write(seal(asdict(pin)) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             with contextlib.suppress(FileExistsError):
@@ -201,8 +211,7 @@ class Ledger:
     def commits(self) -> Iterator[Commit]:
         """All batches that are whole, in order."""
         path = self.output_state / "commits.jsonl"
-        if path.exists():
-            yield from _whole_lines(path.read_bytes())
+        yield from _commits(pins.read_commits(path), path)
 
     def recent(self) -> list[Commit]:
         """The last batches that are whole, some hundreds of them."""
@@ -213,7 +222,8 @@ class Ledger:
             first = max(0, os.fstat(file.fileno()).st_size - _TAIL)
             file.seek(first)
             raw = file.read()
-        return list(_whole_lines(raw if first == 0 else raw[raw.find(b"\n") + 1 :]))
+        raw = raw if first == 0 else raw[raw.find(b"\n") + 1 :]
+        return _commits(pins.commit_lines(raw, path), path)
 
     def last(self) -> int:
         """The last batch that is whole, -1 before the first."""
@@ -230,8 +240,10 @@ class Ledger:
             first = max(0, size - _TAIL)
             tail = os.pread(handle, size - first, first)
             if tail and not tail.endswith(b"\n"):
-                os.ftruncate(handle, first + tail.rfind(b"\n") + 1)
-            line = memoryview(json.dumps(asdict(commit)).encode() + b"\n")
+                end = tail.rfind(b"\n") + 1
+                pins.check_torn(tail[end:], path)
+                os.ftruncate(handle, first + end)
+            line = memoryview(seal(asdict(commit)) + b"\n")
             while line:  # a disk that is nearly full takes a part, and raises at the rest
                 line = line[os.write(handle, line) :]
             os.fsync(handle)
@@ -240,6 +252,10 @@ class Ledger:
         if made:
             sync_folder(path.parent)
         self.pin_path(commit.batch - _PINS_KEPT).unlink(missing_ok=True)
+        if size > CUT_BYTES:
+            raw = path.read_bytes()
+            with replacing(path) as file:
+                file.write(raw[raw.find(b"\n", len(raw) // 2) + 1 :])
 
     def next_of_spark(self) -> int:
         """The batch that Spark will begin with, by its own checkpoint."""
@@ -297,23 +313,6 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-def read_json(path: Path) -> Any:
-    """The content of a file, None when there is none."""
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise StorageError(f"{path}: cannot be read: {error}") from None
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Put a file in place, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write(json.dumps(content, indent=1).encode() + b"\n")
-
-
 def _columns(fields: dict[str, Any]) -> str:
     return ", ".join(f"{each['name']} {each['type']}" for each in fields["fields"])
 
@@ -322,9 +321,11 @@ def _columns(fields: dict[str, Any]) -> str:
 _FIXED: dict[str, Callable[[Any], str]] = {"fields": _columns, "sink": str, "version": str}
 
 
-def _whole_lines(raw: bytes) -> Iterator[Commit]:
-    for line in raw[: raw.rfind(b"\n") + 1].splitlines():
-        yield Commit(**json.loads(line))
+def _commits(lines: list[dict[str, Any]], path: Path) -> list[Commit]:
+    try:
+        return [Commit(**line) for line in lines]
+    except TypeError as error:
+        raise StorageError(f"{path}: cannot be read: {error}") from None
 
 
 def _check_empty(folder: Path) -> None:

@@ -35,7 +35,8 @@ from pyspark.sql.streaming.listener import (
 )
 
 from rangecast.errors import OptionError
-from rangecast.spark.stream.ledger import STATE, Commit, Ledger, now, read_json
+from rangecast.sealed import read_document
+from rangecast.spark.stream.ledger import STATE, Commit, Ledger, now
 from rangecast.spark.worker import open_store
 
 _RECENT_MICROSECONDS = 60_000_000
@@ -87,7 +88,7 @@ def stream_status(out: str | os.PathLike[str], batch: int | None = None) -> Stre
     With `batch`, as it was when that recent batch became whole.
     """
     ledger = find_ledger(out)
-    own = read_json(ledger.checkpoint_state / "stream.json")
+    own = read_document(ledger.checkpoint_state / "stream.json")
     commits = [c for c in ledger.recent() if batch is None or c.batch <= batch]
     newest = open_store(own["path"]).version if own and Path(own["path"]).exists() else 0
     following = (commits[-1].batch if commits else -1) + 1
@@ -128,7 +129,7 @@ def stream_status(out: str | os.PathLike[str], batch: int | None = None) -> Stre
 def find_ledger(out: str | os.PathLike[str]) -> Ledger:
     """The files of a stream, by its output or its checkpoint."""
     place = Path(out).absolute()
-    known = read_json(place / STATE / "stream.json")
+    known = read_document(place / STATE / "stream.json")
     if known is None:
         raise OptionError(f"{place}: no stream has written here")
     if "checkpoint" in known:

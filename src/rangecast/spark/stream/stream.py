@@ -27,10 +27,11 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rangecast.errors import EventError, OptionError
+from rangecast.sealed import read_document
 from rangecast.spark.output import Output, OutputKeywords
 from rangecast.spark.report import REJECTED_FIELDS
 from rangecast.spark.stream.event_files import PATH, FilesOfEvents
-from rangecast.spark.stream.ledger import STATE, Commit, Ledger, read_json
+from rangecast.spark.stream.ledger import STATE, Commit, Ledger
 from rangecast.spark.stream.micro_batch import (
     Deliver,
     Stream,
@@ -145,7 +146,7 @@ def match_stream(
 def read_matches(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
     """The matches of all batches that are whole when this is called, each with its batch_id."""
     ledger = Ledger("", _path(out, "out"))
-    known = read_json(ledger.output_state / "stream.json")
+    known = read_document(ledger.output_state / "stream.json")
     if known is None:
         raise OptionError(f"{ledger.out}: holds no matches of a stream")
     fields = T.StructType.fromJson(known["fields"]).fields
