@@ -6,6 +6,7 @@ from rangecast.engine import Index, load_index, open_index
 from rangecast.errors import (
     CapacityError,
     EventError,
+    ForkError,
     LanguageError,
     OptionError,
     RangecastError,
@@ -41,6 +42,7 @@ __all__ = [
     "FileMatch",
     "Float",
     "Follower",
+    "ForkError",
     "Index",
     "Int",
     "LanguageError",

@@ -9,6 +9,7 @@ free again. At most KEPT bytes lie waiting; what is beyond goes back to the syst
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import deque
@@ -25,6 +26,15 @@ _lock = threading.Lock()
 _waiting: list[npt.NDArray[np.uint8]] = []
 # a block may come back at any moment, even while this thread holds the lock, so that is one atomic step
 _returned: deque[npt.NDArray[np.uint8]] = deque()
+
+
+def _after_fork() -> None:
+    # whoever held it is not here; at worst a block was about to be taken from the list
+    _lock.acquire(blocking=False)
+    _lock.release()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def empty(n: int, dtype: Any) -> npt.NDArray[Any]:

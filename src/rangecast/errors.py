@@ -9,6 +9,7 @@
     ├── UnknownIndexError    (LookupError)  a name that no index has
     ├── CapacityError        (MemoryError)  a build that would not fit
     ├── SetupError           (RuntimeError) something outside the package is missing
+    ├── ForkError            (RuntimeError) a forked process has an object that was being changed
     └── StorageError         (OSError)      a saved index, store or input file that cannot be read
 
 Each also inherits the built-in that a caller would catch without knowing rangecast.
@@ -62,6 +63,10 @@ class CapacityError(RangecastError, MemoryError):
 
 class SetupError(RangecastError, RuntimeError):
     """Something outside the package is missing, such as Java for Spark; the message says what to install."""
+
+
+class ForkError(RangecastError, RuntimeError):
+    """A forked process has an object that a thread of its parent was changing; it must be loaded again."""
 
 
 class StorageError(RangecastError, OSError):

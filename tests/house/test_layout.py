@@ -32,7 +32,7 @@ LAYERS = (
     ("language",),
     ("types",),
     ("zorder",),
-    ("sealed", "array_file", "buffers", "memory", "errors"),
+    ("sealed", "array_file", "forks", "buffers", "memory", "errors"),
     ("kernels",),
 )
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}

@@ -33,6 +33,7 @@ from typing import Any, ClassVar, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
+from rangecast import forks
 from rangecast.array_file import Arrays, flatten, unflatten, write_arrays
 from rangecast.engine.answers import Estimate, Reading, Rows
 from rangecast.engine.catalog import Catalog, CatalogArrays
@@ -79,6 +80,7 @@ class Index:
         self.schema = schema
         self.options = dict(options)
         self._lock = threading.RLock()
+        forks.watch(self)
         self._catalog = self._new_catalog()
         self._last: dict[str, int] = {}
         try:
@@ -344,6 +346,10 @@ class Index:
         self._reset()
         if len(living):
             self._add(0, catalog.n_boxes)
+
+    def _after_fork(self) -> None:
+        self._lock = forks.renewed(self._lock, repr(self))
+        forks.renew_counters(self)
 
     def _settle(self) -> None:
         """After a write: build anew once more slots are dead than alive."""

@@ -6,12 +6,14 @@ log.py          the change log: append-only, checksummed, synced before it is ac
 segment.py      the head of a piece of the log, with the mark
 record.py       one change in it
 retention.py    who still needs a version, which `compact` respects
+history.py      how much of its past a store keeps by itself
 expiry.py       which subscriptions end by themselves, and when
 lock.py         one writer at a time
 pins.py         which version a batch of a stream was matched against
 follower.py     an index in this process that moves from version to version
 """
 
+from rangecast.store.history import History
 from rangecast.store.store import Store
 
-__all__ = ["Store"]
+__all__ = ["History", "Store"]

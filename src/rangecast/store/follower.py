@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rangecast import forks
 from rangecast.engine import Index
 from rangecast.engine.parts import StaticIndex
 from rangecast.errors import StorageError
@@ -51,6 +52,10 @@ class Follower:
     def __init__(self, path: str | os.PathLike[str], *, share: float = 0.2) -> None:
         self.path = os.fspath(path)
         self.share = share
+        self._begin()
+        forks.watch(self)
+
+    def _begin(self) -> None:
         self._lock = threading.RLock()
         self._store: Store | None = None
         self._index: Index | None = None
@@ -59,6 +64,13 @@ class Follower:
         self._applied = 0
         self._loads = 0
         self._moves = 0
+
+    def _after_fork(self) -> None:
+        # what another thread was moving is loaded again; a pause between batches leaves all as it is
+        if not self._lock.acquire(blocking=False):
+            self._begin()
+        else:
+            self._lock.release()
 
     def __repr__(self) -> str:
         return f"<Follower {self.path!r}: version {self.version}>"

@@ -2,7 +2,8 @@
 
 The file holds the id of the process that has the lock, for messages only; whether it is held is
 flock's to say, so a crash leaves nothing to clean up. Each acquisition opens the file anew: flock
-belongs to the open file, so it keeps apart threads of one process as well.
+belongs to the open file, so it keeps apart threads of one process as well. A forked process has the same open
+file, and would hold the lock when its parent is gone: it closes what it inherits.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from rangecast.array_file import writing_to
 from rangecast.errors import StorageError
 
 _PAUSE = 0.005
+_open: set[int] = set()
 
 
 class LockedError(StorageError):
@@ -26,16 +29,32 @@ class LockedError(StorageError):
 @contextlib.contextmanager
 def holding(path: Path, wait: float) -> Iterator[None]:
     """Hold the lock; LockedError when another has it for longer than `wait` seconds."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    with writing_to(path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    _open.add(handle)
     try:
-        _acquire(handle, path, wait)
+        with writing_to(path):
+            _acquire(handle, path, wait)
         try:
             yield
         finally:
-            # a forked child may hold the same open file: unlock it for both
-            fcntl.flock(handle, fcntl.LOCK_UN)
+            if handle in _open:
+                # a forked child may hold the same open file: unlock it for both
+                fcntl.flock(handle, fcntl.LOCK_UN)
     finally:
-        os.close(handle)
+        if handle in _open:
+            _open.discard(handle)
+            os.close(handle)
+
+
+def _close_inherited() -> None:
+    for handle in _open:
+        with contextlib.suppress(OSError):
+            os.close(handle)
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
 
 
 def _acquire(handle: int, path: Path, wait: float) -> None:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from rangecast import forks
 from rangecast.engine import Index, load_index, open_index
 from rangecast.errors import StorageError
 from rangecast.model.ids import Ids
@@ -40,10 +41,18 @@ class Versions:
         self.path = path
         self._settings = settings
         self._schema = schema
-        self._log = ChangeLog(path / "log", Schema.from_dict(settings["schema"]))
+        self._begin()
+        forks.watch(self)
+
+    def _begin(self) -> None:
+        self._log = ChangeLog(self.path / "log", Schema.from_dict(self._settings["schema"]))
         self._guard = threading.RLock()
         self._living: tuple[int, Index] | None = None
         self._ending: tuple[int, Expiries] | None = None
+
+    def _after_fork(self) -> None:
+        # a thread may have been half-way through any of it; all of it is on disk
+        self._begin()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {str(self.path)!r}: version {self.version}>"

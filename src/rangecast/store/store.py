@@ -5,6 +5,7 @@
     log/00000000000000000001.log      every change, in order (log.py)
     snapshots/00000000000000000012.index   the index of version 12 (Index.save), mapped by all who match
     holds/<name>.json                 who still needs which version (retention.py)
+    history.json                      how much of the past is kept, if somebody has said so (history.py)
 
 Each change (an insert, a delete, or both at once by `apply`) is one version: 1, 2, 3, ... A change
 that was acknowledged is on disk and survives a crash; one that was not may be there or not, but never
@@ -15,7 +16,7 @@ v comes to version w by `for change in store.changes(v): change.apply_to(index)`
 
 One process writes at a time: the lock is flock's, so it is gone with the process that held it. Any
 number of processes read, and need no lock. `compact` makes the log and old snapshots go, but nothing
-that is held.
+that is held; a store that is written to compacts itself by its history.
 
 A subscription may end by itself (`expires`); `expire` deletes those whose time has come, as a change
 like any other, so every version has the same subscriptions whenever it is asked for (expiry.py).
@@ -43,6 +44,7 @@ from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.sealed import read_document, write_document
 from rangecast.store.expiry import expiry_times, instant
+from rangecast.store.history import CHECKPOINT, History, read_history, write_history
 from rangecast.store.lock import LockedError, holding
 from rangecast.store.log import ChangeLog
 from rangecast.store.reader import Versions, n_words
@@ -74,6 +76,10 @@ class Store(Versions):
     def __init__(self, path: Path, settings: dict[str, Any], schema: Schema, wait: float) -> None:
         super().__init__(path, settings, schema)
         self.wait = wait
+        self._held = False
+
+    def _after_fork(self) -> None:
+        super()._after_fork()
         self._held = False
 
     @classmethod
@@ -193,6 +199,15 @@ class Store(Versions):
         """Take back a hold; says whether there was one."""
         return remove_hold(self.path / "holds", name)
 
+    @property
+    def history(self) -> History | None:
+        """How much of its past the store keeps by itself; None: all of it, until somebody compacts it."""
+        return read_history(self.path)
+
+    def keep_history(self, history: History | None) -> None:
+        """Say how much of its past the store keeps by itself, for all who write to it."""
+        write_history(self.path, history)
+
     def learn(self, words: Mapping[str, Sequence[str]]) -> int:
         """Give category words their codes for good, so that many processes may parse with the same ones.
 
@@ -218,8 +233,7 @@ class Store(Versions):
                     self._recover()
                     self._held = True
                     try:
-                        if not self._log.is_summed() and self._log.n_last:
-                            self._checkpoint()
+                        self._tend()
                         yield
                     finally:
                         self._held = False
@@ -239,6 +253,33 @@ class Store(Versions):
         if cut:
             _log.warning("%s: cut off %d bytes of a change never finished", self.path, cut)
         self.refresh()
+
+    def _tend(self) -> None:
+        """Before a write, now and then: begin a segment of the log, and remove what is beyond the history."""
+        last = self._log.n_last
+        try:
+            if last >= CHECKPOINT:
+                self._checkpoint()
+                self.publish_if_due()
+                self._forget()
+            elif last and not self._log.is_summed():
+                self._checkpoint()
+        except StorageError as error:
+            # it can wait; the write may not
+            _log.warning("%s: upkeep was put off: %s", self.path, error)
+
+    def _forget(self) -> None:
+        history = self.history
+        if history is None:
+            return
+        newest = self._log.version
+        moment = np.array([instant() - int(history.seconds * 1_000_000)])
+        oldest = history.keeps(newest, int(self._log.versions_at(moment)[0]), _size(self.path))
+        oldest = min([oldest, *(hold.version for hold in self.holds())])
+        # where there is a snapshot, none has to be made for it
+        starts = [version for version in self.snapshots() if self._log.base < version <= oldest]
+        if starts:
+            self.compact(starts[-1])
 
     def _checkpoint(self) -> None:
         """Begin a segment of the log, from which on it can be read by itself."""
@@ -284,7 +325,7 @@ class Store(Versions):
         before = _size(self.path)
         segments = self._log.drop_before(keep)
         gone = [self.snapshot_path(version) for version in self.snapshots() if version < keep]
-        for path in gone + _strays(self.path):
+        for path in [*gone, *_strays(self.path), *(self.path / "log").glob("*.torn-*")]:
             path.unlink(missing_ok=True)
         for folder in (self.path / "snapshots").glob("*.stripes-*"):
             # what Spark has cut a snapshot into goes with it

@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rangecast import forks
+
 UNKNOWN = 0
 
 
@@ -34,8 +36,15 @@ class Vocabulary:
         self._codes: dict[str, int] = {}
         self._words: list[str] = []
         self._lock = threading.Lock()
+        forks.watch(self)
         for word in words:
             self.add(word)
+
+    def _after_fork(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            # another thread was adding a word, which may have its code and not its place
+            self._codes = {word: code for code, word in enumerate(self._words, 1)}
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._words)
