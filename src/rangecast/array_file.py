@@ -199,6 +199,17 @@ def writing_to(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def reading_from(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Whatever the system refuses inside is a StorageError with this path, but that a file is not there."""
+    try:
+        yield
+    except (StorageError, FileNotFoundError):
+        raise
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
 def _scratch_for(target: Path) -> Iterator[BinaryIO]:
     # not the process id: writers may be threads, or on several machines
     scratch = target.with_name(f"{target.name}.{uuid.uuid4().hex[:12]}.tmp")
@@ -270,13 +281,14 @@ def read_arrays(
     entries = document["arrays"]
     if size < start + max((e["offset"] + _size(e) for e in entries), default=0):
         raise StorageError(f"{path}: truncated at {size} bytes; save the index again")
-    if size == start:
-        whole: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
-    elif mmap:
-        whole = np.memmap(path, np.uint8, "c", start)
-        whole = whole.view(np.ndarray)
-    else:
-        whole = np.fromfile(path, np.uint8, offset=start)
+    with reading_from(path):
+        if size == start:
+            whole: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        elif mmap:
+            whole = np.memmap(path, np.uint8, "c", start)
+            whole = whole.view(np.ndarray)
+        else:
+            whole = np.fromfile(path, np.uint8, offset=start)
     arrays: Arrays = {}
     for entry in entries:
         raw = whole[entry["offset"] : entry["offset"] + _size(entry)]

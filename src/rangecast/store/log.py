@@ -26,7 +26,15 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.array_file import Arrays, pack_arrays, replacing, sync_folder, unpack_arrays, writing_to
+from rangecast.array_file import (
+    Arrays,
+    pack_arrays,
+    reading_from,
+    replacing,
+    sync_folder,
+    unpack_arrays,
+    writing_to,
+)
 from rangecast.errors import StorageError
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
@@ -163,7 +171,7 @@ class ChangeLog:
 
     def _arrays(self, entry: RecordEntry) -> Arrays:
         try:
-            with open(entry.path, "rb") as file:
+            with reading_from(entry.path), open(entry.path, "rb") as file:
                 file.seek(entry.offset)
                 payload = whole_record(file, entry.version)
         except FileNotFoundError:
@@ -186,7 +194,7 @@ class ChangeLog:
     def _read_heads(self, path: Path, first: int) -> None:
         """Enter the records between where we stopped and the mark."""
         try:
-            with open(path, "rb") as file:
+            with reading_from(path), open(path, "rb") as file:
                 start, mark, _ = read_head(file.fileno(), path, first)
                 if self._end == 0:
                     self._end = start
@@ -218,7 +226,7 @@ class ChangeLog:
     def _take_list(self, path: Path, first: int, following: Path) -> bool:
         """Enter the records of a whole segment from the list that opens the next; False if it has none."""
         try:
-            with open(following, "rb") as file:
+            with reading_from(following), open(following, "rb") as file:
                 file.seek(records_start(file.fileno()))
                 payload = whole_record(file, first - 1)
         except FileNotFoundError:
@@ -279,6 +287,10 @@ class ChangeLog:
         The dictionaries of `inserted.schema` begin with the log's; what they have beyond is written too.
         """
         assert self._last is not None
+        following = self.folder / f"{self.version + 1:020}.log"
+        if following != self._last and following.exists():
+            # begun by a call that failed afterwards: from here on changes go there
+            self.refresh()
         time = max(time, (self._entries or self._openings)[-1].time)
         words: Words = {}
         pairs = zip(self.schema.categories(), inserted.schema.categories(), strict=True)
@@ -327,7 +339,7 @@ class ChangeLog:
     def is_summed(self) -> bool:
         """Whether the mark of the last segment has a sum; those of older stores have none."""
         first, path = self.segments()[-1]
-        with open(path, "rb") as file:
+        with reading_from(path), open(path, "rb") as file:
             return read_head(file.fileno(), path, first).summed
 
     def recover(self) -> int:
@@ -384,10 +396,11 @@ class ChangeLog:
         gone = [
             path for (_, path), (following, _) in itertools.pairwise(segments) if following <= version + 1
         ]
-        for path in gone:
-            path.unlink(missing_ok=True)
-        if gone:
-            sync_folder(self.folder)
+        with writing_to(self.folder):
+            for path in gone:
+                path.unlink(missing_ok=True)
+            if gone:
+                sync_folder(self.folder)
         return gone
 
     def check(self) -> list[str]:

@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from rangecast.array_file import sync_folder
+from rangecast.array_file import sync_folder, writing_to
 from rangecast.errors import OptionError, StorageError
 from rangecast.sealed import read_document, write_document
 
@@ -55,11 +55,12 @@ def write_hold(folder: Path, hold: Hold) -> None:
 def remove_hold(folder: Path, name: str) -> bool:
     """Take a hold away; says whether there was one."""
     path = _path(folder, name)
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        return False
-    sync_folder(folder)
+    with writing_to(path):
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        sync_folder(folder)
     return True
 
 

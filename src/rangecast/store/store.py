@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.array_file import read_arrays, sync_folder
+from rangecast.array_file import read_arrays, sync_folder, writing_to
 from rangecast.engine import index_type, load_index
 from rangecast.errors import RangecastError, SchemaError, StorageError, SubscriptionError
 from rangecast.model.ids import Ids, IdTable
@@ -188,7 +188,8 @@ class Store(Versions):
         first. Refused when the version is gone; needs no writer's lock.
         """
         folder = self.path / "holds"
-        folder.mkdir(exist_ok=True)
+        with writing_to(folder):
+            folder.mkdir(exist_ok=True)
         with holding(folder / "lock", self.wait):
             with self._guard:
                 version = self._resolve(version)
@@ -325,13 +326,14 @@ class Store(Versions):
         before = _size(self.path)
         segments = self._log.drop_before(keep)
         gone = [self.snapshot_path(version) for version in self.snapshots() if version < keep]
-        for path in [*gone, *_strays(self.path), *(self.path / "log").glob("*.torn-*")]:
-            path.unlink(missing_ok=True)
-        for folder in (self.path / "snapshots").glob("*.stripes-*"):
-            # what Spark has cut a snapshot into goes with it
-            if int(folder.stem) < keep:
-                shutil.rmtree(folder, ignore_errors=True)
-        sync_folder(self.path / "snapshots")
+        with writing_to(self.path / "snapshots"):
+            for path in [*gone, *_strays(self.path), *(self.path / "log").glob("*.torn-*")]:
+                path.unlink(missing_ok=True)
+            for folder in (self.path / "snapshots").glob("*.stripes-*"):
+                # what Spark has cut a snapshot into goes with it
+                if int(folder.stem) < keep:
+                    shutil.rmtree(folder, ignore_errors=True)
+            sync_folder(self.path / "snapshots")
         self.refresh()
         return {
             "snapshots": len(gone),
