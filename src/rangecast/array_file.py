@@ -92,6 +92,7 @@ def _flatten(tree: Any, name: str, arrays: Arrays) -> Any:
 def unflatten(kind: Any, meta: Any, arrays: Arrays, name: str = "") -> Any:
     """The tree of a kind, as annotations tell it, out of what `flatten` gave."""
     if name in arrays:
+        _check_type(kind, arrays[name], name)
         return arrays[name]
     if meta is None:
         return None
@@ -113,6 +114,15 @@ def unflatten(kind: Any, meta: Any, arrays: Arrays, name: str = "") -> Any:
         key: unflatten(hints[key], fields.get(key), arrays, _join(name, key)) for key in _field_names(kind)
     }
     return kind(**found)
+
+
+def _check_type(kind: Any, array: npt.NDArray[Any], name: str) -> None:
+    """Raise unless an array is of the type that its annotation says; some kernels know no other."""
+    for one in _alternatives(kind):
+        scalars = [typing.get_args(inner)[0] for inner in typing.get_args(one)[1:2]]
+        for wanted in scalars:
+            if isinstance(wanted, type) and issubclass(wanted, np.generic) and array.dtype != wanted:
+                raise StorageError(f"{name} must be {np.dtype(wanted)}, got {array.dtype}; save it again")
 
 
 def count_bytes(tree: Any) -> int:

@@ -53,7 +53,13 @@ def load_index(path: str | os.PathLike[str], mmap: bool = True, verify: bool = T
     meta, arrays = read_arrays(path, mmap, verify, unread=("catalog.texts",))
     if "index" not in meta:
         raise StorageError(f"{path}: holds no index")
-    return index_type(meta["index"])._from_dump(meta, arrays)
+    try:
+        return index_type(meta["index"])._from_dump(meta, arrays)
+    except StorageError as error:
+        raise StorageError(f"{path}: {error}") from None
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # of plain values that no index would have written
+        raise StorageError(f"{path}: holds no index that can be read: {error!r}") from None
 
 
 __all__ = ["REGISTRY", "Index", "index_type", "load_index", "open_index"]

@@ -92,6 +92,14 @@ class AutoPart(Part):
         self.events = 0
         self.history = History()
 
+    def check(self, boxes: Boxes, n_slots: int) -> None:
+        own, n = boxes, n_slots
+        if self.groups is not None:
+            self.groups.check(len(boxes.lows), n_slots)
+            own, n = self.groups.boxes, self.groups.boxes.n
+        for path in self.paths:
+            path.part.check(own, n)
+
     def planned(self) -> AccessPath | None:
         """The path that was chosen by an estimate; there is one at most."""
         return next((path for path in self.paths if path.plan is not None), None)

@@ -53,6 +53,7 @@ import numpy.typing as npt
 from rangecast import buffers
 from rangecast.engine.answers import Counted, Found
 from rangecast.engine.catalog import Boxes
+from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.packed_bounds import Packed
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.engine.selectivity import bounded_attributes
@@ -79,6 +80,39 @@ class BitmapPart(Part):
     blocks: BitmapBlocks
 
     exact = True
+
+    def check(self, boxes: Boxes, n_slots: int) -> None:
+        b, k, n = self.blocks, len(self.packed.attributes), len(self.blocks.boxes)
+        self.packed.check(len(boxes.lows))
+        hold("that bitmaps have grids", None not in self.packed.grids)
+        n_blocks, n_tops = -(-n // BLOCK), len(b.coarse)
+        within("boxes of bitmaps", b.boxes, boxes.n)
+        shaped("bounds of bitmaps", b.bounds, n, max(1, self.packed.n_words))
+        shaped("attributes of blocks", b.n_block_attributes, n_blocks)
+        within("attributes of blocks", b.n_block_attributes, k + 1)
+        shaped("attributes of blocks", b.block_attributes, n_blocks, k)
+        shaped("rows of blocks", b.row_bases, n_blocks, k)
+        shaped("bitsets of blocks", b.tops, n_tops, max(1, -(-n_blocks // 64)))
+        shaped("bitsets", b.bits, len(b.bits), kernels.WORDS)
+        ascending("rows of blocks", b.block_rows, len(b.bits), n_blocks + 1)
+        ascending("tables of bitmaps", b.table_starts, len(b.tables), k + 1)
+        shaped("cells of bitmaps", b.top_bases, k)
+        within("cells of bitmaps", b.top_bases, n_tops)
+        for j in range(k):
+            table = b.tables[b.table_starts[j] : b.table_starts[j + 1]]
+            hold("that every cell has a bitset", len(table) >= self.packed.grid(j).n_cells)
+            cells = b.top_bases[j] + table.astype(np.int64)
+            within("cells of bitmaps", cells, n_tops)
+            largest = int(b.coarse[cells].max(initial=0))
+            used = (b.block_attributes == j) & (np.arange(k) < b.n_block_attributes[:, None])
+            bases = b.row_bases[used.any(axis=1), j]
+            within("bitsets of cells", bases, len(b.bits) - largest)
+        within("attributes of blocks", b.block_attributes, max(k, 1))
+        if n % BLOCK and n_blocks and len(b.bits):
+            # the last block has fewer boxes than bits
+            own, word, bit = b.bits[int(b.block_rows[-2]) :], n % BLOCK // 64, n % 64
+            rest = own[:, word + 1 :].any() or (bit and (own[:, word] >> np.uint64(bit)).any())
+            hold("that bits are of boxes", not rest and (bit or not own[:, word].any()))
 
     @property
     def n_blocks(self) -> int:

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.said_boxes import SaidArrays, SaidBoxes, into_pieces
 from rangecast.errors import CapacityError, SubscriptionError
 from rangecast.kernels.engine.boxes import Boxes
@@ -284,6 +285,27 @@ class Catalog:
         boxes = sparse.select(both, order, both.owners[order])
         return Subscriptions.of_boxes(self.schema, self.ids.select(slots), boxes, texts=texts)
 
+    def _check(self) -> None:
+        """Raise StorageError unless ids, slots and boxes fit together."""
+        n, m = self.n_slots, self.n_boxes
+        if self._textual:
+            ascending("starts of ids", self._values, len(self._letters), n + 1)
+            if self._letters.size and int(self._letters.max()) >= 128:
+                self.ids.arrow().validate(full=True)
+        else:
+            shaped("ids", self._values, n)
+        shaped("overlapping", self.overlapping, n)
+        for name, flags in (("alive", self.alive), ("overlapping", self.overlapping)):
+            within(name, flags, 2)
+        ascending("first boxes", self.first_boxes, m, n + 1)
+        shaped("lows", self.lows, len(self.schema), m)
+        shaped("highs", self.highs, len(self.schema), m)
+        hold("that boxes have slots", int(self.first_boxes[0]) == 0 and int(self.first_boxes[-1]) == m)
+        own = np.repeat(np.arange(n, dtype=np.int32), np.diff(self.first_boxes))
+        hold("that boxes stand by slots", (own == self.box_slots).all())
+        if self.said is not None:
+            self.said.check(len(self.schema), n)
+
     def stored(self) -> CatalogArrays:
         """What a file holds of it."""
         n, m = self.n_slots, self.n_boxes
@@ -317,6 +339,7 @@ class Catalog:
         if arrays.texts is not None:  # files of before there were texts have none
             out._texts = Texts.unpack(arrays.texts, resident=False)
         out.n_slots, out.n_boxes = len(out.alive), len(out.box_slots)
+        out._check()
         out.n_living = int(out.alive.sum())
         out.n_living_boxes = int(out.alive[out.box_slots].sum())
         out.n_overlapping = int((out.overlapping & out.alive).sum())

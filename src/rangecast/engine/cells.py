@@ -45,6 +45,7 @@ from rangecast import buffers
 from rangecast.engine.answers import Counted, Found, Rows, restore_order
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.cell_levels import choose_levels
+from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.grid import Grid
 from rangecast.engine.packed_bounds import CELLS, Checked, Packed, fit_grid
 from rangecast.engine.parts import Part, StaticIndex
@@ -90,6 +91,46 @@ class CellsPart(Part):
             grid = packed.grid(0)
             head = np.array([self.on[0], packed.exact[0], grid.origin, grid.shift], np.int64)
             self._few = FewEvents(kernels.stab_line_few, Views(head, grid.cuts, *self.cells))
+
+    def check(self, boxes: Boxes, n_slots: int) -> None:
+        c, d = self.cells, len(boxes.lows)
+        self.packed.check(d)
+        n_on = 2 if isinstance(c, PlaneCells) else 1
+        shaped("attributes of cells", self.on, n_on)
+        within("attributes of cells", self.on, d)
+        shaped("packed attributes of cells", self.packed.attributes, n_on)
+        hold("that cells have grids", None not in self.packed.grids)
+        levels = len(c.bases)
+        within("shifts of cells", c.shifts, 63)
+        within("lists of levels", c.bases, 2**31)
+        if isinstance(c, PlaneCells):
+            n_lists = len(c.bound_starts) - 1
+            shaped("shifts of cells", c.shifts, levels, 2)
+            shaped("columns of cells", c.columns, levels)
+            within("columns of cells", c.columns, 2**31)
+            ascending("starts of cells", c.starts, len(c.entries), 2 * n_lists + 1)
+            ascending("bounds of cells", c.bound_starts, len(c.bounds), n_lists + 1)
+            crossing = c.starts[2::2] - c.starts[1::2]
+            hold("that crossing entries have bounds", (crossing == np.diff(c.bound_starts)).all())
+            x, y = ((self.packed.grid(k).n_cells - 1) >> c.shifts[:, k] for k in (0, 1))
+            names, last = [c.entries], c.bases + y * c.columns + x
+        else:
+            n_lists = len(c.whole_starts) - 1
+            shaped("shifts of cells", c.shifts, levels)
+            fine = self.packed.grid(0).n_cells
+            ascending("whole cells", c.whole_starts, len(c.whole), n_lists + 1)
+            ascending("inner cells", c.inner_starts, len(c.inner), n_lists + 1)
+            for name, ranks, entries in (("begins", c.begin_ranks, c.begins), ("ends", c.end_ranks, c.ends)):
+                shaped(f"{name} of cells", ranks, levels, fine + 1)
+                ascending(f"{name} of cells", ranks, len(entries)) if levels else None
+            shaped("ends of inner cells", c.inner_ends, len(c.inner))
+            names, last = [c.whole, c.begins, c.ends, c.inner], c.bases + ((fine - 1) >> c.shifts)
+        within("lists of cells", last, max(n_lists, 1) if levels else 0)
+        for entries in names:
+            within("entries of cells", entries, boxes.n if self.boxed else n_slots)
+        if self.checked is not None:
+            hold("that checked cells hold boxes", self.boxed)
+            self.checked.check(d, names)
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         m = codes.shape[1]

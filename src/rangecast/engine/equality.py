@@ -33,6 +33,7 @@ import numpy.typing as npt
 from rangecast import buffers
 from rangecast.engine.answers import Found, Rows, restore_order
 from rangecast.engine.catalog import Boxes
+from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.packed_bounds import Packed
 from rangecast.engine.parts import Part
 from rangecast.engine.selectivity import bounded_attributes
@@ -67,6 +68,26 @@ class EqualityPart(Part):
         views = Views(head, *arrays, *self.packed.fields, self.packed.views)
         longest = int(np.diff(self.lists.starts).max(initial=0))
         self._few = FewEvents(kernels.stab_few, views, min(longest, ROOM))
+
+    def check(self, boxes: Boxes, n_slots: int) -> None:
+        lists, n = self.lists, len(self.lists.boxes)
+        self.packed.check(len(boxes.lows))
+        hold("that lists by value are on an attribute", 0 <= lists.on < len(boxes.lows))
+        ascending("starts of lists by value", lists.starts, n, len(lists.values) + 1)
+        within("boxes of lists by value", lists.boxes, n_slots if self.identical else boxes.n)
+        within("boxes of lists by value", lists.boxes, boxes.n)
+        within("table of lists by value", lists.table, len(lists.values), -1)
+        if not lists.dense:
+            size = len(lists.table)
+            # a probe ends at the first place that is free
+            hold("that a table has a free place", size & (size - 1) == 0 and (lists.table < 0).any())
+        shaped("bounds of lists by value", lists.bounds, n * self.packed.n_words)
+        ascending("rare bounds of lists by value", lists.rare_starts, len(lists.rare), len(lists.starts))
+        shaped("rare bounds", lists.rare, len(lists.rare), 4)
+        within("attributes of rare bounds", lists.rare[:, 1], len(boxes.lows))
+        lengths = np.diff(lists.starts).repeat(np.diff(lists.rare_starts))
+        rare = lists.rare[: len(lengths), 0]
+        hold("that rare bounds are of entries", ((rare >= 0) & (rare < lengths)).all())
 
     def _find(self, codes: Codes) -> tuple[npt.NDArray[np.int32], int]:
         """The list of each event, -1 where it has none, and how many entries they have together."""

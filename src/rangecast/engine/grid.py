@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.engine.checks import hold
 from rangecast.errors import OptionError
 from rangecast.kernels.engine import grid as kernels
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Codes
@@ -101,6 +102,15 @@ class Grid:
         elif attribute.kind == "float":
             return cls.quantiles(lows, highs, n_cells)
         return cls.uniform(domain[0], domain[1], n_cells)
+
+    def check(self) -> None:
+        """Raise StorageError unless every code has one of the cells."""
+        n = self.n_cells
+        hold("that a grid has cells", self.cuts.ndim == 1 and n >= 2 and -1 <= self.shift < 63)
+        if self.shift >= 0:
+            # the cell of the last code that is found by a shift
+            inner = ((int(self.cuts[-1]) - 1) >> self.shift) - (self.origin >> self.shift) + 2
+            hold("that a grid's shift stays within its cells", n >= 3 and inner < n)
 
     def locate(self, codes: Codes) -> npt.NDArray[np.int32]:
         """The cell of each code."""

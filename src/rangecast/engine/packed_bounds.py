@@ -39,6 +39,7 @@ import numpy.typing as npt
 
 from rangecast import buffers
 from rangecast.engine.catalog import Boxes
+from rangecast.engine.checks import hold, shaped, within
 from rangecast.engine.grid import Grid
 from rangecast.engine.selectivity import column
 from rangecast.kernels.engine import packed_bounds as kernels
@@ -96,6 +97,18 @@ class Packed:
         places = np.array([n_wide, self._first_narrow], np.int64)
         grids_are = (self._cuts, self._cut_starts, self._origins, self._shifts, *self._hints)
         self.views = Views(places, self.attributes, self.spans, *grids_are)
+
+    def check(self, n_attributes: int) -> None:
+        """Raise StorageError unless kernels stay within codes and grids."""
+        k = len(self.attributes)
+        hold("that packed attributes have grids", k == len(self.grids) == len(self.exact))
+        shaped("spans of packed attributes", self.spans, len(self.spans), 2)
+        within("packed attributes", self.attributes, n_attributes)
+        for i, grid in enumerate(self.grids):
+            hold("that packed attributes have a grid or a span", (grid is None) == (i < len(self.spans)))
+            if grid is not None:
+                grid.check()
+        hold("that spans ascend", (self.spans[:, 0] <= self.spans[:, 1]).all())
 
     def _field_of(self, i: int) -> tuple[int, int]:
         """The word, and its half, that holds the narrow bounds of attribute i."""
@@ -282,6 +295,15 @@ class Checked:
         fields = self.packed.fields
         # as kernels.check_packed reads them
         self._views = Views(np.array([first], np.int64), rows, words, fields.ones, fields.inexact)
+
+    def check(self, n_attributes: int, names: list[npt.NDArray[np.int32]]) -> None:
+        """Raise StorageError unless there are bounds for each of the boxes in some lists."""
+        self.packed.check(n_attributes)
+        first, rows, words = self.bounds
+        shaped("checked bounds", words, len(words), max(1, self.packed.n_words))
+        within("rows of checked bounds", rows, len(words))
+        for boxes in names:
+            within("boxes with checked bounds", boxes, first + (len(rows) or len(words)), first)
 
     @classmethod
     def fit(cls, boxes: Boxes, numbers: npt.NDArray[np.int64], attributes: list[int]) -> Checked:

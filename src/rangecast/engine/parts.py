@@ -48,6 +48,7 @@ from rangecast.engine.answers import (
     without_repeats,
 )
 from rangecast.engine.catalog import Boxes, Catalog
+from rangecast.engine.checks import hold
 from rangecast.engine.contract import Index
 from rangecast.errors import OptionError
 from rangecast.kernels.model import boxes as box_kernels
@@ -81,6 +82,9 @@ class Part:
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         """The matches of a batch within this part, dead slots included."""
         raise NotImplementedError
+
+    def check(self, boxes: Boxes, n_slots: int) -> None:
+        """Raise StorageError unless all that kernels index by is in range (checks.py)."""
 
     def loaded(self) -> None:
         """Take note that the part came from a file or a pickle."""
@@ -425,7 +429,12 @@ class StaticIndex(Index):
 
     def _take_structure(self, structure: _CoveredParts) -> None:
         self._parts = structure.parts
+        boxes = self._catalog.boxes
+        last = 0
         for covered in self._parts:
+            hold("that parts follow one another", last <= covered.first <= covered.last <= boxes.n)
+            last = covered.last
+            covered.part.check(boxes, self._catalog.n_slots)
             covered.part.loaded()
         if self._catalog.n_living < self._catalog.n_slots:
             for covered in self._parts:

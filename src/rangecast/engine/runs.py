@@ -43,6 +43,7 @@ import numpy.typing as npt
 from rangecast import buffers
 from rangecast.engine.answers import Counted, Found, event_order, order_by_cell, writes_past_caches
 from rangecast.engine.catalog import Boxes
+from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.grid import Grid
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.engine.selectivity import bounded_attributes, choose_attributes, named_attributes
@@ -82,6 +83,24 @@ class RunsPart(Part):
         # as kernels.stab_few reads them; starts of 64 bits are of more entries than it knows
         views = Views(head, grid.cuts, *arrays)
         self._few = FewEvents(kernels.stab_few, views, ROOM_EACH) if runs.starts.dtype == np.int32 else None
+
+    def check(self, boxes: Boxes, n_slots: int) -> None:
+        runs = self.runs
+        self.grid.check()
+        hold("that runs are on an attribute", 0 <= runs.on < len(boxes.lows))
+        shaped("starts of runs", runs.starts, self.grid.n_cells + 1, len(runs.spans))
+        within("spans of runs", runs.spans, 2**62, 1)
+        ascending("starts of runs", runs.starts.T, len(runs.slots)) if runs.starts.size else None
+        within("slots of runs", runs.slots, n_slots)
+        within("boxes of runs", runs.boxes, boxes.n)
+        within("attributes of runs", runs.checked, len(boxes.lows))
+        if len(runs.boxes):
+            # the first entry that is looked at as a box
+            first = 0 if len(runs.checked) or runs.n_whole <= 0 else len(runs.slots)
+            if not len(runs.checked) and 0 < runs.n_whole < len(runs.spans):
+                first = int(runs.starts[0, runs.n_whole])
+            hold("that checked entries have boxes", len(runs.slots) - len(runs.boxes) <= first)
+            hold("that entries have at most a box each", len(runs.boxes) <= len(runs.slots))
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         runs = self.runs

@@ -21,7 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.kernels.model import boxes as kernels
+from rangecast.kernels.model.boxes import SET
 from rangecast.model import boxes as sparse
 from rangecast.model.boxes import DenseBoxes, SparseBoxes
 from rangecast.model.subscriptions import Subscriptions
@@ -77,6 +79,23 @@ class SaidBoxes:
         self._boxes, self._checked = held.boxes, held.checked
         self._used = [len(array) for array in _columns(self._boxes)]
         self._n_slots = len(self._checked)
+
+    def check(self, n_attributes: int, n_slots: int) -> None:
+        """Raise StorageError unless kernels stay within entries, sets and slots."""
+        b = self._boxes
+        shaped("checked slots", self._checked, n_slots)
+        within("owners of boxes with sets", b.owners, n_slots)
+        hold("that boxes with sets stand by slots", (b.owners[1:] >= b.owners[:-1]).all())
+        n, n_spans = len(b.lows), len(b.set_lows)
+        ascending("starts of entries", b.starts, n, len(b.owners) + 1)
+        for name, array in (("attributes", b.attributes), ("highs of entries", b.highs)):
+            shaped(name, array, n)
+        within("attributes of entries", b.attributes & ~np.int32(SET), n_attributes)
+        within("entries with sets", b.sets, n)
+        marked = np.flatnonzero(b.attributes & np.int32(SET))
+        hold("that entries with sets are marked", np.array_equal(marked, b.sets))
+        ascending("starts of sets", b.set_starts, n_spans, len(b.sets) + 1)
+        shaped("highs of sets", b.set_highs, n_spans)
 
     @property
     def boxes(self) -> SparseBoxes:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from rangecast.engine.answers import Rows, scan_rows
 from rangecast.engine.catalog import Boxes
+from rangecast.engine.checks import hold
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.types.attributes import Codes
 
@@ -25,6 +26,9 @@ class ScanPart(Part):
 
     first: int
     last: int
+
+    def check(self, boxes: Boxes, n_slots: int) -> None:
+        hold("that a range is one of boxes", 0 <= self.first <= self.last <= boxes.n)
 
     def stab(self, codes: Codes, boxes: Boxes) -> Rows:
         return scan_rows(codes, boxes, self.first, self.last)

@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from rangecast.engine.answers import Counted, Found, write_rows
 from rangecast.engine.catalog import Boxes
+from rangecast.engine.checks import ascending, shaped, within
 from rangecast.kernels.engine import shared_boxes as kernels
 from rangecast.types.attributes import Codes
 
@@ -53,6 +54,14 @@ class Groups:
     def __post_init__(self) -> None:
         n = len(self.starts) - 1
         self.boxes = Boxes(self.lows, self.highs, np.arange(n, dtype=np.int32), n)
+
+    def check(self, n_attributes: int, n_slots: int) -> None:
+        """Raise StorageError unless groups have bounds and members."""
+        n = self.boxes.n
+        shaped("bounds of groups", self.lows, n_attributes, n)
+        shaped("bounds of groups", self.highs, n_attributes, n)
+        ascending("members of groups", self.starts, len(self.members), n + 1)
+        within("members of groups", self.members, n_slots)
 
     def stats(self) -> dict[str, int]:
         """How many boxes stand in how many groups."""

@@ -50,6 +50,7 @@ import numpy.typing as npt
 from rangecast import buffers
 from rangecast.engine.answers import Found, event_order, restore_order
 from rangecast.engine.catalog import Boxes
+from rangecast.engine.checks import hold, shaped, within
 from rangecast.engine.parts import Part
 from rangecast.engine.selectivity import column
 from rangecast.kernels.engine import windows as kernels
@@ -77,6 +78,32 @@ class WindowsPart(Part):
 
     exact = True
     ratio = 32
+
+    def check(self, boxes: Boxes, n_slots: int) -> None:
+        w = self.windows
+        hold("that windows are on an attribute", 0 <= self.on < len(boxes.lows))
+        n = len(w.slots)
+        shaped("lows of windows", w.lows, n)
+        shaped("highs of windows", w.highs, n)
+        hold("that ends of windows are unsigned", w.lows.dtype.kind == w.highs.dtype.kind == "u")
+        hold("that windows have an origin", w.origin.shape == (1,))
+        shaped("classes of windows", w.classes, len(w.classes), 5)
+        within("tables of windows", w.tables, n + 1)
+        tables, buckets, shifts = w.classes[:, 0], w.classes[:, 1], w.classes[:, 2]
+        within("tables of classes", tables, len(w.tables))
+        within("buckets of classes", buckets, len(w.tables))
+        within("tables and buckets of classes", tables + buckets, len(w.tables))
+        within("shifts of classes", shifts, 64)
+        widths = w.classes[:, 3:].view(np.uint64)
+        hold("that a class is no wider than its widest", (widths[:, 0] <= widths[:, 1]).all())
+        falls = np.flatnonzero(w.tables[1:] < w.tables[:-1]) + 1
+        hold("that tables of windows ascend", np.isin(falls, tables).all())
+        for name in ("rising", "falling", "odd"):
+            slots = getattr(w, f"{name}_slots")
+            shaped(f"{name} of windows", getattr(w, name), len(slots))
+            within(f"{name} slots of windows", slots, n_slots)
+        within("slots of windows", w.slots, n_slots)
+        within("slots of windows over everything", w.every, n_slots)
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         values = codes[self.on]

@@ -1,0 +1,116 @@
+"""Files with right sums and wrong content: every array that a kernel indexes by is looked at before it does.
+
+Each array of a saved index gets values that no index would have written (too large, negative, descending, too
+few, another type), and the file is written anew with right sums. It must be refused, or every match must stay
+within its arrays: the leg with bounds checks proves that, and no leg may crash.
+"""
+
+import numpy as np
+import pytest
+
+import rangecast as rc
+from rangecast.array_file import read_arrays, write_arrays
+from rangecast.engine import checks
+from rangecast.engine.grid import Grid
+from strategies import int_schema, random_events, random_subscriptions
+
+NAMES = ("scan", "cells", "bitmap", "auto")
+
+
+def subscriptions(name, schema):
+    rng = np.random.default_rng(5)
+    if name == "auto":
+        # equality, intervals, planes and boxes that are alike, so that every path is taken
+        n = 3000
+        lows = rng.integers(0, 100, (n, len(schema))).astype(float)
+        highs = lows + rng.integers(0, 30, lows.shape)
+        highs[: n // 3, 0] = lows[: n // 3, 0]
+        lows[n // 3 :, 2:] = np.nan
+        highs[n // 3 :, 2:] = np.nan
+        lows[n // 2 :, 0], highs[n // 2 :, 0] = np.nan, np.nan
+        return rc.Subscriptions.from_arrays(schema, np.arange(n), lows, highs)
+    return random_subscriptions(schema, 900, seed=3, boxes=2)
+
+
+def harmed(array, rng):
+    """Copies of an array with one thing wrong each."""
+    if not array.size:
+        return
+    flat = array.reshape(-1)
+    place = int(rng.integers(flat.size))
+    if array.dtype.kind in "iu":
+        top = np.iinfo(array.dtype).max
+        for value in (top, top // 2, np.iinfo(array.dtype).min, flat.size + 7):
+            copy = flat.copy()
+            copy[place] = min(value, top)
+            yield copy.reshape(array.shape)
+            copy = flat.copy()
+            copy[-1] = min(value, top)
+            yield copy.reshape(array.shape)
+    yield np.ascontiguousarray(flat[::-1]).reshape(array.shape)
+    yield np.ascontiguousarray(array[: len(array) // 2])
+    yield array.astype(np.int64 if array.dtype != np.int64 else np.int32)
+    yield flat.copy() if array.ndim > 1 else flat.reshape(1, -1).copy()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_crafted_file_is_refused_or_stays_within_its_arrays(name, tmp_path, leg):
+    schema = int_schema(4 if name == "auto" else 3)
+    options = {"on": ("a0",)} if name == "cells" else {}
+    index = rc.open_index(name, schema, **options)
+    index.insert(subscriptions(name, schema))
+    path = tmp_path / "index"
+    index.save(path)
+    meta, arrays = read_arrays(path, mmap=False)
+    events = random_events(schema, 40, seed=4)
+    expected = index.match(events).n_pairs
+    rng = np.random.default_rng(7)
+    refused = kept = 0
+    for key in arrays:
+        for number, wrong in enumerate(harmed(arrays[key], rng)):
+            if leg == "nojit" and number % 4:
+                continue
+            write_arrays(path, meta, {**arrays, key: wrong})
+            try:
+                loaded = rc.load_index(path)
+                loaded.match(events)
+                loaded.match(events.select(np.array([3])))
+                kept += 1
+            except rc.StorageError:
+                refused += 1
+    assert refused > 3 * kept / 2, (refused, kept)
+    write_arrays(path, meta, arrays)
+    assert rc.load_index(path).match(events).n_pairs == expected
+    print(f"{name}: {refused} refused, {kept} kept")
+
+
+def test_plain_values_that_no_index_wrote_are_refused(tmp_path):
+    schema = int_schema(2)
+    index = rc.open_index("scan", schema)
+    index.insert(random_subscriptions(schema, 900, seed=3))
+    index.save(tmp_path / "index")
+    meta, arrays = read_arrays(tmp_path / "index", mmap=False)
+    (covered,) = meta["structure"]["_CoveredParts"]["parts"]
+    covered["_Covered"]["part"] = {"ScanPart": {"first": 0, "last": 10**9}}
+    write_arrays(tmp_path / "index", meta, arrays)
+    with pytest.raises(rc.StorageError, match=r"index: that a range is one of boxes must hold"):
+        rc.load_index(tmp_path / "index")
+    covered["_Covered"]["part"] = {"ScanPart": {"first": "x"}}
+    write_arrays(tmp_path / "index", meta, arrays)
+    with pytest.raises(rc.StorageError, match=r"holds no index that can be read: TypeError"):
+        rc.load_index(tmp_path / "index")
+
+
+def test_what_must_hold_is_said():
+    with pytest.raises(rc.StorageError, match=r"x must be from 0 to 4, got -1 to 3; save it again"):
+        checks.within("x", np.array([3, -1]), 5)
+    with pytest.raises(rc.StorageError, match=r"x must be 3 places, got \(2,\)"):
+        checks.ascending("x", np.array([0, 1]), 5, 3)
+    with pytest.raises(rc.StorageError, match=r"x must say where its lists end, but is empty"):
+        checks.ascending("x", np.empty(0, np.int64), 5)
+    with pytest.raises(rc.StorageError, match=r"x must ascend from 0 to 5 at most"):
+        checks.ascending("x", np.array([0, 3, 2]), 5)
+    with pytest.raises(rc.StorageError, match=r"x must have the shape \(2,\), got \(3,\)"):
+        checks.shaped("x", np.zeros(3), 2)
+    with pytest.raises(rc.StorageError, match=r"that a grid's shift stays within its cells"):
+        Grid(np.array([-(2**63), -(2**63) + 1, 0, 2**40]), 0, 3).check()
