@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -131,7 +132,7 @@ def test_what_is_refused_leaves_no_output(spark, folder, store, table, tmp_path)
         (tmp_path / "no*.parquet", rc.OptionError, "there is no such file"),
     ]:
         with pytest.raises(error, match=message):
-            rs.match_files(spark, [str(folder / "a.parquet"), str(path)], store, out)
+            rs.match_files(spark, [str(folder / "a.parquet"), str(path)], store, out, strict=True)
         assert not out.exists()
     snapshot = store.snapshot()
     raw = bytearray(snapshot.read_bytes())
@@ -195,3 +196,25 @@ def test_files_without_a_match_and_without_rows(spark, schema, table, tmp_path):
     assert (report.rows, report.pairs) == (1200, 0)
     found = spark.read.parquet(str(tmp_path / "out"))
     assert dict(found.dtypes) == {"event_id": "bigint", "subscription_id": "string"}
+
+
+def test_a_damaged_file_among_good_ones_is_rejected_as_a_whole(spark, store, table, tmp_path):
+    events = tmp_path / "damaged"
+    events.mkdir()
+    table = table.slice(0, 300)
+    for name in ("a", "b", "c", "d"):
+        pq.write_table(table, events / f"{name}.parquet")
+    whole = (events / "b.parquet").read_bytes()
+    (events / "b.parquet").write_bytes(whole[: len(whole) // 2])
+    torn = bytearray(whole)
+    torn[4 : len(torn) // 2] = bytes(len(torn) // 2 - 4)  # the pages, not the footer
+    (events / "c.parquet").write_bytes(torn)
+    one = rs.match_files(spark, str(events / "a.parquet"), store, tmp_path / "one")
+    report = rs.match_files(spark, str(events), store, tmp_path / "out")
+    assert report.pairs == 2 * one.pairs
+    assert report.rejected_rows == 2
+    rows = {Path(row.source).name: row.reason for row in report.rejected.collect()}
+    assert set(rows) == {"b.parquet", "c.parquet"}
+    assert "cannot be read: Parquet magic bytes not found in footer" in rows["b.parquet"]
+    with pytest.raises(rc.StorageError, match=r"b.parquet: not a Parquet file that can be read"):
+        rs.match_files(spark, str(events), store, tmp_path / "strict", strict=True)

@@ -104,7 +104,7 @@ def _in_store(
         assert out is not None
         version = _pinned_version(home, out, batch)
     version = home.version if version is None else version
-    index = home.index(version, verify=False)
+    index = home.index(version, verify=None)
     values = _event(index.schema, event)
     wanted = stored_id(home, id)
     if wanted not in index:

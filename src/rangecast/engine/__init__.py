@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from typing import Any
 
-from rangecast.array_file import read_arrays
+from rangecast.array_file import read_arrays, reading_from
 from rangecast.engine.contract import Index
+from rangecast.engine.verified import mark_verified, marker_of
 from rangecast.errors import StorageError, UnknownIndexError
 from rangecast.types.schema import Schema
 
@@ -45,21 +47,32 @@ def open_index(name: str, schema: Schema, **options: Any) -> Index:
     return index_type(name)(schema, **options)
 
 
-def load_index(path: str | os.PathLike[str], mmap: bool = True, verify: bool = True) -> Index:
+def load_index(path: str | os.PathLike[str], mmap: bool = True, verify: bool | None = True) -> Index:
     """The index that was saved to a file; `mmap` shares its pages, `verify` checks every array first.
 
-    The texts of the subscriptions are left where they are, and checked when one is asked for.
+    With None the arrays are checked unless this machine has checked the file as it is now (verified.py).
+    Ranges that kernels rely on are checked in any case. The texts of the subscriptions are left where they
+    are, and checked when one is asked for.
     """
+    marker = None
+    if verify is not False:
+        with reading_from(path), contextlib.suppress(FileNotFoundError):
+            marker = marker_of(path)
+    if verify is None:
+        verify = marker is None or not marker.exists()
     meta, arrays = read_arrays(path, mmap, verify, unread=("catalog.texts",))
     if "index" not in meta:
         raise StorageError(f"{path}: holds no index")
     try:
-        return index_type(meta["index"])._from_dump(meta, arrays)
+        index = index_type(meta["index"])._from_dump(meta, arrays)
     except StorageError as error:
         raise StorageError(f"{path}: {error}") from None
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         # of plain values that no index would have written
         raise StorageError(f"{path}: holds no index that can be read: {error!r}") from None
+    if verify and marker is not None:
+        mark_verified(marker)
+    return index
 
 
 __all__ = ["REGISTRY", "Index", "index_type", "load_index", "open_index"]

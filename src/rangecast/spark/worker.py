@@ -51,8 +51,9 @@ def mapped(path: str) -> Index:
         ) from None
     index = _mapped.get(key)
     if index is None:
-        # the driver has checked the sums; reading everything here would make each worker touch each page
-        index = load_index(path, verify=False)
+        # the driver has checked the sums, but maybe not here, and maybe not what is there by now; reading
+        # everything in each worker would make each touch every page
+        index = load_index(path, verify=None)
         _mapped[key] = index
         while len(_mapped) > _MOST_MAPPED:
             _mapped.popitem(last=False)

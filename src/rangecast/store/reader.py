@@ -206,7 +206,7 @@ class Versions:
         last = self._nearest(newest)
         if newest - last >= _MANY:
             return True
-        n = len(load_index(self.snapshot_path(last), verify=False)) if last else 0
+        n = len(load_index(self.snapshot_path(last), verify=None)) if last else 0
         return self.changed(last, newest) >= max(_MANY, share * n)
 
     def nearest(self, version: int | None = None) -> int:
@@ -214,15 +214,16 @@ class Versions:
         with self._guard:
             return self._nearest(self._resolve(version))
 
-    def index(self, version: int | None = None, verify: bool = True) -> Index:
+    def index(self, version: int | None = None, verify: bool | None = True) -> Index:
         """The index of a version, for this process alone: its snapshot, or an older one and the changes.
 
-        `verify` checks the snapshot's sums, for which all of it is read.
+        `verify` checks the snapshot's sums, for which all of it is read; None does unless this machine has
+        checked the file as it is now.
         """
         with self._guard:
             return _retry_read(lambda: self._build_index(self._resolve(version), verify))
 
-    def _build_index(self, version: int, verify: bool) -> Index:
+    def _build_index(self, version: int, verify: bool | None) -> Index:
         start = self._nearest(version)
         # version 0 needs no file; any other must be there, or was just compacted away
         if start > 0 or self.snapshot_path(start).exists():

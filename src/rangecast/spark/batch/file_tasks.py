@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 
 from rangecast.array_file import replacing
 from rangecast.engine import Index
-from rangecast.errors import StorageError
+from rangecast.errors import EventError, StorageError
 from rangecast.loading import EventFile, RejectedRow
+from rangecast.loading.events import whole_file_reason
 from rangecast.loading.pace import Pace
 from rangecast.loading.rejected import rejected_table
 from rangecast.model.events import Events
@@ -65,6 +66,7 @@ class FileRun(NamedTuple):
     units: list[Unit]
     id_type: str
     compression: str
+    strict: bool = False
 
     @classmethod
     def read(cls, out: str) -> FileRun:
@@ -74,7 +76,15 @@ class FileRun(NamedTuple):
         if raw is None:
             raise StorageError(f"{path}: is not here; a worker must see the same files as the driver")
         units = [Unit(*unit) for unit in raw["units"]]
-        return cls(out, raw["snapshot"], Answer(**raw["answer"]), units, raw["id_type"], raw["compression"])
+        return cls(
+            out,
+            raw["snapshot"],
+            Answer(**raw["answer"]),
+            units,
+            raw["id_type"],
+            raw["compression"],
+            raw.get("strict", False),
+        )
 
     def output(self, number: int) -> Path:
         """The file of a unit's matches."""
@@ -121,13 +131,20 @@ def run_unit(plan: FileRun, number: int) -> dict[str, Any]:
                 schema = _empty_schema(index, plan.answer, unit, id_type)
                 stack.enter_context(_writer(scratch, schema, plan.compression))
         os.replace(scratch, plan.output(number))
+    except (EventError, StorageError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        reason = None if plan.strict else whole_file_reason(error)
+        if reason is None:
+            raise
+        counted |= dict.fromkeys(("events", "rows", "pairs"), 0)
+        aside = [RejectedRow(unit.path, None, None, None, reason, "")]
+        plan.output(number).unlink(missing_ok=True)
     finally:
         scratch.unlink(missing_ok=True)
     counted["rejected"] = len(aside)
     if aside:
         with replacing(plan.rejected(number)) as file:
             pq.write_table(rejected_table(aside), file)
-    counted["bytes"] = plan.output(number).stat().st_size
+    counted["bytes"] = plan.output(number).stat().st_size if plan.output(number).exists() else 0
     counted["seconds"] = round(time.perf_counter() - start, 4)
     write_document(plan.done(number), counted)
     return counted

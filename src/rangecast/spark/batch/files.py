@@ -37,7 +37,7 @@ from pyspark.sql import types as T
 from rangecast.array_file import replacing
 from rangecast.errors import EventError, OptionError, StorageError
 from rangecast.loading import EventFile, format_of
-from rangecast.loading.events import bad_id_type, no_column
+from rangecast.loading.events import bad_id_type, no_column, whole_file_reason
 from rangecast.loading.ids import column_type
 from rangecast.sealed import read_document, write_document
 from rangecast.spark.batch.file_tasks import STATE, FileRun, Unit, run_unit
@@ -64,7 +64,7 @@ _HOLDS: dict[str, tuple[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
 }
 
 
-def match_files(
+def match_files(  # noqa: PLR0913 - each is an option of whoever calls it
     spark: SparkSession,
     events: str | os.PathLike[str] | Sequence[str],
     subscriptions: Any,
@@ -75,6 +75,7 @@ def match_files(
     format: str | None = None,
     compression: str = "snappy",
     overwrite: bool = False,
+    strict: bool = False,
     progress: Callable[[int, int], None] | None = None,
     **keywords: Unpack[OutputKeywords],
 ) -> Report:
@@ -83,7 +84,8 @@ def match_files(
     `events` is a file, a folder, a pattern or a list of those; Parquet, CSV and JSON lines are read.
     `output`, its keywords and `version` are those of `match`; ids of events are int64 or strings, as
     `id_type` says or as the files tell (rangecast.loading.ids). Events that cannot be read are rejected:
-    they are kept under out/_rangecast/rejected and counted. `progress` is called with units done and units
+    they are kept under out/_rangecast/rejected and counted. So is a file that is damaged, as a whole, unless
+    `strict`; row groups of it that were read before are kept. `progress` is called with units done and units
     in all.
     """
     said = Output.of(output, keywords)
@@ -98,10 +100,15 @@ def match_files(
             old = None
         snapshot = _snapshot(subscriptions, version, old, target)
         answer = said.answer(snapshot.schema, snapshot.ids_are_text)
-        settled = check_files(files, kinds, snapshot.schema, answer)
+        damaged = set() if strict else damaged_files(files, kinds)
+        # if there is no other, what is wrong with them is said
+        good = [path for path in files if path not in damaged] or files
+        settled = check_files(good, kinds, snapshot.schema, answer)
         if answer.order is not None:
             answer.check_index(mapped(snapshot.path))
-        new = _make_plan(files, kinds, snapshot, answer, answer.id_type or settled, compression)
+        new = _make_plan(files, kinds, snapshot, answer, answer.id_type or settled, compression, damaged)
+        if strict:
+            new["strict"] = True
         _adopt(target, new, old)
     report.describe(snapshot)
     with holding(target / STATE / "lock", 0.0), report.timed("match"):
@@ -252,6 +259,21 @@ def check_files(files: list[str], kinds: dict[str, str], schema: Schema, answer:
     return "int64" if settled == {"int64"} else "string"
 
 
+def damaged_files(files: list[str], kinds: dict[str, str]) -> set[str]:
+    """The Parquet files whose columns cannot be read, for what they hold and not for a disk that fails."""
+
+    def is_damaged(path: str) -> bool:
+        try:
+            _parquet_schema(path)
+        except StorageError as error:
+            return whole_file_reason(error) is not None
+        return False
+
+    parquet = [path for path in files if kinds[path] == "parquet"]
+    with ThreadPoolExecutor(8) as pool:
+        return {path for path, bad in zip(parquet, pool.map(is_damaged, parquet), strict=True) if bad}
+
+
 def _parquet_schema(path: str) -> pa.Schema:
     try:
         return pq.read_schema(path)
@@ -266,8 +288,11 @@ def _make_plan(
     answer: Answer,
     id_type: str,
     compression: str,
+    damaged: set[str],
 ) -> dict[str, Any]:
-    units = [unit for path in files for unit in units_of(path, kinds[path])]
+    units: list[Unit] = []
+    for path in files:
+        units += [Unit(path, kinds[path], 0, -1)] if path in damaged else units_of(path, kinds[path])
     return {
         "format": _FORMAT,
         "snapshot": snapshot.path,

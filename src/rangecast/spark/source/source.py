@@ -73,7 +73,7 @@ class RangecastSource(DataSource):
         # a DataFrame that is evaluated twice gives the same answer twice
         self.pinned = self.settings.versions.now(store)
         if settings.output.order is not None:
-            settings.output.check_index(store.index(verify=False))
+            settings.output.check_index(store.index(verify=None))
 
     @classmethod
     def name(cls) -> str:

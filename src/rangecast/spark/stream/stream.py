@@ -89,7 +89,7 @@ def match_stream(
     deliver = _deliver(sink, out)
     versions = versions.on(home.schema)
     if said.order is not None:
-        said.check_index(home.index(verify=False))
+        said.check_index(home.index(verify=None))
     ledger = Ledger(_path(checkpoint, "checkpoint"), _folder(out, "out"), _folder(rejects, "rejects"))
     files = FilesOfEvents.of(events)
     events, file = _with_file(events) if files is None else (events, PATH)
