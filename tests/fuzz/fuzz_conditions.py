@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import rangecast as rc
-from rangecast.language import boxes_of, compile_conditions
+from rangecast.language import clauses_of, compile_conditions
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from oracle import match_boxes, rows_of
@@ -160,7 +160,7 @@ def check_texts(rng: random.Random) -> int:
     failed = {row for row, error in compiled.errors if str(error).encode()}
     for row, text in enumerate(texts[:8]):
         try:
-            n_boxes = len(boxes_of(schema, text))
+            n_boxes = len(clauses_of(schema, text))
         except rc.LanguageError:
             assert {row, row + 8} <= failed, text
         else:

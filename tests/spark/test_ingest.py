@@ -88,7 +88,7 @@ def test_the_latest_good_row_of_an_id_wins(spark, schema, tmp_path):
     frame = spark.createDataFrame(rows, "id string, condition string, seq int").coalesce(1)
     report = rs.ingest(frame, schema, tmp_path / "store", sequence="seq")
     store = rc.Store.open(tmp_path / "store")
-    prices = {id: boxes[0][0][0] for id, boxes in contents(store).items()}
+    prices = {id: boxes[0][0][1][0][0] for id, boxes in contents(store).items()}
     assert prices == {"a": 2, "b": 4, "c": 6}
     assert texts(store) == {"a": "price = 2", "b": "price = 4", "c": "price = 6"}
     assert (report.accepted, report.superseded, report.rejected_rows) == (3, 3, 2)
@@ -112,7 +112,7 @@ def test_upserts_and_deletes_are_one_version(spark, schema, tmp_path):
     assert report.version == store.version == 2
     assert (report.accepted, report.deleted, report.superseded, report.rejected_rows) == (2, 2, 1, 1)
     assert report.rejected.collect()[0].reason == "op must be upsert or delete, got 'erase'"
-    assert {id: boxes[0][0][0] for id, boxes in contents(store).items()} == {1: 11, 2: 12, 3: 3, 4: 4}
+    assert {id: boxes[0][0][1][0][0] for id, boxes in contents(store).items()} == {1: 11, 2: 12, 3: 3, 4: 4}
     assert texts(store) == {1: "price = 11", 2: "price = 12", 3: "price = 3", 4: "price = 4"}
     assert store.snapshots() == [1]
 
@@ -180,3 +180,19 @@ def test_latest_rows_of_many(size):
     expected = sorted(best.values())
     for given in (Ids.of(ids), Ids.of([f"s{i}" for i in ids])):
         assert latest_rows(given, sequences, np.arange(n)).tolist() == expected
+
+
+def test_sets_go_through_staging_as_they_were_said(spark, schema, tmp_path):
+    listed = ",".join(f"'s{i}'" for i in range(0, 3_000, 2))
+    rows = [(i, f"symbol = 's{i}'") for i in range(3_000)]
+    rows += [(3_000, f"symbol in ({listed})"), (3_001, f"symbol not in ({listed}) and price != 5")]
+    frame = spark.createDataFrame(rows, "id long, condition string").repartition(3)
+    report = rs.ingest(frame, schema, tmp_path / "store")
+    assert report.rejected_rows == 0
+    store = rc.Store.open(tmp_path / "store")
+    subs = store.subscriptions()
+    assert subs.n_boxes == len(subs) == 3_002
+    index = store.index()
+    events = [{"symbol": symbol, "price": 1} for symbol in ("s8", "s9", "x")]
+    found = index.match(rc.Events.from_rows(index.schema, events))
+    assert [sorted(found.row(e).tolist()) for e in range(3)] == [[8, 3_000], [9, 3_001], [3_001]]

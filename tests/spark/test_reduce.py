@@ -22,6 +22,7 @@ def check(reduction, subs):
     assert sorted(kept) == sorted(set(ids) - gone)
     assert {covering for _, covering in pairs} <= set(kept)
     rows = {id: row for row, id in enumerate(ids)}
+    subs = subs.expanded()
     assert all(covers(subs, rows[covering], subs, rows[covered]) for covered, covering in pairs)
     assert (reduction.n_covered, reduction.n_kept) == (len(pairs), len(kept))
     assert reduction.accepted == len(subs)

@@ -74,7 +74,8 @@ class Index:
 
     sets: ClassVar[str] = "multiplied"
     """How boxes with sets are taken (said_boxes.py): "multiplied" out, with the limit of
-    `Subscriptions.dense`, "cut" along one of them, or "hulls". The last two are checked by who reads."""
+    `Subscriptions.dense`, "cut" along one of them, or as "hulls". The last two are checked by who reads, and
+    are for static layouts alone."""
 
     def __init__(self, schema: Schema, **options: Any) -> None:
         self.schema = schema

@@ -134,7 +134,7 @@ class _CoveredParts(NamedTuple):
 class _Said(NamedTuple):
     """Which slots are checked, and the boxes that they are checked by (said_boxes.py)."""
 
-    checked: npt.NDArray[np.uint8]
+    checks: npt.NDArray[np.int32]
     boxes: SparseBoxes
 
 
@@ -222,7 +222,7 @@ class _StaticReading(Reading):
         if said is None or not len(slots):
             return offsets, slots
         kept = np.empty_like(offsets)
-        n = box_kernels.drop_unheld(codes, offsets, slots, said.checked, said.boxes, kept)
+        n = box_kernels.drop_unheld(codes, offsets, slots, said.checks, said.boxes, kept)
         return kept, slots[:n]
 
     def _without_dead(self, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
@@ -268,10 +268,9 @@ class StaticIndex(Index):
         catalog, parts = self._catalog, self._parts
         dead = self._dead() if self._holds_dead() else None
         flagged = catalog.overlapping[: catalog.n_slots] if catalog.n_overlapping else None
-        checked = None if catalog.said is None else catalog.said.checked(catalog.n_slots)
         said = None
-        if catalog.said is not None and checked is not None and bool(checked.any()):
-            said = _Said(checked, catalog.said.boxes)
+        if catalog.said is not None and catalog.said.any_checked:
+            said = _Said(catalog.said.checks(catalog.n_slots), catalog.said.boxes)
         tail = catalog.n_boxes - (parts[-1].last if parts else 0)
         alone = len(parts) == 1 and not tail and dead is None and flagged is None and said is None
         only = parts[0] if alone else None

@@ -5,11 +5,12 @@ set at most where all would be many: an IN list is a piece per value, and other 
 pieces of a box hold all that the box holds, and sometimes more; a slot whose pieces hold more is *checked*:
 what a layout finds of it is compared with its boxes here (`drop_unheld` in kernels/model/boxes.py).
 
-`scan` cuts along nothing: there a box is its hull, and every slot with sets is checked.
+`scan` cuts along all sets or none: where all would be many pieces a box is its hull, and its slot is checked.
 
     array     type          shape           meaning
     boxes     SparseBoxes   >= n_boxes      the boxes of all slots that have sets; owners are slots
-    checked   uint8         >= n_slots      1 when the slot's pieces hold more than its boxes
+    checks    int32         >= n_slots      0 where the slot is not checked, otherwise 1 more than the number
+                                            of its first box
 
 The arrays grow at their ends and are replaced by larger ones when full, as those of the catalog are.
 """
@@ -39,7 +40,7 @@ class SaidArrays(NamedTuple):
     """What a file holds of them."""
 
     boxes: SparseBoxes
-    checked: npt.NDArray[np.uint8]
+    checks: npt.NDArray[np.int32]
 
 
 class BoxPieces(NamedTuple):
@@ -51,14 +52,13 @@ class BoxPieces(NamedTuple):
 
 
 def into_pieces(subs: Subscriptions, *, cuts: bool) -> BoxPieces:
-    """The boxes of subscriptions in pieces: cut along sets, or as hulls."""
+    """The boxes of subscriptions in pieces; without cuts, only where few of them say all."""
     if not subs.has_sets:
         return BoxPieces(subs.dense(), None, subs.overlapping())
     boxes, d, n = subs.boxes, len(subs.schema), len(subs)
     chosen = np.zeros(len(boxes.sets), np.uint8)
     of_boxes = np.empty(len(boxes.owners), np.uint8)
-    # without cuts nothing may be few: a set has two spans at least
-    kernels.choose_cuts(boxes, FEW if cuts else 1, max(FEW, MOST // d) if cuts else 0, chosen, of_boxes)
+    kernels.choose_cuts(boxes, FEW, max(FEW, MOST // d) if cuts else 0, chosen, of_boxes)
     checked = np.zeros(n, np.uint8)
     checked[boxes.owners[of_boxes == 1]] = 1
     # hulls may meet where sets do not, and then the slot would be found, and hold, twice
@@ -75,15 +75,17 @@ class SaidBoxes:
             np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32), empty, empty, empty,
             np.zeros(1, np.int64), empty, empty,
         )  # fmt: skip
-        held = SaidArrays(none, np.empty(0, np.uint8)) if arrays is None else arrays
-        self._boxes, self._checked = held.boxes, held.checked
+        held = SaidArrays(none, np.empty(0, np.int32)) if arrays is None else arrays
+        self._boxes, self._checks = held.boxes, held.checks
         self._used = [len(array) for array in _columns(self._boxes)]
-        self._n_slots = len(self._checked)
+        self._n_slots = len(self._checks)
+        self.any_checked = bool(self._checks.any())
 
     def check(self, n_attributes: int, n_slots: int) -> None:
         """Raise StorageError unless kernels stay within entries, sets and slots."""
         b = self._boxes
-        shaped("checked slots", self._checked, n_slots)
+        shaped("checks of slots", self._checks, n_slots)
+        within("checks of slots", self._checks, len(b.owners) + 1)
         within("owners of boxes with sets", b.owners, n_slots)
         hold("that boxes with sets stand by slots", (b.owners[1:] >= b.owners[:-1]).all())
         n, n_spans = len(b.lows), len(b.set_lows)
@@ -103,15 +105,15 @@ class SaidBoxes:
         columns = zip(_columns(self._boxes), self._used, strict=True)
         return SparseBoxes(*(array[:n] for array, n in columns))
 
-    def checked(self, n_slots: int) -> npt.NDArray[np.uint8]:
-        """Which of all slots are checked."""
+    def checks(self, n_slots: int) -> npt.NDArray[np.int32]:
+        """Which of all slots are checked, and by the boxes from which number on."""
         self._pad(n_slots)
-        return self._checked[:n_slots]
+        return self._checks[:n_slots]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays in use."""
-        return sum(array.nbytes for array in _columns(self.boxes)) + self._n_slots
+        return sum(array.nbytes for array in _columns(self.boxes)) + 4 * self._n_slots
 
     def add(self, subs: Subscriptions, first: int, checked: npt.NDArray[np.uint8]) -> None:
         """Take the boxes of those of the subscriptions that have sets; row 0 has the slot `first`."""
@@ -119,9 +121,13 @@ class SaidBoxes:
         rows = np.zeros(len(subs), bool)
         rows[boxes.owners[np.searchsorted(boxes.starts, boxes.sets, "right") - 1]] = True
         numbers = np.flatnonzero(rows[boxes.owners])
-        self._append(sparse.select(boxes, numbers, boxes.owners[numbers] + np.int32(first)))
+        owners = boxes.owners[numbers]
+        found = np.flatnonzero(checked)
+        firsts = self._used[0] + 1 + np.searchsorted(owners, found)
+        self._append(sparse.select(boxes, numbers, owners + np.int32(first)))
         self._pad(first + len(subs))
-        self._checked[first : first + len(subs)] = checked
+        self._checks[first + found] = firsts
+        self.any_checked |= len(found) > 0
 
     def of_slots(self, slots: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The numbers of the boxes of some slots (ascending), and for each which of these slots has it."""
@@ -132,7 +138,7 @@ class SaidBoxes:
 
     def stored(self, n_slots: int) -> SaidArrays:
         """What a file holds of it."""
-        return SaidArrays(self.boxes, self.checked(n_slots))
+        return SaidArrays(self.boxes, self.checks(n_slots))
 
     def _append(self, more: SparseBoxes) -> None:
         n_entries, n_spans = len(self.boxes.lows), len(self.boxes.set_lows)
@@ -150,8 +156,8 @@ class SaidBoxes:
 
     def _pad(self, n_slots: int) -> None:
         if n_slots > self._n_slots:
-            self._checked = _grown(self._checked, self._n_slots, n_slots)
-            self._checked[self._n_slots : n_slots] = 0
+            self._checks = _grown(self._checks, self._n_slots, n_slots)
+            self._checks[self._n_slots : n_slots] = 0
             self._n_slots = n_slots
 
 

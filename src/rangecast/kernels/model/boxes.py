@@ -45,14 +45,25 @@ def in_set(boxes, number, code):
 @inlined_kernel
 def holds(boxes, box, codes, e):
     """Whether a box holds event e: each entry's hull first, then the spans of those that have a set."""
-    for i in range(boxes.starts[box], boxes.starts[box + 1]):
-        v = codes[boxes.attributes[i] & _POSITION, e]
+    first = boxes.starts[box]
+    last = boxes.starts[box + 1]
+    with_set = last
+    for i in range(last - 1, first - 1, -1):
+        at = boxes.attributes[i]
+        v = codes[at & _POSITION, e]
         if v < boxes.lows[i] or boxes.highs[i] < v:
             return False
-    for i in range(boxes.starts[box], boxes.starts[box + 1]):
-        at = boxes.attributes[i]
-        if at & SET and not in_set(boxes, find_set(boxes, i), codes[at & _POSITION, e]):
-            return False
+        if at & SET:
+            with_set = i
+    if with_set < last:
+        # the sets of a box follow one another, so that one is looked up and the others counted on from it
+        number = find_set(boxes, with_set)
+        for i in range(with_set, last):
+            at = boxes.attributes[i]
+            if at & SET:
+                if not in_set(boxes, number, codes[at & _POSITION, e]):
+                    return False
+                number += 1
     return True
 
 
@@ -227,10 +238,11 @@ def flag_meeting(boxes, hulls, out):
 
 
 @kernel
-def drop_unheld(codes, offsets, slots, checked, boxes, out_offsets):
-    """Keep the slots that are not checked and those of which a box holds the event, in place.
+def drop_unheld(codes, offsets, slots, checks, boxes, out_offsets):
+    """Keep the slots that need no check and those of which a box holds the event, in place.
 
-    `boxes` are those of the checked slots among others, by slot (`owners`). Returns the new size.
+    checks[s] is 0 where slot s needs none, otherwise 1 more than the number of its first box; `owners` of the
+    boxes are slots. Returns the new size.
     """
     p = np.int64(0)
     n = np.int64(boxes.owners.size)
@@ -239,20 +251,11 @@ def drop_unheld(codes, offsets, slots, checked, boxes, out_offsets):
         out_offsets[e] = p
         for q in range(first, offsets[e + 1]):
             s = slots[q]
-            kept = True
-            if checked[s]:
-                a = np.int64(0)
-                b = n
-                while a < b:
-                    middle = (a + b) >> 1
-                    if boxes.owners[middle] < s:
-                        a = middle + 1
-                    else:
-                        b = middle
-                kept = False
-                while a < n and boxes.owners[a] == s and not kept:
-                    kept = holds(boxes, a, codes, e)
-                    a += 1
+            box = np.int64(checks[s]) - 1
+            kept = box < 0
+            while not kept and box < n and boxes.owners[box] == s:
+                kept = holds(boxes, box, codes, e)
+                box += 1
             if kept:
                 slots[p] = s
                 p += 1
