@@ -1,4 +1,4 @@
-"""How much memory there is, and refusing a build before it runs out."""
+"""How much memory there is, and refusing a build before it runs out, of memory or of numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import sys
 
 from rangecast.errors import CapacityError
+
+MOST_NUMBERED = 2**31 - 1
 
 
 def available_bytes() -> int:
@@ -28,6 +30,12 @@ def check_fits(needed: int, limit: int | None, what: str, advice: str) -> None:
     room = limit if limit is not None else available_bytes() * 4 // 5
     if needed > room:
         raise CapacityError(f"{what} needs about {readable(needed)}, but may use {readable(room)}; {advice}")
+
+
+def check_numbered(n: int, what: str, advice: str) -> None:
+    """Raise CapacityError when there are more things than 32 bits can number."""
+    if n > MOST_NUMBERED:
+        raise CapacityError(f"{what} can be {MOST_NUMBERED:,} at most, but would be {n:,}; {advice}")
 
 
 def readable(n: float) -> str:

@@ -127,6 +127,7 @@ def test_a_failed_write_is_the_old_state_or_the_new_one(variant, write):
             except Exception as complaint:
                 wrong += 1
                 last = at, complaint
+    print(f"{tried} faults tried")
     assert not wrong, f"{wrong} of {tried} faults left {variant[0]} wrong, the last at {last}"
 
 

@@ -341,7 +341,7 @@ def _choose_equalities(
     if not chosen:
         return []
     # the first that is nearly as rare: one long list is read faster than several short ones
-    winner = np.full(n, -1, np.int16)
+    winner = np.full(n, -1, np.int32)
     for k in reversed(range(len(chosen))):
         winner[costs[chosen[k]] <= _NEARLY * best] = k
     winner[best == np.inf] = -1

@@ -62,7 +62,7 @@ from rangecast.kernels.engine import bitmap as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels
 from rangecast.kernels.engine.bitmap import BitmapBlocks
 from rangecast.kernels.engine.grid import sort_by_cell
-from rangecast.memory import check_fits
+from rangecast.memory import check_fits, check_numbered
 from rangecast.types.attributes import Codes
 
 CELLS = 20
@@ -248,6 +248,7 @@ def build_bitmap(
     bounded = _worth_a_row(shares)
     # rows of a block lie together, so that they stay in cache together
     rows = np.where(bounded, np.array(sizes, np.int64)[:, None] if used else 0, 0).T
+    check_numbered(int(rows.sum()), "the bitsets of 'bitmap'", "fewer cells= need fewer")
     row_bases = (np.cumsum(rows.ravel()) - rows.ravel()).reshape(rows.shape).astype(np.int32)
     row_bases[~bounded.T] = -1
     bits = np.zeros((int(rows.sum()), kernels.WORDS), np.uint64)

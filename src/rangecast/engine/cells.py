@@ -57,7 +57,7 @@ from rangecast.kernels.engine import packed_bounds as packed_kernels
 from rangecast.kernels.engine.cells import CellBoxes, LineCells, PlaneCells
 from rangecast.kernels.engine.grid import sort_by_cell
 from rangecast.kernels.machine.views import Views
-from rangecast.memory import check_fits
+from rangecast.memory import check_fits, check_numbered
 from rangecast.types.attributes import Codes
 
 BUDGET = 72
@@ -377,6 +377,12 @@ def _assign_levels(
     return chosen.level_of_class[classes], chosen.shifts, chosen.bytes_per_box
 
 
+def _check_entries(counts: npt.NDArray[np.int32]) -> None:
+    """Raise unless the entries that were counted can be numbered."""
+    advice = "a smaller bytes_per_subscription=, or the index 'bitmap', lists fewer"
+    check_numbered(int(counts.sum(dtype=np.int64)), "the entries of 'cells'", advice)
+
+
 def _fill_line(listed: CellBoxes, shifts: npt.NDArray[np.int64], packed: Packed) -> LineCells:
     grid = packed.grid(0)
     shifts = np.ascontiguousarray(shifts[:, 0])
@@ -403,6 +409,7 @@ def _fill_line(listed: CellBoxes, shifts: npt.NDArray[np.int64], packed: Packed)
     kernels.fill_line(listed, order, grid.cuts, True, line)
     ranks = (line.whole_starts, line.begin_ranks, line.end_ranks, line.inner_starts)
     for array in ranks:
+        _check_entries(array)
         # a list ends where the next begins, of the next level too
         flat = array.reshape(-1)
         np.cumsum(flat, out=flat)
@@ -436,6 +443,7 @@ def _fill_plane(
         bounds=np.empty(0, np.uint64),
     )
     kernels.fill_plane(listed, *cuts, True, words, plane)
+    _check_entries(plane.starts)
     np.cumsum(plane.starts[2::2], out=plane.bound_starts[1:])
     np.cumsum(plane.starts, out=plane.starts)
     plane = plane._replace(

@@ -8,7 +8,7 @@ batch among threads, dropping repeats of subscriptions whose boxes overlap, pick
 A write is all or nothing. It prepares a draft of the catalog, changes the structure, and then publishes both
 by one assignment, of `_read`: before it readers see the old state, after it the new one. A write that fails,
 for want of memory or by Ctrl-C, publishes nothing. `_catalog` is the writer's own: while it is not the
-published one, a write is under way or one has failed. Whoever takes the lock first calls `_resume`, which
+published one, a write is under way or one has failed. Whoever takes the lock calls `_resume` first, which
 puts a failed one right.
 
 A structure that changes in place takes one caller at a time; a lock holds the others. After a failed write it

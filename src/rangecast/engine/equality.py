@@ -44,6 +44,7 @@ from rangecast.kernels.engine.equality import ValueLists
 from rangecast.kernels.engine.grid import sort_by_cell
 from rangecast.kernels.machine.views import Views
 from rangecast.kernels.model.ids import hash_integers
+from rangecast.memory import check_numbered
 from rangecast.types.attributes import LAST, MISSING, Codes
 
 SORTED = 4096
@@ -250,4 +251,5 @@ def _rare_bounds(
 
 
 def _starts(counts: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    check_numbered(int(counts.sum()), "the bounds of rare attributes", "the index 'scan' needs none")
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)

@@ -5,7 +5,7 @@ engine/bitmap.py tells what the arrays are.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ class BitmapBlocks(NamedTuple):
     table_starts: npt.NDArray[np.int64]
     bits: npt.NDArray[np.uint64]
     row_bases: npt.NDArray[np.int32]
-    block_attributes: npt.NDArray[Any]
+    block_attributes: npt.NDArray[np.int32]
     n_block_attributes: npt.NDArray[np.int32]
     block_rows: npt.NDArray[np.int64]
     tops: npt.NDArray[np.uint64]

@@ -41,7 +41,7 @@ from rangecast.kernels.model import matches as match_kernels
 from rangecast.kernels.papers.rtree import load, update
 from rangecast.kernels.papers.rtree import search as kernels
 from rangecast.kernels.papers.rtree.search import N_FREE, ROOT, USED, Tree
-from rangecast.memory import check_fits
+from rangecast.memory import check_fits, check_numbered
 from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.papers.rtree.batch_search import Descent, descend
@@ -240,6 +240,7 @@ class RTreeIndex(Index):
             leaves[was:] = -1
             tree = tree._replace(leaves=leaves)
         wanted = self._nodes_for(n_held)
+        check_numbered(wanted, "the nodes of 'rtree'", "a larger leaf_capacity= needs fewer")
         if room < wanted:
             fresh = self._room(
                 max(wanted, room + room // 2), tree.header, tree.leaves, tree.floors, tree.scales

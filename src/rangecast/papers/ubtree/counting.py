@@ -14,7 +14,7 @@ number of its predicates. An attribute that a box does not bound has no predicat
     low_boxes      int32    n_predicates   their boxes
     high_keys      int64    n_predicates   highs, descending within a node
     high_boxes     int32    n_predicates   their boxes
-    needed         uint8    n              predicates of each box (uint16 past 255 attributes)
+    needed         uint8    n              predicates of each box (16 or 32 bits for more than 255 attributes)
     always         int32    any            boxes without a predicate
     slots          int32    n              the slot of each box
 
@@ -97,7 +97,7 @@ class CountingIndex(StaticIndex):
 
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
         d, n = len(self.schema), len(numbers)
-        needed: npt.NDArray[Any] = np.zeros(n, np.uint8 if d < 256 else np.uint16)
+        needed: npt.NDArray[Any] = np.zeros(n, np.min_scalar_type(d))
         for j in range(d):
             bounded = (boxes.lows[j, numbers] != MISSING) | (boxes.highs[j, numbers] != LAST)
             needed = needed + bounded.astype(needed.dtype)

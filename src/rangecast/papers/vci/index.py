@@ -48,7 +48,7 @@ from rangecast.errors import OptionError
 from rangecast.kernels.engine.runs import CellRanges
 from rangecast.kernels.papers.vci import lists as kernels
 from rangecast.kernels.papers.vci.lists import ConstructShape, IntervalLists
-from rangecast.memory import check_fits
+from rangecast.memory import check_fits, check_numbered
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.papers.vci.constructs import ConstructIntervals
 from rangecast.papers.vci.in_place import Head, InPlaceIndex, grow_rows
@@ -221,6 +221,7 @@ class IntervalListsIndex(InPlaceIndex):
         needed = int(kernels.count_postings(ranges, shape))
         used = int(lists.pool[1])
         if (wanted := used + needed - self._free) > len(lists.nodes):
+            check_numbered(wanted, "the list entries of 'vci'", "fewer cells= or a larger L= need fewer")
             # the first load gets exactly its size, as in the catalog
             room = wanted if used == 0 else max(wanted, len(lists.nodes) * 3 // 2, 64)
             nodes = np.empty((room, 2), np.int32)

@@ -40,11 +40,13 @@ from rangecast.engine.answers import Numbers, Rows
 from rangecast.engine.catalog import Boxes, grown
 from rangecast.kernels.papers.vci import islist as kernels
 from rangecast.kernels.papers.vci.islist import SkipList
+from rangecast.memory import check_numbered
 from rangecast.papers.vci.in_place import Head, InPlaceIndex, grow_rows
 from rangecast.types.attributes import MISSING, Codes
 
 _NODES = ("keys", "owners", "heights", "edges")
 _EDGES = ("targets", "edge_heads")
+_ADVICE = "the index 'direct' or 'vci' has none"
 
 
 class _StoredSkipList(NamedTuple):
@@ -99,6 +101,7 @@ class IslistIndex(InPlaceIndex):
             if done == len(numbers):
                 break
             nodes, edges = int(state[kernels.USED_NODES]), int(state[kernels.USED_EDGES])
+            check_numbered(edges + 4 * kernels.LEVELS, "the edges of 'islist'", _ADVICE)
             self._skip = self._skip._replace(
                 **{name: grown(getattr(self._skip, name), nodes, nodes + 64) for name in _NODES},
                 **{
@@ -127,6 +130,7 @@ class IslistIndex(InPlaceIndex):
             # by what the boxes so far have needed, and never less than half more
             each = -(-used // done) if done else 16
             room = max(used + each * (len(numbers) - done), used * 3 // 2, 64)
+            check_numbered(room, "the markers of 'islist'", _ADVICE)
             marks = np.empty((room, 5), np.int32)
             marks[:used] = self._skip.marks[:used]
             self._skip = self._skip._replace(marks=marks)
