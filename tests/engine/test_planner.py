@@ -220,7 +220,7 @@ def test_a_price_doubles_with_every_replan():
         for share, pays in ((0.9, False), (1.1, True)):
             replanner = planner.Replanner(2)
             replanner.seen.n = int(enough * 2**replans * share) + 1
-            history = planner.History(replans=replans)
+            history = planner.PartHistory(replans=replans)
             assert replanner.pays(boxes, plan, n, history, 0.0, batch) is pays
 
 

@@ -47,7 +47,7 @@ from rangecast.engine.cells import BUDGET, build_cells
 from rangecast.engine.equality import EqualityPart, build_equality
 from rangecast.engine.packed_bounds import fit_grid
 from rangecast.engine.parts import Part, StaticIndex, _Covered
-from rangecast.engine.planner import History, Layout, Plan, Replanner, choose_layout
+from rangecast.engine.planner import PartHistory, Layout, Plan, Replanner, choose_layout
 from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, build_runs
 from rangecast.engine.scan import ScanPart
 from rangecast.engine.selectivity import bounded_attributes, column
@@ -90,7 +90,7 @@ class AutoPart(Part):
         self.ratio = min((path.part.ratio for path in self.paths), default=Part.ratio)
         self.seconds = [0.0] * len(self.paths)
         self.events = 0
-        self.history = History()
+        self.history = PartHistory()
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
         own, n = boxes, n_slots
@@ -229,7 +229,7 @@ class AutoIndex(StaticIndex):
             part.history.settled = True
             return
         fresh = AutoPart(others, groups)
-        fresh.history = History(replanner.seen.n, part.history.replans + 1)
+        fresh.history = PartHistory(replanner.seen.n, part.history.replans + 1)
         replanner.replans += 1
         # how many were alive when the part was built is left as it was: other paths may hold dead ones
         self._parts = tuple(one._replace(part=fresh) if one is covered else one for one in self._parts)

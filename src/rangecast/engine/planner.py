@@ -283,7 +283,7 @@ WEIGHING_SECONDS = 0.005
 WORTH = 1.3
 
 
-class History:
+class PartHistory:
     """What a part went through since its boxes were first laid out."""
 
     def __init__(self, since: int = 0, replans: int = 0, settled: bool = False) -> None:
@@ -315,7 +315,7 @@ class Replanner:
         """Look again after so many events, within bounds."""
         self._due_at = self.seen.n + int(min(max(n_events, SOONEST), LATEST))
 
-    def events_to_go(self, plan: Plan | None, history: History, seconds: float) -> float:
+    def events_to_go(self, plan: Plan | None, history: PartHistory, seconds: float) -> float:
         """After how many more events enough was spent on a part to weigh it; never, if it is to stay."""
         if plan is None or plan.sample is None or history.settled:
             return np.inf
@@ -329,12 +329,12 @@ class Replanner:
         n = self.seen.n - history.since
         return min(n * (needed / spent - 1), n) if spent else float(SOONEST)
 
-    def _spent(self, plan: Plan, history: History, seconds: float) -> float:
+    def _spent(self, plan: Plan, history: PartHistory, seconds: float) -> float:
         counted = seconds - (history.before or 0.0)
         return max(counted, plan.chosen.ns * 1e-9 * (self.seen.n - history.since))
 
     def pays(
-        self, boxes: Boxes, plan: Plan, size: int, history: History, seconds: float, events: Codes
+        self, boxes: Boxes, plan: Plan, size: int, history: PartHistory, seconds: float, events: Codes
     ) -> bool:
         """Whether a part of so many boxes should be built anew for events like these."""
         assert plan.sample is not None
