@@ -47,7 +47,7 @@ from rangecast.engine.cells import BUDGET, build_cells
 from rangecast.engine.equality import EqualityPart, build_equality
 from rangecast.engine.packed_bounds import fit_grid
 from rangecast.engine.parts import Part, StaticIndex, _Covered
-from rangecast.engine.planner import PartHistory, Layout, Plan, Replanner, choose_layout
+from rangecast.engine.planner import Layout, PartHistory, Plan, Replanner, choose_layout
 from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, build_runs
 from rangecast.engine.scan import ScanPart
 from rangecast.engine.selectivity import bounded_attributes, column
