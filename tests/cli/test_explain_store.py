@@ -75,7 +75,7 @@ def test_versions(store):
 
 def test_other_views(store):
     in_boxes = explain("--id", 7, "--version", 1, "--boxes").stdout.splitlines()
-    assert in_boxes[1].startswith("  alternative 1 of ")
+    assert in_boxes[1:] == ["  yes  price <= 9: 5", "  no   symbol not in ('A', 'IBM'): 'IBM'"]
     data = json.loads(explain("--id", 7, "--version", 1, "--json").stdout)
     assert data["text"] == "price < 10 and\n  not symbol in ('A','IBM')"
     assert [part["holds"] for part in data["verdict"]["parts"]] == [True, False]
