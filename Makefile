@@ -67,8 +67,10 @@ test-bounds: $(STAMP) ## tests with kernels that check every array index
 bench: $(STAMP) ## the benchmark tables
 	$(BIN)/python benchmarks/run.py
 
-soak: $(STAMP) ## kill the processes of streams at random, count what is lost or doubled
+soak: $(STAMP) ## kill the processes of streams at random, count what is lost or doubled; damage every file
 	$(BIN)/python tests/spark/stream_soak.py --kills 24
+	$(BIN)/python tests/faults/sweep.py --full
+	RANGECAST_FULL=1 $(BIN)/python -m pytest -q -n 0 tests/faults/test_file_operations.py
 
 format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 
 import numpy as np
@@ -157,3 +158,17 @@ def test_a_damaged_text_is_found_when_it_is_read_and_harms_no_match(tmp_path):
         subs.texts[2999]
     with pytest.raises(rc.StorageError, match=r"array 'catalog\.texts' is damaged"):
         read_arrays(path)
+
+
+def test_no_bit_of_packed_texts_is_relied_on():
+    texts = [f"price > {n} and symbol = 'S{n % 7}'" for n in range(60)] + [None]
+    raw = Texts.of(texts).pack()
+    refused = 0
+    for bit in range(0, 8 * len(raw), 3):
+        damaged = raw.copy()
+        damaged[bit // 8] ^= 1 << bit % 8
+        with contextlib.suppress(rc.StorageError):
+            assert Texts.unpack(damaged).to_list() == texts
+            continue
+        refused += 1
+    assert refused == len(range(0, 8 * len(raw), 3))

@@ -294,6 +294,7 @@ class Catalog:
                 self.ids.arrow().validate(full=True)
         else:
             shaped("ids", self._values, n)
+        hold("that texts are of subscriptions", self._texts is None or len(self._texts) <= n)
         shaped("overlapping", self.overlapping, n)
         for name, flags in (("alive", self.alive), ("overlapping", self.overlapping)):
             within(name, flags, 2)

@@ -72,7 +72,8 @@ class PackedTexts:
         self._starts = np.frombuffer(tables, "<i8", n_blocks + 1)
         self._sizes = np.frombuffer(tables, "<u4", n_blocks, 8 * n_blocks + 8)
         self._sums = np.frombuffer(tables, "<u4", n_blocks, 12 * n_blocks + 8)
-        if int(self._starts[-1]) != len(raw) or bool((np.diff(self._starts) < 0).any()):
+        falls = bool((np.diff(self._starts) < 0).any())
+        if int(self._starts[0]) != end or int(self._starts[-1]) != len(raw) or falls:
             raise _damaged(f"they must have {int(self._starts[-1])} bytes, got {len(raw)}")
 
     @classmethod
@@ -109,7 +110,11 @@ class PackedTexts:
         for block in wanted.tolist():
             plain = self._read(block)
             n = min(_BLOCK_ROWS, self.n - block * _BLOCK_ROWS)
-            lengths.append(np.frombuffer(plain, "<i4", n))
+            own = np.frombuffer(plain, "<i4", n) if len(plain) >= 4 * n else np.empty(0, np.int32)
+            # the head has no sum of its own: each block tells whether it has so many rows
+            if len(own) != n or 4 * n + int(np.maximum(own, 0).sum(dtype=np.int64)) != len(plain):
+                raise _damaged(f"block {block} does not have the texts of {n} rows")
+            lengths.append(own)
             letters.append(memoryview(plain)[4 * n :])
         sizes = np.concatenate(lengths)
         column = _strings(np.maximum(sizes, 0), sizes >= 0, b"".join(letters))
@@ -128,7 +133,13 @@ class PackedTexts:
         if zlib.crc32(stored) != int(self._sums[block]):
             raise _damaged(f"block {block} does not have its sum")
         size = int(self._sizes[block])
-        return stored if len(stored) == size else _codec().decompress(stored, size, asbytes=True)
+        if len(stored) == size:
+            return stored
+        try:
+            plain: bytes = _codec().decompress(stored, size, asbytes=True)
+        except (OSError, ValueError) as error:
+            raise _damaged(f"block {block} cannot be decompressed ({error})") from None
+        return plain
 
 
 class FewTexts:
