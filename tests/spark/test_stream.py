@@ -136,6 +136,7 @@ def test_a_batch_that_is_run_again_takes_its_pin(world):
 
 
 def test_of_two_pins_the_first_counts(tmp_path):
+    from rangecast.sealed import seal, unseal
     from rangecast.spark.stream.ledger import Commit, Ledger, Pin
 
     ledger = Ledger(str(tmp_path / "c"), str(tmp_path / "o"))
@@ -148,7 +149,8 @@ def test_of_two_pins_the_first_counts(tmp_path):
     path = tmp_path / "o" / "_rangecast" / "commits.jsonl"
     ledger.commit(Commit(0, 1, seconds={"match": 0.25}))
     line = path.read_bytes()
-    rest = [line.replace(b'"batch": 0', b'"batch": %d' % batch) for batch in range(1, 1000)]
+    first = unseal(line, path)
+    rest = [seal({**first, "batch": batch}) + b"\n" for batch in range(1, 1000)]
     path.write_bytes(line + b"".join(rest))
     assert ledger.last() == 999
     assert [c.batch for c in ledger.commits()] == list(range(1000))
