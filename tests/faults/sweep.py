@@ -22,7 +22,7 @@ import rangecast as rc
 from rangecast.engine import verified
 from rangecast.sealed import write_document
 from rangecast.spark.stream.ledger import Commit, Ledger, Pin
-from rangecast.store import History, segment
+from rangecast.store import HistoryLimits, segment
 from rangecast.store import store as stores
 from rangecast.store.pins import pinned_batch
 
@@ -51,7 +51,7 @@ class World:
         verified._folder = lambda: folder / "markers"
         self.folder, self.store = folder, folder / "store"
         store = rc.Store.open(self.store, rc.Schema.from_dict(SCHEMA.to_dict()))
-        store.keep_history(History(versions=None))
+        store.keep_history(HistoryLimits(versions=None))
         for number in range(6):
             condition = f"price > {number} and symbol in ('A', 'S{number}')"
             subs = rc.Subscriptions.parse(store.schema, {number: condition, 100 + number: "price < 9"})

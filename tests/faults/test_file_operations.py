@@ -14,7 +14,7 @@ import shutil
 import pytest
 
 import rangecast as rc
-from rangecast.store import History, log
+from rangecast.store import HistoryLimits, log
 from rangecast.store import store as stores
 
 pytestmark = pytest.mark.once
@@ -103,7 +103,7 @@ def compact(store):
 
 def checkpoint(store):
     """A write that begins a segment, publishes and forgets first."""
-    store.keep_history(History(versions=1, seconds=0))
+    store.keep_history(HistoryLimits(versions=1, seconds=0))
     insert(store)
 
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 import rangecast as rc
-from rangecast.store import History
+from rangecast.store import HistoryLimits
 from rangecast.store import store as stores
 from rangecast.store.log import ChangeLog
 
@@ -78,7 +78,7 @@ def test_a_list_that_does_not_fit_is_refused(store):
 
 
 def test_a_store_forgets_by_its_history(store):
-    store.keep_history(History(versions=30, seconds=0))
+    store.keep_history(HistoryLimits(versions=30, seconds=0))
     write(store, 201)
     assert store.oldest > 120
     assert len(store) == 7
@@ -89,28 +89,28 @@ def test_a_store_forgets_by_its_history(store):
 
 
 def test_what_is_held_or_young_is_not_forgotten(store):
-    store.keep_history(History(versions=30, seconds=0))
+    store.keep_history(HistoryLimits(versions=30, seconds=0))
     write(store, 5)
     store.hold("job")
     write(store, 120, 5)
     assert store.oldest <= 5
     store.release("job")
-    store.keep_history(History(versions=1))
+    store.keep_history(HistoryLimits(versions=1))
     write(store, 60, 125)
     assert store.oldest <= 5, "nothing is an hour old"
-    store.keep_history(History(versions=None, bytes=0, seconds=0))
+    store.keep_history(HistoryLimits(versions=None, bytes=0, seconds=0))
     write(store, 30, 185)
     assert store.oldest > 150
 
 
 def test_history_is_kept_and_checked(store):
-    assert store.history == History()
+    assert store.history == HistoryLimits()
     store.keep_history(None)
     assert rc.Store.open(store.path).history is None
-    store.keep_history(History(versions=5))
-    assert rc.Store.open(store.path).history == History(versions=5)
+    store.keep_history(HistoryLimits(versions=5))
+    assert rc.Store.open(store.path).history == HistoryLimits(versions=5)
     with pytest.raises(rc.OptionError, match=r"versions of a history must be at least 1, got 0"):
-        History(versions=0)
+        HistoryLimits(versions=0)
     (store.path / "history.json").write_text('{"odd": 1}')
     with pytest.raises(rc.StorageError, match=r"history.json: cannot be read"):
         _ = store.history

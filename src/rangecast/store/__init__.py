@@ -13,7 +13,7 @@ pins.py         which version a batch of a stream was matched against
 follower.py     an index in this process that moves from version to version
 """
 
-from rangecast.store.history import History
+from rangecast.store.history import HistoryLimits
 from rangecast.store.store import Store
 
-__all__ = ["History", "Store"]
+__all__ = ["HistoryLimits", "Store"]

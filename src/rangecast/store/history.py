@@ -20,15 +20,15 @@ _FILE = "history.json"
 
 
 @dataclass(frozen=True)
-class History:
+class HistoryLimits:
     """Limits of the past: a version goes when it is beyond `versions` or the folder is larger than `bytes`,
     but not while it is younger than `seconds`. None is no limit.
 
-    >>> History(versions=100).keeps(newest=5000, young=4990, size=0)
+    >>> HistoryLimits(versions=100).keeps(newest=5000, young=4990, size=0)
     4900
-    >>> History(versions=100).keeps(newest=5000, young=2000, size=0)
+    >>> HistoryLimits(versions=100).keeps(newest=5000, young=2000, size=0)
     2000
-    >>> History(versions=None, bytes=1000).keeps(newest=5000, young=4990, size=1001)
+    >>> HistoryLimits(versions=None, bytes=1000).keeps(newest=5000, young=4990, size=1001)
     4990
     """
 
@@ -50,19 +50,19 @@ class History:
         return max(0, min(limit, young))
 
 
-def read_history(folder: Path) -> History | None:
+def read_history(folder: Path) -> HistoryLimits | None:
     """The limits of a store; None when it keeps everything until somebody compacts it."""
     said = read_document(folder / _FILE)
     if said is None:
-        return History()
+        return HistoryLimits()
     if not said:
         return None
     try:
-        return History(**said)
+        return HistoryLimits(**said)
     except (TypeError, OptionError) as error:
         raise StorageError(f"{folder / _FILE}: cannot be read: {error}") from None
 
 
-def write_history(folder: Path, history: History | None) -> None:
+def write_history(folder: Path, history: HistoryLimits | None) -> None:
     """Put the limits of a store."""
     write_document(folder / _FILE, {} if history is None else asdict(history))

@@ -44,7 +44,7 @@ from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.sealed import read_document, write_document
 from rangecast.store.expiry import expiry_times, instant
-from rangecast.store.history import CHECKPOINT, History, read_history, write_history
+from rangecast.store.history import CHECKPOINT, HistoryLimits, read_history, write_history
 from rangecast.store.lock import LockedError, holding
 from rangecast.store.log import ChangeLog
 from rangecast.store.reader import Versions, n_words
@@ -201,11 +201,11 @@ class Store(Versions):
         return remove_hold(self.path / "holds", name)
 
     @property
-    def history(self) -> History | None:
+    def history(self) -> HistoryLimits | None:
         """How much of its past the store keeps by itself; None: all of it, until somebody compacts it."""
         return read_history(self.path)
 
-    def keep_history(self, history: History | None) -> None:
+    def keep_history(self, history: HistoryLimits | None) -> None:
         """Say how much of its past the store keeps by itself, for all who write to it."""
         write_history(self.path, history)
 
