@@ -16,7 +16,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo stream-demo check test lint typecheck test-compiled test-nojit test-bounds coverage bench soak format clean
+.PHONY: help .venv demo stream-demo check test lint typecheck test-compiled test-nojit test-bounds coverage bench soak fuzz format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,10 @@ soak: $(STAMP) ## kill the processes of streams at random, count what is lost or
 	$(BIN)/python tests/spark/stream_soak.py --kills 24
 	$(BIN)/python tests/faults/sweep.py --full
 	RANGECAST_FULL=1 $(BIN)/python -m pytest -q -n 0 tests/faults/test_file_operations.py
+
+fuzz: $(STAMP) ## arbitrary values and conditions, ten minutes each
+	$(BIN)/python tests/fuzz/fuzz_values.py --seconds 600
+	$(BIN)/python tests/fuzz/fuzz_conditions.py --seconds 600
 
 format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
