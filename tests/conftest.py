@@ -102,7 +102,10 @@ def family(item: pytest.Item) -> str | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         # One Spark session costs seconds and a gigabyte: its tests are a family too.
-        group = "spark" if item.get_closest_marker("spark") else family(item)
+        # What starts sessions of its own in other processes need not wait for it.
+        alone = item.path.stem in ("test_connect", "test_soak")
+        marked = item.get_closest_marker("spark")
+        group = item.path.stem if marked and alone else "spark" if marked else family(item)
         if group:
             item.add_marker(pytest.mark.xdist_group(group))
 

@@ -13,6 +13,8 @@ from oracle import match_boxes, rows_of
 from rangecast.engine import REGISTRY, catalog, contract
 from strategies import int_schema, random_events, random_subscriptions
 
+pytestmark = pytest.mark.once
+
 SCHEMA = int_schema(2)
 EVENTS = random_events(SCHEMA, 20, seed=3)
 VARIANTS = [(name, {}) for name in REGISTRY]

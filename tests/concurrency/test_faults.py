@@ -22,6 +22,8 @@ from oracle import match_boxes, rows_of
 from rangecast.engine import REGISTRY
 from strategies import int_schema, random_events, random_subscriptions
 
+pytestmark = pytest.mark.once
+
 EVERY = os.environ.get("RANGECAST_EVERY_FAULT", "0") == "1"
 JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") != "1"
 PLACES = 8 if JIT else 3

@@ -26,6 +26,8 @@ import rangecast as rc
 from rangecast.engine import REGISTRY, catalog, contract, parts
 from rangecast.model.ids import IdTable
 
+pytestmark = pytest.mark.once
+
 EVERY = os.environ.get("RANGECAST_EVERY_FAULT", "0") == "1"
 JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") != "1"
 SECONDS = 20.0 if EVERY else 0.5

@@ -97,7 +97,7 @@ class World:
         store = rc.Store.open(self.store)
         changes = [
             (c.version, c.time, c.deleted.values.tolist(), c.inserted.ids.values.tolist(),
-             c.inserted.lows.tolist(), c.inserted.highs.tolist(), texts_of(c.inserted),
+             [a.tolist() for a in c.inserted.boxes], texts_of(c.inserted),
              None if c.expires is None else c.expires.tolist())
             for c in store.changes(0)
         ]  # fmt: skip

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import fuzz_conditions
 import fuzz_values
 
-pytestmark = pytest.mark.without_kernels
+pytestmark = pytest.mark.once
 
 
 def test_values():

@@ -174,6 +174,7 @@ def main(folder: str, rounds: int, seed: int) -> dict[str, int]:
     version, number = store.version, 0
     rng = random.Random(seed)
     held: dict[str, tuple[int, dict]] = {}
+    torn: set[str] = set()
     seen = dict.fromkeys(("rounds", "acknowledged", "unacknowledged_kept", "held", "torn"), 0)
     for seen["rounds"] in range(1, rounds + 1):
         reader, writer = os.pipe()
@@ -224,7 +225,9 @@ def main(folder: str, rounds: int, seed: int) -> dict[str, int]:
         seen["acknowledged"] += done
         seen["unacknowledged_kept"] += extra
         seen["held"] += len(held)
-    seen["torn"] = len(list((store.path / "log").glob("*.torn-*")))
+        # by name, since compact clears them away
+        torn |= {path.name for path in (store.path / "log").glob("*.torn-*")}
+    seen["torn"] = len(torn)
     return seen
 
 
