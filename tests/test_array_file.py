@@ -103,6 +103,7 @@ def test_damaged_index_is_refused(tmp_path):
         rc.load_index(path)
 
 
+@pytest.mark.once
 def test_refusal_before_memory_runs_out():
     schema = rc.Schema(rc.Int("a", 0, 9_999))
     index = rc.open_index("direct", schema, memory_limit=1_000_000)

@@ -79,6 +79,7 @@ def test_options_and_limit():
         index.insert(subs)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", ["bitmap", "auto"])
 @pytest.mark.parametrize("d", [255, 256, 257, 500])
 def test_more_attributes_than_a_byte_counts(kind, d, size):

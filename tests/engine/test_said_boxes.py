@@ -74,6 +74,7 @@ def test_random_sets_equal_the_oracle_through_changes_and_files(kind, tmp_path):
         check(other, held, events)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_hundred_thousand_strings(kind):
     schema = rc.Schema(rc.Category("symbol"), rc.Int("a"))

@@ -55,6 +55,8 @@ def harmed(array, rng):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_crafted_file_is_refused_or_stays_within_its_arrays(name, tmp_path, leg):
+    if leg == "nojit":
+        pytest.skip("no kernel reads beyond an array in plain Python")
     schema = int_schema(4 if name == "auto" else 3)
     options = {"on": ("a0",)} if name == "cells" else {}
     index = rc.open_index(name, schema, **options)
@@ -67,9 +69,7 @@ def test_a_crafted_file_is_refused_or_stays_within_its_arrays(name, tmp_path, le
     rng = np.random.default_rng(7)
     refused = kept = 0
     for key in arrays:
-        for number, wrong in enumerate(harmed(arrays[key], rng)):
-            if leg == "nojit" and number % 4:
-                continue
+        for wrong in harmed(arrays[key], rng):
             write_arrays(path, meta, {**arrays, key: wrong})
             try:
                 loaded = rc.load_index(path)

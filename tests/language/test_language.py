@@ -352,6 +352,7 @@ def test_acceptance_does_not_depend_on_the_order_of_strings():
         assert len(clause[1]) == 2
 
 
+@pytest.mark.once
 def test_a_list_of_a_hundred_thousand_strings():
     schema = rc.Schema(rc.Category("symbol"))
     for i in range(200_000):
@@ -797,6 +798,7 @@ def test_long_texts_are_refused_as_they_are_read():
     assert [row for row, _ in compiled.errors] == [1]
 
 
+@pytest.mark.once
 def test_values_of_in_are_counted_apart():
     schema = rc.Schema(rc.Int("a"))
     values = ",".join(["7"] * MAX_LISTED)

@@ -311,6 +311,7 @@ def test_market_without_equality_and_mixed():
     assert of_two / 4_000 == pytest.approx(0.4 * 0.75, abs=0.03)
 
 
+@pytest.mark.once
 def test_market_quotes_are_walks():
     w = workload("market", 20_000, 5_000)
     c = w.columns
@@ -377,6 +378,7 @@ def test_expressions_without_planting_are_independent():
     assert share_matching(workload("boolean-expressions", 10_000, 50, matching=0)) < 0.0001
 
 
+@pytest.mark.once
 def test_wide_says_little_of_much():
     w = workload("wide", 5_000, 200)
     assert len(w.schema) == 500
