@@ -16,7 +16,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo stream-demo check test lint typecheck test-compiled test-nojit test-bounds coverage bench soak fuzz format clean
+.PHONY: help .venv demo stream-demo check test lint typecheck test-compiled test-nojit test-bounds coverage integration bench soak fuzz format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,9 +51,14 @@ typecheck: $(STAMP) ## mypy --strict on src
 	$(BIN)/mypy --strict src
 
 test-compiled: $(STAMP) ## tests and doctests with compiled kernels
-	$(PYTEST)
+	$(PYTEST) -m 'not integration'
 
-PLAIN = NUMBA_DISABLE_JIT=1 $(PYTEST) -m 'not slow and not spark and not once'
+# Each of these starts servers of its own, so they run one after the other. What cannot be had here (a browser, a
+# message broker's jars) is skipped with a word.
+integration: $(STAMP) ## tests with a cluster, a message broker, a bucket, a browser: the real ones, on loopback
+	$(BIN)/python -m pytest -n 0 tests -m integration || [ $$? -eq 5 ]
+
+PLAIN = NUMBA_DISABLE_JIT=1 $(PYTEST) -m 'not slow and not spark and not once and not integration'
 test-nojit: $(STAMP) ## tests with the kernels as plain Python
 	$(PLAIN)
 
@@ -62,7 +67,7 @@ coverage: $(STAMP) ## the same with coverage, which takes twice as long
 
 # Little optimised: this leg looks for a wrong index, and compiling is most of it.
 test-bounds: $(STAMP) ## tests with kernels that check every array index
-	NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(PYTEST) tests -m 'not slow and not spark and not once and not without_kernels'
+	NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(PYTEST) tests -m 'not slow and not spark and not once and not without_kernels and not integration'
 
 bench: $(STAMP) ## the benchmark tables
 	$(BIN)/python benchmarks/run.py
