@@ -41,6 +41,7 @@ from rangecast.model.subscriptions import Subscriptions
 from rangecast.store.record import (
     HEAD,
     Change,
+    Note,
     RecordEntry,
     Times,
     Words,
@@ -75,6 +76,7 @@ class ChangeLog:
         self._entries: list[RecordEntry] = []
         self._openings: list[RecordEntry] = []
         self.textual: bool | None = None
+        self.notes: Note = {}
         self._base = -1
         self._last: Path | None = None
         self._end = 0
@@ -112,7 +114,7 @@ class ChangeLog:
         entry = [opening for opening in self._openings if opening.version <= version][-1]
         if not entry.expiring:
             return entry.version, Ids.of([]), np.empty(0, np.int64)
-        arrays = self._arrays(entry)
+        arrays = self._payload(entry)[1]
         return entry.version, ids_from(arrays, "expiring"), arrays["expires"]
 
     def may_expire(self, since: int, until: int) -> bool:
@@ -164,12 +166,12 @@ class ChangeLog:
 
     def read(self, entry: RecordEntry) -> Change:
         """One change, checked against its sum."""
-        arrays = self._arrays(entry)
+        meta, arrays = self._payload(entry)
         deleted = ids_from(arrays, "deleted")
         inserted = subscriptions_from(self.schema, ids_from(arrays, "inserted"), arrays)
-        return Change(entry.version, entry.time, deleted, inserted, arrays.get("expires"))
+        return Change(entry.version, entry.time, deleted, inserted, arrays.get("expires"), meta.get("note"))
 
-    def _arrays(self, entry: RecordEntry) -> Arrays:
+    def _payload(self, entry: RecordEntry) -> tuple[dict[str, Any], Arrays]:
         try:
             with reading_from(entry.path), open(entry.path, "rb") as file:
                 file.seek(entry.offset)
@@ -182,7 +184,7 @@ class ChangeLog:
             raise StorageError(
                 f"{entry.path}: the change of version {entry.version} at byte {entry.offset} is damaged"
             )
-        return unpack_arrays(payload)[1]
+        return unpack_arrays(payload)
 
     def _entry(self, version: int) -> RecordEntry:
         if not self._base < version <= self.version:
@@ -213,6 +215,7 @@ class ChangeLog:
                     meta, shapes = described
                     self._learn(meta["words"])
                     self.textual = meta["textual"]
+                    self.notes = {**self.notes, **(meta.get("notes" if opens else "note") or {})}
                     version, time, length = head
                     place = path, self._end, length, n_named(shapes), "expires" in shapes
                     if opens:
@@ -269,6 +272,8 @@ class ChangeLog:
         meta: dict[str, Any] = {"words": words, "textual": self.textual}
         if first > 1:
             meta["since"] = self.time_of(first - 1)
+        if self.notes:
+            meta["notes"] = self.notes
         arrays: Arrays = {}
         if expiring is not None and len(expiring):
             arrays = {**ids_arrays(expiring, "expiring"), "expires": expires}
@@ -281,7 +286,14 @@ class ChangeLog:
         with replacing(self.folder / f"{first:020}.log") as file:
             file.write(pack_head(first, len(record)) + record)
 
-    def append(self, time: int, deleted: Ids, inserted: Subscriptions, expires: Times | None = None) -> int:
+    def append(
+        self,
+        time: int,
+        deleted: Ids,
+        inserted: Subscriptions,
+        expires: Times | None = None,
+        note: Note | None = None,
+    ) -> int:
         """Write one change, sync it, show it to readers; returns its version.
 
         The dictionaries of `inserted.schema` begin with the log's; what they have beyond is written too.
@@ -309,7 +321,10 @@ class ChangeLog:
         for ids in (deleted, inserted.ids):
             textual = ids.textual if len(ids) else textual
         version = self.version + 1
-        record = pack_record(version, time, pack_arrays({"words": words, "textual": textual}, arrays))
+        meta: dict[str, Any] = {"words": words, "textual": textual}
+        if note:
+            meta["note"] = note
+        record = pack_record(version, time, pack_arrays(meta, arrays))
         with writing_to(self._last), open(self._last, "r+b", buffering=0) as file:
             try:
                 file.seek(self._end)
@@ -329,6 +344,7 @@ class ChangeLog:
         )
         self._end += len(record)
         self._learn(words)
+        self.notes = {**self.notes, **(note or {})}
         return version
 
     @property

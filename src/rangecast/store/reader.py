@@ -93,6 +93,13 @@ class Versions:
         return self._log.version
 
     @property
+    def notes(self) -> dict[str, Any]:
+        """The newest note of each name that was written with a change (`Store.apply`)."""
+        with self._guard:
+            self.refresh()
+            return dict(self._log.notes)
+
+    @property
     def oldest(self) -> int:
         """The oldest version that can still be had."""
         with self._guard:

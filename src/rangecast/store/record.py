@@ -13,6 +13,8 @@
     meta words                     category -> [how many words were known before, the new ones]
     meta textual                   whether ids are strings; null while there are none
     meta since                     opening records: when their version was made
+    meta note                      what whoever wrote the change keeps with it, by name; absent without one
+    meta notes                     opening records: the newest note of each name
     deleted.*                      the ids that go (model/ids.py)
     inserted.*, boxes.*            the subscriptions that come, each replacing one of the same id: ids, and
                                    the arrays of their boxes (model/boxes.py); older records have lows,
@@ -28,10 +30,11 @@ A record is read whole or not at all: both sums must hold.
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +44,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.array_file import Arrays, unpack_head
+from rangecast.errors import StorageError
 from rangecast.model.boxes import SparseBoxes
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
@@ -52,6 +56,8 @@ _MAGIC = b"RCRD"
 Words = dict[str, tuple[int, list[str]]]
 Times = npt.NDArray[np.int64]
 """Microseconds since 1970 UTC."""
+Note = dict[str, Any]
+"""What a writer keeps with a change, by name: values that JSON can hold."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +69,26 @@ class Change:
     deleted: Ids
     inserted: Subscriptions
     expires: Times | None = None
+    note: Note | None = None
 
     def apply_to(self, index: Any) -> None:
         """Bring an index of the version before to this version."""
         if len(self.deleted):
             index.delete(self.deleted)
         index.insert(self.inserted)
+
+
+def checked_note(note: Mapping[str, Any] | None) -> Note | None:
+    """A note as it will be read back; StorageError where JSON cannot hold it."""
+    if not note:
+        return None
+    try:
+        out: Note = json.loads(json.dumps(dict(note), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise StorageError(f"a note must be a mapping that JSON can hold: {error}") from None
+    if out != dict(note):
+        raise StorageError(f"a note must have strings for names and read back as it was, got {note!r}")
+    return out
 
 
 def gathered(changes: Iterable[Change], most: int = 500_000) -> Iterator[Change]:

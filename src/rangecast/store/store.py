@@ -48,6 +48,7 @@ from rangecast.store.history import CHECKPOINT, HistoryLimits, read_history, wri
 from rangecast.store.lock import LockedError, holding
 from rangecast.store.log import ChangeLog
 from rangecast.store.reader import Versions, n_words
+from rangecast.store.record import checked_note
 from rangecast.store.retention import Hold, remove_hold, write_hold
 from rangecast.store.segment import DamagedMarkError
 from rangecast.types.schema import Schema
@@ -142,15 +143,26 @@ class Store(Versions):
             self._living = version, state
             return unknown
 
-    def apply(self, inserted: Subscriptions | None = None, deleted: Any = (), expires: Any = None) -> int:
-        """Delete and insert as one version; returns it. Nothing to do makes no version."""
+    def apply(
+        self,
+        inserted: Subscriptions | None = None,
+        deleted: Any = (),
+        expires: Any = None,
+        note: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Delete and insert as one version; returns it. Nothing to do makes no version.
+
+        `note` is kept with the change, so that it is there exactly when the change is: how far a topic was
+        read, say. It is a mapping of names to values that JSON can hold; `notes` has the newest of each name.
+        A note alone makes a version.
+        """
         gone = Ids.of(deleted)
         subs = inserted if inserted is not None else Subscriptions.empty(self._schema)
         if not isinstance(subs, Subscriptions):
             raise SubscriptionError(f"a store takes Subscriptions, got {type(subs).__name__}")
         times = expiry_times(expires, len(subs))
         with self.writing():
-            if not len(subs) and not len(gone):
+            if not len(subs) and not len(gone) and not note:
                 return self._log.version
             try:
                 subs = subs.reconciled(self._schema)
@@ -161,7 +173,7 @@ class Store(Versions):
             self._check_ids(subs.ids, gone)
             if subs.has_sets and index_type(self.kind).sets == "multiplied":
                 subs.dense()  # what the store's index could not take must not be written
-            return self._log.append(instant(), gone, subs, times)
+            return self._log.append(instant(), gone, subs, times, checked_note(note))
 
     def expire(self, now: Any = None, *, patient: bool = True) -> int:
         """Delete all subscriptions whose time has come, as one version; returns the newest version.
