@@ -25,7 +25,7 @@ from rangecast.papers.rtree.scheduling import AdaptiveLevel, ShortestFirst
 from rangecast.routing import Network, Router
 from rangecast.store.follower import Follower
 from rangecast.store.store import Store
-from rangecast.types.attributes import Attribute, Category, Float, Int, Timestamp
+from rangecast.types.attributes import Attribute, Bool, Category, Float, Int, Timestamp
 from rangecast.types.schema import Schema
 
 __version__ = "0.2.0"
@@ -33,6 +33,7 @@ __version__ = "0.2.0"
 __all__ = [
     "AdaptiveLevel",
     "Attribute",
+    "Bool",
     "CapacityError",
     "Category",
     "CoverIndex",

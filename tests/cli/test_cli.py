@@ -482,8 +482,8 @@ class TestSchema:
         )
         Path("ids.csv").write_text("id\n1\n")
         assert "ids.csv: no columns are left to make attributes of" in fails("schema", "infer", "ids.csv")
-        Path("odd.csv").write_text("unit price\n1\n")
-        assert "odd.csv: attribute name must start with a letter" in fails("schema", "infer", "odd.csv")
+        Path("odd.csv").write_text("unit\tprice\n1\n")
+        assert "name must be a text in one line" in fails("schema", "infer", "odd.csv")
         Path("bad.toml").write_text("attributes = 5\n")
         assert "bad.toml: needs a table [attributes.NAME]" in fails("schema", "show", "bad.toml")
 

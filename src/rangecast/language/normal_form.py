@@ -51,6 +51,7 @@ _JUNCTIONS = (And, Or)  # And | Or in isinstance would be made anew for each cal
 _ANY: Interval = (MISSING, LAST)
 _EVERYTHING: Spans = (_ANY,)
 _PRESENT: Spans = ((PRESENT, LAST),)
+_TRUTHS: Spans = ((0, 1),)
 _ABSENT: Spans = ((MISSING, MISSING),)
 # A memo of comparisons pays for strings, prices and days that return; this bounds it for the rest.
 _MEMO_LIMIT = 65_536
@@ -101,6 +102,8 @@ class Expander:
             raise TypeError(f"expected a condition, got {condition!r}")
         if negated:
             spans = complement(spans)
+            if self._attributes[position].kind == "bool":
+                spans = intersect(spans, _TRUTHS)  # one value is left, not what lies around the other
         return [{position: spans}] if spans else []
 
     def _compare(self, position: int, operator: str, text: str) -> Spans:

@@ -6,7 +6,8 @@
     predicate   = attribute operator value
                 | attribute [ NOT ] BETWEEN value AND value
                 | attribute [ NOT ] IN "(" value { "," value } ")"
-                | attribute IS [ NOT ] ( MISSING | PRESENT | NULL )
+                | attribute IS [ NOT ] ( MISSING | PRESENT | NULL | TRUE | FALSE )
+                | attribute of booleans
                 | value operator attribute [ operator value ]
     operator    = "=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">="
     value       = 'string' | number | [ sign ] INF | TRUE | FALSE | timestamp
@@ -43,6 +44,7 @@ from rangecast.language.tree import (
     Range,
     Span,
     Value,
+    quoted_name,
     value_of,
 )
 from rangecast.types.attributes import Attribute
@@ -60,6 +62,7 @@ _TOKEN = re.compile(
     r"|(?P<bad>[+-]?[0-9.][\w.:+-]*|.)",
     re.DOTALL,
 )
+_PLAIN = re.compile(PLAIN_NAME + r"\Z")
 _OPERATORS = {"==": "=", "<>": "!="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 _WINDOW = 72
@@ -228,11 +231,19 @@ class _Parser:
             return Comparison(attribute.name, position, operator.word, literal, self.since(start))
         if self.accept("IS"):
             negated = bool(self.accept("NOT"))
+            if self.peek.text.upper() in ("TRUE", "FALSE"):
+                return self.is_boolean(attribute, position, start, negated)
             word = self.accept("MISSING", "PRESENT", "NULL")
             if not word:
-                self.fail("MISSING or PRESENT" if negated else "MISSING, PRESENT or NOT")
+                truths = ", TRUE, FALSE" if attribute.kind == "bool" else ""
+                ends = "MISSING or PRESENT" if negated else "MISSING, PRESENT or NOT"
+                self.fail(ends.replace(" or", truths + " or"))
             present = (word == "PRESENT") is not negated
             return Presence(attribute.name, position, present, self.since(start))
+        if attribute.kind == "bool" and operator.word not in ("NOT", "BETWEEN", "IN"):
+            if operator.word not in ("AND", "OR", ")") and operator.kind != "end":
+                self.fail("AND, OR, an operator (= != IN IS) or the end of the text")
+            return Comparison(attribute.name, position, "=", Literal("TRUE"), self.since(start))
         negated = bool(self.accept("NOT"))
         if self.accept("BETWEEN"):
             low = self.value()
@@ -246,6 +257,18 @@ class _Parser:
             self.fail("BETWEEN or IN" if negated else "an operator (= != < <= > >= BETWEEN IN IS)")
         values = self.values(attribute)
         return Membership(attribute.name, position, values, negated, self.since(start))
+
+    def is_boolean(self, attribute: Attribute, position: int, start: int, negated: bool) -> Condition:
+        """IS TRUE is equality; IS NOT TRUE, as in SQL, holds for a missing value too."""
+        literal = self.value()
+        if attribute.kind != "bool":
+            shown = f"{attribute.name!r} is {attribute.article} {attribute.kind}"
+            raise error_at(f"IS {literal.text.upper()} is for a bool, {shown}", self.text, literal.start)
+        span, name = self.since(start), attribute.name
+        if not negated:
+            return Comparison(name, position, "=", literal, span)
+        other = Comparison(name, position, "!=", literal, span)
+        return Or((other, Presence(name, position, False, span)), span)
 
     def value_first(self) -> Condition:
         literal = self.value()
@@ -289,6 +312,11 @@ class _Parser:
 
     def unknown(self, name: str) -> str:
         folded = {known.casefold(): known for known in self.schema.names}
+        begun = self.text[self.tokens[self.next - 1].start :].casefold()
+        spaced = [known for known in folded if begun.startswith(known) and not _PLAIN.match(known)]
+        if spaced:
+            written = quoted_name(folded[max(spaced, key=len)])
+            return f"unknown attribute {_short(name)!r}; such a name is written in double quotes: {written}"
         near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=3)]
         if near:
             return f"unknown attribute {_short(name)!r}; did you mean {' or '.join(near)}?"
@@ -338,6 +366,9 @@ class _Parser:
             if isinstance(value, dt.datetime) and attribute.kind != "timestamp":
                 got = f"the timestamp {literal.text}"
                 raise SchemaError(f"{attribute.name!r} is {attribute.article} {attribute.kind}, got {got}")
+            if attribute.kind == "bool" and operator not in ("=", "!="):
+                shown = f"{operator} {literal.text}"
+                raise SchemaError(f"{attribute.name!r} is a bool: it takes = != IN and IS TRUE, got {shown}")
             if attribute.kind == "category":
                 if operator not in ("=", "!="):
                     shown = f"{operator} {literal.text}"

@@ -25,7 +25,13 @@ from rangecast.types.attributes import MISSING
 from rangecast.types.schema import Schema
 
 # What JSON is expected to hold for each kind of attribute; text files are parsed by the attribute.
-ARROW_TYPES = {"int": pa.int64(), "float": pa.float64(), "category": pa.string(), "timestamp": pa.string()}
+ARROW_TYPES = {
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "category": pa.string(),
+    "timestamp": pa.string(),
+    "bool": pa.bool_(),
+}
 _OWNER = "an event"
 
 

@@ -1,8 +1,9 @@
 """Guessing a schema from the events of a file, in one pass and bounded memory.
 
-For each column, count how many values could be a whole number, a number or an instant. The first of
-these that all values fit is taken; when none is, and one fits at least SURE of them, that one is
-taken and the exceptions are reported, since a few typing errors should not make a price a category.
+For each column, count how many values could be a whole number, a number, an instant or a boolean. The first
+of these that all values fit is taken; when none is, and one but booleans fits at least SURE of them, it is
+taken and the exceptions are reported, since a few typing errors should not make a price a category. In text,
+true and false or yes and no make a boolean; 1 and 0 are numbers until somebody says otherwise.
 Anything else is a category. Parquet says its types itself.
 """
 
@@ -19,14 +20,15 @@ import pyarrow.compute as pc
 from rangecast.errors import SchemaError
 from rangecast.loading.batches import RowBatch, RowFile
 from rangecast.loading.ids import in_one_piece
-from rangecast.types.attributes import KINDS, MISSING, Attribute, Category, Float, Int, Timestamp
+from rangecast.types.attributes import KINDS, MISSING, Attribute, Bool, Category, Float, Int, Timestamp
 from rangecast.types.columns import describe
 from rangecast.types.schema import Schema
 
 SURE = 0.95
 _WHOLE = r"^\s*[+-]?[0-9]+\s*$"
 _DATED = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_GUESSED: tuple[type[Attribute], ...] = (Int, Float, Timestamp)
+_TRUTH = r"^\s*(?i:true|false|yes|no)\s*$"
+_GUESSED: tuple[type[Attribute], ...] = (Int, Float, Timestamp, Bool)
 
 
 @dataclass
@@ -81,7 +83,7 @@ def _decide(name: str, found: _Evidence, remarks: list[str]) -> type[Attribute]:
     fitting = found.fits[best.kind]
     if fitting == found.n:
         return best
-    if fitting < SURE * found.n:
+    if fitting < SURE * found.n or best is Bool:
         return Category
     remarks.append(
         f"{name!r} is taken as {best.kind}, which {found.n - fitting:,} of {found.n:,} values do not fit, "
@@ -109,7 +111,7 @@ def _weigh(
                 found.misfits.setdefault(kind.kind, first.as_py() if isinstance(first, pa.Scalar) else first)
     if domains:
         for kind in known or guesses:
-            if kind is not Category:
+            if kind not in (Category, Bool):
                 _stretch(found, kind, name, values)
 
 
@@ -117,7 +119,7 @@ def _fits(kind: type[Attribute], values: Any) -> npt.NDArray[np.bool_]:
     """Which values are of a kind."""
     out: npt.NDArray[np.bool_] = np.ones(len(values), bool)
     if isinstance(values, pa.Array):
-        shape = {Int: _WHOLE, Timestamp: _DATED}.get(kind)
+        shape = {Int: _WHOLE, Timestamp: _DATED, Bool: _TRUTH}.get(kind)
         if shape is not None:
             out = pc.match_substring_regex(values, shape).to_numpy(zero_copy_only=False).copy()
             if not out.any():
@@ -140,6 +142,8 @@ def _of_json(name: str, column: list[Any]) -> tuple[Any, tuple[type[Attribute], 
             )
     if values and all(isinstance(value, str) for value in values):
         return pa.array(values, pa.string()), (Timestamp,)
+    if values and all(isinstance(value, bool) for value in values):
+        return values, (Bool,)
     return values, (Int, Float)
 
 
@@ -153,7 +157,7 @@ def _stretch(found: _Evidence, kind: type[Attribute], name: str, values: Any) ->
 
 def _attribute(kind: type[Attribute], name: str, ends: tuple[int, int] | None) -> Attribute:
     plain = kind(name)
-    if ends is None or kind is Category:
+    if ends is None or kind in (Category, Bool):
         return plain
     low, high = (plain.decode(code) for code in ends)
     return KINDS[kind.kind](name, low, high)

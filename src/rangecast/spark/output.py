@@ -48,6 +48,7 @@ _TAKEN: dict[str, tuple[str, tuple[type[T.DataType], ...]]] = {
     "int": ("byte, short, int or long", _WHOLE),
     "float": ("a number", (*_WHOLE, T.FloatType, T.DoubleType, T.DecimalType)),
     "category": ("string or boolean", (T.StringType, T.BooleanType)),
+    "bool": ("boolean, a string or a whole number", (T.BooleanType, T.StringType, *_WHOLE)),
     "timestamp": ("timestamp, timestamp_ntz or date", (T.TimestampType, T.TimestampNTZType, T.DateType)),
 }
 

@@ -5,6 +5,7 @@
     Timestamp   microseconds since 1970 in UTC; what is finer is cut off
     Float       the IEEE bits, reordered so that integer order is float order; -0.0 is 0.0
     Category    position in the attribute's dictionary (vocabulary.py)
+    Bool        0 for false, 1 for true (booleans.py)
 
 The smallest int64 is MISSING, so a value is present when its code is at least PRESENT = MISSING + 1.
 No index knows more than this: a predicate is a closed interval of codes, an open end is the
@@ -18,7 +19,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import re
 import struct
 from typing import Any, ClassVar, NamedTuple
 
@@ -27,6 +27,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from rangecast.errors import SchemaError
+from rangecast.types.booleans import boolean_codes, boolean_of
 from rangecast.types.columns import Column, as_column, describe, is_unicode
 from rangecast.types.instants import EPOCH, MICROSECOND, instants_of_numpy, microseconds_of
 from rangecast.types.vocabulary import UNKNOWN, Vocabulary
@@ -40,7 +41,6 @@ Interval = tuple[int, int]
 
 VALUE, LOW, HIGH = "value", "low", "high"
 _BEFORE, _BEYOND = (MISSING - 2, MISSING - 1), (LAST + 1, LAST + 2)
-_NAME = re.compile(r"[^\W\d][\w.$-]*\Z")
 _SIGN_MASK = np.int64(LAST)
 
 
@@ -59,8 +59,11 @@ class Attribute:
     __slots__ = ("high", "low", "name")
 
     def __init__(self, name: str, low: Any = None, high: Any = None) -> None:
-        if not isinstance(name, str) or not _NAME.match(name):
-            raise SchemaError(f"attribute name must start with a letter or _, got {name!r}")
+        if not isinstance(name, str) or not name.isprintable() or not name.strip() == name != "":
+            raise SchemaError(
+                "an attribute's name must be a text in one line without blanks around it, got "
+                + describe(name)
+            )
         self.name = name
         self.low = low
         self.high = high
@@ -306,6 +309,46 @@ class Category(Attribute):
         return self.vocabulary.word(code) if code != UNKNOWN else "(a string that no subscription names)"
 
 
+class Bool(Attribute):
+    """True and false, however a column writes them: as booleans, 1 and 0, or words such as yes and no.
+
+    >>> active = Bool("active")
+    >>> active.encode(["True", "false", "", "1"]).codes.tolist() == [1, 0, MISSING, 1]
+    True
+    """
+
+    kind = "bool"
+    __slots__ = ()
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+
+    @property
+    def domain(self) -> tuple[int, int] | None:
+        """Both values."""
+        return 0, 1
+
+    def bracket(self, value: Any) -> Interval:
+        truth = boolean_of(value)
+        if truth is None:
+            raise self.wrong(value)
+        return int(truth), int(truth)
+
+    def intervals(self, operator: str, value: Any) -> tuple[Interval, ...]:
+        if operator not in ("=", "!="):
+            raise SchemaError(f"{self.name!r} is a bool: it takes = != IN and IS TRUE, got {operator}")
+        code = self.bracket(value)[0] ^ (operator == "!=")
+        return ((code, code),)
+
+    def encode(self, values: Any, side: str = VALUE, grow: bool = False) -> Encoded:
+        column = as_column(values)
+        codes, bad = boolean_codes(column)
+        return self._encoded(codes, bad, column)
+
+    def decode(self, code: int) -> Any:
+        return None if code == MISSING else code > 0
+
+
 def float_codes(numbers: npt.NDArray[np.float64]) -> Codes:
     """Order-preserving codes of doubles; NaN is MISSING.
 
@@ -327,4 +370,4 @@ def decoded_floats(codes: Codes) -> npt.NDArray[np.float64]:
     return np.where(codes < 0, codes ^ _SIGN_MASK, codes).view(np.float64)
 
 
-KINDS: dict[str, type[Attribute]] = {kind.kind: kind for kind in (Int, Float, Category, Timestamp)}
+KINDS: dict[str, type[Attribute]] = {kind.kind: kind for kind in (Int, Float, Category, Timestamp, Bool)}

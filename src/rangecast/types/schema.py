@@ -16,10 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from rangecast.errors import SchemaError
-from rangecast.types.attributes import KINDS, Attribute, Category, Float, Int, Timestamp
+from rangecast.types.attributes import KINDS, Attribute, Bool, Category, Float, Int, Timestamp
 
 _CATEGORY_TYPES = (
-    pa.types.is_boolean,
     pa.types.is_string,
     pa.types.is_large_string,
     pa.types.is_string_view,
@@ -41,7 +40,7 @@ class Schema:
             raise SchemaError("a schema must have at least one attribute")
         for attribute in attributes:
             if not isinstance(attribute, Attribute):
-                raise SchemaError(f"a schema takes Int, Float, Category and Timestamp, got {attribute!r}")
+                raise SchemaError(f"a schema takes attributes such as Int and Bool, got {attribute!r}")
         self.attributes = tuple(attributes)
         self.names = tuple(a.name for a in attributes)
         self._positions = {name: position for position, name in enumerate(self.names)}
@@ -118,12 +117,14 @@ class Schema:
             if got not in KINDS:
                 raise SchemaError(f"attribute {name!r}: type must be one of {', '.join(KINDS)}, got {got!r}")
             kind = KINDS[entry["type"]]
-            allowed = {"type", "values"} if kind is Category else {"type", "low", "high"}
+            allowed = {Category: {"type", "values"}, Bool: {"type"}}.get(kind, {"type", "low", "high"})
             extra = sorted(set(entry) - allowed)
             if extra:
                 raise SchemaError(f"attribute {name!r}: unknown setting {', '.join(extra)}")
             if kind is Category:
                 attributes.append(Category(name, entry.get("values", ())))
+            elif kind is Bool:
+                attributes.append(Bool(name))
             else:
                 attributes.append(kind(name, entry.get("low"), entry.get("high")))
         return cls(*attributes)
@@ -165,7 +166,9 @@ class Schema:
                 attributes.append(Int(field.name))
             elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
                 attributes.append(Float(field.name))
-            elif pa.types.is_temporal(kind):
+            elif pa.types.is_boolean(kind):
+                attributes.append(Bool(field.name))
+            elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
                 attributes.append(Timestamp(field.name))
             elif any(holds(kind) for holds in _CATEGORY_TYPES):
                 attributes.append(Category(field.name))
@@ -177,7 +180,7 @@ class Schema:
 
 
 def _toml_key(name: str) -> str:
-    return name if all(c.isascii() and (c.isalnum() or c in "_-") for c in name) else '"' + name + '"'
+    return name if all(c.isascii() and (c.isalnum() or c in "_-") for c in name) else _toml_value(name)
 
 
 def _toml_value(value: Any) -> str:
