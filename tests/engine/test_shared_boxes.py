@@ -133,7 +133,7 @@ def test_history_equals_oracle(data):
 def test_hashes_that_meet_are_told_apart(monkeypatch):
     """Were all hashes the same, boxes would still be grouped by their bounds alone."""
 
-    def constant(lows, highs, attributes, numbers, out):
+    def constant(lows, highs, out):
         out[:] = 7
 
     monkeypatch.setattr(kernels, "hash_boxes", constant)

@@ -311,12 +311,13 @@ class PendingRows:
 
 def scan_rows(codes: Codes, boxes: Boxes, first: int, last: int) -> Rows:
     """Match a batch against a range of boxes by looking at each."""
-    order = np.empty(len(boxes.lows), np.int64)
-    used = scan_kernels.order_attributes(boxes.lows, boxes.highs, first, last, order)
+    arrays = boxes.arrays
+    order = np.empty(boxes.n_attributes, np.int64)
+    used = scan_kernels.order_attributes(arrays, first, last, order)
     return grow_and_group(
         codes.shape[1],
         lambda state, events, slots: scan_kernels.scan(
-            codes, boxes, first, last, order[:used], state, events, slots
+            codes, arrays, first, last, order[:used], state, events, slots
         ),
     )
 

@@ -50,7 +50,7 @@ from rangecast.engine.parts import Part, StaticIndex, _Covered
 from rangecast.engine.planner import Layout, PartHistory, Plan, Replanner, choose_layout
 from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, build_runs
 from rangecast.engine.scan import ScanPart
-from rangecast.engine.selectivity import bounded_attributes, column
+from rangecast.engine.selectivity import bounded_attributes
 from rangecast.engine.shared_boxes import Groups, find_groups
 from rangecast.engine.windows import build_windows
 from rangecast.errors import CapacityError
@@ -95,7 +95,7 @@ class AutoPart(Part):
     def check(self, boxes: Boxes, n_slots: int) -> None:
         own, n = boxes, n_slots
         if self.groups is not None:
-            self.groups.check(len(boxes.lows), n_slots)
+            self.groups.check(boxes.n_attributes, n_slots)
             own, n = self.groups.boxes, self.groups.boxes.n
         for path in self.paths:
             path.part.check(own, n)
@@ -318,7 +318,7 @@ def _choose_equalities(
     n = len(numbers)
     costs: dict[int, npt.NDArray[np.float32]] = {}
     for j in used:
-        lows, highs = column(boxes.lows, j, numbers), column(boxes.highs, j, numbers)
+        lows, highs = boxes.column(j, numbers)
         equal = lows == highs
         asked = int(np.count_nonzero(equal))
         if asked * _rest_ns(asked) < _PROBE_NS / 8 and asked < n // 2:
@@ -388,7 +388,7 @@ def rest_path(
 def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_limit: int | None) -> AccessPath:
     """Runs, windows or cells, for boxes that bound one attribute at most."""
     n = len(numbers)
-    lows, highs = column(boxes.lows, on, numbers), column(boxes.highs, on, numbers)
+    lows, highs = boxes.column(on, numbers)
     # a value per cell: nothing is compared then, and lists are slices whatever the widths; a small part may
     # have as many cells as beside the large one do not matter
     grid, _ = fit_grid(lows, highs, min(max(4 * n, boxes.n // 2, FEWEST_CELLS), MOST_CELLS))

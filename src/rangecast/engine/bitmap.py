@@ -83,7 +83,7 @@ class BitmapPart(Part):
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
         b, k, n = self.blocks, len(self.packed.attributes), len(self.blocks.boxes)
-        self.packed.check(len(boxes.lows))
+        self.packed.check(boxes.n_attributes)
         hold("that bitmaps have grids", None not in self.packed.grids)
         n_blocks, n_tops = -(-n // BLOCK), len(b.coarse)
         within("boxes of bitmaps", b.boxes, boxes.n)
@@ -128,7 +128,7 @@ class BitmapPart(Part):
         rows = buffers.empty(2 * BLOCK + min(64 * m, 1 << 22), np.int32)
         events, ends = np.empty(m + (1 << 12), np.int32), np.empty(m + (1 << 12), np.int64)
         while not kernels.stab_blocks(
-            blocks, values, cells, chosen, codes, boxes.lows, boxes.highs, fields.ones, fields.inexact, state,
+            blocks, values, cells, chosen, codes, boxes.table, fields.ones, fields.inexact, state,
             events, ends, rows,
         ):  # fmt: skip
             if state[4] + m > len(ends):
@@ -272,7 +272,7 @@ def build_bitmap(
         top_bases=top_bases[:-1].copy(),
         coarse=np.concatenate([*coarse, np.empty(0)]).astype(np.uint8),
     )
-    identical = bool((boxes.slots[numbers] == numbers).all())
+    identical = boxes.are_slots(numbers)
     return BitmapPart(packed, identical, blocks)
 
 

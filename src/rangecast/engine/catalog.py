@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.said_boxes import SaidArrays, SaidBoxes, into_pieces
 from rangecast.errors import CapacityError, SubscriptionError
-from rangecast.kernels.engine.boxes import Boxes
 from rangecast.model import boxes as sparse
 from rangecast.model.boxes import DenseBoxes, SparseBoxes
 from rangecast.model.ids import Ids, IdTable

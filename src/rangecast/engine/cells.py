@@ -93,7 +93,7 @@ class CellsPart(Part):
             self._few = FewEvents(kernels.stab_line_few, Views(head, grid.cuts, *self.cells))
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
-        c, d = self.cells, len(boxes.lows)
+        c, d = self.cells, boxes.n_attributes
         self.packed.check(d)
         n_on = 2 if isinstance(c, PlaneCells) else 1
         shaped("attributes of cells", self.on, n_on)
@@ -137,7 +137,7 @@ class CellsPart(Part):
         order, turned = np.arange(m), False
         if isinstance(self.cells, LineCells) and not self.boxed:
             small = self._few.stab_small(codes, boxes) if m < FEW_EVENTS else None
-            return self._count_line(codes, self.cells) if small is None else small
+            return self._count_line(codes, boxes, self.cells) if small is None else small
         if m < FEW_EVENTS:
             offsets, out = self._few.stab(codes, boxes)
             n = len(out)
@@ -152,8 +152,8 @@ class CellsPart(Part):
                 order = self._order_by_cell(x, y)
             out = buffers.empty(room, np.int32)
             n = kernels.stab_plane(
-                order, codes, self.on, x, y, words, self.packed.fields.ones[0], self.cells, boxes.lows,
-                boxes.highs, offsets, out,
+                order, codes, self.on, x, y, words, self.packed.fields.ones[0], self.cells, boxes.arrays,
+                offsets, out,
             )  # fmt: skip
         else:
             offsets, out, n = self._stab_line(codes, boxes, self.cells)
@@ -170,7 +170,7 @@ class CellsPart(Part):
         cells = self.packed.grid(0).locate(codes[on])
         out = buffers.empty(kernels.bound_line(cells, line), np.int32)
         n = kernels.stab_line(
-            codes[on], cells, self.packed.exact[0], line, boxes.lows[on], boxes.highs[on], False, offsets,
+            codes[on], cells, self.packed.exact[0], line, boxes.arrays, on, False, offsets,
             np.int32(0), out,
         )  # fmt: skip
         return offsets, out, n
@@ -183,16 +183,17 @@ class CellsPart(Part):
         sort_by_cell(places, np.zeros((1 << 2 * SORTED_BITS) + 1, np.int64), order)
         return order
 
-    def _count_line(self, codes: Codes, line: LineCells) -> Counted:
+    def _count_line(self, codes: Codes, boxes: Boxes, line: LineCells) -> Counted:
         """Matches on one attribute that need no check, counted; they are copied when they are wanted."""
-        values = codes[int(self.on[0])]
+        on = int(self.on[0])
+        values = codes[on]
         cells = self.packed.grid(0).locate(values)
         counts = np.empty(len(cells), np.int64)
         kernels.count_line(cells, line, counts)
 
         def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
             kernels.stab_line(
-                values, cells, True, line, values, values, True, places, out.dtype.type(add), out
+                values, cells, True, line, boxes.arrays, on, True, places, out.dtype.type(add), out
             )
 
         return Counted(counts, fill)
@@ -319,8 +320,7 @@ def build_cells(
 ) -> CellsPart:
     """Cells over the boxes with these numbers, on one or two attributes."""
     n = len(numbers)
-    lows = np.ascontiguousarray(boxes.lows[list(on)][:, numbers])
-    highs = np.ascontiguousarray(boxes.highs[list(on)][:, numbers])
+    lows, highs = boxes.columns(on, numbers)
     most = CELLS if len(on) == 2 else min(MOST_FINE, max(4096, n // 2))
     fitted = [fit_grid(low, high, most) for low, high in zip(lows, highs, strict=True)]
     grids = [g for g, _ in fitted]
@@ -338,7 +338,7 @@ def build_cells(
         "a smaller bytes_per_subscription= or the index 'bitmap' needs less",
     )
     boxed = bool(checked) or not all(packed.exact)
-    slots = boxes.slots[numbers]
+    slots = boxes.slots_of(numbers)
     identical = bool((slots == numbers).all())
     names = numbers.astype(np.int32) if boxed else slots
     listed = CellBoxes(lows, highs, firsts, lasts, levels, names)

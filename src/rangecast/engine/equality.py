@@ -72,8 +72,8 @@ class EqualityPart(Part):
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
         lists, n = self.lists, len(self.lists.boxes)
-        self.packed.check(len(boxes.lows))
-        hold("that lists by value are on an attribute", 0 <= lists.on < len(boxes.lows))
+        self.packed.check(boxes.n_attributes)
+        hold("that lists by value are on an attribute", 0 <= lists.on < boxes.n_attributes)
         ascending("starts of lists by value", lists.starts, n, len(lists.values) + 1)
         within("boxes of lists by value", lists.boxes, n_slots if self.identical else boxes.n)
         within("boxes of lists by value", lists.boxes, boxes.n)
@@ -85,7 +85,7 @@ class EqualityPart(Part):
         shaped("bounds of lists by value", lists.bounds, n * self.packed.n_words)
         ascending("rare bounds of lists by value", lists.rare_starts, len(lists.rare), len(lists.starts))
         shaped("rare bounds", lists.rare, len(lists.rare), 4)
-        within("attributes of rare bounds", lists.rare[:, 1], len(boxes.lows))
+        within("attributes of rare bounds", lists.rare[:, 1], boxes.n_attributes)
         lengths = np.diff(lists.starts).repeat(np.diff(lists.rare_starts))
         rare = lists.rare[: len(lengths), 0]
         hold("that rare bounds are of entries", ((rare >= 0) & (rare < lengths)).all())
@@ -149,8 +149,8 @@ class EqualityPart(Part):
         offsets = buffers.empty(len(order) + 1, np.int64)
         out = buffers.empty(total, np.int32)
         n = kernels.stab_lists(
-            order, not turned, found, self.lists, values, self.packed.fields, codes, boxes.lows, boxes.highs,
-            offsets, out,
+            order, not turned, found, self.lists, values, self.packed.fields, codes, boxes.arrays, offsets,
+            out,
         )  # fmt: skip
         if not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
@@ -191,7 +191,7 @@ class EqualityPart(Part):
 
 def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> EqualityPart:
     """Lists over boxes whose low is their high on the attribute `on`."""
-    keys = boxes.lows[on, numbers]
+    keys, _ = boxes.column(on, numbers)
     order = np.argsort(keys, kind="stable")
     numbers, keys = numbers[order], keys[order]
     firsts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if len(keys) else keys[:0]
@@ -210,7 +210,8 @@ def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> Equ
         kernels.enter_values(values, hashes, table)
     common, rare = [], []
     for j in bounded_attributes(boxes, numbers, (on,)):
-        bounded = (boxes.lows[j, numbers] != MISSING) | (boxes.highs[j, numbers] != LAST)
+        lows, highs = boxes.column(j, numbers)
+        bounded = (lows != MISSING) | (highs != LAST)
         if np.count_nonzero(bounded) * RARE < len(numbers):
             rare.append((j, np.flatnonzero(bounded)))
         else:
@@ -223,7 +224,7 @@ def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> Equ
     lists = ValueLists(
         on, dense, values, table, starts, numbers.astype(np.int32), bounds, rare_starts, rare_bounds
     )
-    identical = bool((boxes.slots[numbers] == numbers).all())
+    identical = boxes.are_slots(numbers)
     return EqualityPart(identical, packed, lists)
 
 
@@ -243,8 +244,7 @@ def _rare_bounds(
     columns = (
         positions - starts[lists],
         attributes,
-        boxes.lows[attributes, held],
-        boxes.highs[attributes, held],
+        *boxes.bounds_at(attributes, held),
     )
     counts = np.bincount(lists, minlength=len(starts) - 1)
     return _starts(counts), np.ascontiguousarray(np.column_stack(columns).astype(np.int64))

@@ -41,7 +41,6 @@ from rangecast import buffers
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import hold, shaped, within
 from rangecast.engine.grid import Grid
-from rangecast.engine.selectivity import column
 from rangecast.kernels.engine import packed_bounds as kernels
 from rangecast.kernels.engine.packed_bounds import CheckedBounds, Fields
 from rangecast.kernels.machine.views import Views
@@ -132,7 +131,7 @@ class Packed:
         spanned: list[tuple[int, int, int]] = []
         narrow: list[tuple[int, Grid, bool]] = []
         for j in attributes:
-            lows, highs = column(boxes.lows, j, numbers), column(boxes.highs, j, numbers)
+            lows, highs = boxes.column(j, numbers)
             grid, known = fit_grid(lows, highs, cells)
             span = None
             if widen is not None and not (known and grid.shift >= 0):
@@ -153,14 +152,14 @@ class Packed:
         """A row of words for each box."""
         columns = np.zeros((max(1, self.n_words), len(numbers)), np.uint64)
         for i, (j, grid) in enumerate(zip(self.attributes, self.grids, strict=True)):
-            lows, highs = boxes.lows[j], boxes.highs[j]
+            lows, highs = boxes.column(j, numbers)
             if grid is None:
                 first, last = self.spans[i]
-                kernels.pack_spanned_bounds(lows, highs, numbers, first, last, i, self.n_wide, columns)
+                kernels.pack_spanned_bounds(lows, highs, first, last, i, self.n_wide, columns)
             else:
                 word, half = self._field_of(i)
                 grid_is = (grid.cuts, grid.origin, grid.shift)
-                kernels.pack_bounds(lows, highs, numbers, *grid_is, half, columns[word])
+                kernels.pack_bounds(lows, highs, *grid_is, half, columns[word])
         return np.ascontiguousarray(columns.T)
 
     def pack_events(self, codes: Codes) -> npt.NDArray[np.uint64]:
@@ -328,9 +327,11 @@ class Checked:
 
         Row i is that of event order[i].
         """
-        packed, lows, highs = self.packed, boxes.lows, boxes.highs
+        packed = self.packed
         if int(offsets[-1]) < FEW_CANDIDATES * codes.shape[1]:
-            return int(kernels.check_codes(order, codes, lows, highs, packed.attributes, offsets, candidates))
+            return int(
+                kernels.check_codes(order, codes, boxes.arrays, packed.attributes, offsets, candidates)
+            )
         words = packed.pack_events(codes)
         table = self._views.table
-        return int(kernels.check_packed(order, codes, lows, highs, words, table, offsets, candidates))
+        return int(kernels.check_packed(order, codes, boxes.table, words, table, offsets, candidates))

@@ -127,7 +127,7 @@ def build_ns(
 ) -> float:
     """About how long it takes to build a layout of n boxes."""
     fixed, each, wide = BUILD_NS[layout.kind]
-    spans = [_ends(boxes.lows[j, sample], boxes.highs[j, sample]).astype(np.float64) for j in used]
+    spans = [_ends(*boxes.column(j, sample)).astype(np.float64) for j in used]
     n_wide = sum(bool(len(ends)) and float(np.ptp(ends)) > FINE_CELLS for ends in spans)
     return n * (fixed + each * len(used) + wide * n_wide)
 
@@ -213,8 +213,7 @@ def _bounds(boxes: Boxes, numbers: npt.NDArray[np.int64], used: tuple[int, ...])
     room = -(-len(numbers) // 64) * 64
     lows = np.full((len(used), room), LAST, np.int64)
     highs = np.full((len(used), room), MISSING, np.int64)
-    lows[:, : len(numbers)] = boxes.lows[np.ix_(np.array(used), numbers)]
-    highs[:, : len(numbers)] = boxes.highs[np.ix_(np.array(used), numbers)]
+    lows[:, : len(numbers)], highs[:, : len(numbers)] = boxes.columns(used, numbers)
     return lows, highs
 
 
@@ -229,11 +228,11 @@ def invent_events(boxes: Boxes, numbers: npt.NDArray[np.int64], used: tuple[int,
     """Events at corners of boxes: attributes that go together in boxes do so in them too."""
     rng = np.random.default_rng(len(numbers))
     picked = rng.choice(numbers, EVENTS)
-    values = np.zeros((len(boxes.lows), EVENTS), np.int64)
+    values = np.zeros((boxes.n_attributes, EVENTS), np.int64)
     for j in used:
-        lows, highs = boxes.lows[j, numbers], boxes.highs[j, numbers]
+        lows, highs = boxes.column(j, numbers)
         ends = np.concatenate([lows[lows > PRESENT], highs[(highs > MISSING) & (highs < LAST)]])
-        low, high = boxes.lows[j, picked], boxes.highs[j, picked]
+        low, high = boxes.column(j, picked)
         has_low, has_high = low > PRESENT, (high > MISSING) & (high < LAST)
         upper = has_high & (~has_low | (rng.random(EVENTS) < 0.5))
         any_end = rng.choice(ends, EVENTS) if len(ends) else np.zeros(EVENTS, np.int64)

@@ -87,13 +87,13 @@ class RunsPart(Part):
     def check(self, boxes: Boxes, n_slots: int) -> None:
         runs = self.runs
         self.grid.check()
-        hold("that runs are on an attribute", 0 <= runs.on < len(boxes.lows))
+        hold("that runs are on an attribute", 0 <= runs.on < boxes.n_attributes)
         shaped("starts of runs", runs.starts, self.grid.n_cells + 1, len(runs.spans))
         within("spans of runs", runs.spans, 2**62, 1)
         ascending("starts of runs", runs.starts.T, len(runs.slots)) if runs.starts.size else None
         within("slots of runs", runs.slots, n_slots)
         within("boxes of runs", runs.boxes, boxes.n)
-        within("attributes of runs", runs.checked, len(boxes.lows))
+        within("attributes of runs", runs.checked, boxes.n_attributes)
         if len(runs.boxes):
             # the first entry that is looked at as a box
             first = 0 if len(runs.checked) or runs.n_whole <= 0 else len(runs.slots)
@@ -124,7 +124,7 @@ class RunsPart(Part):
             return Counted(counts, fill)
         offsets = np.empty(m + 1, np.int64)
         out = buffers.empty(total, np.int32)
-        n = kernels.check(codes, cells, runs, boxes.lows, boxes.highs, offsets, out)
+        n = kernels.check(codes, cells, runs, boxes.table, offsets, out)
         return offsets, out[:n]
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
@@ -206,7 +206,7 @@ class RunsIndex(StaticIndex):
 
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
         (on,) = self._on or choose_attributes(self.schema, None, 1, boxes, numbers)
-        lows, highs = boxes.lows[on, numbers], boxes.highs[on, numbers]
+        lows, highs = boxes.column(on, numbers)
         grid = self._grid(on, lows, highs)
         who = f"'vci' on {self.schema[on].name!r}"
         return build_runs(boxes, numbers, on, grid, self._longest, self._memory_limit, who)
@@ -222,7 +222,7 @@ def build_runs(
     who: str = "'vci'",
 ) -> RunsPart:
     """Constructs of up to `longest` cells of a grid, for the boxes with these numbers."""
-    lows, highs = boxes.lows[on, numbers], boxes.highs[on, numbers]
+    lows, highs = boxes.column(on, numbers)
     checked = np.array(bounded_attributes(boxes, numbers, (on,)), np.int64)
     # from left to right: lists are then written nearly in their order, in a third of the time
     order = np.empty(len(numbers), np.int64)
@@ -259,7 +259,7 @@ def build_runs(
     kernels.turn(flat, grid.n_cells, starts)
     slots, entry_boxes = np.empty(n, np.int32), np.empty(n_boxes, np.int32)
     runs = Runs(on, len(used), starts, spans, slots, entry_boxes, checked)
-    kernels.fill_entries(ranges, k, columns, grid.n_cells, flat, numbers, boxes.slots, runs)
+    kernels.fill_entries(ranges, k, columns, grid.n_cells, flat, numbers, boxes.slots_of(numbers), runs)
     return RunsPart(grid, runs)
 
 

@@ -13,44 +13,26 @@ import numpy.typing as npt
 
 from rangecast.engine.catalog import Boxes
 from rangecast.errors import OptionError
-from rangecast.types.attributes import LAST, MISSING, Codes
+from rangecast.types.attributes import LAST, MISSING
 from rangecast.types.schema import Schema
 
 SAMPLE = 2048
 
 
-def column(rows: Codes, j: int, numbers: npt.NDArray[np.int64]) -> Codes:
-    """The codes of some boxes on one attribute; a view where the numbers follow each other."""
-    n = len(numbers)
-    if n and int(numbers[-1]) - int(numbers[0]) == n - 1:
-        return rows[j, int(numbers[0]) : int(numbers[0]) + n]
-    picked: Codes = rows[j, numbers]
-    return picked
-
-
 def bounded_attributes(boxes: Boxes, numbers: npt.NDArray[np.int64], without: Any = ()) -> list[int]:
     """The attributes that some of the boxes bound."""
-    out = []
-    for j in range(len(boxes.lows)):
-        if j not in without:
-            lows, highs = column(boxes.lows, j, numbers), column(boxes.highs, j, numbers)
-            if (lows != MISSING).any() or (highs != LAST).any():
-                out.append(j)
-    return out
+    return [j for j in boxes.bounded(numbers) if j not in without]
 
 
 def estimate_selectivity(boxes: Boxes, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Per attribute, the mean share of values that a box lets through (1 where it is not bounded)."""
-    d = boxes.lows.shape[0]
-    out = np.ones(d)
+    out = np.ones(boxes.n_attributes)
     if not len(numbers):
         return out
     picked = numbers[:: max(1, len(numbers) // SAMPLE)]
-    for j in range(d):
-        lows, highs = boxes.lows[j, picked], boxes.highs[j, picked]
+    for j in boxes.bounded(picked):
+        lows, highs = boxes.column(j, picked)
         bounded = (lows != MISSING) | (highs != LAST)
-        if not bounded.any():
-            continue
         points = np.sort(np.concatenate([lows[bounded], highs[bounded]]))
         ranks = np.searchsorted(points, highs, "right") - np.searchsorted(points, lows, "left")
         shares = np.where(bounded, ranks / len(points), 1.0)

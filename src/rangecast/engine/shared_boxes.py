@@ -89,18 +89,18 @@ class Groups:
 def find_groups(boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]) -> Groups | None:
     """The groups of the boxes with these numbers, if there are few beside the boxes."""
     n = len(numbers)
-    attributes = np.array(used, np.int64)
     if len(used) < 2:
         return None
     # drawn at random: those that are alike may stand together, or at regular distances
     sample = np.unique(np.random.default_rng(n).integers(0, n, max(n // SAMPLED, 2048)))
-    if _count_distinct(boxes, numbers[sample], attributes) > (1 - _REPEATS) * len(sample):
+    if len(np.unique(_hash(boxes, numbers[sample], used))) > (1 - _REPEATS) * len(sample):
         return None
-    hashes = np.empty(n, np.uint64)
-    kernels.hash_boxes(boxes.lows, boxes.highs, attributes, numbers, hashes)
+    hashes = _hash(boxes, numbers, used)
     ordered = numbers[np.argsort(hashes, kind="stable")]
-    firsts = np.empty(n, np.uint8)
-    kernels.mark_firsts(boxes.lows, boxes.highs, attributes, ordered, firsts)
+    firsts = np.zeros(n, np.uint8)
+    firsts[:1] = 1
+    for j in used:
+        kernels.mark_firsts(*boxes.column(j, ordered), firsts)
     starts = np.flatnonzero(firsts)
     if len(starts) * (FEWEST_ON_TWO if len(used) == 2 else FEWEST) > n:
         return None
@@ -110,15 +110,17 @@ def find_groups(boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]) -
     ends = np.cumsum(sizes)
     taken = np.arange(n) + np.repeat(starts[order] - (ends - sizes), sizes)
     first_boxes = ordered[starts[order]]
+    lows, highs = boxes.columns(range(boxes.n_attributes), first_boxes)
     return Groups(
-        lows=np.ascontiguousarray(boxes.lows[:, first_boxes]),
-        highs=np.ascontiguousarray(boxes.highs[:, first_boxes]),
+        lows=lows,
+        highs=highs,
         starts=np.concatenate([[0], ends]).astype(np.int64),
-        members=boxes.slots[ordered[taken]],
+        members=boxes.slots_of(ordered[taken]),
     )
 
 
-def _count_distinct(boxes: Boxes, numbers: npt.NDArray[np.int64], attributes: npt.NDArray[np.int64]) -> int:
-    hashes = np.empty(len(numbers), np.uint64)
-    kernels.hash_boxes(boxes.lows, boxes.highs, attributes, numbers, hashes)
-    return len(np.unique(hashes))
+def _hash(boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]) -> npt.NDArray[np.uint64]:
+    hashes = np.ones(len(numbers), np.uint64)
+    for j in used:
+        kernels.hash_boxes(*boxes.column(j, numbers), hashes)
+    return hashes

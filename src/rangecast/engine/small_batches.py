@@ -27,7 +27,7 @@ ROOM = 256  # matches per event at first
 class FewEvents:
     """A kernel with the arrays of a part.
 
-    `kernel(table, codes, lows, highs, offsets, out)` writes rows of box numbers and returns how many there
+    `kernel(table, boxes.table, codes, offsets, out)` writes rows of box numbers and returns how many there
     are, or minus the room that it needs.
     """
 
@@ -39,12 +39,12 @@ class FewEvents:
     def stab(self, codes: Codes, boxes: Boxes) -> Rows:
         """The boxes that hold each event."""
         m = codes.shape[1]
-        table, lows, highs = self._views.table, boxes.lows, boxes.highs
+        table, own = self._views.table, boxes.table
         offsets, out = np.empty(m + 1, np.int64), np.empty(m * self._room, np.int32)
-        n = self._kernel(table, codes, lows, highs, offsets, out)
+        n = self._kernel(table, own, codes, offsets, out)
         if n < 0:
             out = buffers.empty(-n, np.int32)
-            n = self._kernel(table, codes, lows, highs, offsets, out)
+            n = self._kernel(table, own, codes, offsets, out)
         return offsets, out[:n]
 
     def stab_small(self, codes: Codes, boxes: Boxes) -> Rows | None:
@@ -52,5 +52,5 @@ class FewEvents:
         then does so."""
         m = codes.shape[1]
         offsets, out = np.empty(m + 1, np.int64), np.empty(m * self._room, np.int32)
-        n = self._kernel(self._views.table, codes, boxes.lows, boxes.highs, offsets, out)
+        n = self._kernel(self._views.table, boxes.table, codes, offsets, out)
         return None if n < 0 else (offsets, out[:n])

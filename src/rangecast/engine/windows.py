@@ -52,7 +52,6 @@ from rangecast.engine.answers import Found, event_order, restore_order
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import hold, shaped, within
 from rangecast.engine.parts import Part
-from rangecast.engine.selectivity import column
 from rangecast.kernels.engine import windows as kernels
 from rangecast.kernels.engine.grid import sort_by_cell
 from rangecast.kernels.engine.windows import Windows
@@ -81,7 +80,7 @@ class WindowsPart(Part):
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
         w = self.windows
-        hold("that windows are on an attribute", 0 <= self.on < len(boxes.lows))
+        hold("that windows are on an attribute", 0 <= self.on < boxes.n_attributes)
         n = len(w.slots)
         shaped("lows of windows", w.lows, n)
         shaped("highs of windows", w.highs, n)
@@ -176,8 +175,8 @@ def build_windows(
         f"windows over {len(numbers):,} boxes",
         "the index 'scan' needs nearly nothing beyond the subscriptions",
     )
-    lows, highs = column(boxes.lows, on, numbers), column(boxes.highs, on, numbers)
-    slots = boxes.slots[numbers]
+    lows, highs = boxes.column(on, numbers)
+    slots = boxes.slots_of(numbers)
     missing, endless = lows == MISSING, highs == LAST
     every, odd = missing & endless, missing & ~endless
     rising, falling = ~missing & endless, (lows == PRESENT) & ~endless

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
-from rangecast.kernels.engine.packed_bounds import GUARDS, box_holds
+from rangecast.kernels.engine.boxes import holds, view_boxes
+from rangecast.kernels.engine.packed_bounds import GUARDS
 from rangecast.kernels.machine.memory import prefetch, scratch
 
 WORDS = 64
@@ -162,7 +163,7 @@ def _expand(left, n_words, first, found):
 
 @kernel
 def stab_blocks(
-    blocks, values, cells, chosen, codes, lows, highs, ones, inexact, state, run_events, run_ends, out
+    blocks, values, cells, chosen, codes, own_boxes, ones, inexact, state, run_events, run_ends, out
 ):  # fmt: skip
     """Emit the rows of boxes that hold an event, block by block: a run for each block and
     event, out[run_ends[r - 1] : run_ends[r]], which begins at 0 for the first.
@@ -171,11 +172,13 @@ def stab_blocks(
     block to go on with, state[1] counts rows written, state[2] candidates, state[4] runs; returns False when
     there may be no room for another block.
 
-    Codes and the fields of packed words come one by one: each NamedTuple costs a call 1 us, which is nothing
-    to a batch, but four of them are a sixth of a match of one event.
+    Codes and the fields of packed words come one by one, and the boxes as their table of views: each
+    NamedTuple costs a call 1 us, which is nothing to a batch, but four of them are a sixth of a match of one
+    event.
     """
     if state[0] == 0:
         choose_blocks(values, blocks, cells, chosen)
+    own = view_boxes(own_boxes)
     boxes = blocks.boxes
     bounds = blocks.bounds
     block_attributes = blocks.block_attributes
@@ -296,7 +299,7 @@ def stab_blocks(
                     unsure += ((held & GUARDS) == GUARDS) & ((sure & GUARDS) != GUARDS)
                 for q in range(unsure):
                     row = found[q]
-                    if box_holds(lows, highs, boxes[row], codes, inexact, e):
+                    if holds(own, boxes[row], codes, inexact, e):
                         out[p] = row
                         p += 1
             if p > start:

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
+from rangecast.kernels.engine.boxes import holds, holds_value, view_boxes
 from rangecast.kernels.engine.grid import locate
-from rangecast.kernels.engine.packed_bounds import GUARDS, box_holds, pack_values
+from rangecast.kernels.engine.packed_bounds import GUARDS, pack_values
 from rangecast.kernels.machine.views import view, view_rows
 from rangecast.kernels.model.matches import copy_run
 
@@ -168,7 +169,7 @@ def bound_line(cells, line):
 
 
 @kernel
-def stab_line(values, cells, exact, line, lows, highs, placed, offsets, add, out):
+def stab_line(values, cells, exact, line, boxes, on, placed, offsets, add, out):
     """One attribute: copy runs of lists, look only at what shares the event's fine cell.
 
     With `placed` the row of event e goes to out[offsets[e]] on, else rows follow each other and
@@ -206,14 +207,14 @@ def stab_line(values, cells, exact, line, lows, highs, placed, offsets, add, out
             if not exact:
                 for q in range(b, begin_ranks[level, f + 1]):
                     out[p] = begins[q] + add
-                    p += lows[begins[q]] <= v
+                    p += holds_value(boxes, begins[q], on, v)
             a = end_ranks[level, f + 1 - exact]
             b = end_ranks[level, min(first + (1 << s), n_fine)]
             p = copy_run(ends, a, b - a, add, False, out, p)
             if not exact:
                 for q in range(end_ranks[level, f], a):
                     out[p] = ends[q] + add
-                    p += v <= highs[ends[q]]
+                    p += holds_value(boxes, ends[q], on, v)
             # who lies within the cell is compared by fine cells, and by codes where those do not tell
             n = inner_starts[c + 1] - inner_starts[c]
             if n > 0:
@@ -235,7 +236,7 @@ def stab_line(values, cells, exact, line, lows, highs, placed, offsets, add, out
                     for q in range(n):
                         if (spans[q] & _LOWER) <= f and (spans[q] >> _HALF) >= f:
                             into[k] = own[q] + add
-                            k += (lows[own[q]] <= v) & (v <= highs[own[q]])
+                            k += holds_value(boxes, own[q], on, v)
                 p += k
     if not placed:
         offsets[cells.size] = p
@@ -269,7 +270,7 @@ def count_line(cells, line, counts):
 
 
 @allocating_kernel
-def stab_line_few(part, codes, lows, highs, offsets, out):
+def stab_line_few(part, own_boxes, codes, offsets, out):
     """All that a few events need, in one call; `part` is the table of views of engine/cells.py.
 
     Returns how many entries there are, or where `out` has less room than they might take, minus that.
@@ -295,7 +296,8 @@ def stab_line_few(part, codes, lows, highs, offsets, out):
     room = bound_line(cells, line)
     if room > out.size:
         return -room
-    return stab_line(values, cells, exact != 0, line, lows[on], highs[on], False, offsets, np.int32(0), out)
+    boxes = view_boxes(own_boxes)
+    return stab_line(values, cells, exact != 0, line, boxes, on, False, offsets, np.int32(0), out)
 
 
 @kernel
@@ -417,7 +419,7 @@ def bound_plane(fine_x, fine_y, plane):
 
 
 @kernel
-def stab_plane(order, codes, on, fine_x, fine_y, words, ones, plane, lows, highs, offsets, out):
+def stab_plane(order, codes, on, fine_x, fine_y, words, ones, plane, boxes, offsets, out):
     """Two attributes: copy the whole list of each level's cell, compare the crossing one.
 
     Row i of the answer is that of event order[i].
@@ -454,13 +456,13 @@ def stab_plane(order, codes, on, fine_x, fine_y, words, ones, plane, lows, highs
                     if ((word - own[q]) & GUARDS) == GUARDS:
                         out[p] = crossing[q]
                         sure = ((strict - own[q]) & GUARDS) == GUARDS
-                        p += sure or box_holds(lows, highs, crossing[q], codes, on, e)
+                        p += sure or holds(boxes, crossing[q], codes, on, e)
     offsets[order.size] = p
     return p
 
 
 @allocating_kernel
-def stab_plane_few(part, codes, lows, highs, offsets, out):
+def stab_plane_few(part, own_boxes, codes, offsets, out):
     """All that a few events need, in one call; `part` is the table of views of engine/cells.py.
 
     Returns how many boxes there are, or where `out` has less room than they might take, minus that.
@@ -487,5 +489,5 @@ def stab_plane_few(part, codes, lows, highs, offsets, out):
         return -room
     on = view(part[0], np.int64)
     return stab_plane(
-        np.arange(m), codes, on, fine_x, fine_y, words, ones[0], plane, lows, highs, offsets, out
+        np.arange(m), codes, on, fine_x, fine_y, words, ones[0], plane, view_boxes(own_boxes), offsets, out
     )

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
-from rangecast.kernels.engine.packed_bounds import Fields, box_holds, pack_values
+from rangecast.kernels.engine.boxes import holds, view_boxes
+from rangecast.kernels.engine.packed_bounds import Fields, pack_values
 from rangecast.kernels.machine.memory import ask, prefetch, scratch
 from rangecast.kernels.machine.views import view, view_rows
 from rangecast.kernels.model.ids import hash_integers
@@ -116,13 +117,13 @@ def _miss(words, value, guard, missed):
 
 
 @kernel
-def stab_lists(order, scattered, found, lists, values, fields, codes, lows, highs, offsets, out):
+def stab_lists(order, scattered, found, lists, values, fields, codes, boxes, offsets, out):
     """Emit the boxes of each event's list that hold it; found[e] is the list of event e, -1 for none.
 
     Row i of the answer is that of event order[i]; `scattered` when that order does not follow the lists.
     """
     starts = lists.starts
-    boxes = lists.boxes
+    members = lists.boxes
     bounds = lists.bounds
     rare_starts = lists.rare_starts
     rare = lists.rare
@@ -146,7 +147,7 @@ def stab_lists(order, scattered, found, lists, values, fields, codes, lows, high
             a = np.int64(starts[k])
             n = np.int64(starts[k + 1]) - a
             ask(bounds, a * n_words, (a + n) * n_words)
-            ask(boxes, a, a + n)
+            ask(members, a, a + n)
             if rare.size:
                 ask(rare, rare.shape[1] * rare_starts[k], rare.shape[1] * rare_starts[k + 1])
         if found[e] < 0:
@@ -154,7 +155,7 @@ def stab_lists(order, scattered, found, lists, values, fields, codes, lows, high
         a = np.int64(starts[found[e]])
         n = starts[found[e] + 1] - a
         if rare.size == 0 and n_words == 0:
-            p = copy_run(boxes, a, n, np.int32(0), False, out, p)
+            p = copy_run(members, a, n, np.int32(0), False, out, p)
             continue
         # the common case, of one exact word, in one loop without scratch room
         if rare.size == 0 and inexact.size == 0 and n_words == 1:
@@ -163,7 +164,7 @@ def stab_lists(order, scattered, found, lists, values, fields, codes, lows, high
             value = values[e, 0] | guard
             to = np.uint64(p)
             for q in range(np.uint64(a), np.uint64(a + n)):
-                out[to] = boxes[q]
+                out[to] = members[q]
                 to += np.uint64(((value - bounds[q]) & guard) == guard)
             p = np.int64(to)
             continue
@@ -183,7 +184,7 @@ def stab_lists(order, scattered, found, lists, values, fields, codes, lows, high
                 if v < rare[r, 2] or v > rare[r, 3]:
                     missed[rare[r, 0] - first] = _ONE
                 r += 1
-            own = boxes[a + first : a + first + size]
+            own = members[a + first : a + first + size]
             into = out[p : p + size]
             k = 0
             if inexact.size == 0:
@@ -201,18 +202,18 @@ def stab_lists(order, scattered, found, lists, values, fields, codes, lows, high
                 for q in range(size):
                     into[k] = own[q]
                     if missed[q] == _NONE:
-                        k += unsure[q] == _NONE or box_holds(lows, highs, own[q], codes, inexact, e)
+                        k += unsure[q] == _NONE or holds(boxes, own[q], codes, inexact, e)
             p += k
     offsets[order.size] = p
     return p
 
 
 @allocating_kernel
-def stab_few(part, codes, lows, highs, offsets, out):
+def stab_few(part, own_boxes, codes, offsets, out):
     """All that a few events need, in one call: their lists, their words, the boxes that hold them.
 
-    `part` is the table of views of engine/equality.py. Returns how many boxes there are, or where `out`
-    has less room than the lists have entries, minus that.
+    `part` is the table of views of engine/equality.py, `own_boxes` that of the boxes. Returns how many boxes
+    there are, or where `out` has less room than the lists have entries, minus that.
     """
     m = codes.shape[1]
     # in the order of the fields
@@ -244,4 +245,5 @@ def stab_few(part, codes, lows, highs, offsets, out):
     fields = Fields(view(part[8], np.uint64), view(part[9], np.uint64), view(part[10], np.int64))
     words = np.empty((m, fields.ones.size), np.uint64)
     pack_values(codes, view_rows(part[11], np.int64), words)
-    return stab_lists(np.arange(m), m > 1, found, lists, words, fields, codes, lows, highs, offsets, out)
+    boxes = view_boxes(own_boxes)
+    return stab_lists(np.arange(m), m > 1, found, lists, words, fields, codes, boxes, offsets, out)

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import kernel
+from rangecast.kernels.engine.boxes import holds, view_boxes
 from rangecast.kernels.engine.grid import cell_of
 from rangecast.kernels.machine.memory import scratch
 from rangecast.kernels.machine.views import view, view_rows
@@ -56,12 +57,12 @@ class CheckedBounds(NamedTuple):
 
 
 @kernel
-def pack_bounds(lows, highs, numbers, cuts, origin, shift, half, out):
-    """Put one attribute's bounds into the half-words of out (n,), for the boxes with these numbers."""
+def pack_bounds(lows, highs, cuts, origin, shift, half, out):
+    """Put one attribute's bounds into the half-words of out (n,)."""
     up = np.uint64(32 * half)
-    for i in range(numbers.size):
-        low = lows[numbers[i]]
-        high = highs[numbers[i]]
+    for i in range(lows.size):
+        low = lows[i]
+        high = highs[i]
         word = 0
         if low != _MISSING:
             word = cell_of(low, cuts, origin, shift) + 1
@@ -162,29 +163,19 @@ def pack_values(codes, packing, out):
 
 
 @kernel
-def pack_spanned_bounds(lows, highs, numbers, origin, last, i, n_wide, columns):
+def pack_spanned_bounds(lows, highs, origin, last, i, n_wide, columns):
     """Put the bounds on the i-th attribute, which has no grid, into columns (n_words, n)."""
     top = WIDE_TOP if i < n_wide else MEDIUM_TOP
-    for r in range(numbers.size):
-        low = lows[numbers[r]]
-        high = highs[numbers[r]]
+    for r in range(lows.size):
+        low = lows[r]
+        high = highs[r]
         from_low = 0 if low == _MISSING else _spanned_cell(low, origin, last)
         from_high = 0 if high == _LAST else top - _spanned_cell(high, origin, last)
         _add_fields(i, n_wide, from_low, from_high, columns[:, r])
 
 
 @kernel
-def box_holds(lows, highs, box, codes, attributes, e):
-    """The comparison of codes, on some attributes."""
-    for k in range(attributes.size):
-        j = attributes[k]
-        if codes[j, e] < lows[j, box] or codes[j, e] > highs[j, box]:
-            return False
-    return True
-
-
-@kernel
-def check_codes(order, codes, lows, highs, attributes, offsets, boxes):
+def check_codes(order, codes, boxes, attributes, offsets, candidates):
     """Keep the boxes of each row that hold its event on the given attributes, in place; row i is that of
     event order[i]."""
     p = 0
@@ -193,19 +184,21 @@ def check_codes(order, codes, lows, highs, attributes, offsets, boxes):
         b = offsets[i + 1]
         offsets[i] = p
         for q in range(a, b):
-            box = boxes[q]
-            boxes[p] = box
-            p += box_holds(lows, highs, box, codes, attributes, order[i])
+            box = candidates[q]
+            candidates[p] = box
+            p += holds(boxes, box, codes, attributes, order[i])
         a = b
     offsets[offsets.size - 1] = p
     return p
 
 
 @kernel
-def check_packed(order, codes, lows, highs, values, part, offsets, boxes):
+def check_packed(order, codes, own, values, part, offsets, candidates):
     """As `check_codes`, by packed bounds; `part` is the table of views of `Checked` in
-    engine/packed_bounds.py. Two NamedTuples instead would cost a match of one event a quarter more."""
+    engine/packed_bounds.py, `own` that of the boxes. Two NamedTuples instead would cost a match of one event
+    a quarter more."""
     p = np.int64(0)
+    boxes = view_boxes(own)
     first = view(part[0], np.int64)[0]
     rows = view(part[1], np.int32)
     words = view_rows(part[2], np.uint64)
@@ -219,21 +212,21 @@ def check_packed(order, codes, lows, highs, values, part, offsets, boxes):
         b = offsets[i + 1]
         offsets[i] = p
         for q in range(a, b):
-            box = boxes[q]
+            box = candidates[q]
             # unsigned, or Numba looks for negative indexes
             at = np.uint64(box - first)
             row = at if direct else np.uint64(rows[at])
             held = GUARDS
             for w in range(n_words):
                 held &= (values[e, w] | GUARDS) - words[row, w]
-            boxes[np.uint64(p)] = box
+            candidates[np.uint64(p)] = box
             if inexact.size == 0:
                 p += held == GUARDS
             elif held == GUARDS:
                 sure = GUARDS
                 for w in range(n_words):
                     sure &= ((values[e, w] - ones[w]) | GUARDS) - words[row, w]
-                p += sure == GUARDS or box_holds(lows, highs, box, codes, inexact, e)
+                p += sure == GUARDS or holds(boxes, box, codes, inexact, e)
         a = b
     offsets[offsets.size - 1] = p
     return p

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
+from rangecast.kernels.engine.boxes import holds, holds_value, view_boxes
 from rangecast.kernels.engine.grid import locate
 from rangecast.kernels.machine.memory import ask, prefetch, settle
 from rangecast.kernels.machine.views import view, view_rows
@@ -104,7 +105,7 @@ def count_entries(ranges, k, columns, n_cells, starts):
 
 
 @kernel
-def fill_entries(ranges, k, columns, n_cells, cursors, numbers, box_slots, runs):
+def fill_entries(ranges, k, columns, n_cells, cursors, numbers, own_slots, runs):
     """Write each box into its lists: its slot, and its number among those of the last entries."""
     firsts, lasts, begins, ends = ranges
     slots = runs.slots
@@ -113,7 +114,7 @@ def fill_entries(ranges, k, columns, n_cells, cursors, numbers, box_slots, runs)
     skipped = slots.size - boxes.size
     for i in range(begins.size):
         box = numbers[i]
-        slot = box_slots[box]
+        slot = own_slots[i]
         a = np.int64(begins[i])
         rest = np.int64(ends[i]) - a
         level = k
@@ -220,8 +221,9 @@ def copy(order, scattered, cells, runs, places, add, past, out):
 
 
 @kernel
-def check(codes, cells, runs, lows, highs, offsets, out):
+def check(codes, cells, runs, own_boxes, offsets, out):
     """As `copy`, but check what must be; offsets are written anew. Returns the number of matches."""
+    boxes = view_boxes(own_boxes)
     on = runs.on
     spans = runs.spans
     starts = runs.starts
@@ -241,12 +243,8 @@ def check(codes, cells, runs, lows, highs, offsets, out):
                 continue
             for q in range(first, last):
                 box = runs.boxes[q - skipped]
-                hit = whole or (lows[on, box] <= v and v <= highs[on, box])
-                for i in range(checked.size):
-                    if not hit:
-                        break
-                    d = checked[i]
-                    hit = lows[d, box] <= codes[d, e] and codes[d, e] <= highs[d, box]
+                hit = whole or holds_value(boxes, box, on, v)
+                hit = hit and (checked.size == 0 or holds(boxes, box, codes, checked, e))
                 out[p] = runs.slots[q]
                 p += hit
     offsets[cells.size] = p
@@ -254,7 +252,7 @@ def check(codes, cells, runs, lows, highs, offsets, out):
 
 
 @allocating_kernel
-def stab_few(part, codes, lows, highs, offsets, out):
+def stab_few(part, own_boxes, codes, offsets, out):
     """All that a few events need, in one call; `part` is the table of views of engine/runs.py.
 
     Returns how many entries there are, or where `out` has less room than they might take, minus that.
@@ -280,4 +278,4 @@ def stab_few(part, codes, lows, highs, offsets, out):
             room += runs.starts[c + 1, j] - runs.starts[max(c + 1 - runs.spans[j], 0), j]
     if room > out.size:
         return -room
-    return check(codes, cells, runs, lows, highs, offsets, out)
+    return check(codes, cells, runs, own_boxes, offsets, out)

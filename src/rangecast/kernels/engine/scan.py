@@ -18,11 +18,13 @@ _LAST = np.iinfo(np.int64).max
 
 
 @allocating_kernel
-def order_attributes(lows, highs, first, last, order):
+def order_attributes(boxes, first, last, order):
     """Attributes that some box bounds, those that bound the most and the narrowest first.
 
     Narrowness counts boxes with an equality; a sample is enough for an order. Returns how many.
     """
+    lows = boxes.lows
+    highs = boxes.highs
     d = lows.shape[0]
     score = np.zeros(d, np.int64)
     step = max(1, (last - first) // 4096)

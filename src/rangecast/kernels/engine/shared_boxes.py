@@ -10,29 +10,17 @@ from rangecast.kernels.model.matches import copy_run
 
 
 @kernel
-def hash_boxes(lows, highs, attributes, numbers, out):
-    """out[i] = a hash of the bounds of box numbers[i] on some attributes."""
-    out[:] = np.uint64(1)
-    for k in range(attributes.size):
-        low = lows[attributes[k]]
-        high = highs[attributes[k]]
-        for i in range(numbers.size):
-            box = numbers[i]
-            out[i] = mix(mix(out[i] ^ np.uint64(low[box])) ^ np.uint64(high[box]))
+def hash_boxes(lows, highs, out):
+    """Mix the bounds of each box on one attribute into its hash."""
+    for i in range(lows.size):
+        out[i] = mix(mix(out[i] ^ np.uint64(lows[i])) ^ np.uint64(highs[i]))
 
 
 @kernel
-def mark_firsts(lows, highs, attributes, ordered, out):
-    """out[i] = 1 unless box ordered[i] has the same bounds as the one before it."""
-    out[:] = 0
-    out[:1] = 1
-    for k in range(attributes.size):
-        low = lows[attributes[k]]
-        high = highs[attributes[k]]
-        for i in range(1, ordered.size):
-            a = ordered[i - 1]
-            b = ordered[i]
-            out[i] |= (low[a] != low[b]) | (high[a] != high[b])
+def mark_firsts(lows, highs, out):
+    """Set out[i] where box i has other bounds on one attribute than the box before it."""
+    for i in range(1, lows.size):
+        out[i] |= (lows[i - 1] != lows[i]) | (highs[i - 1] != highs[i])
 
 
 @kernel

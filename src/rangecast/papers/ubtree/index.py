@@ -282,7 +282,9 @@ class UBTreeIndex(Index):
         done = 0
         while True:
             at = int(offsets[done])
-            done = int(kernels.stab(form, tree, tables, events, boxes, done, at, offsets, out, counters))
+            done = int(
+                kernels.stab(form, tree, tables, events, boxes.arrays, done, at, offsets, out, counters)
+            )
             if done == codes.shape[1]:
                 break
             out = np.concatenate([out, np.empty(len(out), np.int32)])

@@ -251,7 +251,7 @@ class IntervalListsIndex(InPlaceIndex):
         return grow_rows(
             codes.shape[1],
             lambda event, offsets, out: kernels.stab(
-                codes, cells, self._on, event, self._shape, self._lists, found, self._checked, boxes,
+                codes, cells, self._on, event, self._shape, self._lists, found, self._checked, boxes.arrays,
                 self._plain, offsets, out,
             ),
         )  # fmt: skip

@@ -140,7 +140,7 @@ class IslistIndex(InPlaceIndex):
         return grow_rows(
             codes.shape[1],
             lambda event, offsets, out: kernels.stab(
-                codes, on, event, top, self._skip, self._checked, boxes, self._plain, offsets, out
+                codes, on, event, top, self._skip, self._checked, boxes.arrays, self._plain, offsets, out
             ),
         )
 

@@ -266,7 +266,7 @@ class RectangleListsIndex(VcrIndex):
         lists = self._lists if self._n_needs else self._lists._replace(needs=_NONE)
         rx, _, kx, ky = constructs
         while not kernels.stab(
-            codes, xs, ys, rx, kx, ky, lists, tested, boxes, stamps, progress, offsets, out
+            codes, xs, ys, rx, kx, ky, lists, tested, boxes.arrays, stamps, progress, offsets, out
         ):
             used = int(progress[1])
             more = np.empty(2 * len(out), np.int32)

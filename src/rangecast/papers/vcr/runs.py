@@ -130,7 +130,7 @@ class RectangleRunsPart(Part):
         out = np.empty(room, np.int32)
         state = np.zeros(2, np.int64)
         while not kernels.stab(
-            codes, xs, ys, self.runs, self.n_whole, self.tested, boxes, found, state, offsets, out
+            codes, xs, ys, self.runs, self.n_whole, self.tested, boxes.arrays, found, state, offsets, out
         ):
             done, used = int(state[0]), int(state[1])
             at_once = self._estimate(xs[done : done + 1], ys[done : done + 1])

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import kernel
-from rangecast.kernels.engine.packed_bounds import box_holds
+from rangecast.kernels.engine.boxes import holds
 
 LEVELS = 24
 _LAST = np.iinfo(np.int64).max
@@ -266,8 +266,6 @@ def stab(codes, on, event, top, skip, checked, boxes, plain, offsets, out):
     targets = skip.targets
     edge_heads = skip.edge_heads
     marks = skip.marks
-    lows = boxes.lows
-    highs = boxes.highs
     p = offsets[event]
     for e in range(event, codes.shape[1]):
         offsets[e] = p
@@ -282,7 +280,7 @@ def stab(codes, on, event, top, skip, checked, boxes, plain, offsets, out):
             while m >= 0:
                 box = marks[m, 0]
                 m = marks[m, 3]
-                if box_holds(lows, highs, box, codes, checked, e):
+                if holds(boxes, box, codes, checked, e):
                     if p == out.size:
                         return e
                     out[p] = box if plain else boxes.slots[box]

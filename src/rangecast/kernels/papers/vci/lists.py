@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import kernel
-from rangecast.kernels.engine.packed_bounds import box_holds
+from rangecast.kernels.engine.boxes import holds, holds_value
 
 BITMAP, CLIPPED, VIRTUAL, TABLE = 0, 1, 2, 3
 # position of the single bit that is set in a word of 32, by a multiplication (de Bruijn)
@@ -240,8 +240,6 @@ def count_lists(cells, shape, lists, found):
 @kernel
 def stab(codes, cells, on, event, shape, lists, found, checked, boxes, plain, offsets, out):
     """Write the rows of events from `event` on; returns the event for which `out` had no room."""
-    lows = boxes.lows
-    highs = boxes.highs
     crossing = lists.crossing
     nodes = lists.nodes
     p = offsets[event]
@@ -257,9 +255,9 @@ def stab(codes, cells, on, event, shape, lists, found, checked, boxes, plain, of
                 box = nodes[node, 0]
                 node = nodes[node, 1]
                 # the crossing list is the last one: only its boxes are compared on the attribute itself
-                if i == n and (codes[on, e] < lows[on, box] or codes[on, e] > highs[on, box]):
+                if i == n and not holds_value(boxes, box, on, codes[on, e]):
                     continue
-                if box_holds(lows, highs, box, codes, checked, e):
+                if holds(boxes, box, codes, checked, e):
                     if p == out.size:
                         return e
                     out[p] = box if plain else boxes.slots[box]
