@@ -1,7 +1,8 @@
 """The language of conditions: from texts to the closed code intervals that indexes store.
 
-    text --parser.py--> tree.py --normal_form.py--> boxes
+    text --tokens.py, parser.py--> tree.py --normal_form.py--> boxes
 
+    habits.py       what to write instead of a text that is refused
     compiler.py     the ways in: one tree, the boxes of one text, a column of texts
     templates.py    texts that differ in their literals alone, compiled together
     evaluation.py   what each part of a condition comes to for one event, for people

@@ -21,6 +21,7 @@ match, is given up instead.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -53,6 +54,7 @@ _EVERYTHING: Spans = (_ANY,)
 _PRESENT: Spans = ((PRESENT, LAST),)
 _TRUTHS: Spans = ((0, 1),)
 _ABSENT: Spans = ((MISSING, MISSING),)
+_DAY = 86_400_000_000  # microseconds
 # A memo of comparisons pays for strings, prices and days that return; this bounds it for the rest.
 _MEMO_LIMIT = 65_536
 
@@ -127,6 +129,8 @@ class Expander:
 
 def spans_of(attribute: Attribute, operator: str, value: Value) -> Spans:
     """The spans of `attribute operator value`; SchemaError for a value of the wrong type."""
+    if operator == "ON":
+        return _day(attribute, value)
     if isinstance(value, Decimal):
         if attribute.kind != "int":
             return attribute.intervals(operator, float(value))
@@ -135,6 +139,23 @@ def spans_of(attribute: Attribute, operator: str, value: Value) -> Spans:
             return _PRESENT if operator == "!=" else ()
         return attribute.intervals("<=" if operator[0] == "<" else ">", math.floor(value))
     return attribute.intervals(operator, value)
+
+
+def _day(attribute: Attribute, value: Value) -> Spans:
+    """The instants of a day in UTC."""
+    if attribute.kind != "timestamp":
+        raise SchemaError(
+            f"ON takes an attribute of instants, {attribute.name!r} is {attribute.article} {attribute.kind}"
+        )
+    if isinstance(value, str):
+        try:
+            value = dt.datetime.fromisoformat(value.strip())
+        except ValueError:
+            raise attribute.wrong(value) from None
+    if not isinstance(value, dt.datetime) or value.tzinfo is not None or value.time() != dt.time():
+        raise SchemaError(f"ON takes a date, as {attribute.name} ON 2026-01-31, got {value}")
+    first = attribute.bracket(value)[0]
+    return ((first, first + _DAY - 1),)
 
 
 def check_order(attribute: Attribute, low: Value, high: Value) -> None:

@@ -8,6 +8,7 @@
                 | attribute [ NOT ] IN "(" value { "," value } ")"
                 | attribute IS [ NOT ] ( MISSING | PRESENT | NULL | TRUE | FALSE )
                 | attribute of booleans
+                | attribute ON date
                 | value operator attribute [ operator value ]
     operator    = "=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">="
     value       = 'string' | number | [ sign ] INF | TRUE | FALSE | timestamp
@@ -23,15 +24,16 @@ import datetime as dt
 import difflib
 import re
 from decimal import Decimal
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from rangecast.errors import LanguageError, SchemaError
-from rangecast.language.normal_form import check_order
+from rangecast.language.habits import hint_at
+from rangecast.language.normal_form import check_order, spans_of
+from rangecast.language.tokens import CURLY, Token, describe_position, error_at, shortened, tokens_of
 from rangecast.language.tree import (
     KEYWORDS,
     NUMBER,
     PLAIN_NAME,
-    STRING,
     TIMESTAMP,
     And,
     Comparison,
@@ -45,6 +47,8 @@ from rangecast.language.tree import (
     Span,
     Value,
     quoted_name,
+    quoted_string,
+    unquoted,
     value_of,
 )
 from rangecast.types.attributes import Attribute
@@ -52,64 +56,12 @@ from rangecast.types.columns import is_unicode
 from rangecast.types.schema import Schema
 
 MAX_DEPTH = 128
-MAX_TOKENS = 32_768
-MAX_LISTED = 262_144
-"""How many values the IN lists of a condition may have together; they are no words of MAX_TOKENS."""
-
-_TOKEN = re.compile(
-    rf"\s+|(?P<value>{STRING}|(?:{TIMESTAMP}|{NUMBER}|(?i:true|false))(?![\w.$:+-]))|(?P<name>{PLAIN_NAME})"
-    r'|(?P<quoted>"[^"]*(?:""[^"]*)*")|(?P<operator><=|>=|<>|!=|==|[=<>])|(?P<mark>[(),])'
-    r"|(?P<bad>[+-]?[0-9.][\w.:+-]*|.)",
-    re.DOTALL,
-)
 _PLAIN = re.compile(PLAIN_NAME + r"\Z")
-_OPERATORS = {"==": "=", "<>": "!="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
-_WINDOW = 72
-_SHOWN = 40
-
-
-class Token(NamedTuple):
-    """A piece of the text; `word` is the keyword in capitals, the operator, the mark, or empty."""
-
-    kind: str
-    text: str
-    start: int
-    word: str
-    ordinal: int
-
-    def __str__(self) -> str:
-        if self.kind == "end":
-            return "the end of the text"
-        if self.kind == "bad" and self.text in "'\"":
-            return f"a {self.text} that is not closed"
-        text = _short(self.text)
-        return f"the name {text}" if self.kind in ("name", "quoted") else self.word or text
-
-
-def error_at(message: str, text: str, position: int) -> LanguageError:
-    """An error that begins with the column and ends with a caret under the text."""
-    line_start = text.rfind("\n", 0, position) + 1
-    line = text[line_start:].split("\n", 1)[0]
-    column = position - line_start
-    first = max(0, min(column - _WINDOW // 2, len(line) - _WINDOW))
-    before, after = "..." if first else "", "..." if first + _WINDOW < len(line) else ""
-    # one column for each character, whatever a tab would take
-    shown = "".join(c if c.isprintable() else " " for c in line[first : first + _WINDOW])
-    caret = " " * (len(before) + column - first) + "^"
-    lines = f"{_describe_position(text, position)}: {message}", before + shown + after, caret
-    return LanguageError("\n  ".join(lines), text, position)
-
-
-def _describe_position(text: str, position: int) -> str:
-    column = position - text.rfind("\n", 0, position)
-    line = text.count("\n", 0, position) + 1
-    return f"line {line}, column {column}" if "\n" in text else f"column {column}"
-
-
-def _short(text: str) -> str:
-    text = text if is_unicode(text) else text.encode(errors="backslashreplace").decode()
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+_INSTANTS = ("DATE", "TIMESTAMP", "DATETIME")
+_NUMBER = re.compile(rf"\s*(?:{NUMBER})\s*\Z")
+_INSTANT = re.compile(rf"'({TIMESTAMP})'\Z")
+_THOUSANDS = re.compile(r"0[0-9]{2}")
 
 
 def read(text: str, schema: Schema) -> tuple[Condition, list[str]]:
@@ -121,40 +73,19 @@ class _Parser:
     def __init__(self, text: str, schema: Schema) -> None:
         self.text = text
         self.schema = schema
-        self.tokens: list[Token] = []
-        self.literals: list[str] = []
+        self.tokens, self.literals, self.irregular = tokens_of(text)
         self.next = 0
-        listed = 0
-        for match in _TOKEN.finditer(text):
-            kind = match.lastgroup
-            if kind is None:
-                continue
-            piece, word = match.group(), ""
-            if kind == "name" and piece.upper() in KEYWORDS:
-                kind = word = piece.upper()
-            elif kind in ("operator", "mark"):
-                word = _OPERATORS.get(piece, piece)
-            ordinal = -1
-            if kind == "value" and not piece[0].isalpha():
-                ordinal = len(self.literals)
-                self.literals.append(piece)
-            if word == "," or (kind == "value" and self.tokens and self.tokens[-1].word == ","):
-                listed += 1
-                if listed == 2 * MAX_LISTED:
-                    message = f"the IN lists of a condition may have {MAX_LISTED:,} values, these have more"
-                    raise error_at(message + "; cut it into several subscriptions", text, match.start())
-            elif len(self.tokens) - listed == MAX_TOKENS:
-                message = f"a condition may have {MAX_TOKENS:,} words, values and signs, this one has more"
-                raise error_at(message + "; cut it into several subscriptions", text, match.start())
-            self.tokens.append(Token(kind, piece, match.start(), word, ordinal))
-        self.tokens.append(Token("end", "", len(text), "", -1))
 
     def read(self) -> tuple[Condition, list[str]]:
         if len(self.tokens) == 1:
             raise LanguageError("the condition is empty; it needs at least one predicate", self.text, 0)
+        if self.peek.text.upper() == "WHERE" and self.peek.text not in self.schema:
+            self.next += 1
         condition = self.condition(0)
         if self.peek.kind != "end":
             self.fail("AND, OR or the end of the text")
+        if self.irregular:  # one more than any shape has
+            self.literals.append("")
         return condition, self.literals
 
     @property
@@ -174,14 +105,17 @@ class _Parser:
         self.next += 1
         return token.word
 
-    def fail(self, expected: str, hint: str = "") -> NoReturn:
+    def fail(self, expected: str, hint: str = "", *, operand: bool = False) -> NoReturn:
+        """Refuse the next token; `operand` where an attribute or a value was expected."""
         token = self.peek
+        hint = hint_at(self.text, token.start, operand) or hint
+        if token.kind == "name" and self.text[token.start - 1 : token.start] == "'":
+            hint = "a quote within a string is doubled: 'it''s'"
         raise error_at(f"expected {expected}, got {token}{hint and '; ' + hint}", self.text, token.start)
 
     def since(self, start: int) -> Span:
         """From an offset up to the end of the last token taken."""
-        last = self.tokens[self.next - 1]
-        return start, last.start + len(last.text)
+        return start, self.tokens[self.next - 1].end
 
     def condition(self, depth: int) -> Condition:
         alternatives: list[Condition] = []
@@ -211,7 +145,7 @@ class _Parser:
         if self.accept("("):
             unit = self.condition(depth)
             if not self.accept(")"):
-                self.fail(f"AND, OR or a ) for the ( at {_describe_position(self.text, opened.start)}")
+                self.fail(f"AND, OR or a ) for the ( at {describe_position(self.text, opened.start)}")
         else:
             unit = self.predicate()
         for begun in reversed(starts):
@@ -219,7 +153,7 @@ class _Parser:
         return unit
 
     def predicate(self) -> Condition:
-        if self.peek.kind == "value":
+        if self.peek.kind == "value" or self.at_instant():
             return self.value_first()
         start = self.peek.start
         position = self.attribute("an attribute, a value, NOT or (")
@@ -240,6 +174,11 @@ class _Parser:
                 self.fail(ends.replace(" or", truths + " or"))
             present = (word == "PRESENT") is not negated
             return Presence(attribute.name, position, present, self.since(start))
+        if operator.text.upper() == "ON":
+            self.next += 1
+            literal = self.value()
+            self.check(attribute, "ON", literal)
+            return Comparison(attribute.name, position, "ON", literal, self.since(start))
         if attribute.kind == "bool" and operator.word not in ("NOT", "BETWEEN", "IN"):
             if operator.word not in ("AND", "OR", ")") and operator.kind != "end":
                 self.fail("AND, OR, an operator (= != IN IS) or the end of the text")
@@ -273,7 +212,9 @@ class _Parser:
     def value_first(self) -> Condition:
         literal = self.value()
         if self.peek.word not in _MIRRORED:
-            self.fail("one of = != < <= > >= after the value")
+            again = self.next > 1 and self.tokens[self.next - 2].word in ("OR", "AND")
+            hint = "name the attribute again, or write a list as price IN (5, 6)" if again else ""
+            self.fail("one of = != < <= > >= after the value", hint)
         first = self.take().word
         position = self.attribute("an attribute")
         attribute = self.schema.attributes[position]
@@ -299,53 +240,94 @@ class _Parser:
         if token.kind == "name":
             name = token.text
         elif token.kind == "quoted":
-            name = token.text[1:-1].replace('""', '"')
+            name = unquoted(token.text)
         elif token.kind in KEYWORDS and token.text in self.schema:
             self.fail(expected, f'an attribute with this name is written in double quotes: "{token.text}"')
         else:
-            self.fail(expected)
+            self.fail(expected, operand=True)
         self.next += 1
         try:
             return self.schema.position(name)
         except SchemaError:
-            raise error_at(self.unknown(name), self.text, token.start) from None
+            hint = hint_at(self.text, token.start, True)
+            message = self.unknown(name)
+            raise error_at(f"{message}; {hint}" if hint else message, self.text, token.start) from None
 
     def unknown(self, name: str) -> str:
+        if name.rpartition(".")[2] in self.schema:
+            last = name.rpartition(".")[2]
+            return f"unknown attribute {shortened(name)!r}; write {last}, without what it is an attribute of"
+        if re.split(r"[-.]", name)[0] in self.schema:
+            first = re.split(r"[-.]", name)[0]
+            return f"unknown attribute {shortened(name)!r}; after {first} a minus needs blanks around it"
         folded = {known.casefold(): known for known in self.schema.names}
         begun = self.text[self.tokens[self.next - 1].start :].casefold()
         spaced = [known for known in folded if begun.startswith(known) and not _PLAIN.match(known)]
         if spaced:
             written = quoted_name(folded[max(spaced, key=len)])
-            return f"unknown attribute {_short(name)!r}; such a name is written in double quotes: {written}"
+            return (
+                f"unknown attribute {shortened(name)!r}; such a name is written in double quotes: {written}"
+            )
         near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=3)]
         if near:
-            return f"unknown attribute {_short(name)!r}; did you mean {' or '.join(near)}?"
+            return f"unknown attribute {shortened(name)!r}; did you mean {' or '.join(near)}?"
         names = list(self.schema.names)
         shown = names if len(names) <= 12 else [*names[:12], f"{len(names) - 12:,} more"]
-        return f"unknown attribute {_short(name)!r}; the schema has {', '.join(shown)}"
+        return f"unknown attribute {shortened(name)!r}; the schema has {', '.join(shown)}"
 
     def value(self) -> Literal:
         token = self.peek
-        if token.kind != "value":
-            hint = ""
-            if token.word in ("NULL", "MISSING", "PRESENT") or token.text.lower() == "nan":
-                hint = "a missing value is tested with IS MISSING"
-            elif token.kind in ("name", "quoted"):
-                bare = _short(token.text.strip('"').replace("'", "''"))
-                hint = f"a string is written '{bare}', and two attributes cannot be compared"
-            self.fail("a value", hint)
-        self.next += 1
-        return Literal(token.text, token.start, token.ordinal)
+        if token.kind == "value":
+            self.next += 1
+            if token.text[0] in CURLY:
+                return Literal(quoted_string(token.text[1:-1]), token.start)
+            return Literal(token.text, token.start, token.ordinal)
+        if self.at_instant():
+            self.next += 2
+            instant = _INSTANT.match(self.tokens[self.next - 1].text)
+            if instant is None:
+                message = f"{token.text} takes a date in quotes, as {token.text} '2026-01-31'"
+                raise error_at(message, self.text, self.tokens[self.next - 1].start)
+            self.irregular = True
+            return Literal(instant[1], token.start)
+        if token.kind == "quoted" and token.text[0] == '"' and unquoted(token.text) not in self.schema:
+            self.next += 1
+            self.irregular = True
+            return Literal(quoted_string(unquoted(token.text)), token.start)
+        return self.no_value(token)
+
+    def at_instant(self) -> bool:
+        """Whether an instant stands next as SQL writes it: DATE '2026-01-31'."""
+        token = self.tokens[self.next]
+        return (
+            token.kind == "name"
+            and token.text.upper() in _INSTANTS
+            and self.tokens[self.next + 1].text[:1] == "'"
+        )
+
+    def no_value(self, token: Token) -> NoReturn:
+        hint = ""
+        if token.word in ("NULL", "MISSING", "PRESENT") or token.text.lower() == "nan":
+            hint = "a missing value is tested with IS MISSING"
+        elif token.kind in ("name", "quoted"):
+            bare = shortened(token.text.strip('"').replace("'", "''"))
+            hint = f"a string is written '{bare}', and two attributes cannot be compared"
+        self.fail("a value", hint, operand=True)
 
     def values(self, attribute: Attribute) -> tuple[Literal, ...]:
-        if not self.accept("("):
+        opening = self.accept("(", "[")
+        if not opening:
             self.fail("( and the values of IN")
         literals: list[Literal] = []
         while not literals or self.accept(","):
+            token = self.peek
+            if literals and _THOUSANDS.fullmatch(token.text) and self.text[token.start - 1] == ",":
+                self.fail("a value", "a large number is written 1000 or 1_000; numbers have no leading zeros")
             literals.append(self.value())
             self.check(attribute, "=", literals[-1])
-        if not self.accept(")"):
-            self.fail("a comma or ) in the values of IN")
+        closing = ")" if opening == "(" else "]"
+        if not self.accept(closing):
+            self.fail(f"a comma or {closing} in the values of IN")
         return tuple(literals)
 
     def checked_range(self, attribute: Attribute, condition: Range) -> Range:
@@ -363,6 +345,9 @@ class _Parser:
         """The literal's value, if the attribute can be compared with it in this way."""
         try:
             value = value_of(literal.text)
+            if operator == "ON":
+                spans_of(attribute, operator, value)
+                return value
             if isinstance(value, dt.datetime) and attribute.kind != "timestamp":
                 got = f"the timestamp {literal.text}"
                 raise SchemaError(f"{attribute.name!r} is {attribute.article} {attribute.kind}, got {got}")
@@ -381,4 +366,9 @@ class _Parser:
                 attribute.bracket(float(value) if isinstance(value, Decimal) else value)
             return value
         except (SchemaError, LanguageError) as error:
-            raise error_at(str(error), self.text, literal.start) from None
+            message = str(error)
+            if attribute.kind in ("int", "float") and _NUMBER.match(literal.text[1:-1]):
+                message += f"; a number stands without quotes: {literal.text[1:-1].strip()}"
+            elif attribute.kind == "category" and literal.text[0] != "'" and operator in ("=", "!="):
+                message += f"; a string is written {quoted_string(literal.text)}"
+            raise error_at(message, self.text, literal.start) from None

@@ -34,7 +34,12 @@ PLAIN_NAME = r"[^\W\d][\w.$-]*"
 STRING = r"'[^']*(?:''[^']*)*'"
 _TIME = r"[Tt ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?"
 TIMESTAMP = rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:{_TIME})?"
-NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?i:inf(?:inity)?)"
+_DIGITS = r"[0-9]+(?:_[0-9]+)*"
+# a minus may be the sign of word processors too, and a k stands for thousands
+NUMBER = (
+    rf"[+\u2212\u2013-]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS}|[kK])?"
+    r"|[+\u2212\u2013-]?(?i:inf(?:inity)?)"
+)
 
 _PLAIN = re.compile(PLAIN_NAME + r"\Z")
 _TIMESTAMP = re.compile(TIMESTAMP + r"\Z")
@@ -65,7 +70,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Condition):
-    """`attribute operator literal`, with the operator one of = != < <= > >=."""
+    """`attribute operator literal`, with the operator one of = != < <= > >=, or ON for a day."""
 
     attribute: str
     position: int
@@ -175,14 +180,32 @@ def quoted_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def quoted_string(text: str) -> str:
+    """A string as a condition writes it.
+
+    >>> quoted_string("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
+def unquoted(name: str) -> str:
+    """A name without its quotes, which are " or `.
+
+    >>> unquoted('"order id"'), unquoted("`in`")
+    ('order id', 'in')
+    """
+    return name[1:-1].replace('""', '"') if name[0] == '"' else name[1:-1]
+
+
 def value_of(text: str) -> Value:
     """The value that a literal writes; LanguageError for a date that no calendar has, and the like.
 
     A number is an int when it is whole, however it is written, so that no digit is lost. Any other
     is the nearest double, unless that would be a whole number: then it stays a Decimal.
 
-    >>> value_of("'it''s'"), value_of("1e3"), value_of("0.5"), value_of("TRUE")
-    ("it's", 1000, 0.5, True)
+    >>> value_of("'it''s'"), value_of("1e3"), value_of("0.5"), value_of("TRUE"), value_of("1.5k")
+    ("it's", 1000, 0.5, True, 1500)
     """
     if text[0] == "'":
         return text[1:-1].replace("''", "'")
@@ -191,6 +214,10 @@ def value_of(text: str) -> Value:
             return dt.datetime.fromisoformat(text.upper())
         except ValueError as error:
             raise LanguageError(f"{text} is no timestamp: {error}") from None
+    if text[0] in "\u2212\u2013":
+        text = "-" + text[1:]
+    if text[-1] in "kK":
+        return _decimal(text[:-1] + "e3")
     if text[-1].isalpha():
         word = text.lower()
         return _WORDS[word] if word in _WORDS else float(word)
