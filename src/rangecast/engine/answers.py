@@ -109,6 +109,10 @@ class Reading:
         )
         return Matches(*join_rows(list(found)), self.names)
 
+    def match_one(self, codes: Codes) -> npt.NDArray[Any]:
+        """The ids that one event (d, 1) matches, each once."""
+        return self.match(codes, 1).ids
+
 
 def cut_batch(codes: Codes, threads: int) -> list[Cut]:
     """A batch in pieces for several threads."""

@@ -39,7 +39,7 @@ and tables were chosen from the data, they are chosen anew and the tree is loade
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -243,7 +243,7 @@ class UBTreeIndex(Index):
         numbers = np.repeat(lasts - np.cumsum(counts), counts) + np.arange(counts.sum())
         self._tree.delete(self._curve.encode(self._points(numbers)), numbers)
 
-    def match(self, events: Events, threads: int = 1) -> Matches:
+    def match(self, events: Events | Mapping[str, Any], threads: int = 1) -> Matches:
         with self._lock:
             self._counters[:] = 0
             found = super().match(events, threads)

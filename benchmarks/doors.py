@@ -1,0 +1,375 @@
+"""Every way in, from what users have to ids, beside the cheapest honest way to the same columns.
+
+    python benchmarks/doors.py [--subscriptions 100000] [--events 100000] [--repeat 5] [--shape strings]
+
+Four shapes of events: numbers only; three strings; twelve mixed attributes of which some are missing; forty
+columns of which five are attributes. Each door takes the same events and ends with all ids delivered, and its
+matches are compared with those of events that were encoded before. `alone` is what leads to the same columns
+without us:
+
+    door         alone
+    Arrow        PyArrow's look-up of each string in a set (`index_in`), numbers as NumPy arrays
+    rows         a Python loop over the dicts, with a look-up in a dict for each string
+    JSON lines   PyArrow's reader on the same file, with the types of the columns given
+    CSV          PyArrow's reader on the same file, likewise
+    one dict     the same loop as for rows, over one dict
+
+Times are wall-clock, the best of some rounds, door and `alone` in turns in one process; read the ratios. One
+event at a time is the median of single calls. The last table is of texts of conditions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.json as pajson
+
+import rangecast as rc
+from rangecast.papers.measuring import WALL, take_turns
+
+WORDS = 2_000
+ROWS_AT_ONCE = 1_000
+ONE_BY_ONE = 400
+START = 1_700_000_000_000_000
+TYPES = {"int": pa.int64(), "float": pa.float64(), "category": pa.string(), "timestamp": pa.timestamp("us")}
+
+
+class Shape(NamedTuple):
+    """Events of one shape as an Arrow table, and subscriptions on some of its columns."""
+
+    name: str
+    schema: rc.Schema
+    table: pa.Table
+    subscriptions: rc.Subscriptions
+
+
+class Figure(NamedTuple):
+    """Microseconds per event of a door and of what stands beside it."""
+
+    shape: str
+    door: str
+    ours: float
+    alone: float | None
+
+
+def make_words(rng: np.random.Generator) -> np.ndarray:
+    """Strings of 5 to 17 letters and digits."""
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    lengths = rng.integers(4, 14, WORDS)
+    made = ["".join(rng.choice(letters, length)) + str(k) for k, length in enumerate(lengths)]
+    return np.array(made, object)
+
+
+def numbers(n: int, m: int, rng: np.random.Generator) -> Shape:
+    """Three numbers."""
+    schema = rc.Schema(rc.Int("size", 0, 9_999), rc.Float("price"), rc.Float("change"))
+    columns = {
+        "size": rng.integers(0, 10_000, m),
+        "price": rng.random(m).round(6),
+        "change": rng.normal(size=m).round(6),
+    }
+    lows = {"size": rng.integers(0, 9_900, n), "price": rng.random(n), "change": rng.normal(size=n)}
+    highs = {name: low + width for (name, low), width in zip(lows.items(), (100, 0.05, 0.2), strict=True)}
+    subs = rc.Subscriptions.from_arrays(schema, np.arange(n), lows, highs)
+    return Shape("numbers", schema, pa.table(columns), subs)
+
+
+def strings(n: int, m: int, rng: np.random.Generator) -> Shape:
+    """Three strings, of which a subscription names two; a tenth of the words is in no subscription."""
+    names = ("country", "device", "campaign")
+    schema = rc.Schema(*map(rc.Category, names))
+    words = make_words(rng)
+    table = pa.table({name: words[rng.integers(0, WORDS, m)] for name in names})
+    said = words[rng.integers(0, WORDS - WORDS // 10, (3, n))]
+    said[rng.integers(0, 3, n), np.arange(n)] = None
+    columns = dict(zip(names, said, strict=True))
+    return Shape("strings", schema, table, rc.Subscriptions.from_arrays(schema, range(n), columns, columns))
+
+
+def mixed(n: int, m: int, rng: np.random.Generator) -> Shape:
+    """Twelve attributes of all types, a fifth of the values missing; a subscription bounds three."""
+    kinds = (rc.Int, rc.Float, rc.Category, rc.Timestamp)
+    schema = rc.Schema(*(kinds[k % 4](f"a{k}") for k in range(12)))
+    words = make_words(rng)
+    bounded = rng.random((n, 12)).argsort(1)[:, :3]
+    columns: dict[str, Any] = {}
+    lows: dict[str, Any] = {}
+    highs: dict[str, Any] = {}
+    for k, attribute in enumerate(schema):
+        name, kind = attribute.name, attribute.kind
+        free = ~(bounded == k).any(1)
+        values, low = rng.integers(0, 1_000_000, m), rng.integers(0, 950_000, n)
+        high = low + 50_000
+        if kind == "category":
+            values, low = words[values % WORDS], words[low % WORDS]
+            high = low
+        elif kind == "float":
+            values, low, high = values / 1024, low / 1024, high / 1024
+        elif kind == "timestamp":
+            values, low, high = values + START, low + START, high + START
+        columns[name] = pa.array(values, mask=rng.random(m) < 0.2).cast(TYPES[kind])
+        lows[name], highs[name] = pa.array(low, mask=free), pa.array(high, mask=free)
+    subs = rc.Subscriptions.from_arrays(schema, np.arange(n), lows, highs)
+    return Shape("mixed-12", schema, pa.table(columns), subs)
+
+
+def wide(n: int, m: int, rng: np.random.Generator) -> Shape:
+    """Forty columns, every eighth an attribute: three numbers and two strings."""
+    schema = rc.Schema(rc.Int("c0"), rc.Float("c8"), rc.Category("c16"), rc.Int("c24"), rc.Category("c32"))
+    words = make_words(rng)
+    columns = {f"c{k}": rng.integers(0, 100_000, m) for k in range(40)}
+    columns["c8"] = columns["c8"] / 64
+    columns |= {name: words[columns[name] % WORDS] for name in ("c16", "c32", "c7", "c23")}
+    low = rng.integers(0, 98_000, n)
+    named = words[rng.integers(0, WORDS, n)]
+    subs = rc.Subscriptions.from_arrays(
+        schema, np.arange(n), {"c0": low, "c16": named}, {"c0": low + 2_000, "c16": named}
+    )
+    return Shape("wide-40", schema, pa.table(columns), subs)
+
+
+SHAPES: dict[str, Callable[[int, int, np.random.Generator], Shape]] = {
+    "numbers": numbers,
+    "strings": strings,
+    "mixed-12": mixed,
+    "wide-40": wide,
+}
+
+
+class Doors:
+    """The doors of one shape."""
+
+    def __init__(self, shape: Shape, folder: Path) -> None:
+        self.shape = shape
+        self.index = rc.open_index("auto", shape.schema)
+        self.index.insert(shape.subscriptions)
+        self.events = rc.Events.from_arrow(shape.schema, shape.table)
+        self.rows = shape.table.to_pylist()
+        self.words = {
+            a.name: {word: code for code, word in enumerate(a.vocabulary.words(), 1)}
+            for _, a in shape.schema.categories()
+        }
+        self.jsonl, self.csv = folder / f"{shape.name}.jsonl", folder / f"{shape.name}.csv"
+        with self.jsonl.open("w") as file:
+            for row in self.rows:
+                file.write(json.dumps(row, default=dt.datetime.isoformat) + "\n")
+        pacsv.write_csv(shape.table, self.csv)
+        self.pairs = self.index.match(self.events).n_pairs
+
+    def check(self) -> None:
+        """End the run unless every door finds what the scan finds, event by event."""
+        few = 50
+        scan = rc.open_index("scan", self.shape.schema)
+        scan.insert(self.shape.subscriptions)
+        wanted = scan.match(self.events.select(np.arange(few))).sort()
+        got = {"Arrow": self.index.match(rc.Events.from_arrow(self.shape.schema, self.shape.table[:few]))}
+        got["rows"] = self.index.match(rc.Events.from_rows(self.shape.schema, self.rows[:few]))
+        for name, matches in got.items():
+            if matches != wanted:
+                raise SystemExit(f"{self.shape.name}: the door {name!r} finds other matches than the scan")
+        for row in range(few):
+            if not np.array_equal(np.sort(self.one(self.rows[row])), wanted.row(row)):
+                raise SystemExit(f"{self.shape.name}: one dict finds other matches than the scan")
+
+    def one(self, row: dict[str, Any]) -> Any:
+        """The ids of one dict."""
+        return self.index.match_one(row)
+
+    def encoded(self) -> int:
+        """Events that were encoded before."""
+        return len(self.index.match(self.events).ids)
+
+    def arrow(self) -> int:
+        """An Arrow table."""
+        return len(self.index.match(rc.Events.from_arrow(self.shape.schema, self.shape.table)).ids)
+
+    def arrow_alone(self) -> int:
+        """The same columns by PyArrow."""
+        for attribute in self.shape.schema:
+            column = self.shape.table[attribute.name]
+            if attribute.name in self.words:
+                pc.index_in(column, self._set(attribute.name)).to_numpy()
+            else:
+                column.to_numpy()
+        return self.pairs
+
+    def _set(self, name: str) -> pa.Array:
+        if not hasattr(self, "_sets"):
+            self._sets = {name: pa.array(list(words), pa.string()) for name, words in self.words.items()}
+        return self._sets[name]
+
+    def dicts(self) -> int:
+        """Lists of a thousand dicts."""
+        found = 0
+        for first in range(0, len(self.rows), ROWS_AT_ONCE):
+            events = rc.Events.from_rows(self.shape.schema, self.rows[first : first + ROWS_AT_ONCE])
+            found += len(self.index.match(events).ids)
+        return found
+
+    def dicts_alone(self) -> int:
+        """The same columns by a Python loop."""
+        for first in range(0, len(self.rows), ROWS_AT_ONCE):
+            self._loop(self.rows[first : first + ROWS_AT_ONCE])
+        return self.pairs
+
+    def _loop(self, rows: list[dict[str, Any]]) -> None:
+        for name in self.shape.schema.names:
+            words = self.words.get(name)
+            if words is None:
+                [row.get(name) for row in rows]
+            else:
+                [words.get(row.get(name), 0) for row in rows]
+
+    def json_lines(self) -> int:
+        """A file of JSON lines."""
+        return self._file(self.jsonl)
+
+    def csv_file(self) -> int:
+        """A file of CSV."""
+        return self._file(self.csv)
+
+    def _file(self, path: Path) -> int:
+        done = rc.match_file(self.index, path)
+        if done.n_rejected:
+            raise SystemExit(f"{path.name}: {done.rejected[0]}")
+        return done.n_pairs
+
+    def json_alone(self) -> int:
+        """PyArrow's reader of JSON lines."""
+        wanted = pa.schema([(a.name, TYPES[a.kind]) for a in self.shape.schema])
+        pajson.read_json(
+            str(self.jsonl),
+            pajson.ReadOptions(use_threads=False, block_size=8 << 20),
+            pajson.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore"),
+        )
+        return self.pairs
+
+    def csv_alone(self) -> int:
+        """PyArrow's reader of CSV."""
+        wanted = {a.name: TYPES[a.kind] for a in self.shape.schema}
+        pacsv.read_csv(
+            str(self.csv),
+            pacsv.ReadOptions(use_threads=False, block_size=8 << 20),
+            convert_options=pacsv.ConvertOptions(column_types=wanted, include_columns=list(wanted)),
+        )
+        return self.pairs
+
+    def one_dict(self) -> tuple[float, float]:
+        """Median microseconds of one dict, and of the loop over it."""
+        some = self.rows[:ONE_BY_ONE]
+        ours = [_spent(self.one, row) for row in some + some][ONE_BY_ONE:]
+        alone = [_spent(self._loop, [row]) for row in some]
+        return statistics.median(ours), statistics.median(alone)
+
+    def one_encoded(self) -> float:
+        """Median microseconds of one event that was encoded before."""
+        some = [self.events.select(np.array([row])) for row in range(ONE_BY_ONE)]
+        return statistics.median([_spent(lambda e: self.index.match(e).ids, one) for one in some + some])
+
+
+def _spent(call: Callable[[Any], Any], argument: Any) -> float:
+    start = time.perf_counter()
+    call(argument)
+    return (time.perf_counter() - start) * 1e6
+
+
+def measure(shape: Shape, folder: Path, repeat: int) -> list[Figure]:
+    """Figures of all doors of a shape, in turns; ends the run when an answer differs."""
+    doors = Doors(shape, folder)
+    doors.check()
+    calls = {
+        "encoded": doors.encoded,
+        "Arrow": doors.arrow,
+        "Arrow alone": doors.arrow_alone,
+        "rows": doors.dicts,
+        "rows alone": doors.dicts_alone,
+        "JSON lines": doors.json_lines,
+        "JSON lines alone": doors.json_alone,
+        "CSV": doors.csv_file,
+        "CSV alone": doors.csv_alone,
+    }
+    rounds = take_turns(
+        calls, repeat, clock=WALL, warm_up=1, pause_collector=True, count=int, expected=doors.pairs
+    )
+    each = 1e6 / len(shape.table)
+    figures = [Figure(shape.name, "encoded before", rounds["encoded"].best * each, None)]
+    for door in ("Arrow", "rows", "JSON lines", "CSV"):
+        ours, alone = rounds[door].best * each, rounds[f"{door} alone"].best * each
+        figures.append(Figure(shape.name, door, ours, alone))
+    figures.append(Figure(shape.name, "one dict", *doors.one_dict()))
+    return [*figures, Figure(shape.name, "one event, encoded before", doors.one_encoded(), None)]
+
+
+def conditions(n: int, rng: np.random.Generator) -> dict[int, str]:
+    """Texts of mixed conditions: OR, IN, NOT, ranges and equalities over eight attributes."""
+    words = make_words(rng)[:200]
+    numbers = rng.integers(0, 1_000, (n, 6)).tolist()
+    picks = words[rng.integers(0, len(words), (n, 6))].tolist()
+    forms = (
+        lambda a, w: f"price between {a[0]} and {a[0] + a[1]} and country = '{w[0]}'",
+        lambda a, w: f"country in ('{w[0]}', '{w[1]}', '{w[2]}') and size >= {a[0]}",
+        lambda a, w: f"(price < {a[0]} or price > {a[0] + a[1]}) and not device = '{w[0]}'",
+        lambda a, w: f"country = '{w[0]}' or device = '{w[1]}' and level = {a[0]}",
+        lambda a, w: f"not (size between {a[0]} and {a[0] + a[1]}) and campaign in ('{w[0]}', '{w[1]}')",
+        lambda a, w: f"score > {a[0]}.5 and level != {a[1]} and campaign = '{w[0]}' and price <= {a[2]}",
+        lambda a, w: f"level in ({', '.join(map(str, a[: 1 + a[5] % 5]))}) or size = {a[5]}",
+    )
+    return {k: forms[k % len(forms)](numbers[k], picks[k]) for k in range(n)}
+
+
+def texts(n: int, repeat: int, rng: np.random.Generator) -> float:
+    """Seconds to parse so many mixed conditions."""
+    said = conditions(n, rng)
+
+    def parse() -> int:
+        kinds = (rc.Int("price"), rc.Int("size"), rc.Int("level"), rc.Float("score"))
+        schema = rc.Schema(*kinds, rc.Category("country"), rc.Category("device"), rc.Category("campaign"))
+        return len(rc.Subscriptions.parse(schema, said))
+
+    return take_turns({"parse": parse}, repeat, clock=WALL, count=int, expected=n)["parse"].best
+
+
+def page(figures: list[Figure]) -> str:
+    """The figures as a table in Markdown."""
+    lines = ["| events | door | us/event | alone us/event | times alone |", "|---|---|--:|--:|--:|"]
+    for f in figures:
+        beside = "| |" if f.alone is None else f"{f.alone:.3f} | {f.ours / f.alone:.2f} |"
+        lines.append(f"| `{f.shape}` | {f.door} | {f.ours:.3f} | {beside}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Every way in, beside the cheapest way to the same columns.")
+    parser.add_argument("--subscriptions", type=int, default=100_000)
+    parser.add_argument("--events", type=int, default=100_000)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--shape", action="append", choices=[*SHAPES, "texts"])
+    args = parser.parse_args()
+    figures = []
+    chosen = args.shape or [*SHAPES, "texts"]
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (name for name in chosen if name in SHAPES):
+            shape = SHAPES[name](args.subscriptions, args.events, np.random.default_rng(7))
+            figures += measure(shape, Path(folder), args.repeat)
+    if figures:
+        print(f"{args.subscriptions:,} subscriptions, {args.events:,} events, best of {args.repeat}\n")
+        print(page(figures))
+    if "texts" in chosen:
+        seconds = texts(args.subscriptions, 2, np.random.default_rng(7))
+        print(f"\n{args.subscriptions:,} mixed conditions from text: {seconds:.2f} s")
+
+
+if __name__ == "__main__":
+    main()
