@@ -43,7 +43,7 @@ NASTY = [
 
 def schema():
     return rc.Schema(
-        *(type(a)(a.name) for a in ATTRIBUTES[:2]), rc.Category("c", ["IBM", "true"]), ATTRIBUTES[3]
+        *(type(a)(a.name) for a in ATTRIBUTES[:2]), rc.Category("c", ["IBM", "true"]), *ATTRIBUTES[3:]
     )
 
 
