@@ -80,7 +80,7 @@ FAMILIES = {
         "parts",
         "answers",
     ),
-    "vci": ("islist", "vci"),
+    "vci": ("direct", "islist", "vci"),
     "vcr": ("vcr", "plane"),
     "ztree": ("counting", "covering", "routing", "ubtree", "zorder"),
     "rtree": ("rtree", "scheduling"),
@@ -91,7 +91,8 @@ def family(item: pytest.Item) -> str | None:
     """The family of kernels that a test is about, if it is about one."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     kind = parameters["make"][0] if item.path.stem == "test_contract" else parameters.get("kind")
-    subject = kind if item.path.stem in ("test_contract", "test_parts") and kind else item.path.stem
+    by_kind = item.path.stem in ("test_contract", "test_parts", "test_crafted_files")
+    subject = kind if by_kind and kind else item.path.stem
     stem = subject.removeprefix("test_").split("_")[0]
     found = (
         name for name, members in FAMILIES.items() if stem in members or item.path.parent.name in members

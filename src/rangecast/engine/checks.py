@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import StorageError
@@ -40,6 +41,26 @@ def ascending(name: str, starts: npt.NDArray[Any], end: int, length: int | None 
     flat = starts.reshape(-1)
     if int(flat[0]) < 0 or int(flat[-1]) > end or not bool((flat[1:] >= flat[:-1]).all()):
         raise StorageError(f"{name} must ascend from 0 to {end} at most, but do not; save it again")
+
+
+def linked(name: str, n: int, *links: npt.NDArray[Any]) -> None:
+    """Links of lists lead to one of n nodes or, with -1, nowhere, and no two of them to the same node.
+
+    A walk along them then ends: it would come back only to a node that two links lead to.
+    """
+    for some in links:
+        within(name, some, n, -1)
+    targets = np.concatenate([some[some >= 0] for some in links])
+    hold(f"that no two {name} lead to the same place", not len(targets) or np.bincount(targets).max() == 1)
+
+
+def flat(arrays: tuple[Any, ...], **more: int) -> None:
+    """The arrays of a structure have one dimension, but for those of which another number is said."""
+    for name, array in zip(arrays._fields, arrays, strict=True):  # type: ignore[attr-defined]
+        if isinstance(array, np.ndarray) and array.ndim != more.get(name, 1):
+            raise StorageError(
+                f"{name} must have {more.get(name, 1)} dimensions, got {array.ndim}; save it again"
+            )
 
 
 def shaped(name: str, array: npt.NDArray[Any], *shape: int) -> None:

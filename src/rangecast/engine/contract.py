@@ -47,7 +47,7 @@ from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
 
-LAYOUT = 3
+LAYOUT = 4
 """Changes when the arrays of some index in a file do; files of others are read by building anew."""
 
 
@@ -72,6 +72,9 @@ class Index:
     name: ClassVar[str] = ""
     _read: Reading
     """What is published: the catalog of one state, and what matches read of it."""
+
+    _from_file: bool = False
+    """Whether the structure came from a file: checked so far that matches are safe, and not further."""
 
     sets: ClassVar[str] = "multiplied"
     """How boxes with sets are taken (said_boxes.py): "multiplied" out, with the limit of
@@ -144,6 +147,10 @@ class Index:
         """Take what `_structure` gave; the catalog is already there."""
         raise NotImplementedError
 
+    def _check_structure(self) -> None:
+        """Raise StorageError unless all that matches index by, in a structure that came from a file, is in
+        range and all that they follow ends (checks.py). Writes do not go on with such a structure."""
+
     def _structure_stats(self) -> dict[str, Any]:
         """Counts of the structure for `stats`, with its `bytes`."""
         return {"bytes": 0}
@@ -177,7 +184,7 @@ class Index:
         if not len(subs):
             return
         with self._lock:
-            self._resume()
+            self._begin()
             subs = subs.reconciled(self.schema)
             if self.sets == "multiplied":
                 subs = subs.expanded()
@@ -202,7 +209,7 @@ class Index:
         """Take subscriptions out by id; gives back the ids that were not there."""
         wanted = Ids.of(ids if not isinstance(ids, int | str) else [ids])
         with self._lock:
-            self._resume()
+            self._begin()
             slots = self._catalog.find(wanted)
             unknown = [wanted[int(row)] for row in np.flatnonzero(slots < 0)]
             found = np.unique(slots[slots >= 0]).astype(np.int32)
@@ -361,6 +368,13 @@ class Index:
             self._compact(self._read.catalog)
             self._publish()
 
+    def _begin(self) -> None:
+        """The same for who is going to change the structure, which must not be one of a file's then."""
+        self._resume()
+        if self._from_file:
+            self._compact(self._catalog)
+            self._publish()
+
     def _compact(self, source: Catalog) -> None:
         """Make the writer's state anew from what lives in a catalog."""
         living = self._arranged(source.living())
@@ -373,6 +387,7 @@ class Index:
         self._reset()
         if len(living):
             self._add(0, catalog.n_boxes)
+        self._from_file = False
 
     def _after_fork(self) -> None:
         self._lock = forks.renewed(self._lock, repr(self))
@@ -432,6 +447,8 @@ class Index:
             kind = get_type_hints(type(index)._structure)["return"]
             index._catalog = taken
             index._take_structure(unflatten(kind, meta["structure"], arrays))
+            index._check_structure()
+            index._from_file = schema is None
         index._publish()
         return index
 

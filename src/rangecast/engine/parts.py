@@ -264,6 +264,10 @@ class StaticIndex(Index):
         state = self._read.state
         self._catalog, self._parts, self._gone = state.catalog, state.parts, dict(state.gone)
 
+    def _begin(self) -> None:
+        # a layout that came from a file is never changed, and was checked in full
+        self._resume()
+
     def _publish(self) -> None:
         catalog, parts = self._catalog, self._parts
         dead = self._dead() if self._holds_dead() else None

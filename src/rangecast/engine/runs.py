@@ -43,7 +43,7 @@ import numpy.typing as npt
 from rangecast import buffers
 from rangecast.engine.answers import Counted, Found, event_order, order_by_cell, writes_past_caches
 from rangecast.engine.catalog import Boxes
-from rangecast.engine.checks import ascending, hold, shaped, within
+from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.grid import Grid
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.engine.selectivity import bounded_attributes, choose_attributes, named_attributes
@@ -86,6 +86,7 @@ class RunsPart(Part):
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
         runs = self.runs
+        flat(runs, starts=2)
         self.grid.check()
         hold("that runs are on an attribute", 0 <= runs.on < boxes.n_attributes)
         shaped("starts of runs", runs.starts, self.grid.n_cells + 1, len(runs.spans))

@@ -77,17 +77,18 @@ class ZTree:
         state = np.zeros(kernels.N_STATE, np.int64)
         state[[kernels.FREE_LEAF, kernels.FREE_NODE]] = -1
         state[[kernels.LEAVES, kernels.LIVE_LEAVES]] = 1
+        # zeros, for a file holds the room too, and must not show what was in memory before
         self.arrays = TreeArrays(
             state=state,
             counts=np.zeros(n_leaves, np.int64),
             nexts=np.full(n_leaves, -1, np.int64),
-            keys=np.empty((n_leaves, self.capacity, self.n_words), np.uint64),
-            entries=np.empty((n_leaves, self.capacity), np.int32),
-            columns=np.empty((n_leaves, self.n_columns, self.capacity), np.uint16),
+            keys=np.zeros((n_leaves, self.capacity, self.n_words), np.uint64),
+            entries=np.zeros((n_leaves, self.capacity), np.int32),
+            columns=np.zeros((n_leaves, self.n_columns, self.capacity), np.uint16),
             node_counts=np.zeros(n_nodes, np.int64),
-            children=np.empty((n_nodes, self.fanout), np.int64),
-            node_keys=np.empty((n_nodes, self.fanout, self.n_words), np.uint64),
-            node_ties=np.empty((n_nodes, self.fanout), np.int32),
+            children=np.zeros((n_nodes, self.fanout), np.int64),
+            node_keys=np.zeros((n_nodes, self.fanout, self.n_words), np.uint64),
+            node_ties=np.zeros((n_nodes, self.fanout), np.int32),
         )
 
     def __len__(self) -> int:

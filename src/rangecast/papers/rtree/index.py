@@ -34,6 +34,7 @@ import numpy.typing as npt
 
 from rangecast.engine.answers import Estimate, Rows, join_rows
 from rangecast.engine.catalog import Boxes, grown
+from rangecast.engine.checks import flat, hold, linked, shaped, within
 from rangecast.engine.contract import Index
 from rangecast.engine.selectivity import estimate_selectivity
 from rangecast.errors import OptionError, SubscriptionError
@@ -380,3 +381,25 @@ class RTreeIndex(Index):
     def _take_structure(self, structure: _StoredTree) -> None:
         self._n_held, self._tree = structure
         self._version += 1
+
+    def _check_structure(self) -> None:
+        tree, d, width = self._tree, len(self.schema), self._width
+        flat(tree, lows=3, highs=3, children=2)
+        n = len(tree.counts)
+        shaped("the header of a tree", tree.header, 4)
+        shaped("lows of nodes", tree.lows, n, d, width)
+        shaped("highs of nodes", tree.highs, n, d, width)
+        shaped("children of nodes", tree.children, n, width)
+        shaped("levels of nodes", tree.levels, n)
+        within("the root", tree.header[:1], n)
+        within("entries of nodes", tree.counts, width + 1)
+        within("levels of nodes", tree.levels, 64)
+        held = np.arange(width) < tree.counts[:, None]
+        inner = tree.levels > 0
+        below = tree.children[inner][held[inner]]
+        # one parent each, so that no search comes to a node twice
+        linked("children of nodes", n, below)
+        within("children of nodes", below, n)
+        above = np.repeat(tree.levels[inner], tree.counts[inner])
+        hold("that children are one level below", (tree.levels[below] == above - 1).all())
+        within("boxes of leaves", tree.children[~inner][held[~inner]], self._catalog.n_boxes)

@@ -36,6 +36,7 @@ import numpy.typing as npt
 from rangecast.array_file import Arrays
 from rangecast.engine.answers import Rows
 from rangecast.engine.catalog import Boxes
+from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.kernels.papers.ubtree import counting as kernels
 from rangecast.kernels.papers.ubtree.counting import IntervalTrees
@@ -54,6 +55,26 @@ class CountingPart(Part):
     def __post_init__(self) -> None:
         self._tally = threading.Lock()
         self._satisfied = 0
+
+    def check(self, boxes: Boxes, n_slots: int) -> None:
+        t = self.trees
+        flat(t)
+        n, n_predicates = len(t.slots), len(t.low_boxes)
+        within("attributes of trees", t.used, boxes.n_attributes)
+        ascending("points of trees", t.point_starts, len(t.points), len(t.used) + 1)
+        ascending("nodes of trees", t.node_starts, n_predicates, len(t.points) + 1)
+        for name in ("low_keys", "high_keys", "high_boxes"):
+            shaped(f"{name} of trees", getattr(t, name), n_predicates)
+        hold("that counts are whole numbers", t.needed.dtype.kind == "u")
+        shaped("counts of trees", t.needed, n)
+        within("slots of trees", t.slots, n_slots)
+        within("boxes without predicates", t.always, n)
+        for name, held in (("low_boxes", t.low_boxes), ("high_boxes", t.high_boxes)):
+            within(f"{name} of trees", held, n)
+            # a count that went round would give a box twice, and beyond the room for one each
+            hold(
+                "that boxes have the predicates they need", (np.bincount(held, minlength=n) == t.needed).all()
+            )
 
     def stab(self, codes: Codes, boxes: Boxes) -> Rows:
         offsets = np.zeros(codes.shape[1] + 1, np.int64)

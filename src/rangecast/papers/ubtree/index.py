@@ -46,13 +46,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.answers import Numbers, Rows
+from rangecast.engine.checks import flat, hold, linked, shaped, within
 from rangecast.engine.contract import Index
 from rangecast.engine.grid import Grid
 from rangecast.engine.selectivity import estimate_selectivity
 from rangecast.errors import OptionError
 from rangecast.kernels.papers.ubtree import search as kernels
 from rangecast.kernels.papers.ubtree.search import CellEvents, Tables
-from rangecast.kernels.zorder.tree import TreeArrays
+from rangecast.kernels.zorder.tree import HEIGHT, MAX_HEIGHT, N_STATE, ROOT, TreeArrays
 from rangecast.memory import check_fits
 from rangecast.model.events import Events
 from rangecast.model.matches import Matches
@@ -307,8 +308,55 @@ class UBTreeIndex(Index):
 
     def _take_structure(self, structure: _StoredUBTree) -> None:
         self._fitted, self._grids, self._members, self._table_parts, self._checked, tree = structure
+        d = len(self.schema)
+        flat(structure, members=2, parts=2)
+        hold("that each attribute has a grid", len(self._grids) == d)
+        for grid in self._grids:
+            grid.check()
+            hold("that cells are numbered in 16 bits", grid.n_cells <= MAX_CELLS)
+        shaped("parts of tables", self._table_parts, *self._members.shape)
+        within("attributes of tables", self._members, d, -1)
+        within("parts of tables", self._table_parts, MAX_PARTS + 1)
+        hold("that attributes of tables have parts", ((self._members >= 0) == (self._table_parts > 0)).all())
+        within("attributes to be checked", self._checked, d)
         self._follow()
+        hold("that tables have as many cells as can be", self._table_size <= MAX_CELLS)
         self._tree = ZTree.of(tree)
+
+    def _check_structure(self) -> None:
+        tree = self._tree.arrays
+        flat(tree, keys=3, entries=2, columns=3, children=2, node_keys=3, node_ties=2)
+        n_leaves, capacity = tree.entries.shape
+        n_nodes, fanout = tree.children.shape
+        n_words, n_columns = self._curve.n_words, self._n_columns
+        shaped("states of the tree", tree.state, N_STATE)
+        shaped("entries of leaves", tree.counts, n_leaves)
+        shaped("leaves that follow", tree.nexts, n_leaves)
+        shaped("addresses of leaves", tree.keys, n_leaves, capacity, n_words)
+        shaped("columns of leaves", tree.columns, n_leaves, n_columns, capacity)
+        shaped("children of nodes", tree.node_counts, n_nodes)
+        shaped("bounds of nodes", tree.node_keys, n_nodes, fanout, n_words)
+        shaped("bounds of nodes", tree.node_ties, n_nodes, fanout)
+        within("the height of the tree", tree.state[[HEIGHT]], MAX_HEIGHT)
+        # level by level, and no block twice: what is used of the room, and no more than there is
+        blocks = tree.state[[ROOT]]
+        for _ in range(int(tree.state[HEIGHT])):
+            within("nodes of the tree", blocks, n_nodes)
+            within("children of nodes", tree.node_counts[blocks], fanout + 1, 1)
+            held = np.arange(fanout) < tree.node_counts[blocks][:, None]
+            blocks = tree.children[blocks][held]
+            linked("children of nodes", max(n_nodes, n_leaves), blocks)
+        within("leaves of the tree", blocks, n_leaves)
+        # a search follows leaves of the tree alone; how many it does is bounded in the kernel
+        leaves = np.zeros(n_leaves + 1, np.bool_)
+        leaves[blocks] = leaves[-1] = True
+        within("leaves that follow", tree.nexts[blocks], n_leaves, -1)
+        hold("that leaves of the tree follow one another", leaves[tree.nexts[blocks]].all())
+        within("entries of leaves", tree.counts[blocks], capacity + 1)
+        held = np.arange(capacity) < tree.counts[blocks][:, None]
+        within("boxes of leaves", tree.entries[blocks][held], self._catalog.n_boxes)
+        for t in range(len(self._members)):
+            within("cells of tables", tree.columns[blocks, t][held], self._table_size)
 
 
 def fit_grid(attribute: Attribute, lows: Codes, highs: Codes, n_cells: int) -> Grid:

@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from rangecast.engine.answers import Rows
 from rangecast.engine.catalog import Boxes
+from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.grid import Grid
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.engine.selectivity import choose_attributes, named_attributes
@@ -46,6 +47,21 @@ class DirectPart(Part):
 
     grid: Grid
     lists: DirectLists
+
+    def check(self, boxes: Boxes, n_slots: int) -> None:
+        lists, d = self.lists, boxes.n_attributes
+        flat(lists)
+        self.grid.check()
+        hold("that lists are on an attribute", 0 <= lists.on < d)
+        ascending("starts of lists", lists.starts, len(lists.slots), 2 * self.grid.n_cells + 1)
+        within("slots of lists", lists.slots, n_slots)
+        within("attributes of lists", lists.checked, d)
+        within("boxes of lists", lists.boxes, boxes.n)
+        if len(lists.boxes):
+            shaped("boxes of lists", lists.boxes, len(lists.slots))
+        else:
+            nothing = not len(lists.checked) and (lists.starts[1::2] == lists.starts[2::2]).all()
+            hold("that checked entries have boxes", nothing)
 
     def stab(self, codes: Codes, boxes: Boxes) -> Rows:
         offsets = np.empty(codes.shape[1] + 1, np.int64)

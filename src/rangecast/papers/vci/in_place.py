@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from rangecast.engine.answers import Numbers, Rows
 from rangecast.engine.catalog import Boxes
+from rangecast.engine.checks import flat, hold, within
 from rangecast.engine.contract import Index
 from rangecast.engine.selectivity import bounded_attributes, choose_attributes, named_attributes
 from rangecast.types.attributes import Codes
@@ -70,6 +71,10 @@ class InPlaceIndex(Index):
         """Take the second half of what `_structure` gave: a head, and the structure unless it is empty."""
         raise NotImplementedError
 
+    def _check_laid_out(self, n_boxes: int) -> None:
+        """`_check_structure` of that half."""
+        raise NotImplementedError
+
     # hooks of Index
 
     def _reset(self) -> None:
@@ -117,6 +122,17 @@ class InPlaceIndex(Index):
 
     def _head(self) -> Head:
         return Head(self._on, self._fitted, self._entered, self._plain, self._checked)
+
+    def _check_structure(self) -> None:
+        if self._on < 0:
+            hold("that nothing is in a structure on no attribute", not self._entered)
+            return
+        d, catalog = len(self.schema), self._catalog
+        hold("that a structure is on an attribute", self._on < d)
+        flat(self._head())
+        within("attributes of a structure", self._checked, d)
+        hold("that slots number boxes", not self._plain or catalog.n_boxes <= catalog.n_slots)
+        self._check_laid_out(catalog.n_boxes)
 
     def _take_structure(self, structure: Any) -> None:
         head, laid_out = structure

@@ -40,6 +40,7 @@ import numpy.typing as npt
 from rangecast.array_file import count_bytes
 from rangecast.engine.answers import Numbers, Rows
 from rangecast.engine.catalog import Boxes, grown
+from rangecast.engine.checks import flat, hold, linked, shaped, within
 from rangecast.engine.contract import Index
 from rangecast.engine.grid import Grid
 from rangecast.engine.runs import RunsIndex, check_length, cover_cells
@@ -274,6 +275,34 @@ class IntervalListsIndex(InPlaceIndex):
         self._lists, self._free = laid_out.lists, laid_out.free
         constructs = ConstructIntervals.of(self._kind, laid_out.longest)
         self._use(_ListLayout(laid_out.grid, constructs, laid_out.words))
+
+    def _check_laid_out(self, n_boxes: int) -> None:
+        lists, layout = self._lists, self._layout
+        flat(lists, nodes=2, bits=2)
+        layout.grid.check()
+        n_cells, n_constructs = layout.grid.n_cells, layout.n_constructs
+        shaped("heads of lists", lists.heads, n_constructs + 1)
+        shaped("crossing lists", lists.crossing, n_cells if len(lists.crossing) else 0)
+        shaped("nodes of lists", lists.nodes, len(lists.nodes), 2)
+        shaped("the pool of lists", lists.pool, 2)
+        within("boxes of lists", lists.nodes[:, 0], n_boxes)
+        links = lists.heads, lists.crossing, lists.nodes[:, 1], lists.pool[:1]
+        linked("links of lists", len(lists.nodes), *links)
+        if self._lookup == kernels.TABLE:
+            distances = layout.constructs.distances(closed=False)
+            hold("that distances are those of constructs", np.array_equal(lists.table, distances))
+        shaped("bitmaps of cells", lists.bits, n_cells if layout.words else 0, layout.words)
+        cells, words = np.nonzero(lists.bits)
+        set_bits = np.unpackbits(lists.bits[cells, words].astype("<u4").view(np.uint8), bitorder="little")
+        word, bit = np.nonzero(set_bits.reshape(-1, 32))
+        constructs = 32 * words[word] + bit
+        if self._lookup == kernels.CLIPPED:
+            width, longest = layout.constructs.width, layout.constructs.longest
+            constructs += (cells[word] - longest + 1) * width + width - 1
+        within("bits of constructs", constructs, n_constructs)
+        # beside the list of all and the crossing one
+        most = np.bincount(cells[word], minlength=1).max()
+        hold("that bits find as many lists as there can be", most <= len(self._found) - 2)
 
     def _structure_stats(self) -> dict[str, Any]:
         if self._on < 0:

@@ -35,6 +35,7 @@ import numpy.typing as npt
 
 from rangecast.engine.answers import Numbers, Rows
 from rangecast.engine.catalog import Boxes, grown
+from rangecast.engine.checks import flat, hold, linked, shaped, within
 from rangecast.errors import CapacityError, OptionError
 from rangecast.kernels.papers.vcr import lists as kernels
 from rangecast.kernels.papers.vcr.lists import Cutting, RectangleLists
@@ -283,6 +284,29 @@ class RectangleListsIndex(VcrIndex):
     def _take_structure(self, structure: _StoredRectangleLists) -> None:
         self._plane, constructs, self._fitted, self._n_needs, self._lists = structure
         self._constructs = ConstructRectangles(*constructs)
+
+    def _check_structure(self) -> None:
+        if self._plane is None:
+            return
+        lists, constructs, n_boxes = self._lists, self._constructs, self._catalog.n_boxes
+        flat(lists, nodes=2)
+        self._plane.check(len(self.schema))
+        rx, ry, kx, ky = constructs
+        hold("that constructs are those of a plane", (rx, ry) == self._plane.shape)
+        hold("that constructs have sides", 0 <= kx < 16 and 0 <= ky < 16)
+        if self._hashed:
+            shaped("keys of lists", lists.keys, len(lists.heads))
+            hold("that a table has room", bool((lists.keys == -1).any()))
+        else:
+            shaped("keys of lists", lists.keys, 0)
+            shaped("heads of lists", lists.heads, constructs.n_constructs)
+        pivot = constructs.id(max(rx - 1 - (1 << kx), 0), max(ry - 1 - (1 << ky), 0), 1, 1)
+        within("distances of constructs", lists.distances, constructs.n_constructs - pivot)
+        shaped("nodes of lists", lists.nodes, len(lists.nodes), 2)
+        shaped("states of lists", lists.state, 5)
+        within("boxes of lists", lists.nodes[:, 0], n_boxes)
+        linked("links of lists", len(lists.nodes), lists.heads, lists.nodes[:, 1], lists.state[:1])
+        hold("that boxes are to be compared or not", not self._n_needs or len(lists.needs) >= n_boxes)
 
     def _structure_stats(self) -> dict[str, Any]:
         own = self._lists

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.catalog import Boxes
+from rangecast.engine.checks import hold
 from rangecast.engine.grid import Grid
 from rangecast.engine.selectivity import choose_attributes, named_attributes
 from rangecast.errors import CapacityError, OptionError
@@ -89,6 +90,14 @@ class Plane:
             Grid.fit(schema[j], boxes.lows[j, numbers], boxes.highs[j, numbers], cells) for j in chosen
         )
         return cls(chosen, grids)
+
+    def check(self, n_attributes: int) -> None:
+        """Raise StorageError unless every event has a cell on it."""
+        n = min(2, n_attributes)
+        hold("that a plane is of two attributes", len(self.on) == len(self.grids) == len(set(self.on)) == n)
+        hold("that a plane is of attributes", all(0 <= j < n_attributes for j in self.on))
+        for grid in self.grids:
+            grid.check()
 
     def flipped(self) -> Plane:
         """The same plane with x and y exchanged."""

@@ -36,6 +36,7 @@ import numpy.typing as npt
 
 from rangecast.engine.answers import Found, Rows, restore_order
 from rangecast.engine.catalog import Boxes
+from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.errors import OptionError
 from rangecast.kernels.papers.vcr import runs as kernels
@@ -100,6 +101,40 @@ class RectangleRunsPart(Part):
     def __post_init__(self) -> None:
         self.tested = np.array([*self.plane.on, *self.runs.checked.tolist()], np.int64)
         self.n_whole = int((self.runs.planes[:, 0] == 0).sum())
+
+    def check(self, boxes: Boxes, n_slots: int) -> None:
+        runs, d = self.runs, boxes.n_attributes
+        flat(runs, planes=2)
+        self.plane.check(d)
+        within("attributes of runs", runs.checked, d)
+        hold("that buckets are of a byte at most", 0 <= runs.shift <= MOST_SHIFT <= 8)
+        shaped("planes of runs", runs.planes, len(runs.planes), 4)
+        kinds, widths, heights, bases = runs.planes.T
+        nx, ny = self.plane.shape
+        within("sizes of constructs", widths, 63)
+        within("sizes of constructs", heights, 63)
+        within("stride of runs", np.array([runs.stride]), 2**31, nx)
+        hold("that whole planes come first", bool((np.diff(kinds, prepend=0) >= 0).all()))
+        # where each plane ends: the next one begins there or later, in a bucket of its own
+        ends = bases + ((ny - 1 >> heights) + 1) * runs.stride
+        places = np.append(bases, max(int(ends[-1]), 0) if len(ends) else 0)
+        within("planes of runs", places, 64 * len(runs.words) << runs.shift)
+        hold("that planes follow one another", (ends <= places[1:]).all())
+        hold("that planes begin buckets", not (bases & ((1 << runs.shift) - 1)).any())
+        n_held = np.cumsum(np.bitwise_count(runs.words), dtype=np.int64)
+        shaped("ranks of runs", runs.ranks, len(runs.words))
+        hold("that ranks count buckets", (runs.ranks[1:] == n_held[:-1]).all() and not runs.ranks[:1].any())
+        ascending("heads of runs", runs.heads, len(runs.entries), int(n_held[-1]) + 1)
+        shaped("starts of runs", runs.starts, len(runs.entries) if runs.shift else 0)
+        # entries of whole planes are copied as slots, unless other attributes are checked
+        copied = len(runs.entries)
+        if self.n_whole < len(runs.planes):
+            bucket = int(bases[self.n_whole]) >> runs.shift
+            below = int(runs.words[bucket >> 6]) & ((1 << (bucket & 63)) - 1)
+            copied = int(runs.heads[int(runs.ranks[bucket >> 6]) + below.bit_count()])
+        copied = 0 if len(runs.checked) else copied
+        within("slots of runs", runs.entries[:copied], n_slots)
+        within("boxes of runs", runs.entries[copied:], boxes.n)
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         xs, ys = self.plane.locate(codes)

@@ -12,9 +12,10 @@ attributes.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
 
@@ -25,17 +26,17 @@ CAPACITY, LEAST, LEAF_CAPACITY, LEAF_LEAST = 0, 1, 2, 3
 class Tree(NamedTuple):
     """The arrays of one tree."""
 
-    header: Any
-    sizes: Any
-    lows: Any
-    highs: Any
-    children: Any
-    counts: Any
-    levels: Any
-    parents: Any
-    leaves: Any
-    floors: Any
-    scales: Any
+    header: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+    lows: npt.NDArray[np.int64]
+    highs: npt.NDArray[np.int64]
+    children: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int32]
+    levels: npt.NDArray[np.int32]
+    parents: npt.NDArray[np.int32]
+    leaves: npt.NDArray[np.int32]
+    floors: npt.NDArray[np.float64]
+    scales: npt.NDArray[np.float64]
 
 
 @kernel

@@ -232,7 +232,8 @@ def stab(form, tree, tables, events, boxes, first, done, offsets, out, counters)
         # leaf by leaf: what a leaf holds is filtered, then the next address in the box is sought beyond it
         full = False
         leaf = leaf_of(tree, address, -1)
-        while True:
+        # each leaf is met once at most; a crafted file must not make it more
+        while jumps < counts.size:
             n = counts[leaf]
             if n > 0 and compare(keys[leaf, n - 1], address) >= 0:
                 regions += 1

@@ -74,6 +74,8 @@ def _unmark(box, skip):
         if after >= 0:
             marks[after, 2] = before
         following = marks[m, 4]
+        # of no list any more: what reads a file relies on that
+        marks[m, 3] = -1
         marks[m, 4] = state[FREE_MARKER]
         state[FREE_MARKER] = m
         state[FREE_MARKERS] += 1
@@ -150,6 +152,8 @@ def drop_end(key, skip, pending, path):
         _loosen(into, skip, pending)
         _loosen(first + level, skip, pending)
         targets[into] = targets[first + level]
+    # no edges are its own any more: what reads a file relies on that
+    skip.heights[x] = 0
     targets[first] = skip.free_edges[height]
     skip.free_edges[height] = first
     owners[x] = skip.state[FREE_NODE]
