@@ -20,6 +20,8 @@ SRC = ROOT / "src"
 # never from an earlier one. There is no default: what stands at the top and in no layer fails.
 LAYERS = (
     ("__main__", "cli"),
+    ("broker",),
+    ("client",),
     ("spark",),
     ("papers",),
     ("workloads",),
@@ -37,7 +39,7 @@ LAYERS = (
 )
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
 # What `import rangecast` does not load.
-OUTERMOST = ("__main__", "cli", "spark")
+OUTERMOST = ("__main__", "cli", "broker", "client", "spark")
 
 # What a kernel module may import from outside; the package itself also chooses the cache folder.
 KERNEL_IMPORTS = {"numpy", "numba", "llvmlite", "ctypes", "__future__", "typing", "collections"}

@@ -8,6 +8,7 @@ import typer
 
 from rangecast import __version__
 from rangecast.cli import (
+    broker,
     demo,
     experiment,
     explain,
@@ -55,6 +56,11 @@ app.add_typer(schema.app, name="schema")
 app.add_typer(store.app, name="store")
 spark.app.command()(spark_stream.stream)
 app.add_typer(spark.app, name="spark")
+app.command()(broker.serve)
+app.command()(broker.token)
+app.command()(broker.publish)
+app.command()(broker.subscribe)
+app.command()(broker.tail)
 app.command()(generate.generate)
 app.command()(indexes.indexes)
 app.command()(experiment.experiment)

@@ -1,0 +1,212 @@
+"""What a request brings: bytes, decompressed within bounds, as events or subscriptions.
+
+Events come as one JSON object, a JSON array, JSON lines, or an Arrow stream, each also as gzip or zstd. An
+event that cannot be read is rejected with its row and its reason; the others go on. Rows count from 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rangecast.broker.errors import BrokerError, TooLargeError, UnsupportedError
+from rangecast.broker.event_record import PublishedBody
+from rangecast.broker.limits import SpaceLimits
+from rangecast.errors import EventError
+from rangecast.model.events import Events
+from rangecast.types.schema import Schema
+
+BODY_SECONDS = 30.0
+JSON_TYPES = ("application/json",)
+LINES_TYPES = (
+    "application/x-ndjson",
+    "application/jsonl",
+    "application/x-jsonlines",
+    "application/json-lines",
+)
+ARROW_TYPES = ("application/vnd.apache.arrow.stream",)
+PARQUET_TYPES = ("application/vnd.apache.parquet", "application/x-parquet")
+_any = msgspec.json.Decoder()
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
+_BAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError)
+
+
+@dataclass
+class ReceivedEvents:
+    """The events of a request: codes, what was published, and what was rejected."""
+
+    events: Events
+    body: PublishedBody
+    rejected: list[tuple[int, str]]
+
+
+async def read_body(request: Any, limits: SpaceLimits) -> bytes:
+    """The body of a request, decompressed; TooLargeError past the limit."""
+    most = limits.body_bytes
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > most:
+        raise TooLargeError(f"the limit 'body_bytes' is {most:,}, got a body of {int(declared):,}")
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for piece in request.stream():
+                size += len(piece)
+                if size > most:
+                    raise TooLargeError(f"the limit 'body_bytes' is {most:,}, and the body is longer")
+                pieces.append(piece)
+    except TimeoutError:
+        raise BrokerError(f"the body must come within {BODY_SECONDS:g} seconds") from None
+    return decompressed(b"".join(pieces), request.headers.get("content-encoding", ""), most)
+
+
+def decompressed(raw: bytes, encoding: str, most: int) -> bytes:
+    """What was compressed, up to a number of bytes; TooLargeError past it."""
+    match encoding.strip().lower():
+        case "" | "identity":
+            return raw
+        case "gzip":
+            engine = zlib.decompressobj(31)
+            try:
+                out = engine.decompress(raw, most + 1)
+            except zlib.error as error:
+                raise BrokerError(f"the body is not gzip: {error}") from None
+            if len(out) <= most and not engine.eof:
+                raise BrokerError("the body is not whole: the end of the gzip stream is missing")
+        case "zstd":
+            try:
+                with pa.CompressedInputStream(pa.BufferReader(raw), "zstd") as stream:
+                    out = stream.read(most + 1)
+            except (OSError, pa.ArrowException) as error:
+                raise BrokerError(f"the body is not zstd: {error}") from None
+        case other:
+            raise UnsupportedError(f"Content-Encoding must be gzip or zstd, got {other[:40]!r}")
+    if len(out) > most:
+        raise TooLargeError(f"the limit 'body_bytes' is {most:,}, and the body is longer when decompressed")
+    return bytes(out)
+
+
+def media_type(header: str | None) -> str:
+    """The content type without its parameters; JSON where none is said, or what `curl -d` says by itself."""
+    kind = (header or "").partition(";")[0].strip().lower()
+    return JSON_TYPES[0] if kind in ("", "application/x-www-form-urlencoded") else kind
+
+
+def read_events(raw: bytes, kind: str, schema: Schema, limits: SpaceLimits) -> ReceivedEvents:
+    """The events of a body."""
+    if kind in ARROW_TYPES:
+        return _from_arrow(arrow_table(raw), schema, limits)
+    texts = split_texts(raw, kind)
+    if len(texts) > limits.request_events:
+        raise TooLargeError(
+            f"the limit 'request_events' is {limits.request_events:,} events, got {len(texts):,}"
+        )
+    rejected: list[tuple[int, str]] = []
+    places = range(len(texts))
+    rows = _decoded(texts, limits.line_bytes, rejected)
+    if rejected:
+        bad = {row for row, _ in rejected}
+        places = [row for row in places if row not in bad]  # type: ignore[assignment]
+        texts = [texts[row] for row in places]
+    try:
+        events = Events.from_rows(schema, rows, on_error="collect")
+    except (EventError, ValueError, TypeError, OverflowError) as error:
+        raise BrokerError(f"the events cannot be read: {error}") from None
+    if events.rejected:
+        rejected += [(places[row], reason) for row, reason in events.rejected]
+        bad = {row for row, _ in events.rejected}
+        texts = [text for row, text in enumerate(texts) if row not in bad]
+        rejected.sort()
+    return ReceivedEvents(events, PublishedBody(texts), rejected)
+
+
+def split_texts(raw: bytes, kind: str) -> list[bytes]:
+    """The JSON texts of a body, each without a line break."""
+    if kind in LINES_TYPES or kind.startswith("text/"):
+        texts = [line.strip() for line in raw.split(b"\n")]
+        return [text for text in texts if text]
+    if kind not in JSON_TYPES:
+        known = ", ".join((*JSON_TYPES, LINES_TYPES[0], ARROW_TYPES[0]))
+        raise UnsupportedError(f"Content-Type must be one of {known}, got {kind[:60]!r}")
+    body = raw.strip()
+    if not body.startswith(b"["):
+        if b"\n" in body:
+            try:
+                return [msgspec.json.format(body, indent=-1)]
+            except _BAD as error:
+                raise BrokerError(
+                    f"the body is not one JSON object: {error}; JSON lines have the type {LINES_TYPES[0]}"
+                ) from None
+        return [body] if body else []
+    try:
+        texts = [bytes(text) for text in _raws.decode(body)]
+    except _BAD as error:
+        raise BrokerError(f"the body is not a JSON array: {error}") from None
+    return [
+        msgspec.json.format(text, indent=-1) if b"\n" in text or b"\r" in text else text for text in texts
+    ]
+
+
+def _decoded(texts: list[bytes], most: int, rejected: list[tuple[int, str]]) -> list[dict[str, Any]]:
+    """The objects of texts; what is none is rejected."""
+    rows: list[dict[str, Any]] = []
+    decode = _any.decode
+    for row, text in enumerate(texts):
+        if len(text) > most:
+            rejected.append((row, f"the limit 'line_bytes' is {most:,} for one event, got {len(text):,}"))
+            continue
+        try:
+            value = decode(text)
+        except _BAD as error:
+            rejected.append((row, f"not JSON: {error}"))
+            continue
+        if isinstance(value, dict):
+            rows.append(value)
+        else:
+            rejected.append((row, f"an event must be a JSON object, got {type(value).__name__}"))
+    return rows
+
+
+def arrow_table(raw: bytes) -> pa.Table:
+    """The table of an Arrow stream, checked."""
+    try:
+        with pa.ipc.open_stream(raw) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+    except (OSError, pa.ArrowException, MemoryError, ValueError, UnicodeDecodeError) as error:
+        raise BrokerError(f"the body is not an Arrow stream: {error}") from None
+    return table
+
+
+def parquet_table(raw: bytes) -> pa.Table:
+    """The table of a Parquet file."""
+    try:
+        return pq.read_table(pa.BufferReader(raw))
+    except (OSError, pa.ArrowException, MemoryError, ValueError, UnicodeDecodeError) as error:
+        raise BrokerError(f"the body is not a Parquet file: {error}") from None
+
+
+def _from_arrow(table: pa.Table, schema: Schema, limits: SpaceLimits) -> ReceivedEvents:
+    if table.num_rows > limits.request_events:
+        raise TooLargeError(
+            f"the limit 'request_events' is {limits.request_events:,} events, got {table.num_rows:,}"
+        )
+    if len(set(table.column_names)) < len(table.column_names):
+        raise BrokerError("the columns of a table must have different names")
+    try:
+        events = Events.from_arrow(schema, table, on_error="collect")
+    except (EventError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+        raise BrokerError(f"the events cannot be read: {error}") from None
+    rejected = [(row, reason) for row, reason in events.rejected]
+    if rejected:
+        good = np.ones(table.num_rows, bool)
+        good[[row for row, _ in rejected]] = False
+        table = table.filter(pa.array(good))
+    return ReceivedEvents(events, PublishedBody(table=table), rejected)

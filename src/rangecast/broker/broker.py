@@ -1,0 +1,153 @@
+"""The broker: its spaces, who may use them, and what it counts. `app.py` puts it behind HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rangecast.broker.directory import NAME
+from rangecast.broker.errors import BrokerError, ConflictError, NotFoundError, UnauthorizedError
+from rangecast.broker.limits import Pacer, SpaceLimits
+from rangecast.broker.metrics import Metrics, SpaceMetrics
+from rangecast.broker.space import Space
+from rangecast.broker.tokens import ANYBODY, Access, Tickets, TokenFile
+from rangecast.broker.webhooks import Webhooks
+from rangecast.types.schema import Schema
+
+SLOW_SECONDS = 30.0
+
+
+@dataclass
+class BrokerSettings:
+    """Where a broker keeps its data, where it listens, and whom it lets in."""
+
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 8080
+    tokens: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    origins: list[str] = field(default_factory=list)
+    """Origins of pages that may call the broker from a browser (CORS)."""
+    limits: SpaceLimits = field(default_factory=SpaceLimits)
+    hooks: bool = True
+    """Whether consumers may name a webhook."""
+    private_hooks: bool = False
+    """Whether a webhook may lie on a private or loopback address."""
+
+
+class Broker:
+    """All spaces of one data folder, open for service."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.tokens = None if settings.tokens is None else TokenFile(settings.tokens)
+        self.tickets = Tickets()
+        self.pacer = Pacer()
+        self.spaces: dict[str, Space] = {}
+        self.webhooks = Webhooks(self)
+        self.ending = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watch: asyncio.Task[None] | None = None
+        settings.data.mkdir(parents=True, exist_ok=True)
+
+    def ensure_space(self, name: str, schema: Schema) -> None:
+        """Make a space unless it is there; ConflictError when it has another schema."""
+        folder = self._folder(name)
+        if Space.exists(folder):
+            space = self.spaces.get(name) or self._open(folder)
+            if space.schema.to_dict() != schema.to_dict():
+                raise ConflictError(f"the space {name!r} has another schema: {space.schema.to_dict()}")
+            return
+        Space.create(folder, schema, self.settings.limits)
+        self._open(folder)
+
+    def _folder(self, name: str) -> Path:
+        if not NAME.fullmatch(name):
+            raise BrokerError(f"a space must be named by letters, digits and ._~:@+-, got {name[:60]!r}")
+        return self.settings.data / name
+
+    def open(self) -> None:
+        """Open all spaces of the data folder."""
+        for folder in sorted(self.settings.data.iterdir()):
+            if Space.exists(folder) and folder.name not in self.spaces:
+                self._open(folder)
+
+    def _open(self, folder: Path) -> Space:
+        space = Space(folder, Space.stored_limits(folder), SpaceMetrics(self.metrics, folder.name))
+        space.metrics.subscriptions.set(len(space.directory))
+        self.spaces[folder.name] = space
+        if self._loop is not None:
+            space.start(self._loop)
+        return space
+
+    async def start(self) -> None:
+        """Begin to serve, on the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        for space in self.spaces.values():
+            space.start(self._loop)
+        self._watch = asyncio.create_task(self._watch_connections())
+        self.webhooks.start()
+
+    async def stop(self) -> None:
+        """End all connections, write everything, and let go of the files."""
+        self.drain()
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+        await self.webhooks.stop()
+        for space in self.spaces.values():
+            await asyncio.to_thread(space.close)
+
+    def drain(self) -> None:
+        """Take no more connections, and end those that there are; their cursors stay."""
+        self.ending = True
+        for space in self.spaces.values():
+            for listener in list(space.listeners):
+                listener.close("the broker is ending")
+
+    def space(self, name: str) -> Space:
+        """A space by name."""
+        found = self.spaces.get(name)
+        if found is None:
+            raise NotFoundError(f"there is no space {name[:60]!r}")
+        return found
+
+    def access(self, header: str | None) -> Access:
+        """What the sender of a request may do, by its Authorization header."""
+        if self.tokens is None:
+            return ANYBODY
+        kind, _, token = (header or "").partition(" ")
+        if kind.lower() != "bearer" or not token:
+            raise UnauthorizedError("a request must have the header 'Authorization: Bearer TOKEN'")
+        return self.tokens.find(token.strip())
+
+    async def _watch_connections(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            now = time.monotonic()
+            for space in list(self.spaces.values()):
+                space.close_slow(now, SLOW_SECONDS)
+
+    def measure(self) -> bytes:
+        """The text of /metrics."""
+        for space in self.spaces.values():
+            status = space.status()
+            metrics = space.metrics
+            metrics.connections.set(status["connections"])
+            metrics.live.set(status["states"]["live"])
+            metrics.behind.set(status["states"]["behind"])
+            metrics.stalled.set(status["states"]["stalled"])
+            metrics.lag.set(status["waiting_events"])
+            metrics.log_bytes.set(status["log_bytes"])
+        return self.metrics.text()
+
+    def status(self) -> dict[str, Any]:
+        """All spaces, for the administrator."""
+        return {"spaces": [space.status() for space in self.spaces.values()], "ending": self.ending}

@@ -1,0 +1,259 @@
+"""Requests by which a consumer receives: stream, WebSocket, long poll; acknowledge; tickets and webhooks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import msgspec
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from rangecast.broker.answers import Json, allowed, broker_of, consumer_of, decoded_object, whole_number
+from rangecast.broker.bodies import read_body
+from rangecast.broker.broker import Broker
+from rangecast.broker.changes import ChangeRequest
+from rangecast.broker.directory import subscription_id
+from rangecast.broker.errors import BrokerError, BusyError, UnavailableError
+from rangecast.broker.listener import Listener, MessageOutlet, Outlet, PollOutlet, SseOutlet
+from rangecast.broker.space import Space
+
+MOST_MESSAGES = 10_000
+LONGEST_WAIT = 60
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+def _opened(request: HTTPConnection) -> tuple[Broker, Space, str, int]:
+    """Broker, space, consumer and first sequence number of a connection, if it may be opened."""
+    consumer = consumer_of(request)
+    broker = broker_of(request)
+    ticket = request.query_params.get("ticket")
+    if ticket is not None and broker.tokens is not None:
+        name = request.path_params["space"]
+        broker.tickets.use(ticket, name, consumer).check("subscribe", name, consumer)
+        space = broker.space(name)
+    else:
+        broker, space, _ = allowed(request, "subscribe", consumer)
+    if broker.ending:
+        raise UnavailableError("the broker is ending")
+    limits = space.limits
+    if len(space.listeners) >= limits.connections:
+        raise BusyError(f"the limit 'connections' of this space is {limits.connections:,}", 5)
+    if limits.consumer_connections < limits.connections:
+        own = space.connections_of(consumer)
+        if own >= limits.consumer_connections:
+            raise BusyError(
+                f"the limit 'consumer_connections' is {limits.consumer_connections:,}, and it has {own:,}",
+                5,
+            )
+    start = space.start_position(
+        consumer, request.query_params.get("from"), request.headers.get("last-event-id")
+    )
+    return broker, space, consumer, start
+
+
+def _listener(space: Space, consumer: str, position: int, outlet: Outlet) -> Listener:
+    with space.lock:
+        number = space.directory.consumer(consumer)
+    return Listener(space, consumer, number, position, outlet)
+
+
+class _SseResponse(Response):
+    """Server-sent events: the head goes by ASGI, everything after it straight to the transport."""
+
+    def __init__(self, space: Space, consumer: str, position: int) -> None:
+        super().__init__()
+        self._place = space, consumer, position
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        protocol = scope["rangecast.protocol"]
+        space, consumer, position = self._place
+        outlet = SseOutlet(protocol.transport)
+        listener = _listener(space, consumer, position, outlet)
+        protocol.listener = listener
+        outlet.write(b"retry: 1000\n\n")
+        space.listen(listener)
+        try:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+        finally:
+            protocol.listener = None
+            listener.close()
+
+
+async def stream_messages(request: Request) -> Response:
+    """The messages of a consumer as server-sent events."""
+    _, space, consumer, position = _opened(request)
+    return _SseResponse(space, consumer, position)
+
+
+async def poll_messages(request: Request) -> Response:
+    """The next messages of a consumer, waiting for the first one if told."""
+    most = whole_number(request, "max", 100, 1, MOST_MESSAGES)
+    wait = whole_number(request, "wait", 0, 0, LONGEST_WAIT)
+    _, space, consumer, position = _opened(request)
+    done = asyncio.Event()
+    outlet = PollOutlet(most, done)
+    listener = _listener(space, consumer, position, outlet)
+    outlet.on_live = None if wait else done.set
+    space.listen(listener)
+    try:
+        async with asyncio.timeout(wait if wait else wait + 5):
+            await done.wait()
+    except TimeoutError:
+        pass
+    next_position = listener.position
+    listener.close()
+    messages = outlet.messages
+    if len(messages) > most:
+        messages = messages[:most]
+        next_position = msgspec.json.decode(messages[-1])["sequence"] + 1
+    body = b'{"messages":[%b],"notices":[%b],"next":%d}' % (
+        b",".join(messages), b",".join(outlet.notices), next_position
+    )  # fmt: skip
+    return Response(body, media_type="application/json")
+
+
+async def talk(socket: WebSocket) -> None:
+    """The messages of a consumer over a WebSocket; the consumer sends {"ack": N}."""
+    try:
+        _, space, consumer, position = _opened(socket)
+    except BrokerError as error:
+        await socket.close(4000 + error.status, str(error)[:120])
+        return
+    await socket.accept()
+    outlet = MessageOutlet()
+    listener = _listener(space, consumer, position, outlet)
+    space.listen(listener)
+    tasks = {
+        asyncio.create_task(_say(socket, listener, outlet)),
+        asyncio.create_task(_hear(socket, space, consumer)),
+    }
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        reason = next(
+            (str(task.exception()) for task in done if isinstance(task.exception(), BrokerError)), ""
+        )
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        listener.close()
+    with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # the other end was first
+        await socket.close(4400 if reason else 1001, reason[:120])
+
+
+async def _say(socket: WebSocket, listener: Listener, outlet: MessageOutlet) -> None:
+    while not outlet.ended:
+        for message in await outlet.take():
+            await socket.send_text(message.decode())
+        if outlet.sent():
+            listener.drained()
+
+
+async def _hear(socket: WebSocket, space: Space, consumer: str) -> None:
+    while True:
+        try:
+            text = await socket.receive_text()
+        except (WebSocketDisconnect, KeyError):
+            return
+        content = decoded_object(text.encode("utf-8", "surrogatepass")[:65_536])
+        sequence = _acknowledged(content.get("ack"), "ack", space)
+        await asyncio.wrap_future(space.pump.acknowledge(consumer, sequence))
+
+
+def _acknowledged(value: Any, what: str, space: Space) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < space.log.durable:
+        raise BrokerError(
+            f"{what} must be the sequence number of an event, below {space.log.durable}, got {value!r}"
+        )
+    return value
+
+
+async def acknowledge(request: Request) -> Response:
+    """Say that everything up to a sequence number was dealt with."""
+    consumer = consumer_of(request)
+    _, space, _ = allowed(request, "subscribe", consumer)
+    content = decoded_object(await read_body(request, space.limits))
+    sequence = _acknowledged(content.get("sequence"), "sequence", space)
+    return Json({"sequence": await asyncio.wrap_future(space.pump.acknowledge(consumer, sequence))})
+
+
+async def get_consumer(request: Request) -> Response:
+    """How far a consumer is, and how many subscriptions and connections it has."""
+    consumer = consumer_of(request)
+    _, space, _ = allowed(request, "subscribe", consumer)
+    return Json(space.describe_consumer(consumer))
+
+
+async def delete_consumer(request: Request) -> Response:
+    """Delete a consumer: its subscriptions, its cursor, its webhook; its connections are closed."""
+    consumer = consumer_of(request)
+    broker, space, _ = allowed(request, "subscribe", consumer)
+    number = space.directory.find_consumer(consumer)
+    with space.lock:
+        names = [] if number is None else space.directory.names_of(number)
+    change = ChangeRequest(deleted=[subscription_id(consumer, name) for name in names], single=False)
+    answer = await asyncio.wrap_future(space.changer.submit(change))
+    await asyncio.wrap_future(space.pump.acknowledge(consumer, None))
+    broker.webhooks.delete(space, consumer)
+    for listener in list(space.listeners):
+        if listener.consumer == consumer:
+            listener.close("the consumer was deleted")
+    return Json({"consumer": consumer, "deleted": answer["deleted"], "version": answer["version"]})
+
+
+async def give_ticket(request: Request) -> Response:
+    """A ticket for one connection, for browsers, whose EventSource cannot send a token."""
+    consumer = consumer_of(request)
+    broker, space, access = allowed(request, "subscribe", consumer)
+    return Json({"ticket": broker.tickets.give(space.name, consumer, access)})
+
+
+async def put_webhook(request: Request) -> Response:
+    """Have the messages of a consumer sent to an address."""
+    consumer = consumer_of(request)
+    broker, space, _ = allowed(request, "subscribe", consumer)
+    content = decoded_object(await read_body(request, space.limits))
+    url, secret = content.get("url"), content.get("secret")
+    if not isinstance(url, str) or not isinstance(secret, str):
+        raise BrokerError("a webhook must have url and secret, both strings")
+    return Json(broker.webhooks.put(space, consumer, url, secret))
+
+
+async def get_webhook(request: Request) -> Response:
+    """The webhook of a consumer."""
+    consumer = consumer_of(request)
+    broker, space, _ = allowed(request, "subscribe", consumer)
+    return Json(broker.webhooks.get(space, consumer))
+
+
+async def delete_webhook(request: Request) -> Response:
+    """Send to the webhook of a consumer no more."""
+    consumer = consumer_of(request)
+    broker, space, _ = allowed(request, "subscribe", consumer)
+    broker.webhooks.delete(space, consumer)
+    return Json({"consumer": consumer})
+
+
+async def list_dead_letters(request: Request) -> Response:
+    """The messages that the webhook of a consumer did not take."""
+    consumer = consumer_of(request)
+    broker, space, _ = allowed(request, "subscribe", consumer)
+    return Json({"messages": broker.webhooks.letters(space, consumer)})
+
+
+async def clear_dead_letters(request: Request) -> Response:
+    """Forget the messages that the webhook of a consumer did not take."""
+    consumer = consumer_of(request)
+    broker, space, _ = allowed(request, "subscribe", consumer)
+    broker.webhooks.clear(space, consumer)
+    return Json({"messages": []})

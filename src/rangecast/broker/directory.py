@@ -1,0 +1,262 @@
+"""Who subscribed to what, and in which versions of the store: the entries of a space.
+
+An entry is one condition of one subscription, from the version that brought it to the version that replaced,
+deleted or expired it. Entries are numbered and never used again, so the number serves as the id within an
+index of this process, and one look into an array says whom a match concerns.
+
+    array    dtype   shape       meaning
+    owners   int32   n_entries   number of the consumer; -1 where the id names none
+    since    int64   n_entries   the version that brought the entry
+    until    int64   n_entries   the version that ended it; ONGOING while it lasts
+    expires  int64   n_entries   when it ends by itself, microseconds since 1970 UTC; 0 for never
+
+An event that is pinned to version p concerns the entries with since <= p < until. So those who receive
+events later than others receive the same, whatever was subscribed, replaced or deleted in between. Entries
+that ended are forgotten when no event of the log is pinned to a version that had them.
+
+The id of a subscription in the store is `consumer/name`. Other ids belong to nobody: they match, and are
+delivered to none.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.engine import Index, open_index
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.store.record import Change
+from rangecast.types.schema import Schema
+
+ONGOING = np.iinfo(np.int64).max
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:@+-]{0,127}")
+"""What a consumer, a subscription or a space may be called."""
+
+
+def subscription_id(consumer: str, name: str) -> str:
+    """The id of a subscription in the store."""
+    return f"{consumer}/{name}"
+
+
+class Directory:
+    """The entries of one space, and the consumers that they belong to."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.consumers: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._entries_of: list[array[int]] = []
+        self._lasting: list[int] = []
+        self.ids: list[str] = []
+        """The id of each entry."""
+        self.current: dict[str, int] = {}
+        """The entry of each subscription that lasts."""
+        self.owners = np.empty(0, np.int32)
+        self.since = np.empty(0, np.int64)
+        self.until = np.empty(0, np.int64)
+        self.expires = np.empty(0, np.int64)
+        self._quoted: list[bytes | None] = []
+        self._chunks: list[tuple[int, Subscriptions]] = []
+        self._ended = 0
+        self._expired: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.current)
+
+    @property
+    def n_entries(self) -> int:
+        """How many entries were ever made, the forgotten ones too."""
+        return len(self.ids)
+
+    def consumer(self, name: str) -> int:
+        """The number of a consumer, a new one for one that was never heard of."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = len(self.consumers)
+            self.consumers.append(name)
+            self._entries_of.append(array("q"))
+            self._lasting.append(0)
+            self._numbers[name] = number
+        return number
+
+    def find_consumer(self, name: str) -> int | None:
+        """The number of a consumer; None for one that was never heard of."""
+        return self._numbers.get(name)
+
+    def quoted(self, entry: int) -> bytes:
+        """The name of a subscription as a JSON string."""
+        found = self._quoted[entry]
+        if found is None:
+            id = self.ids[entry]
+            found = self._quoted[entry] = msgspec.json.encode(id.partition("/")[2] or id)
+        return found
+
+    def n_lasting(self, consumer: int) -> int:
+        """How many subscriptions a consumer has."""
+        return self._lasting[consumer]
+
+    def names_of(self, consumer: int) -> list[str]:
+        """The names of a consumer's subscriptions that last, in order."""
+        entries = self._entries_of[consumer]
+        return sorted(self.ids[e].partition("/")[2] for e in entries if self.until[e] == ONGOING)
+
+    def text(self, entry: int) -> str | None:
+        """The condition of an entry as it was written."""
+        for first, subs in reversed(self._chunks):
+            if first <= entry:
+                return None if subs.texts is None else subs.texts[entry - first]
+        return None
+
+    # changing
+
+    def load(self, version: int, subs: Subscriptions, expires: npt.NDArray[np.int64] | None = None) -> None:
+        """Begin with the subscriptions of a version, as if all had been there for ever."""
+        self._add(subs, 0, expires)
+        self.version = version
+
+    def apply(self, change: Change) -> tuple[list[int], list[int], list[int]]:
+        """Come to the next version: the entries that ended, those of them that expired, those that began."""
+        gone: list[int] = []
+        expired: list[int] = []
+        for id in _texts(change.deleted):
+            entry = self.current.pop(id, None)
+            if entry is not None:
+                gone.append(entry)
+                if 0 < self.expires[entry] <= change.time:
+                    expired.append(entry)
+                    self._expired[entry] = change.version
+        for id in _texts(change.inserted.ids):
+            entry = self.current.pop(id, None)
+            if entry is not None:
+                gone.append(entry)
+        if gone:
+            self.until[gone] = change.version
+            self._ended += len(gone)
+            for entry in gone:
+                if self.owners[entry] >= 0:
+                    self._lasting[self.owners[entry]] -= 1
+        first = self.n_entries
+        self._add(change.inserted, change.version, change.expires)
+        self.version = change.version
+        return gone, expired, list(range(first, self.n_entries))
+
+    def _add(self, subs: Subscriptions, version: int, expires: npt.NDArray[np.int64] | None) -> None:
+        n = len(subs)
+        if not n:
+            return
+        first = self.n_entries
+        ids = _texts(subs.ids)
+        owners = np.empty(n, np.int32)
+        for row, id in enumerate(ids):
+            consumer, slash, _ = id.partition("/")
+            owner = self.consumer(consumer) if slash and NAME.fullmatch(consumer) else -1
+            owners[row] = owner
+            if owner >= 0:
+                self._entries_of[owner].append(first + row)
+                self._lasting[owner] += 1
+            self.current[id] = first + row
+        self.ids += ids
+        self._quoted += [None] * n
+        if first + n > len(self.owners):
+            size = max(1024, 2 * len(self.owners), first + n)
+            self.owners = _grown(self.owners, size)
+            self.since = _grown(self.since, size)
+            self.until = _grown(self.until, size)
+            self.expires = _grown(self.expires, size)
+        self.owners[first : first + n] = owners
+        self.since[first : first + n] = version
+        self.until[first : first + n] = ONGOING
+        self.expires[first : first + n] = 0 if expires is None else expires
+        self._chunks.append((first, subs))
+
+    def forget(self, pin: int) -> None:
+        """Let go of entries that ended before any event that is pinned to `pin` or later."""
+        if self._ended < 1_000 or self._ended < len(self.current) // 4:
+            return
+        n = self.n_entries
+        dead = self.until[:n] <= pin
+        for number, entries in enumerate(self._entries_of):
+            kept = [e for e in entries if not dead[e]]
+            if len(kept) < len(entries):
+                self._entries_of[number] = array("q", kept)
+        chunks = []
+        for first, subs in self._chunks:
+            # boxes of a chunk go when none of its rows is needed
+            if not dead[first : first + len(subs)].all():
+                chunks.append((first, subs))
+        self._chunks = chunks
+        self._expired = {e: v for e, v in self._expired.items() if v > pin}
+        self._ended = int(np.count_nonzero((self.until[:n] != ONGOING) & ~dead))
+
+    # indexes
+
+    def numbered(self, first: int, subs: Subscriptions) -> Subscriptions:
+        """Subscriptions under the numbers of their entries."""
+        ids = np.arange(first, first + len(subs), dtype=np.int64)
+        return Subscriptions.of_boxes(subs.schema, ids, subs.boxes)
+
+    def index(self, schema: Schema) -> Index:
+        """An index of all entries that last."""
+        index = open_index("auto", schema)
+        lasting = self.lasting_from(0)
+        if lasting is not None:
+            index.insert(lasting)
+        return index
+
+    def lasting_from(self, entry: int) -> Subscriptions | None:
+        """The entries from one on that last, under their numbers; None when there are none."""
+        waiting = []
+        for first, subs in reversed(self._chunks):
+            if first < entry:
+                break
+            rows = np.flatnonzero(self.until[first : first + len(subs)] == ONGOING)
+            if len(rows):
+                some = self.numbered(first, subs)
+                waiting.append(some if len(rows) == len(subs) else some.select(rows))
+        return Subscriptions.concat(waiting[::-1]) if waiting else None
+
+    def entries_of(self, consumers: Sequence[int], pin: int) -> npt.NDArray[np.int64]:
+        """All entries of some consumers that an event of version `pin` or later may concern, ascending."""
+        found = [np.frombuffer(self._entries_of[c], np.int64) for c in consumers if len(self._entries_of[c])]
+        entries = np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
+        return entries[self.until[entries] > pin]
+
+    def index_of(self, entries: npt.NDArray[np.int64], schema: Schema) -> Index:
+        """An index of some entries (ascending), the ended ones too."""
+        index = open_index("auto", schema)
+        waiting = []
+        for first, subs in self._chunks:
+            low, high = np.searchsorted(entries, [first, first + len(subs)])
+            if low < high:
+                rows = entries[low:high] - first
+                chosen = subs.select(rows)
+                waiting.append(Subscriptions.of_boxes(subs.schema, entries[low:high], chosen.boxes))
+        if waiting:
+            index.insert(Subscriptions.concat(waiting))
+        return index
+
+    def expired_between(
+        self, entries: npt.NDArray[np.int64], after: int, until: int
+    ) -> list[tuple[int, int]]:
+        """Of these entries, those that expired in a version after one and up to another, with it."""
+        if not self._expired:
+            return []
+        found = [(e, self._expired.get(e, 0)) for e in entries.tolist()]
+        return [(entry, version) for entry, version in found if after < version <= until]
+
+
+def _grown(values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    out = np.zeros(size, values.dtype)
+    out[: len(values)] = values
+    return out
+
+
+def _texts(ids: Any) -> list[str]:
+    """A row of ids as strings."""
+    return [str(id) for id in ids.arrow().to_pylist()] if len(ids) else []

@@ -1,0 +1,456 @@
+"""The event log: what was published, in order, on disk before the publisher hears of it.
+
+    log/00000000000000000001.events   a segment, named for its first sequence number
+        0-3    b"RCEL"
+        4-7    CRC-32 of bytes 8-31
+        8-15   format, 1
+        16-23  sequence number of the first event
+        24-31  time at which it was begun, microseconds since 1970 UTC
+        32-    records (event_record.py)
+
+Each event has a sequence number: 1, 2, 3, ... One thread appends: it gathers the records of a tick, writes
+them at once and calls fdatasync once. Readers are other threads and other processes; they stop at what is
+on disk.
+
+After a crash the last segment may end in records that are not whole. Each record says how much of the
+segment was on disk when it was written, so the largest of those numbers is a limit: what lies beyond it was
+never acknowledged, may have holes, and is cut off at the first record that does not check (and kept beside
+the log); what does not check before it is damage, and is never cut. A clean end writes the same number into
+`clean.json`.
+
+Retention removes whole segments, the oldest first, by age and by bytes; the last segment always stays.
+Where a reader asks for what is gone, `first` says where the log begins now.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import logging
+import os
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.array_file import sync_folder, writing_to
+from rangecast.broker.event_record import (
+    HEAD,
+    EventRecord,
+    PublishedBody,
+    RecordHead,
+    RecordNote,
+    pack_record,
+    read_record_head,
+)
+from rangecast.errors import StorageError
+from rangecast.sealed import read_document, write_document
+
+_START = struct.Struct("<4sIQQQ")
+_MAGIC = b"RCEL"
+_FORMAT = 1
+_SUFFIX = ".events"
+_STRIDE = 1 << 16  # bytes between two entries of a segment's table of places
+_CHUNK = 1 << 22
+_MOST_BUFFERS = 512  # of one writev
+_log = logging.getLogger(__name__)
+
+
+class DamagedRecordError(StorageError):
+    """A record that was acknowledged does not check; `after` is the next sequence number that can be read."""
+
+    def __init__(self, message: str, after: int) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class _Segment:
+    """One file of the log: where it begins, how much is on disk, and where some of its records stand."""
+
+    def __init__(self, path: Path, first: int, begun: int) -> None:
+        self.path = path
+        self.first = first
+        self.begun = begun
+        self.end = _START.size
+        self.sequences = [first]
+        self.offsets = [_START.size]
+        self.listed = False
+        self._lock = threading.Lock()
+
+    def note_place(self, sequence: int, offset: int) -> None:
+        """Remember where a record stands, unless one near it is known."""
+        if offset - self.offsets[-1] >= _STRIDE:
+            with self._lock:
+                if offset - self.offsets[-1] >= _STRIDE:
+                    self.sequences.append(sequence)
+                    self.offsets.append(offset)
+
+    def place(self, sequence: int) -> int:
+        """An offset at which a record begins that is not after the one with this event."""
+        with self._lock:
+            return self.offsets[bisect.bisect_right(self.sequences, sequence) - 1]
+
+    def forget_beyond_end(self) -> None:
+        """Forget places of records that were never written."""
+        with self._lock:
+            while self.offsets[-1] >= self.end and len(self.offsets) > 1:
+                self.offsets.pop()
+                self.sequences.pop()
+
+
+class EventLog:
+    """Appends and reads published events; one thread appends, any number read."""
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        segment_bytes: int = 64 << 20,
+        keep_seconds: float = 86_400.0,
+        keep_bytes: int = 4 << 30,
+    ) -> None:
+        self.folder = Path(folder)
+        self.segment_bytes = segment_bytes
+        self.keep_seconds = keep_seconds
+        self.keep_bytes = keep_bytes
+        self.failed: str | None = None
+        """Why nothing can be appended any more; None while all is well."""
+        self.cut = 0
+        """How many bytes were cut off when the log was opened."""
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._lock = threading.Lock()
+        with writing_to(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        self._segments = self._found()
+        if not self._segments:
+            self._segments = [self._begin(1)]
+            self.next = 1
+        else:
+            self.next = self._recover()
+        self.durable = self.next
+        self._handle = os.open(self._segments[-1].path, os.O_RDWR)
+
+    # what there is
+
+    @property
+    def first(self) -> int:
+        """The sequence number of the oldest event that is still there, or of the next one."""
+        return self._segments[0].first
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes the segments have."""
+        return sum(segment.end for segment in self._segments)
+
+    @property
+    def n_segments(self) -> int:
+        """How many segments there are."""
+        return len(self._segments)
+
+    def recent(self, segments: int) -> int:
+        """The first sequence number of the last few segments."""
+        return self._segments[-segments:][0].first
+
+    def oldest_pin(self) -> int | None:
+        """The pin of the oldest record; None when there is none."""
+        for record in self.records(self.first):
+            return record.head.pin
+        return None
+
+    # appending
+
+    def append(
+        self,
+        codes: npt.NDArray[np.int64],
+        body: PublishedBody,
+        pin: int,
+        note: RecordNote | None = None,
+        now: int | None = None,
+    ) -> int:
+        """Add events to the next write; returns the sequence number of the first. `sync` makes it durable."""
+        if self.failed:
+            raise StorageError(f"{self.folder}: nothing can be published: {self.failed}")
+        segment = self._segments[-1]
+        sequence = self.next
+        moment = time.time_ns() // 1000 if now is None else now
+        pieces = pack_record(sequence, moment, pin, segment.end, codes, body, note)
+        segment.note_place(sequence, segment.end + self._waiting_bytes)
+        self._waiting += pieces
+        self._waiting_bytes += sum(map(len, pieces))
+        self.next += len(body)
+        return sequence
+
+    def sync(self) -> None:
+        """Write what was appended, and see that it is on disk; StorageError when it is not.
+
+        After a write that failed, the log is as it was before, and those sequence numbers are free again.
+        After a sync that failed nobody knows what is on disk, so the log takes nothing more until it is
+        opened again.
+        """
+        if not self._waiting:
+            return
+        segment = self._segments[-1]
+        pieces, total = self._waiting, self._waiting_bytes
+        self._waiting, self._waiting_bytes = [], 0
+        try:
+            _write_all(self._handle, pieces, segment.end)
+        except OSError as error:
+            self._take_back(segment)
+            raise StorageError(f"{segment.path}: cannot be written: {error.strerror}") from error
+        try:
+            os.fdatasync(self._handle)
+        except OSError as error:
+            self.failed = f"the disk refused to sync ({error.strerror}); start the broker again"
+            raise StorageError(f"{segment.path}: {self.failed}") from error
+        with self._lock:
+            segment.end += total
+            self.durable = self.next
+        if segment.end >= self.segment_bytes:
+            self._roll()
+
+    def _take_back(self, segment: _Segment) -> None:
+        self.next = self.durable
+        segment.forget_beyond_end()
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._handle, segment.end)
+
+    def _roll(self) -> None:
+        try:
+            fresh = self._begin(self.next)
+        except StorageError as error:
+            _log.warning("%s: a segment could not be begun, the old one grows: %s", self.folder, error)
+            return
+        self._segments[-1].listed = True
+        handle = os.open(fresh.path, os.O_RDWR)
+        os.close(self._handle)
+        self._handle = handle
+        with self._lock:
+            self._segments = [*self._segments, fresh]
+
+    def _begin(self, first: int) -> _Segment:
+        path = self.folder / f"{first:020}{_SUFFIX}"
+        begun = time.time_ns() // 1000
+        fields = struct.pack("<QQQ", _FORMAT, first, begun)
+        with writing_to(path), open(path, "wb") as file:
+            file.write(_MAGIC + struct.pack("<I", zlib.crc32(fields)) + fields)
+            file.flush()
+            os.fsync(file.fileno())
+        sync_folder(self.folder)
+        return _Segment(path, first, begun)
+
+    def retain(self, now: float | None = None) -> int:
+        """Remove segments that are too old, or too many; returns how many went."""
+        moment = int((time.time() if now is None else now) * 1_000_000)
+        gone: list[_Segment] = []
+        kept = list(self._segments)
+        total = self.bytes
+        while len(kept) > 1:
+            # a segment ends when the next one begins
+            old = kept[1].begun < moment - int(self.keep_seconds * 1_000_000)
+            if not old and total <= self.keep_bytes:
+                break
+            total -= kept[0].end
+            gone.append(kept.pop(0))
+        with self._lock:
+            self._segments = kept
+        for segment in gone:
+            segment.path.unlink(missing_ok=True)
+        if gone:
+            sync_folder(self.folder)
+        return len(gone)
+
+    def close(self) -> None:
+        """Write what waits, and say that the log ends cleanly."""
+        try:
+            if not self.failed:
+                self.sync()
+                last = self._segments[-1]
+                write_document(self.folder / "clean.json", {"segment": last.path.name, "end": last.end})
+        finally:
+            os.close(self._handle)
+
+    # reading
+
+    def records(self, sequence: int, until: int | None = None) -> Iterator[EventRecord]:
+        """The records from the one with this event on, up to what is on disk now (or `until`).
+
+        DamagedRecordError where a record does not check. A segment that retention removes meanwhile ends
+        the iteration; `first` says so.
+        """
+        with self._lock:
+            segments = self._segments
+            limit = self.durable if until is None else min(until, self.durable)
+            ends = [segment.end for segment in segments]
+        at = max(0, bisect.bisect_right([s.first for s in segments], sequence) - 1)
+        for number in range(at, len(segments)):
+            if segments[number].first >= limit:
+                return
+            after = segments[number + 1].first if number + 1 < len(segments) else limit
+            yield from _read_segment(segments[number], ends[number], sequence, limit, after)
+
+    # opening
+
+    def _found(self) -> list[_Segment]:
+        segments = []
+        for path in sorted(self.folder.glob(f"*{_SUFFIX}")):
+            start = _read_start(path)
+            if start is None:
+                if path.stat().st_size <= _START.size and path == max(self.folder.glob(f"*{_SUFFIX}")):
+                    path.unlink()  # a crash before its head was on disk: nothing was ever written to it
+                    continue
+                raise StorageError(f"{path}: cannot be read: its head is damaged; restore it from a copy")
+            first, begun = start
+            if int(path.stem) != first:
+                raise StorageError(f"{path}: must begin with event {int(path.stem)}, got {first}")
+            segment = _Segment(path, first, begun)
+            segment.end = path.stat().st_size
+            segments.append(segment)
+        return segments
+
+    def _recover(self) -> int:
+        """See that the last segment ends with a whole record; returns the next sequence number."""
+        segment = self._segments[-1]
+        raw = segment.path.read_bytes()
+        view = memoryview(raw)
+        at, sequence, synced = _START.size, segment.first, 0
+        clean = read_document(self.folder / "clean.json")
+        if clean is not None and clean.get("segment") == segment.path.name:
+            synced = int(clean["end"])
+        while at < len(raw):
+            head = read_record_head(raw, at)
+            if head is None or head.sequence != sequence:
+                break
+            payload = view[at + HEAD.size : at + HEAD.size + head.length]
+            if not EventRecord(head, payload).whole:
+                break
+            segment.note_place(sequence, at)
+            synced = max(synced, head.synced)
+            at += HEAD.size + head.length
+            sequence = head.next
+        if at < len(raw) or synced > at:
+            synced = max(synced, _synced_beyond(raw, at, sequence))
+            if at < synced:
+                raise StorageError(
+                    f"{segment.path}: the events from {sequence} on at byte {at} are damaged, although "
+                    f"{synced} bytes had been on disk; restore the file from a copy"
+                )
+            self.cut = len(raw) - at
+            _log.warning("%s: cut off %d bytes of events never acknowledged", segment.path, self.cut)
+            aside = segment.path.with_suffix(f".torn-{time.time_ns()}")
+            aside.write_bytes(view[at:])
+            with writing_to(segment.path), open(segment.path, "r+b") as file:
+                file.truncate(at)
+                os.fsync(file.fileno())
+        segment.end = at
+        segment.listed = True
+        return sequence
+
+
+def _write_all(handle: int, pieces: list[bytes], offset: int) -> None:
+    for k in range(0, len(pieces), _MOST_BUFFERS):
+        some = pieces[k : k + _MOST_BUFFERS]
+        total = sum(map(len, some))
+        written = os.pwritev(handle, some, offset)
+        if written < total:
+            rest = b"".join(some)
+            while written < total:
+                written += os.pwrite(handle, rest[written:], offset + written)
+        offset += total
+
+
+def _read_start(path: Path) -> tuple[int, int] | None:
+    with open(path, "rb") as file:
+        raw = file.read(_START.size)
+    if len(raw) < _START.size:
+        return None
+    magic, crc, version, first, begun = _START.unpack(raw)
+    if magic != _MAGIC or zlib.crc32(raw[8:]) != crc:
+        return None
+    if version != _FORMAT:
+        raise StorageError(f"{path}: an event log of format {_FORMAT} is read, got {version}")
+    return first, begun
+
+
+def _synced_beyond(raw: bytes, at: int, sequence: int) -> int:
+    """What records after a bad one say was on disk: more than `at` means that the bad one had been."""
+    synced = 0
+    at = raw.find(b"REVT", at + 1)
+    while at >= 0:
+        head = read_record_head(raw, at)
+        if head is not None and head.sequence > sequence:
+            payload = memoryview(raw)[at + HEAD.size : at + HEAD.size + head.length]
+            if EventRecord(head, payload).whole:
+                synced = max(synced, head.synced)
+        at = raw.find(b"REVT", at + 1)
+    return synced
+
+
+def _read_segment(
+    segment: _Segment, end: int, sequence: int, limit: int, after: int
+) -> Iterator[EventRecord]:
+    """The records of one segment from an event on; `after` is the number that follows the segment."""
+    try:
+        handle = os.open(segment.path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        at = segment.place(sequence)
+        raw, base = b"", at
+        while at < end:
+            head = read_record_head(raw, at - base)
+            need = HEAD.size if head is None else HEAD.size + head.length
+            if at - base + need > len(raw):
+                raw, base = os.pread(handle, min(max(_CHUNK, need), end - at), at), at
+                head = read_record_head(raw, 0)
+                if head is not None and HEAD.size + head.length > len(raw):
+                    raw = os.pread(handle, HEAD.size + head.length, at)
+            record = _checked(segment, head, raw, at, base)
+            if record is None:
+                found, follows = _after_damage(segment, at, end, after)
+                if follows <= sequence:
+                    at = found
+                    continue
+                raise DamagedRecordError(f"{segment.path}: the record at byte {at} is damaged", follows)
+            if record.head.sequence >= limit:
+                return
+            if not segment.listed:
+                segment.note_place(record.head.sequence, at)
+            at += HEAD.size + record.head.length
+            if record.head.next > sequence:
+                if not record.whole:
+                    raise DamagedRecordError(
+                        f"{segment.path}: events {record.head.sequence} to {record.head.next - 1} damaged",
+                        record.head.next,
+                    )
+                yield record
+        segment.listed = segment.listed or end == segment.end
+    finally:
+        os.close(handle)
+
+
+def _checked(
+    segment: _Segment, head: RecordHead | None, raw: bytes, at: int, base: int
+) -> EventRecord | None:
+    if head is None or head.sequence < segment.first:
+        return None
+    start = at - base + HEAD.size
+    return EventRecord(head, memoryview(raw)[start : start + head.length])
+
+
+def _after_damage(segment: _Segment, at: int, end: int, after: int) -> tuple[int, int]:
+    """Place and sequence number of the first record behind a damaged head."""
+    with open(segment.path, "rb") as file:
+        raw = file.read(end)
+    found = raw.find(b"REVT", at + 1)
+    while found >= 0:
+        head = read_record_head(raw, found)
+        if head is not None:
+            return found, head.sequence
+        found = raw.find(b"REVT", found + 1)
+    return end, after

@@ -1,0 +1,203 @@
+"""A record of the event log: the events of one request, as they were published and as codes. Little-endian:
+
+    0-3      b"REVT"
+    4-7      CRC-32 of bytes 8-63
+    8-15     sequence number of its first event; the others follow without a gap
+    16-23    time of the append, microseconds since 1970 UTC
+    24-31    pin: the version of the store that its events are matched against
+    32-39    how many bytes of this segment were on disk when the record was written
+    40-43    number of events
+    44-47    kind of the body: 0 JSON texts, 1 an Arrow stream
+    48-51    number of attributes
+    52-55    length of the note
+    56-59    length of the body
+    60-63    CRC-32 of the payload
+
+    payload  type              meaning
+    codes    int64[d * n]      attribute after attribute, as an index of the pin's version sees them
+    starts   uint32[n + 1]     kind 0: where the text of each event begins in the body
+    body     bytes             the texts one after the other, or the stream
+    note     bytes             JSON: the publisher, the idempotency key, what was rejected; may be empty
+    (zeros up to a multiple of 8)
+
+The codes are those of the pin's version. A word that no subscription of that version names has the unknown
+code, and is looked up never again: a later subscription does not match an earlier event. So a replay reads
+numbers alone, and parses no text; the body is for those who receive the event.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+HEAD = struct.Struct("<4sIQQQQIIIIII")
+MAGIC = b"REVT"
+TEXTS, ARROW = 0, 1
+_ALIGN = 8
+
+
+class RecordNote(msgspec.Struct, omit_defaults=True):
+    """What a record remembers of its request."""
+
+    source: str = ""
+    key: str = ""
+    digest: str = ""
+    rejected: list[tuple[int, str]] = []
+
+
+@dataclass(frozen=True)
+class PublishedBody:
+    """Events as they were published: JSON texts, or an Arrow table."""
+
+    texts: list[bytes] | None = None
+    table: pa.Table | None = None
+
+    def __len__(self) -> int:
+        if self.texts is not None:
+            return len(self.texts)
+        assert self.table is not None
+        return int(self.table.num_rows)
+
+    def json(self, rows: list[int]) -> list[bytes]:
+        """Some of the events as JSON objects of one line."""
+        if self.texts is not None:
+            texts = self.texts
+            return [texts[row] for row in rows]
+        assert self.table is not None
+        found = self.table.take(pa.array(rows, pa.int64())).to_pylist()
+        return [
+            msgspec.json.encode({k: v for k, v in row.items() if v is not None}, enc_hook=str)
+            for row in found
+        ]
+
+
+def pack_record(
+    sequence: int,
+    time: int,
+    pin: int,
+    synced: int,
+    codes: npt.NDArray[np.int64],
+    body: PublishedBody,
+    note: RecordNote | None = None,
+) -> list[bytes]:
+    """The bytes of a record, in pieces that are to be written one after the other."""
+    n = len(body)
+    pieces = [np.ascontiguousarray(codes).tobytes()]
+    if body.texts is not None:
+        starts = np.zeros(n + 1, np.uint32)
+        np.cumsum(np.fromiter(map(len, body.texts), np.uint32, n), out=starts[1:])
+        raw = b"".join(body.texts)
+        pieces += [starts.tobytes(), raw]
+        kind = TEXTS
+    else:
+        assert body.table is not None
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, body.table.schema) as writer:
+            writer.write_table(body.table)
+        raw = out.getvalue().to_pybytes()
+        pieces.append(raw)
+        kind = ARROW
+    remark = b"" if note is None else msgspec.json.encode(note)
+    pieces.append(remark)
+    length = sum(map(len, pieces))
+    pieces.append(bytes(-length % _ALIGN))
+    crc = 0
+    for piece in pieces:
+        crc = zlib.crc32(piece, crc)
+    fields = struct.pack(
+        "<QQQQIIIIII", sequence, time, pin, synced, n, kind, len(codes), len(remark), len(raw), crc
+    )
+    return [MAGIC + struct.pack("<I", zlib.crc32(fields)) + fields, *pieces]
+
+
+@dataclass(frozen=True)
+class RecordHead:
+    """The head of a record, checked."""
+
+    sequence: int
+    time: int
+    pin: int
+    synced: int
+    n: int
+    kind: int
+    width: int
+    note_length: int
+    body_length: int
+    crc: int
+
+    @property
+    def next(self) -> int:
+        """The sequence number after its last event."""
+        return self.sequence + self.n
+
+    @cached_property
+    def length(self) -> int:
+        """How many bytes the payload has."""
+        starts = 4 * (self.n + 1) if self.kind == TEXTS else 0
+        length = 8 * self.width * self.n + starts + self.body_length + self.note_length
+        return length + -length % _ALIGN
+
+
+def read_record_head(raw: Any, at: int = 0) -> RecordHead | None:
+    """The head that begins here; None when it does not check."""
+    if len(raw) - at < HEAD.size:
+        return None
+    magic, crc, *fields = HEAD.unpack_from(raw, at)
+    if magic != MAGIC or zlib.crc32(memoryview(raw)[at + 8 : at + HEAD.size]) != crc:
+        return None
+    return RecordHead(*fields)
+
+
+class EventRecord:
+    """The events of one record; arrays and texts are cut out of its bytes when they are asked for."""
+
+    __slots__ = ("_payload", "head")
+
+    def __init__(self, head: RecordHead, payload: memoryview) -> None:
+        self.head = head
+        self._payload = payload
+
+    @property
+    def whole(self) -> bool:
+        """Whether the payload is all there, as its sum says."""
+        return len(self._payload) == self.head.length and zlib.crc32(self._payload) == self.head.crc
+
+    @property
+    def codes(self) -> npt.NDArray[np.int64]:
+        """The codes, (d, n)."""
+        head = self.head
+        return np.frombuffer(self._payload, np.int64, head.width * head.n).reshape(head.width, head.n)
+
+    @property
+    def note(self) -> RecordNote:
+        """What the record remembers of its request."""
+        head = self.head
+        if not head.note_length:
+            return RecordNote()
+        end = self._body_start() + head.body_length
+        return msgspec.json.decode(self._payload[end : end + head.note_length], type=RecordNote)
+
+    def json(self, rows: list[int]) -> list[bytes]:
+        """Some of the events as JSON objects of one line."""
+        start = self._body_start()
+        if self.head.kind == ARROW:
+            with pa.ipc.open_stream(self._payload[start : start + self.head.body_length]) as reader:
+                return PublishedBody(table=reader.read_all()).json(rows)
+        starts = np.frombuffer(self._payload, np.uint32, self.head.n + 1, 8 * self.head.width * self.head.n)
+        ends = starts[np.asarray(rows) + 1].tolist()
+        return [
+            bytes(self._payload[start + a : start + b])
+            for a, b in zip(starts[rows].tolist(), ends, strict=True)
+        ]
+
+    def _body_start(self) -> int:
+        head = self.head
+        return 8 * head.width * head.n + (4 * (head.n + 1) if head.kind == TEXTS else 0)

@@ -1,0 +1,77 @@
+"""What /metrics shows, in the text format of Prometheus."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+
+
+class Metrics:
+    """The counters of a broker."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        space = ("space",)
+
+        def counter(name: str, text: str) -> Counter:
+            return Counter(f"rangecast_{name}", text, space, registry=self.registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"rangecast_{name}", text, space, registry=self.registry)
+
+        def histogram(name: str, text: str) -> Histogram:
+            return Histogram(f"rangecast_{name}", text, space, registry=self.registry, buckets=_SECONDS)
+
+        self.published = counter("events_published", "Events that were logged")
+        self.rejected = counter("events_rejected", "Events that were rejected")
+        self.matched = counter("matches", "Pairs of an event and a subscription that match")
+        self.delivered = counter("deliveries", "Messages that were handed to live consumers")
+        self.replayed = counter(
+            "events_replayed", "Events that were read again for consumers that were behind"
+        )
+        self.refused = counter("publishes_refused", "Requests that were refused since matching lags")
+        self.closed_slow = counter("connections_closed_slow", "Connections closed since they took nothing")
+        self.gaps = counter("gaps", "Gaps that consumers were told of")
+        self.errors = counter("errors", "Failures inside the broker")
+        self.hooks_sent = counter("webhook_deliveries", "Requests to webhooks that were answered well")
+        self.hooks_failed = counter("webhook_failures", "Requests to webhooks that were not")
+        self.subscriptions = gauge("subscriptions", "Subscriptions")
+        self.connections = gauge("connections", "Connections of consumers")
+        self.live = gauge("connections_live", "Connections that are live")
+        self.behind = gauge("connections_behind", "Connections that are catching up")
+        self.stalled = gauge("connections_stalled", "Connections that take nothing")
+        self.lag = gauge("lag_events", "Events that wait to be matched")
+        self.log_bytes = gauge("log_bytes", "Bytes of the event log")
+        self.sync_seconds = histogram("sync_seconds", "Time of one fdatasync")
+        self.latency = histogram("publish_to_socket_seconds", "Time from a request to its matches on sockets")
+
+    def text(self) -> bytes:
+        """All of them as text."""
+        return generate_latest(self.registry)
+
+
+class SpaceMetrics:
+    """The counters of one space."""
+
+    def __init__(self, metrics: Metrics, space: str) -> None:
+        self.published = metrics.published.labels(space)
+        self.rejected = metrics.rejected.labels(space)
+        self.matched = metrics.matched.labels(space)
+        self.delivered = metrics.delivered.labels(space)
+        self.replayed = metrics.replayed.labels(space)
+        self.refused = metrics.refused.labels(space)
+        self.closed_slow = metrics.closed_slow.labels(space)
+        self.gaps = metrics.gaps.labels(space)
+        self.errors = metrics.errors.labels(space)
+        self.hooks_sent = metrics.hooks_sent.labels(space)
+        self.hooks_failed = metrics.hooks_failed.labels(space)
+        self.subscriptions = metrics.subscriptions.labels(space)
+        self.connections = metrics.connections.labels(space)
+        self.live = metrics.live.labels(space)
+        self.behind = metrics.behind.labels(space)
+        self.stalled = metrics.stalled.labels(space)
+        self.lag = metrics.lag.labels(space)
+        self.log_bytes = metrics.log_bytes.labels(space)
+        self.sync_seconds = metrics.sync_seconds.labels(space)
+        self.latency = metrics.latency.labels(space)

@@ -1,0 +1,107 @@
+"""Requests about the broker itself: spaces and schemas, health, metrics, status, OpenAPI, the page."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from importlib import resources
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rangecast.broker.answers import Json, allowed, broker_of, decoded_object, whole_number
+from rangecast.broker.bodies import read_body
+from rangecast.broker.errors import BrokerError
+from rangecast.broker.limits import SpaceLimits
+from rangecast.errors import SchemaError
+from rangecast.types.schema import Schema
+
+_CONTENT = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+async def put_schema(request: Request) -> Response:
+    """Make a space with a schema; nothing happens when it has the same one."""
+    broker = broker_of(request)
+    name = request.path_params["space"]
+    broker.access(request.headers.get("authorization")).check("admin", name)
+    content = decoded_object(await read_body(request, SpaceLimits()))
+    entries = content.get("attributes")
+    if not isinstance(entries, dict) or not entries:
+        raise BrokerError('a schema must be {"attributes": {NAME: {"type": ...}}}')
+    try:
+        schema = Schema.from_dict(entries)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise SchemaError(f"the schema cannot be read: {error!r}") from None
+    # in a thread: a store is made and opened, which waits for the disk
+    await asyncio.to_thread(broker.ensure_space, name, schema)
+    return Json({"space": name, "attributes": broker.space(name).schema.to_dict()})
+
+
+async def get_schema(request: Request) -> Response:
+    """The schema of a space."""
+    _, space, _ = allowed(request, "read")
+    return Json({"space": space.name, "attributes": space.schema.to_dict()})
+
+
+async def list_spaces(request: Request) -> Response:
+    """The spaces that the sender may use."""
+    broker = broker_of(request)
+    access = broker.access(request.headers.get("authorization"))
+    access.check("read")
+    names = [name for name in sorted(broker.spaces) if {"*", name} & access.spaces]
+    return Json({"spaces": names})
+
+
+async def list_consumers(request: Request) -> Response:
+    """The consumers of a space with their states, those with connections first."""
+    _, space, _ = allowed(request, "read")
+    limit = whole_number(request, "limit", 100, 1, 10_000)
+    return Json({"consumers": space.list_consumers(limit)})
+
+
+async def show_status(request: Request) -> Response:
+    """Counts and sizes of all spaces."""
+    broker = broker_of(request)
+    broker.access(request.headers.get("authorization")).check("read")
+    return Json(broker.status())
+
+
+async def show_health(_: Request) -> Response:
+    """Whether the process lives."""
+    return Json({"status": "ok"})
+
+
+async def show_readiness(request: Request) -> Response:
+    """Whether requests are served."""
+    broker = broker_of(request)
+    failed = {name: space.log.failed for name, space in broker.spaces.items() if space.log.failed}
+    ready = not broker.ending and not failed
+    return Json({"ready": ready, "failed": sorted(failed)}, 200 if ready else 503)
+
+
+async def show_metrics(request: Request) -> Response:
+    """Counters in the text format of Prometheus."""
+    broker = broker_of(request)
+    broker.access(request.headers.get("authorization")).check("read")
+    return Response(broker.measure(), media_type="text/plain; version=0.0.4")
+
+
+async def show_openapi(_: Request) -> Response:
+    """This interface in OpenAPI's words."""
+    from rangecast.broker.openapi import document
+
+    return Json(document())
+
+
+async def show_page(_: Request) -> Response:
+    """The page."""
+    headers = {"Content-Security-Policy": _CONTENT, "X-Content-Type-Options": "nosniff"}
+    return Response(_page(), media_type="text/html; charset=utf-8", headers=headers)
+
+
+@cache
+def _page() -> bytes:
+    return resources.files("rangecast.broker").joinpath("page.html").read_bytes()

@@ -1,0 +1,92 @@
+"""Requests with events: publish them, or match them at once."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import time
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rangecast.broker.answers import Json, allowed
+from rangecast.broker.bodies import media_type, read_body, read_events
+from rangecast.broker.errors import BrokerError, UnavailableError
+from rangecast.broker.event_record import RecordNote
+from rangecast.broker.pump import Publication
+from rangecast.broker.space import Space
+
+_LARGE = 256 * 1024  # bytes from which on a body is read beside the event loop
+
+
+async def publish_events(request: Request) -> Response:
+    """Log events, match them, deliver them; the answer comes when they are on disk."""
+    received = time.perf_counter()
+    broker, space, access = allowed(request, "publish")
+    if broker.ending:
+        raise UnavailableError("the broker is ending")
+    kind = media_type(request.headers.get("content-type"))
+    raw = await read_body(request, space.limits)
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > 256:
+        raise BrokerError(f"an Idempotency-Key may have 256 letters, got {len(key)}")
+    if not key:
+        return Json(await _publish(broker, space, access.name, raw, kind, None, received))
+    digest = hashlib.blake2b(raw, digest_size=16).hexdigest()
+    async with space.key_lock(access.name, key):
+        answer = space.keys.find(access.name, key, digest)
+        if answer is not None:
+            rejected = [{"row": row, "reason": reason} for row, reason in answer["rejected"]]
+            return Json({**answer, "rejected": rejected, "repeated": True})
+        note = RecordNote(source=access.name, key=key, digest=digest)
+        return Json(await _publish(broker, space, access.name, raw, kind, note, received))
+
+
+async def _publish(
+    broker: Any, space: Space, source: str, raw: bytes, kind: str, note: RecordNote | None, received: float
+) -> dict[str, Any]:
+    if len(raw) > _LARGE:
+        found = await asyncio.to_thread(read_events, raw, kind, space.schema, space.limits)
+    else:
+        found = read_events(raw, kind, space.schema, space.limits)
+    broker.pacer.spend(source, "events_per_second", space.limits.events_per_second, len(found.events))
+    if found.rejected:
+        space.metrics.rejected.inc(len(found.rejected))
+        note = note or RecordNote(source=source)
+        note.rejected = found.rejected if note.key else []
+    if len(found.events):
+        answer = dict(await space.publish(Publication(found.events, found.body, note, received)))
+    else:
+        answer = {"first": None, "last": None}
+    answer["rejected"] = [{"row": row, "reason": reason} for row, reason in found.rejected]
+    return answer
+
+
+async def match_events(request: Request) -> Response:
+    """Which subscriptions events match, at once; nothing is logged or delivered."""
+    _, space, _ = allowed(request, "publish")
+    raw = await read_body(request, space.limits)
+    kind = media_type(request.headers.get("content-type"))
+    return Json(await asyncio.to_thread(matched, space, raw, kind))
+
+
+def matched(space: Space, raw: bytes, kind: str) -> dict[str, Any]:
+    """The ids that each event of a body matches; null for a rejected one."""
+    found = read_events(raw, kind, space.schema, space.limits)
+    with space.lock:
+        version = space.directory.version
+        matches = space.index.match(found.events)
+        entries = np.asarray(matches.ids).tolist()
+    offsets = matches.offsets.tolist()
+    ids = space.directory.ids
+    rows = [sorted(ids[entry] for entry in entries[a:b]) for a, b in itertools.pairwise(offsets)]
+    bad = {row for row, _ in found.rejected}
+    out: list[list[str] | None] = []
+    places = iter(rows)
+    for row in range(len(rows) + len(bad)):
+        out.append(None if row in bad else next(places))
+    rejected = [{"row": row, "reason": reason} for row, reason in found.rejected]
+    return {"matches": out, "version": version, "rejected": rejected}

@@ -1,0 +1,343 @@
+"""The matcher thread of a space: log, match, deliver, tick by tick.
+
+One tick takes all that waits: changes of the store first, then published events, then listeners that join
+or leave.
+
+    changes     applied to the directory and the index, up to the newest version of the store
+    events      appended to the log with that version as their pin; one fdatasync; publishers are answered
+    matches     one match for the whole tick; frames per consumer that is live; one call to the event loop
+    listeners   those that have caught up join the live set at the sequence number that follows the tick
+
+While a tick is under way the next one gathers, so ticks grow under load by themselves and nobody waits when
+there is none. All of this is one thread, which is what makes the order plain: a version is applied before
+the events that are pinned to it, events are on disk before they are matched, and a listener joins between
+two ticks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rangecast.broker.event_record import PublishedBody, RecordNote
+from rangecast.broker.frames import KEEP_ALIVE, PinnedEvents, match_frames, notice
+from rangecast.broker.listener import Listener
+from rangecast.broker.replay import ROUND, Replay, concatenated
+from rangecast.errors import StorageError
+from rangecast.model.events import Events
+
+if TYPE_CHECKING:
+    from rangecast.broker.space import Space
+
+PROGRESS_SECONDS = 5.0
+_LAST_LAP = 8_192  # events that the matcher itself replays for one who joins
+_LOOK = 0.2  # seconds between two looks for changes by other processes
+_UPKEEP_SECONDS = 10.0
+_MOST_EVENTS = 65_536  # of one tick
+
+
+@dataclass
+class Publication:
+    """Events of one request, on their way to the log."""
+
+    events: Events
+    body: PublishedBody
+    note: RecordNote | None
+    received: float
+    future: Future[dict[str, Any]] = field(default_factory=Future)
+
+
+class Pump:
+    """The thread that owns log, index and live set."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self.failed: str | None = None
+        self.ticks = 0
+        self.live: dict[int, list[Listener]] = {}
+        self.waiting_events = 0
+        self._mask = np.zeros(1, bool)
+        self._publications: deque[Publication] = deque()
+        self._tickets: deque[tuple[int, list[tuple[Future[Any], Any]], threading.Event]] = deque()
+        self._joining: deque[Listener] = deque()
+        self._leaving: deque[tuple[Listener, bool]] = deque()
+        self._acks: deque[tuple[str, int | None, Future[Any]]] = deque()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._looked = 0.0
+        self._told = time.monotonic()
+        self._tended = time.monotonic()
+        self._replay = Replay(space.log, space.directory, space.schema, space.lock)
+        self._thread = threading.Thread(target=self._run, name=f"matcher-{space.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to tick."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish what waits, and end."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join()
+
+    @property
+    def head(self) -> int:
+        """The sequence number that the next event gets."""
+        return self._space.log.durable
+
+    # what other threads ask for
+
+    def publish(self, publication: Publication) -> Future[dict[str, Any]]:
+        """Log and match events; the future has the answer when they are on disk."""
+        self.waiting_events += len(publication.events)
+        self._publications.append(publication)
+        self._wake.set()
+        return publication.future
+
+    def applied(self, version: int, answers: list[tuple[Future[Any], Any]]) -> threading.Event:
+        """Take in the store up to a version, then give answers; the event says when."""
+        done = threading.Event()
+        self._tickets.append((version, answers, done))
+        self._wake.set()
+        return done
+
+    def acknowledge(self, consumer: str, sequence: int | None) -> Future[Any]:
+        """Move a cursor, or forget it with None; the future is done when it is on disk."""
+        future: Future[Any] = Future()
+        self._acks.append((consumer, sequence, future))
+        self._wake.set()
+        return future
+
+    def join(self, listener: Listener) -> None:
+        """Make a listener live that has caught up."""
+        self._joining.append(listener)
+        self._wake.set()
+
+    def leave(self, listener: Listener, again: bool = False) -> None:
+        """Take a listener out of the live set; with `again`, hand it to catch-up afterwards."""
+        self._leaving.append((listener, again))
+        self._wake.set()
+
+    # the tick
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(_LOOK)
+            self._wake.clear()
+            try:
+                self._tick()
+            except Exception as error:
+                # what cannot be matched must not be passed over in silence: listeners go back to the log
+                self._space.log_error("matching", error)
+                self._set_all_behind()
+            if self._stopping and not self._publications and not self._acks and not self._tickets:
+                return
+            if self._publications:
+                self._wake.set()
+
+    def _tick(self) -> None:
+        self.ticks += 1
+        now = time.monotonic()
+        self._take_leaves()
+        self._apply_changes(now)
+        self._sync_cursors()
+        published = self._log_events()
+        if published:
+            self._match(published)
+        self._take_joins()
+        if now - self._told >= PROGRESS_SECONDS:
+            self._told = now
+            self._tell_progress()
+        if now - self._tended >= _UPKEEP_SECONDS:
+            self._tended = now
+            self._space.tend()
+
+    def _apply_changes(self, now: float) -> None:
+        tickets = []
+        while self._tickets:
+            tickets.append(self._tickets.popleft())
+        if tickets or now - self._looked >= _LOOK:
+            self._looked = now
+            expired = self._space.take_changes()
+            if expired:
+                self._tell_expired(expired)
+        for _, answers, done in tickets:
+            for future, answer in answers:
+                if not future.done():
+                    future.set_result(answer)
+            done.set()
+
+    def _tell_expired(self, expired: list[tuple[int, int]]) -> None:
+        directory = self._space.directory
+        sends = []
+        for entry, version in expired:
+            name = directory.ids[entry].partition("/")[2]
+            data = notice("expired", {"subscription": name, "version": version})
+            sends += [
+                (listener, data, self.head) for listener in self.live.get(int(directory.owners[entry]), ())
+            ]
+        self._space.deliver(sends)
+
+    def _sync_cursors(self) -> None:
+        if not self._acks:
+            return
+        done = []
+        while self._acks:
+            consumer, sequence, future = self._acks.popleft()
+            before = self._space.cursors.get(consumer)
+            if sequence is None or before is None or sequence > before:
+                self._space.cursors.put(consumer, sequence)
+            done.append((future, self._space.cursors.get(consumer)))
+        try:
+            self._space.cursors.sync()
+        except Exception as error:
+            for future, _ in done:
+                future.set_exception(error)
+            return
+        for future, sequence in done:
+            future.set_result(sequence)
+
+    def _log_events(self) -> list[tuple[int, Publication]]:
+        """Append what waits and sync it; publishers have their answers then."""
+        if not self._publications:
+            return []
+        space = self._space
+        pin = space.directory.version
+        taken: list[tuple[int, Publication]] = []
+        n = 0
+        try:
+            while self._publications and n < _MOST_EVENTS:
+                publication = self._publications.popleft()
+                n += len(publication.events)
+                codes = publication.events.codes_for(space.schema)
+                taken.append((space.log.append(codes, publication.body, pin, publication.note), publication))
+            start = time.perf_counter()
+            space.log.sync()
+            space.metrics.sync_seconds.observe(time.perf_counter() - start)
+        except StorageError as error:
+            self.waiting_events -= n
+            for publication in [p for _, p in taken]:
+                if not publication.future.done():
+                    publication.future.set_exception(error)
+            if not publication.future.done():
+                publication.future.set_exception(error)
+            space.log_error("writing the event log", error)
+            return []
+        self.waiting_events -= n
+        answers = []
+        for first, publication in taken:
+            rejected = [] if publication.note is None else publication.note.rejected
+            answer = {"first": first, "last": first + len(publication.events) - 1, "rejected": rejected}
+            space.keys.remember(publication.note, answer)
+            answers.append((publication.future, answer))
+        space.resolve(answers)
+        space.metrics.published.inc(n)
+        return taken
+
+    def _match(self, published: list[tuple[int, Publication]]) -> None:
+        space = self._space
+        directory = space.directory
+        codes = concatenated([p.events.codes_for(space.schema) for _, p in published])
+        matches = space.index.match(Events(space.schema, codes, copy=False))
+        space.metrics.matched.inc(matches.n_pairs)
+        if not self.live or not matches.n_pairs:
+            return
+        rows, entries = matches.events(), np.asarray(matches.ids)
+        wanted = self._mask[directory.owners[entries]]
+        if not wanted.all():
+            rows, entries = rows[wanted], entries[wanted]
+        pin = directory.version
+        stretches = [PinnedEvents(first, len(p.events), pin, p.body.json) for first, p in published]
+        received = published[0][1].received
+        sends: list[tuple[Listener, bytes, int]] = []
+        n = 0
+        for owner, sequences, frames in match_frames(stretches, rows, entries, directory):
+            data = b"".join(frames)
+            n += len(frames)
+            for listener in self.live[owner]:
+                sends.append((listener, data, sequences[-1] + 1))
+        space.metrics.delivered.inc(n)
+        space.deliver(sends, received)
+
+    # the live set
+
+    def _take_joins(self) -> None:
+        if not self._joining:
+            return
+        joining: list[Listener] = []
+        while self._joining:
+            joining.append(self._joining.popleft())
+        head = self.head
+        near = [one for one in joining if not one.closed and head - one.position <= _LAST_LAP]
+        self._space.behind([one for one in joining if not one.closed and head - one.position > _LAST_LAP])
+        late = [one for one in near if one.position < head]
+        sends: list[tuple[Listener, bytes, int]] = []
+        ready = [one for one in near if one.position >= head]
+        if late:
+            # a lap of at most ROUND events, and none are appended meanwhile
+            assert _LAST_LAP < ROUND
+            for served in self._replay.serve(late, head):
+                if served.position >= head:
+                    ready.append(served.listener)
+                    if served.data:
+                        sends.append((served.listener, served.data, head))
+                else:
+                    self._space.give(served)
+        for listener in ready:
+            listener.state = "live"
+            listener.last_progress = head - 1
+            self._add(listener)
+            sends.append((listener, notice("caught_up", {"sequence": head - 1}, head - 1), head))
+        self._space.deliver(sends)
+
+    def _add(self, listener: Listener) -> None:
+        number = listener.number
+        if number >= len(self._mask) - 1:
+            # the last place stands for entries of nobody, whose owner is -1
+            mask = np.zeros(max(64, 2 * len(self._mask), number + 2), bool)
+            mask[: len(self._mask) - 1] = self._mask[:-1]
+            self._mask = mask
+        self.live.setdefault(number, []).append(listener)
+        self._mask[number] = True
+
+    def _remove(self, listener: Listener) -> None:
+        others = self.live.get(listener.number)
+        if others is not None and listener in others:
+            others.remove(listener)
+            if not others:
+                del self.live[listener.number]
+                self._mask[listener.number] = False
+
+    def _take_leaves(self) -> None:
+        again: list[Listener] = []
+        while self._leaving:
+            listener, returns = self._leaving.popleft()
+            self._remove(listener)
+            if returns and not listener.closed:
+                again.append(listener)
+        if again:
+            self._space.resume(again)
+
+    def _set_all_behind(self) -> None:
+        listeners = [listener for several in self.live.values() for listener in several]
+        self.live.clear()
+        self._mask[:] = False
+        self._space.set_back(listeners)
+
+    def _tell_progress(self) -> None:
+        """Say how far the log has come, so that one with rare matches need not read it all again."""
+        last = self.head - 1
+        data = notice("progress", {"sequence": last}, last)
+        sends: list[tuple[Listener, bytes, int]] = []
+        for several in self.live.values():
+            for listener in several:
+                moved = last > listener.last_progress
+                listener.last_progress = last
+                sends.append((listener, data if moved else KEEP_ALIVE, last + 1))
+        self._space.deliver(sends)

@@ -1,0 +1,170 @@
+"""The server: uvicorn, with streams written straight to the transport, bounded requests, and an orderly
+end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from rangecast.broker.app import make_app
+from rangecast.broker.broker import Broker, BrokerSettings
+from rangecast.broker.listener import Listener
+from rangecast.errors import OptionError
+
+HEAD_SECONDS = 10.0
+"""How long a client may take for the head of a request."""
+HEAD_BYTES = 65_536
+_SWITCH_SECONDS = (
+    0.0005  # between threads: the matcher must not keep the event loop for 5 ms, Python's default
+)
+
+
+class BrokerProtocol(HttpToolsProtocol):
+    """uvicorn's protocol; a stream's listener hears when its transport drains, and heads are bounded."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.listener: Listener | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._patience = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        self._patience = None
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.abort()
+
+    def _settle(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._settle()
+        if self.listener is not None:
+            self.listener.close()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+        self.scope["rangecast.protocol"] = self  # type: ignore[typeddict-unknown-key]
+
+    def on_url(self, url: bytes) -> None:
+        self._count(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(name + value)
+        super().on_header(name, value)
+
+    def _count(self, piece: bytes) -> None:
+        self._head_bytes += len(piece)
+        if self._head_bytes > HEAD_BYTES:
+            self.transport.abort()
+
+    def on_headers_complete(self) -> None:
+        self._settle()
+        super().on_headers_complete()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.listener is not None:
+            self.listener.drained()
+
+
+class BrokerServer(uvicorn.Server):
+    """uvicorn's server; before it ends, it ends the streams, which would never end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, broker: Broker) -> None:
+        super().__init__(config)
+        self._broker = broker
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._broker.drain()
+        await super().shutdown(sockets)
+        # uvicorn would raise the signal again, and an orderly end would look like a failure
+        self._captured_signals.clear()
+
+
+def check_address(settings: BrokerSettings) -> None:
+    """Refuse to listen beyond this machine without tokens."""
+    try:
+        local = ipaddress.ip_address(settings.host).is_loopback
+    except ValueError:
+        local = settings.host == "localhost"
+    if not local and settings.tokens is None:
+        raise OptionError(
+            f"listening on {settings.host} lets others in: give --tokens FILE (rangecast token makes them), "
+            "or listen on 127.0.0.1"
+        )
+
+
+def make_server(broker: Broker) -> BrokerServer:
+    """A server for a broker, not started yet."""
+    settings = broker.settings
+    check_address(settings)
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    config = uvicorn.Config(
+        make_app(broker),
+        host=settings.host,
+        port=settings.port,
+        http=BrokerProtocol,
+        ws="websockets-sansio",
+        ws_max_size=1 << 16,
+        loop="uvloop",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=10,
+        backlog=4096,
+        ssl_certfile=None if settings.certificate is None else str(settings.certificate),
+        ssl_keyfile=None if settings.key is None else str(settings.key),
+    )
+    return BrokerServer(config, broker)
+
+
+def serve(broker: Broker) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    make_server(broker).run()
+
+
+@contextlib.contextmanager
+def serving(broker: Broker) -> Iterator[str]:
+    """Serve in a thread of this process, on a free port; gives the address. For tests and notebooks."""
+    broker.settings.port = broker.settings.port or _free_port(broker.settings.host)
+    server = make_server(broker)
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    thread = threading.Thread(target=server.run, name="broker", daemon=True)
+    thread.start()
+    try:
+        while not server.started:
+            if not thread.is_alive():
+                raise OptionError(
+                    f"the broker could not listen on {broker.settings.host}:{broker.settings.port}"
+                )
+            thread.join(0.01)
+        yield f"http://{broker.settings.host}:{broker.settings.port}"
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])

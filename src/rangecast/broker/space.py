@@ -1,0 +1,433 @@
+"""A space: a schema, a store of subscriptions, a log of events, cursors and limits; a broker has several.
+
+    <data>/<space>/
+        space.json          the schema and the limits
+        store/              subscriptions (rangecast.Store); other processes may read and change it
+        log/                published events (event_log.py)
+        cursors.journal     how far each consumer has acknowledged
+        payloads.journal    what was stored with subscriptions
+        webhooks.journal    where consumers want their messages sent
+        lock                held by the broker that serves the space
+
+Three threads serve it: the matcher (pump.py), catch-up (below), and the one that writes to the store
+(changes.py). The event loop hands them work and gets back lists of bytes per listener; nothing waits for a
+connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rangecast.broker.changes import Changer
+from rangecast.broker.directory import NAME, Directory
+from rangecast.broker.errors import BrokerError, BusyError, UnavailableError
+from rangecast.broker.event_log import EventLog
+from rangecast.broker.frames import notice
+from rangecast.broker.journal import Journal
+from rangecast.broker.keys import KeyMemory
+from rangecast.broker.limits import SpaceLimits
+from rangecast.broker.listener import Listener
+from rangecast.broker.metrics import SpaceMetrics
+from rangecast.broker.pump import Publication, Pump
+from rangecast.broker.replay import Replay, Served
+from rangecast.engine import Index, load_index
+from rangecast.errors import StorageError
+from rangecast.model.events import Events
+from rangecast.sealed import read_document, write_document
+from rangecast.store.lock import holding
+from rangecast.store.store import Store
+from rangecast.types.schema import Schema
+
+_log = logging.getLogger("rangecast.broker")
+_HOLD = "broker"
+
+
+class Space:
+    """One space of a broker, open for service."""
+
+    def __init__(self, folder: Path, limits: SpaceLimits, metrics: SpaceMetrics) -> None:
+        self.folder = folder
+        self.name = folder.name
+        self.limits = limits
+        self.metrics = metrics
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._closing = contextlib.ExitStack()
+        self._closing.enter_context(holding(folder / "lock", 5.0))
+        self.lock = threading.RLock()
+        self.store = Store.open(folder / "store")
+        self.schema = Schema.from_dict(self.store.schema.to_dict())
+        """The schema of the index: its dictionaries have the words of versions that were taken in."""
+        self.log = EventLog(
+            folder / "log",
+            segment_bytes=limits.segment_bytes,
+            keep_seconds=limits.keep_seconds,
+            keep_bytes=limits.log_bytes,
+        )
+        self.log.retain()
+        self.cursors = Journal(folder / "cursors.journal")
+        self.directory = Directory()
+        self._open_directory()
+        self.index: Index = self.directory.index(self.schema)
+        self._warm()
+        self.keys = KeyMemory()
+        self.keys.load(self.log)
+        self._key_locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
+        self.listeners: set[Listener] = set()
+        self._connected: dict[str, int] = {}
+        self.pump = Pump(self)
+        self.changer = Changer(self)
+        self._behind: deque[Listener] = deque()
+        self._some_behind = threading.Event()
+        self._stopping = False
+        self._catching = threading.Thread(target=self._catch_up, name=f"catch-up-{self.name}", daemon=True)
+        self.replay = Replay(self.log, self.directory, self.schema, self.lock)
+
+    @classmethod
+    def create(cls, folder: Path, schema: Schema, limits: SpaceLimits) -> None:
+        """Make the files of a new space."""
+        if not NAME.fullmatch(folder.name):
+            raise BrokerError(f"a space must be named by letters, digits and ._~:@+-, got {folder.name!r}")
+        folder.mkdir(parents=True, exist_ok=True)
+        Store.open(folder / "store", schema)
+        write_document(folder / "space.json", {"format": 1, "limits": limits.changed()})
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Whether there is a space."""
+        return (folder / "space.json").exists()
+
+    @staticmethod
+    def stored_limits(folder: Path) -> SpaceLimits:
+        """The limits that were given when the space was made."""
+        found = read_document(folder / "space.json") or {}
+        return SpaceLimits(**found.get("limits", {}))
+
+    def _open_directory(self) -> None:
+        """Take in the store from the version on that the oldest event is pinned to."""
+        store = self.store
+        newest = store.version
+        oldest = self.log.oldest_pin()
+        wanted = newest if oldest is None else min(oldest, newest)
+        wanted = max(wanted, store.oldest)
+        start = store.nearest(wanted)
+        if start:
+            subs = load_index(store.snapshot_path(start), verify=None).subscriptions()
+            self.directory.load(start, subs, store.expires_at(subs.ids))
+        for change in store.changes(start, newest):
+            self.directory.apply(change)
+        self.directory.version = newest
+        store.hold(_HOLD, wanted, "the oldest event in the broker's log")
+
+    def _warm(self) -> None:
+        """Match once, so that no publisher waits for a kernel to be loaded."""
+        codes = np.zeros((len(self.schema), 1), np.int64)
+        self.index.match(Events(self.schema, codes, copy=False))
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to serve."""
+        self.loop = loop
+        self.pump.start()
+        self.changer.start()
+        self._catching.start()
+
+    def close(self) -> None:
+        """End all connections and threads; everything acknowledged is on disk."""
+        self._stopping = True
+        self._some_behind.set()
+        if self._catching.is_alive():
+            self._catching.join()
+            self.changer.stop()
+            self.pump.stop()
+        self.log.close()
+        self._closing.close()
+
+    def log_error(self, what: str, error: Exception) -> None:
+        """Say in the log that something failed."""
+        self.metrics.errors.inc()
+        _log.error("space %s: %s: %s", self.name, what, error, exc_info=not isinstance(error, StorageError))
+
+    # the matcher thread
+
+    def take_changes(self) -> list[tuple[int, int]]:
+        """Come to the newest version of the store; entries that expired, and when."""
+        newest = self.store.refresh()
+        if newest == self.directory.version:
+            return []
+        expired: list[tuple[int, int]] = []
+        directory = self.directory
+        with self.lock:
+            gone: list[int] = []
+            first = directory.n_entries
+            for change in self.store.changes(directory.version, newest):
+                ended, over, _ = directory.apply(change)
+                gone += ended
+                expired += [(entry, change.version) for entry in over]
+            old = np.array([entry for entry in gone if entry < first], np.int64)
+            if len(old):
+                self.index.delete(old)
+            fresh = directory.lasting_from(first)
+            if fresh is not None:
+                self.index.insert(fresh)
+            directory.version = newest
+        self.metrics.subscriptions.set(len(directory))
+        return expired
+
+    def tend(self) -> None:
+        """What must be done now and then: retention, and forgetting what no event needs."""
+        if self.log.retain():
+            pin = self.log.oldest_pin()
+            if pin is not None:
+                with self.lock:
+                    self.directory.forget(pin)
+                self.store.hold(
+                    _HOLD, min(pin, self.directory.version), "the oldest event in the broker's log"
+                )
+        threading.Thread(target=self._publish_snapshot, daemon=True).start()
+
+    def _publish_snapshot(self) -> None:
+        try:
+            self.store.publish_if_due()
+        except StorageError as error:
+            self.log_error("making a snapshot", error)
+
+    # towards the event loop
+
+    def _post(self, function: Any, *arguments: Any) -> None:
+        assert self.loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self.loop.call_soon_threadsafe(function, *arguments)
+
+    def resolve(self, answers: list[tuple[Future[Any], Any]]) -> None:
+        """Give answers on the event loop, all in one call."""
+        self._post(_set_results, answers)
+
+    def deliver(self, sends: Sequence[tuple[Listener, bytes, int]], received: float | None = None) -> None:
+        """Hand bytes to live listeners, all in one call."""
+        if sends:
+            self._post(self._send_all, sends, received)
+
+    def _send_all(self, sends: Sequence[tuple[Listener, bytes, int]], received: float | None) -> None:
+        for listener, data, position in sends:
+            listener.send(data, position)
+        if received is not None:
+            self.metrics.latency.observe(time.perf_counter() - received)
+
+    def give(self, served: Served) -> None:
+        """Hand bytes to one that is behind, which is served again when it has taken them."""
+        self._post(self._send_behind, [served])
+
+    def _send_behind(self, several: Sequence[Served]) -> None:
+        for served in several:
+            listener = served.listener
+            if served.data:
+                listener.send(served.data, served.position)
+            else:
+                listener.position = max(listener.position, served.position)
+            if not listener.closed and not listener.stalled:
+                self._behind.append(listener)
+        self._some_behind.set()
+
+    def resume(self, listeners: Sequence[Listener]) -> None:
+        """Serve listeners again that were stalled, now that the live set is without them."""
+        self._post(self._resume, listeners)
+
+    def _resume(self, listeners: Sequence[Listener]) -> None:
+        for listener in listeners:
+            listener.stalled = False
+            listener.state = "behind"
+        self.behind(listeners)
+
+    def set_back(self, listeners: Sequence[Listener]) -> None:
+        """Serve listeners from the log that were live until something failed."""
+        self._post(self._resume, listeners)
+
+    # from the event loop
+
+    def listen(self, listener: Listener) -> None:
+        """Begin to serve a listener, from its position on."""
+        self.listeners.add(listener)
+        self._connected[listener.consumer] = self._connected.get(listener.consumer, 0) + 1
+        self.behind([listener])
+
+    def behind(self, listeners: Sequence[Listener]) -> None:
+        """Hand listeners to the catch-up thread."""
+        if listeners:
+            self._behind.extend(listeners)
+            self._some_behind.set()
+
+    def leave(self, listener: Listener) -> None:
+        """Serve a listener no more, at least not live."""
+        if listener.closed and listener in self.listeners:
+            self.listeners.discard(listener)
+            self._connected[listener.consumer] -= 1
+            if not self._connected[listener.consumer]:
+                del self._connected[listener.consumer]
+        self.pump.leave(listener)
+
+    def rejoin(self, listener: Listener) -> None:
+        """Serve a listener again that was stalled."""
+        self.pump.leave(listener, again=True)
+
+    def start_position(self, consumer: str, wanted: str | None, last_id: str | None) -> int:
+        """Where a connection begins: after Last-Event-ID, from `from`, or after the cursor."""
+        head = self.log.durable
+        if last_id:
+            return min(_number(last_id, "Last-Event-ID") + 1, head)
+        if wanted in (None, "", "earliest"):
+            cursor = self.cursors.get(consumer)
+            return self.log.first if cursor is None else min(int(cursor) + 1, head)
+        if wanted == "now":
+            return head
+        assert wanted is not None
+        return min(max(1, _number(wanted, "from")), head)
+
+    async def publish(self, publication: Publication) -> dict[str, Any]:
+        """Log and match events; the answer comes when they are on disk."""
+        if self._stopping:
+            raise UnavailableError("the broker is ending")
+        if self.log.failed:
+            raise UnavailableError(f"nothing can be published: {self.log.failed}")
+        if self.pump.waiting_events > self.limits.backlog:
+            self.metrics.refused.inc()
+            raise BusyError(
+                f"the limit 'backlog' is {self.limits.backlog:,} events, {self.pump.waiting_events:,} wait; "
+                " send again later"
+            )
+        return await asyncio.wrap_future(self.pump.publish(publication))
+
+    @contextlib.asynccontextmanager
+    async def key_lock(self, source: str, key: str) -> AsyncIterator[None]:
+        """One request of an idempotency key at a time: one that is sent twice at once waits for its first."""
+        name = source, key
+        lock, users = self._key_locks.get(name, (asyncio.Lock(), 0))
+        self._key_locks[name] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._key_locks.pop(name)
+            if users > 1:
+                self._key_locks[name] = lock, users - 1
+
+    def close_slow(self, now: float, patience: float) -> int:
+        """Close connections that took nothing for a while; their cursors stay."""
+        slow = [one for one in self.listeners if one.stalled and now - one.taken > patience]
+        for listener in slow:
+            listener.close("slow")
+            self.metrics.closed_slow.inc()
+        return len(slow)
+
+    # the catch-up thread
+
+    def _catch_up(self) -> None:
+        while not self._stopping:
+            self._some_behind.wait(0.5)
+            self._some_behind.clear()
+            while self._behind and not self._stopping:
+                try:
+                    self._serve_some()
+                except Exception as error:
+                    self.log_error("catching up", error)
+                    time.sleep(0.1)
+
+    def _serve_some(self) -> None:
+        waiting: list[Listener] = []
+        while self._behind:
+            listener = self._behind.popleft()
+            if not listener.closed and not listener.stalled:
+                waiting.append(listener)
+        head = self.log.durable
+        ready = [one for one in waiting if one.position >= head]
+        for listener in ready:
+            self.pump.join(listener)
+        waiting = [one for one in waiting if one.position < head]
+        if not waiting:
+            return
+        group = self.replay.group(waiting)
+        chosen = {id(one) for one in group}
+        rest = [one for one in waiting if id(one) not in chosen]
+        try:
+            gaps, events = self.replay.gaps, self.replay.events
+            served = self.replay.serve(group)
+            self.metrics.gaps.inc(self.replay.gaps - gaps)
+            self.metrics.replayed.inc(self.replay.events - events)
+        except Exception:
+            self._behind.extend(group)
+            raise
+        finally:
+            self._behind.extend(rest)
+        for one in served:
+            if not one.data and one.position > one.listener.position:
+                one.data = notice("progress", {"sequence": one.position - 1}, one.position - 1)
+        self._post(self._send_behind, served)
+
+    # answers for people
+
+    def connections_of(self, consumer: str) -> int:
+        """How many connections a consumer has."""
+        return self._connected.get(consumer, 0)
+
+    def describe_consumer(self, consumer: str) -> dict[str, Any]:
+        """How far a consumer is, and what it has."""
+        number = self.directory.find_consumer(consumer)
+        own = [one for one in self.listeners if one.consumer == consumer]
+        cursor = self.cursors.get(consumer)
+        return {
+            "consumer": consumer,
+            "subscriptions": 0 if number is None else self.directory.n_lasting(number),
+            "acknowledged": cursor,
+            "behind": self.log.durable - 1 - (cursor or self.log.first - 1),
+            "connections": [{"state": one.state, "position": one.position} for one in own],
+        }
+
+    def list_consumers(self, limit: int) -> list[dict[str, Any]]:
+        """Some consumers, those with connections first."""
+        connected = list(dict.fromkeys(one.consumer for one in list(self.listeners)))
+        others = (name for name in list(self.directory.consumers) if name not in self._connected)
+        names = [*connected, *itertools.islice(others, max(0, limit - len(connected)))][:limit]
+        return [self.describe_consumer(name) for name in names]
+
+    def status(self) -> dict[str, Any]:
+        """Counts and sizes, for the page and the administrator."""
+        states: dict[str, int] = {"live": 0, "behind": 0, "stalled": 0}
+        for listener in self.listeners:
+            states[listener.state] = states.get(listener.state, 0) + 1
+        return {
+            "space": self.name,
+            "version": self.directory.version,
+            "subscriptions": len(self.directory),
+            "consumers": len(self.directory.consumers),
+            "first": self.log.first,
+            "next": self.log.durable,
+            "log_bytes": self.log.bytes,
+            "segments": self.log.n_segments,
+            "waiting_events": self.pump.waiting_events,
+            "connections": len(self.listeners),
+            "states": states,
+            "ticks": self.pump.ticks,
+            "log_failed": self.log.failed,
+        }
+
+
+def _number(text: str, what: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise BrokerError(f"{what} must be a sequence number, got {text[:40]!r}")
+    return int(text)
+
+
+def _set_results(answers: list[tuple[Future[Any], Any]]) -> None:
+    for future, answer in answers:
+        if not future.done():
+            future.set_result(answer)

@@ -1,0 +1,156 @@
+"""Who may do what: bearer tokens, kept as hashes in a file, and tickets for browsers.
+
+    {"name": "feed", "hash": "9f86d0...", "scopes": ["publish"], "spaces": ["*"], "consumers": []}
+
+A token is `rc_` and 32 random bytes in letters, shown once when it is made. Its SHA-256 stands in the file:
+the token has more randomness than the hash, so nothing slower is needed to keep it from being guessed.
+
+    scope       allows
+    publish     to publish events and to match them
+    subscribe   to subscribe, stream, poll and acknowledge, for its own consumers (its name, or those listed)
+    read        to see schemas, spaces, metrics and the status
+    admin       everything
+
+A ticket stands for one connection of one consumer, for half a minute: a browser's EventSource cannot send
+headers, and a token in an address would end up in logs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rangecast.broker.errors import ForbiddenError, UnauthorizedError
+from rangecast.errors import OptionError, StorageError
+
+SCOPES = ("publish", "subscribe", "read", "admin")
+TICKET_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Access:
+    """What the sender of a request may do."""
+
+    name: str
+    scopes: frozenset[str]
+    spaces: frozenset[str] = frozenset({"*"})
+    consumers: frozenset[str] = frozenset({"*"})
+
+    def check(self, scope: str, space: str | None = None, consumer: str | None = None) -> None:
+        """Raise ForbiddenError unless the scope, the space and the consumer are allowed."""
+        if "admin" not in self.scopes:
+            if scope not in self.scopes:
+                raise ForbiddenError(f"the token {self.name!r} has no scope {scope!r}")
+            if consumer is not None and not {"*", consumer} & self.consumers:
+                raise ForbiddenError(f"the token {self.name!r} is not for the consumer {consumer!r}")
+        if space is not None and not {"*", space} & self.spaces:
+            raise ForbiddenError(f"the token {self.name!r} is not for the space {space!r}")
+
+
+ANYBODY = Access("anybody", frozenset(SCOPES))
+"""Where no tokens are asked for: on this machine alone."""
+
+
+class TokenFile:
+    """The tokens of a file; read again when it changes."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._read: tuple[int, int] | None = None
+        self._known: dict[str, Access] = {}
+        self._refresh()
+
+    def find(self, token: str) -> Access:
+        """What a token allows; UnauthorizedError for one that is not known."""
+        self._refresh()
+        wanted = _hash(token)
+        found: Access | None = None
+        # every known hash is compared, each in the same time wherever it differs
+        for known, access in self._known.items():
+            if hmac.compare_digest(known, wanted):
+                found = access
+        if found is None:
+            raise UnauthorizedError("the token is not known")
+        return found
+
+    def _refresh(self) -> None:
+        try:
+            status = self.path.stat()
+            state = status.st_mtime_ns, status.st_size
+            if state == self._read:
+                return
+            lines = self.path.read_text().splitlines()
+        except OSError as error:
+            raise StorageError(f"{self.path}: the tokens cannot be read: {error.strerror}") from error
+        known = {}
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    entry = json.loads(line)
+                    known[entry["hash"]] = Access(
+                        entry["name"],
+                        frozenset(entry["scopes"]),
+                        frozenset(entry.get("spaces", ["*"])),
+                        frozenset(entry.get("consumers") or [entry["name"]]),
+                    )
+                except (ValueError, KeyError, TypeError) as error:
+                    raise StorageError(f"{self.path}, line {number}: is no token: {error!r}") from None
+        self._known, self._read = known, state
+
+
+def add_token(
+    path: str | os.PathLike[str],
+    name: str,
+    scopes: Iterable[str],
+    spaces: Iterable[str] = ("*",),
+    consumers: Iterable[str] = (),
+) -> str:
+    """Make a token, write its hash to a file, and return it: it cannot be had again."""
+    wanted = list(scopes)
+    wrong = [scope for scope in wanted if scope not in SCOPES]
+    if wrong or not wanted:
+        raise OptionError(f"a scope must be one of {', '.join(SCOPES)}, got {', '.join(wrong) or 'none'}")
+    token = "rc_" + secrets.token_urlsafe(32)
+    entry = {
+        "name": name, "hash": _hash(token), "scopes": wanted, "spaces": list(spaces),
+        "consumers": list(consumers),
+    }  # fmt: skip
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(handle, "a") as file:
+        file.write(json.dumps(entry) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return token
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Tickets:
+    """Tickets that were given and not used yet."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, tuple[float, str, str, Access]] = {}
+
+    def give(self, space: str, consumer: str, access: Access) -> str:
+        """A ticket for one connection."""
+        now = time.monotonic()
+        self._given = {t: entry for t, entry in self._given.items() if entry[0] > now}
+        ticket = secrets.token_urlsafe(24)
+        self._given[ticket] = now + TICKET_SECONDS, space, consumer, access
+        return ticket
+
+    def use(self, ticket: str, space: str, consumer: str) -> Access:
+        """What a ticket allows, once."""
+        end, wanted_space, wanted_consumer, access = self._given.pop(ticket, (0.0, "", "", ANYBODY))
+        if end < time.monotonic() or (space, consumer) != (wanted_space, wanted_consumer):
+            raise UnauthorizedError("the ticket is not known, was used, or is for another consumer")
+        return access

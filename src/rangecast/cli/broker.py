@@ -1,0 +1,222 @@
+"""`rangecast serve`, `token`, `publish`, `subscribe` and `tail`: the live broker from the shell."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rangecast.cli.console import OK, REJECTED, say
+from rangecast.client import Client
+from rangecast.errors import OptionError, SetupError
+from rangecast.types.schema import Schema
+
+Address = Annotated[str, typer.Option(help="Address of the broker.", envvar="RANGECAST_URL")]
+TokenText = Annotated[str | None, typer.Option(help="Token of the broker.", envvar="RANGECAST_TOKEN")]
+SpaceName = Annotated[str, typer.Option(help="Space of the broker.")]
+_HERE = "http://127.0.0.1:8080"
+
+
+def serve(
+    data: Annotated[Path | None, typer.Option(help="Folder for subscriptions, events and cursors.")] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT to listen on.", show_default="127.0.0.1:8080")
+    ] = None,
+    schema: Annotated[Path | None, typer.Option(help="Schema file (TOML) of the space, to make it.")] = None,
+    space: Annotated[str, typer.Option(help="The space that --schema is for.")] = "main",
+    tokens: Annotated[Path | None, typer.Option(help="File of tokens; see `rangecast token`.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with these options, limits and spaces.")
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="Certificate file (PEM), for TLS.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Key file (PEM) of the certificate.")] = None,
+    origin: Annotated[
+        list[str] | None, typer.Option(help="Origin whose pages may call the broker (CORS); repeat for more.")
+    ] = None,
+) -> None:
+    """Serve subscriptions and events over HTTP, until SIGTERM or Ctrl-C.
+
+    The page is at the address itself; docs/broker.md has the guide.
+    """
+    given = _read_config(config)
+    folder = data or (Path(given["data"]) if "data" in given else None)
+    if folder is None:
+        raise OptionError("--data must name the folder of the broker")
+    host, port = _host_and_port(listen or given.get("listen", "127.0.0.1:8080"))
+    try:
+        from rangecast.broker.broker import Broker, BrokerSettings
+        from rangecast.broker.limits import SpaceLimits
+        from rangecast.broker.server import check_address
+        from rangecast.broker.server import serve as run
+    except ImportError as error:
+        raise SetupError(f"rangecast serve needs {error.name}: pip install 'rangecast[serve]'") from None
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    token_file = tokens or (Path(given["tokens"]) if "tokens" in given else None)
+    settings = BrokerSettings(
+        data=folder,
+        host=host,
+        port=port,
+        tokens=token_file,
+        certificate=certificate or _path(given.get("certificate")),
+        key=key or _path(given.get("key")),
+        origins=[*(origin or []), *given.get("origins", [])],
+        limits=SpaceLimits.of(given.get("limits", {})),
+        private_hooks=bool(given.get("private_hooks", False)),
+    )
+    check_address(settings)
+    broker = Broker(settings)
+    broker.open()
+    if schema is not None:
+        broker.ensure_space(space, Schema.from_toml(schema))
+    for name, entry in given.get("spaces", {}).items():
+        broker.ensure_space(name, Schema.from_dict(entry["attributes"]))
+    scheme = "http" if settings.certificate is None else "https"
+    say(
+        f"rangecast: serving {', '.join(sorted(broker.spaces)) or 'no space yet'} at {scheme}://{host}:{port}"
+    )
+    run(broker)
+
+
+def token(
+    name: Annotated[str, typer.Argument(help="Who it is for; also the consumer that it may be.")],
+    tokens: Annotated[Path, typer.Option(help="File of tokens, made if it is not there.")],
+    scope: Annotated[list[str], typer.Option(help="publish, subscribe, read or admin; repeat for more.")],
+    space: Annotated[list[str] | None, typer.Option(help="A space; all unless told.")] = None,
+    consumer: Annotated[
+        list[str] | None, typer.Option(help="A consumer, or *; the name unless told.")
+    ] = None,
+) -> None:
+    """Make a token and print it; the file keeps its hash, so it is shown this once."""
+    from rangecast.broker.tokens import add_token
+
+    typer.echo(add_token(tokens, name, scope, space or ["*"], consumer or []))
+
+
+def publish(
+    url: Address = _HERE,
+    token: TokenText = None,
+    space: SpaceName = "main",
+    batch: Annotated[int, typer.Option(min=1, help="Events in one request.")] = 500,
+) -> None:
+    """Publish JSON lines from stdin; rejected lines go to stderr, with exit code 1."""
+    with Client(url, token, space=space) as client, client.publisher(batch) as publisher:
+        n = 0
+        bad = 0
+        for event in _lines_of_stdin():
+            if event is None:
+                bad += 1
+                continue
+            publisher.send(event)
+            n += 1
+        publisher.flush()
+        for row in publisher.rejected:
+            say(f"rangecast: rejected {json.dumps(row['event'])}: {row['reason']}")
+    bad += len(publisher.rejected)
+    say(f"rangecast: published {n - len(publisher.rejected):,} events, rejected {bad:,}")
+    raise typer.Exit(REJECTED if bad else OK)
+
+
+def subscribe(
+    consumer: Annotated[str, typer.Argument(help="The consumer.")],
+    name: Annotated[str, typer.Argument(help="Name of the subscription.")],
+    condition: Annotated[str | None, typer.Argument(help="The condition; none deletes it.")] = None,
+    ttl: Annotated[str | None, typer.Option(help="How long it lives, as in 90s, 2h or 1d.")] = None,
+    payload: Annotated[str | None, typer.Option(help="JSON that is kept with it.")] = None,
+    url: Address = _HERE,
+    token: TokenText = None,
+    space: SpaceName = "main",
+) -> None:
+    """Add a subscription to a broker, replace it, or delete it."""
+    try:
+        kept = None if payload is None else json.loads(payload)
+    except ValueError as error:
+        raise OptionError(f"--payload must be JSON: {error}") from None
+    with Client(url, token, space=space) as client:
+        if condition is None:
+            answer = client.unsubscribe(consumer, name)
+        else:
+            answer = client.subscribe(consumer, name, condition, ttl, kept)
+    typer.echo(json.dumps(answer))
+
+
+def tail(
+    consumer: Annotated[str, typer.Argument(help="The consumer.")],
+    start: Annotated[
+        str, typer.Option("--from", help="earliest (after what was acknowledged), now, or a number.")
+    ] = "earliest",
+    ack: Annotated[bool, typer.Option(help="Acknowledge each message after it was printed.")] = False,
+    most: Annotated[int | None, typer.Option("--max", min=1, help="End after so many messages.")] = None,
+    notices: Annotated[bool, typer.Option(help="Print progress, gaps and the rest as well.")] = False,
+    url: Address = _HERE,
+    token: TokenText = None,
+    space: SpaceName = "main",
+) -> None:
+    """Print the messages of a consumer as JSON lines, as they come; resumes when the connection breaks."""
+    n = 0
+    with Client(url, token, space=space) as client:
+        for message in client.stream(consumer, start, notices=notices):
+            content = {"type": message.kind, **message.content} if notices else message.content
+            typer.echo(json.dumps(content, ensure_ascii=False))
+            sys.stdout.flush()
+            if ack and message.sequence is not None:
+                client.ack(consumer, message.sequence)
+            n += message.kind == "match"
+            if most is not None and n >= most:
+                return
+
+
+def _lines_of_stdin() -> Iterator[dict[str, Any] | None]:
+    """The objects of stdin's lines; None for a line that is none, after a word to stderr."""
+    for number, line in enumerate(sys.stdin, 1):
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+        except ValueError as error:
+            say(f"rangecast: line {number}: not JSON: {error}")
+            yield None
+            continue
+        if not isinstance(event, dict):
+            say(f"rangecast: line {number}: must be a JSON object, got {type(event).__name__}")
+            yield None
+            continue
+        yield event
+
+
+def _read_config(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    known = {
+        "data", "listen", "tokens", "certificate", "key", "origins", "limits", "spaces", "private_hooks",
+    }  # fmt: skip
+    try:
+        with open(path, "rb") as file:
+            given = tomllib.load(file)
+    except tomllib.TOMLDecodeError as error:
+        raise OptionError(f"{path}: cannot be read: {error}") from None
+    extra = sorted(set(given) - known)
+    if extra:
+        raise OptionError(
+            f"{path}: there is no setting {', '.join(extra)}; there are {', '.join(sorted(known))}"
+        )
+    return given
+
+
+def _path(text: Any) -> Path | None:
+    return None if text is None else Path(os.fspath(text))
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise OptionError(f"--listen takes HOST:PORT, such as 127.0.0.1:8080, got {text!r}")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,228 @@
+"""The event log: order, sums, torn tails, damage, retention."""
+
+import os
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rangecast.broker.event_log import DamagedRecordError, EventLog
+from rangecast.broker.event_record import PublishedBody, RecordNote
+from rangecast.errors import StorageError
+
+pytestmark = pytest.mark.without_kernels
+
+
+def texts(*numbers):
+    return PublishedBody([b'{"n":%d}' % number for number in numbers])
+
+
+def codes(*numbers):
+    return np.array([numbers], np.int64)
+
+
+def filled(folder, batches=10, **options):
+    log = EventLog(folder, **options)
+    for k in range(batches):
+        log.append(codes(2 * k, 2 * k + 1), texts(2 * k, 2 * k + 1), pin=k)
+        log.sync()
+    return log
+
+
+def read(log, sequence=1):
+    return [
+        (record.head.sequence + row, record.codes[0, row].item(), record.json([row])[0], record.head.pin)
+        for record in log.records(sequence)
+        for row in range(record.head.n)
+    ]
+
+
+def last_segment(folder):
+    return max(folder.glob("*.events"))
+
+
+def test_what_was_appended_is_read_in_order(tmp_path):
+    log = filled(tmp_path)
+    assert read(log) == [(n + 1, n, b'{"n":%d}' % n, n // 2) for n in range(20)]
+    assert log.first == 1
+    assert log.next == log.durable == 21
+    log.close()
+    again = EventLog(tmp_path)
+    assert read(again) == [(n + 1, n, b'{"n":%d}' % n, n // 2) for n in range(20)]
+    assert again.append(codes(7), texts(7), pin=3) == 21
+    again.sync()
+    # a record is given whole where the sequence number is inside of it
+    assert [row[0] for row in read(again, 20)] == [19, 20, 21]
+    again.close()
+
+
+def test_nothing_is_seen_before_it_is_on_disk(tmp_path):
+    log = filled(tmp_path, 1)
+    log.append(codes(5), texts(5), pin=0)
+    assert log.next == 4
+    assert log.durable == 3
+    assert len(read(log)) == 2
+    log.sync()
+    assert len(read(log)) == 3
+    log.close()
+
+
+def test_notes_and_arrow_tables(tmp_path):
+    log = EventLog(tmp_path)
+    table = pa.table({"n": [1, 2, None], "at": pa.array([0, 1, 2], pa.timestamp("us", "UTC"))})
+    note = RecordNote(source="feed", key="k1", rejected=[(3, "wrong")])
+    log.append(codes(1, 2, 3), PublishedBody(table=table), 4, note)
+    log.sync()
+    (record,) = log.records(1)
+    assert record.note == note
+    assert record.json([2, 0]) == [
+        b'{"at":"1970-01-01T00:00:00.000002Z"}',
+        b'{"n":1,"at":"1970-01-01T00:00:00Z"}',
+    ]
+    log.close()
+
+
+def test_segments_roll_and_retention_takes_the_oldest(tmp_path):
+    log = filled(tmp_path, 50, segment_bytes=1_000)
+    assert log.n_segments > 4
+    assert [row[0] for row in read(log)] == list(range(1, 101))
+    log.keep_bytes = 2_500
+    assert log.retain() > 0
+    assert log.first > 1
+    assert log.bytes <= 2_500
+    assert [row[0] for row in read(log, log.first)] == list(range(log.first, 101))
+    log.keep_seconds = 10
+    assert log.retain(now=10**10) == log.n_segments - 1 or log.n_segments == 1
+    assert log.n_segments == 1
+    log.close()
+    again = EventLog(tmp_path)
+    assert again.next == 101
+    assert again.first == log.first
+    again.close()
+
+
+@pytest.mark.parametrize("cut", range(1, 140, 7))
+def test_a_torn_tail_is_cut_at_the_last_whole_record(tmp_path, cut):
+    log = filled(tmp_path, 5)
+    os.close(log._handle)  # as a crash does: nothing is said of the end
+    path = last_segment(tmp_path)
+    size = path.stat().st_size
+    with open(path, "r+b") as file:
+        file.truncate(size - cut)
+    again = EventLog(tmp_path)
+    rows = read(again)
+    assert rows == read(again)[: len(rows)]
+    assert again.cut > 0 or len(rows) in (8, 10)
+    # the records of one sync go whole or stay whole, and the next event takes up the number
+    assert len(rows) in (6, 8)
+    assert again.next == len(rows) + 1
+    assert again.append(codes(9), texts(9), pin=9) == len(rows) + 1
+    again.sync()
+    assert len(read(again)) == len(rows) + 1
+    again.close()
+
+
+def test_holes_in_what_was_never_acknowledged_are_cut(tmp_path):
+    log = filled(tmp_path, 3)
+    end = log._segments[-1].end
+    for k in range(3):
+        log.append(codes(k), texts(k), pin=9)
+    log.sync()  # one write of three records: the crash below happens within it
+    os.close(log._handle)
+    with open(last_segment(tmp_path), "r+b") as file:
+        file.seek(end + 20)
+        file.write(b"\0" * 40)
+    again = EventLog(tmp_path)
+    assert len(read(again)) == 6
+    assert again.cut > 0
+    assert list(tmp_path.glob("*.torn-*"))
+    again.close()
+
+
+def test_damage_of_what_was_acknowledged_is_never_cut(tmp_path):
+    log = filled(tmp_path, 5)
+    os.close(log._handle)
+    path = last_segment(tmp_path)
+    with open(path, "r+b") as file:
+        file.seek(60)
+        file.write(b"\xff\xff")
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match="damaged, although"):
+        EventLog(tmp_path)
+    assert path.read_bytes() == before
+
+
+def test_a_clean_end_is_remembered(tmp_path):
+    filled(tmp_path, 2).close()
+    path = last_segment(tmp_path)
+    with open(path, "r+b") as file:
+        file.truncate(path.stat().st_size - 8)
+    with pytest.raises(StorageError, match="damaged, although"):
+        EventLog(tmp_path)
+
+
+@pytest.mark.parametrize("where", [40, 110])
+def test_damage_in_an_older_segment_names_what_follows(tmp_path, where):
+    log = filled(tmp_path, 20, segment_bytes=500)
+    log.close()
+    oldest = min(tmp_path.glob("*.events"))
+    with open(oldest, "r+b") as file:
+        file.seek(where)
+        file.write(b"\xff\xff\xff")
+    again = EventLog(tmp_path)
+    with pytest.raises(DamagedRecordError, match="damaged") as caught:
+        read(again)
+    assert caught.value.after == 3
+    assert [row[0] for row in read(again, 3)] == list(range(3, 41))
+    again.close()
+
+
+def test_a_damaged_head_is_refused(tmp_path):
+    filled(tmp_path, 3).close()
+    with open(last_segment(tmp_path), "r+b") as file:
+        file.write(b"x")
+    with pytest.raises(StorageError, match="its head is damaged"):
+        EventLog(tmp_path)
+
+
+def test_a_segment_without_a_head_was_never_begun(tmp_path):
+    filled(tmp_path, 3).close()
+    (tmp_path / f"{7:020}.events").write_bytes(b"")
+    log = EventLog(tmp_path)
+    assert log.next == 7
+    assert len(read(log)) == 6
+    log.close()
+
+
+def test_a_write_that_fails_leaves_the_log_as_it_was(tmp_path, monkeypatch):
+    log = filled(tmp_path, 2)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", full)
+        assert log.append(codes(1), texts(1), pin=0) == 5
+        with pytest.raises(StorageError, match="No space left on device"):
+            log.sync()
+    assert log.next == 5
+    assert log.append(codes(1), texts(1), pin=0) == 5
+    log.sync()
+    assert [row[0] for row in read(log)] == [1, 2, 3, 4, 5]
+    log.close()
+
+
+def test_after_a_sync_that_failed_nothing_is_taken(tmp_path, monkeypatch):
+    log = filled(tmp_path, 2)
+
+    def refuse(*_):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", refuse)
+        log.append(codes(1), texts(1), pin=0)
+        with pytest.raises(StorageError, match="the disk refused to sync"):
+            log.sync()
+    with pytest.raises(StorageError, match="nothing can be published"):
+        log.append(codes(1), texts(1), pin=0)
+    log.close()

@@ -1,0 +1,156 @@
+"""The commands, the examples for curl, and a real process that is killed."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from rangecast.cli.app import app
+from rangecast.client import Client
+
+pytestmark = pytest.mark.once
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = '[attributes.symbol]\ntype = "category"\n[attributes.price]\ntype = "int"\n'
+
+
+@contextmanager
+def process(tmp_path, *options, port=None):
+    port = port or free_port()
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    command = [
+        sys.executable, "-m", "rangecast", "serve", "--data", str(tmp_path / "data"),
+        "--listen", f"127.0.0.1:{port}", "--schema", str(tmp_path / "schema.toml"), *options,
+    ]  # fmt: skip
+    with open(tmp_path / "log.txt", "ab") as log:
+        running = subprocess.Popen(
+            command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            assert running.poll() is None, (tmp_path / "log.txt").read_text()
+            try:
+                if httpx.get(f"{url}/readyz").status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(0.05)
+        yield url, running
+    finally:
+        if running.poll() is None:
+            running.kill()
+        running.wait()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_kill_and_drain(tmp_path):
+    """What was acknowledged is there after kill -9; SIGTERM ends streams and the process in order."""
+    port = free_port()
+    with process(tmp_path, port=port) as (url, running), Client(url) as client:
+        client.subscribe("alice", "a", "price > 0", payload={"n": 1})
+        last = client.publish([{"price": n} for n in range(1, 50)])["last"]
+        stream = client.stream("alice")
+        assert next(stream).sequence == 1
+        client.ack("alice", 10)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        with process(tmp_path, port=port) as (_, again):
+            # the same stream goes on, in another process of the broker
+            assert [next(stream).sequence for _ in range(last - 1)] == list(range(2, last + 1))
+            stream.close()
+            client.close()
+            assert client.messages("alice", most=1)["messages"][0]["sequence"] == 11
+            assert client.publish({"price": 1})["first"] == last + 1
+            with httpx.stream("GET", f"{url}/v1/main/consumers/alice/stream") as response:
+                again.send_signal(signal.SIGTERM)
+                assert b"".join(response.iter_bytes()).endswith(b"\n\n")
+            assert again.wait(20) == 0
+    assert "Traceback" not in (tmp_path / "log.txt").read_text()
+
+
+def test_commands(url, tmp_path):
+    run = CliRunner().invoke
+    here = ["--url", url]
+    found = run(app, ["subscribe", "alice", "cheap", "price < 10", "--payload", '{"k": 1}', *here])
+    assert json.loads(found.stdout) == {"id": "alice/cheap", "version": 1}
+    lines = '{"price": 9}\n{"price": "x"}\nnonsense\n[1]\n{"price": 3}\n'
+    found = run(app, ["publish", *here], input=lines)
+    assert found.exit_code == 1
+    assert "published 2 events, rejected 3" in found.stderr
+    found = run(app, ["tail", "alice", "--ack", "--max", "2", *here])
+    assert [json.loads(line)["event"] for line in found.stdout.splitlines()] == [{"price": 9}, {"price": 3}]
+    with Client(url) as client:
+        assert client.messages("alice")["messages"] == []
+    assert json.loads(run(app, ["subscribe", "alice", "cheap", *here]).stdout)["version"] == 2
+    assert run(app, ["subscribe", "alice", "cheap", "price <", *here]).exit_code == 2
+    assert run(app, ["subscribe", "alice", "c", "price < 1", "--payload", "{", *here]).exit_code == 2
+    assert run(app, ["publish", *here], input="").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "--data must name"),
+        (["--data", "x", "--listen", "8080"], "HOST:PORT"),
+        (["--data", "x", "--listen", "0.0.0.0:8080"], "give --tokens FILE"),
+        (["--config", "wrong.toml"], "there is no setting nothing"),
+        (["--config", "limits.toml", "--data", "x"], "there is no limit boxen"),
+    ],
+)
+def test_wrong_options_are_refused(tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    Path("wrong.toml").write_text("nothing = 1")
+    Path("limits.toml").write_text("[limits]\nboxen = 1")
+    found = CliRunner().invoke(app, ["serve", *options])
+    assert found.exit_code == 2
+    assert message in found.stderr.replace("\n", " ")
+
+
+def test_tokens_are_made_once(tmp_path):
+    run = CliRunner().invoke
+    path = tmp_path / "tokens.jsonl"
+    made = run(app, ["token", "feed", "--tokens", str(path), "--scope", "publish"])
+    assert made.stdout.startswith("rc_")
+    assert made.stdout.strip() not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert run(app, ["token", "feed", "--tokens", str(path), "--scope", "all"]).exit_code == 2
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not there")
+def test_the_examples_for_curl(url):
+    """Every curl line of the guide, in order, against a broker."""
+    page = (ROOT / "docs" / "broker.md").read_text()
+    lines = re.findall(r"^curl .*$", page, re.MULTILINE)
+    assert len(lines) >= 5
+    answers = []
+    for line in lines:
+        limit = " --max-time 1" if "/stream" in line else ""
+        command = line.replace("localhost:8080", url) + limit
+        found = subprocess.run(
+            ["sh", "-c", command.replace("curl", "curl -sS", 1)], capture_output=True, check=False
+        )
+        assert found.returncode == (28 if limit else 0), found.stderr
+        answers.append(found.stdout.decode())
+    put, published, polled, acknowledged, streamed = answers
+    assert json.loads(put)["id"] == "alice/cheap"
+    assert json.loads(published)["first"] == 1
+    assert json.loads(polled)["messages"][0]["subscriptions"] == ["cheap"]
+    assert json.loads(acknowledged) == {"sequence": 1}
+    assert "event: caught_up" in streamed
