@@ -12,10 +12,11 @@ import math
 def match_boxes(subs, events):
     """For each event, the set of ids of the subscriptions that hold it."""
     codes = events.codes_for(subs.schema)
+    firsts = events.first_columns()
     boxes = subs.boxes
     sets = {int(entry): k for k, entry in enumerate(boxes.sets)}
     answer = []
-    for e in range(codes.shape[1]):
+    for e in range(len(events)):
         row = set()
         for b in range(subs.n_boxes):
             inside = True
@@ -24,8 +25,8 @@ def match_boxes(subs, events):
                 if i in sets:
                     own = range(boxes.set_starts[sets[i]], boxes.set_starts[sets[i] + 1])
                     spans = [(boxes.set_lows[k], boxes.set_highs[k]) for k in own]
-                code = codes[boxes.attributes[i] & (2**30 - 1), e]
-                if not any(low <= code <= high for low, high in spans):
+                own = codes[boxes.attributes[i] & (2**30 - 1), firsts[e] : firsts[e + 1]]
+                if not any(low <= code <= high for low, high in spans for code in own):
                     inside = False
             if inside:
                 row.add(subs.ids[int(subs.owners[b])])

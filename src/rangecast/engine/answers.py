@@ -158,6 +158,13 @@ def without_repeats(
     return kept, slots[:n]
 
 
+def match_variants(reading: Reading, codes: Codes, firsts: npt.NDArray[np.int64]) -> Matches:
+    """The matches of events with several columns of codes each, from firsts[e] on: what one of them holds."""
+    offsets, slots = reading.stab(codes)
+    every = np.ones(len(reading.names), np.uint8)
+    return Matches(*without_repeats(np.ascontiguousarray(offsets[firsts]), slots, every), reading.names)
+
+
 class Counted(NamedTuple):
     """Matches that were counted, and what writes them: one row per event, from the places given on.
 

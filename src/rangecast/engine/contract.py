@@ -35,14 +35,15 @@ import numpy.typing as npt
 
 from rangecast import forks
 from rangecast.array_file import Arrays, flatten, unflatten, write_arrays
-from rangecast.engine.answers import Estimate, Reading, Rows
+from rangecast.engine.answers import Estimate, Reading, Rows, match_variants
 from rangecast.engine.catalog import Catalog, CatalogArrays
-from rangecast.errors import OptionError, SubscriptionError
+from rangecast.errors import EventError, OptionError, SubscriptionError
 from rangecast.model.events import Events
 from rangecast.model.explanation import Explanation, explain_boxes
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
 from rangecast.model.one_event import RowEncoder
+from rangecast.model.several_values import LISTS
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
@@ -235,7 +236,10 @@ class Index:
         with self._reading() as reading:
             # after the state: a string that one of its subscriptions names must have its code by now
             codes = events.codes_for(self.schema)
-            matches = reading.match(codes, 1 if threads <= 1 else max(1, min(threads, n_events)))
+            if events.owners is not None:
+                matches = match_variants(reading, codes, events.first_columns())
+            else:
+                matches = reading.match(codes, 1 if threads <= 1 else max(1, min(threads, n_events)))
             self._last = {"last_events": n_events, "last_matches": matches.n_pairs}
             return matches
 
@@ -251,7 +255,13 @@ class Index:
             return self.match(Events.from_rows(self.schema, [event])).ids
         with self._reading() as reading:
             # after the state, as in `match`
-            codes = rows.encode(event, unknown)
+            try:
+                codes = rows.encode(event, unknown)
+            except EventError:
+                if not any(isinstance(event.get(name), LISTS) for name in self.schema.names):
+                    raise
+                rows.check_keys(event, unknown)
+                return self.match(Events.from_rows(self.schema, [event])).ids
             ids = reading.match_one(codes)
         # what it learns from this event is for the next ones
         self._prepare(codes)
@@ -262,7 +272,11 @@ class Index:
         """How much work each event will be, before it is matched; `level` is how deep a tree is asked."""
         with self._lock:
             self._resume()
-            return self._estimate(events.codes_for(self.schema), level)
+            found = self._estimate(events.codes_for(self.schema), level)
+            if events.owners is None:
+                return found
+            # of the event, which is matched without what a tree has noted of its variants
+            return Estimate(np.bincount(events.owners, found.workloads, len(events)).astype(np.int64))
 
     def match_each(
         self, events: Events, estimate: Estimate | None = None
@@ -278,14 +292,19 @@ class Index:
         return self._each(events, estimate)
 
     def _each(self, events: Events, estimate: Estimate | None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        firsts = None if events.owners is None else events.first_columns()
         for row in range(len(events)) if estimate is None else estimate.order.tolist():
             with self._reading() as reading:
                 # after the state, as in `match`: a subscription that came meanwhile may have named a string
                 codes = events.codes_for(self.schema)
-                one = np.ascontiguousarray(codes[:, row : row + 1])
-                _, slots = reading.stab(one) if estimate is None else reading.stab_from(one, row, estimate)
+                own = slice(row, row + 1) if firsts is None else slice(firsts[row], firsts[row + 1])
+                one = np.ascontiguousarray(codes[:, own])
+                if estimate is None or firsts is not None:
+                    _, slots = reading.stab(one)
+                else:
+                    _, slots = reading.stab_from(one, row, estimate)
                 # for one event alone this is cheaper than a stamp per slot
-                slots = slots if reading.flagged is None else np.unique(slots)
+                slots = slots if reading.flagged is None and firsts is None else np.unique(slots)
                 ids = reading.names.take(slots)
             yield row, ids
 

@@ -2,6 +2,12 @@
 
     array   dtype   shape           meaning
     codes   int64   (d, n_events)   codes[j] is attribute j of every event; MISSING where it has no value
+    owners  int64   n_columns       None, or the event of each column of codes where some have several
+
+A cell may be a list: then a predicate on that attribute holds when one of the values is in its set. Such an
+event has a column for each choice of one of its values (several_values.py), and `codes` has more columns
+than there are events. Whoever reads `codes` by event looks at `owners` first; every index joins what the
+columns of an event match, without repeats.
 
 A string that no subscription has named yet gets the unknown code. Since a later subscription may
 name it, an `Events` remembers which rows those are and looks them up again when the dictionary has
@@ -23,6 +29,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import EventError
+from rangecast.model import several_values
+from rangecast.model.boxes import ragged
 from rangecast.types.attributes import MISSING, Category, Codes, Encoded
 from rangecast.types.columns import Column, as_column
 from rangecast.types.schema import Schema
@@ -71,19 +79,29 @@ class Events:
         self.codes = np.array(codes, np.int64, order="C", copy=copy or None)
         if self.codes.ndim != 2 or self.codes.shape[0] != len(schema):
             raise EventError(f"codes must be ({len(schema)}, n_events), got {self.codes.shape}")
+        self.owners: npt.NDArray[np.int64] | None = None
         self.rejected = list(rejected)
         self._strangers: dict[int, _Strangers] = {}
         self._view: _View | None = None
 
     def __len__(self) -> int:
+        if self.owners is not None:
+            return int(self.owners[-1]) + 1 if len(self.owners) else 0
         return int(self.codes.shape[1])
 
     def __repr__(self) -> str:
         return f"Events({len(self):,} events of {', '.join(self.schema.names)})"
 
     def value(self, name: str, event: int) -> Any:
-        """The value of an attribute in one event, None when it is missing."""
+        """The value of an attribute in one event, None when it is missing; a list where there are several."""
         position = self.schema.position(name)
+        if self.owners is None:
+            return self._value_at(position, event)
+        first, last = np.searchsorted(self.owners, [event, event + 1]).tolist()
+        several = list(dict.fromkeys(self._value_at(position, column) for column in range(first, last)))
+        return several if len(several) > 1 else several[0]
+
+    def _value_at(self, position: int, event: int) -> Any:
         code = int(self.codes[position, event])
         if code == UNKNOWN and position in self._strangers:
             strangers = self._strangers[position]
@@ -96,15 +114,28 @@ class Events:
         """Some of the events, by row."""
         rows = np.asarray(rows)
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
+        owners = None
+        if self.owners is not None:
+            firsts = self.first_columns()
+            wanted = np.where(rows < 0, rows + len(self), rows)
+            owners = np.repeat(np.arange(len(rows)), np.diff(firsts)[wanted])
+            rows = ragged(firsts, wanted)
         out = Events(self.schema, self.codes[:, rows], copy=False)
+        out.owners = owners
         for position, strangers in self._strangers.items():
-            where = np.full(len(self), -1, np.int64)
+            where = np.full(self.codes.shape[1], -1, np.int64)
             where[strangers.rows] = np.arange(len(strangers.rows))
             held = where[rows]
             kept = np.flatnonzero(held >= 0)
             words = strangers.words.take(pa.array(held[kept]))
             out._strangers[position] = _Strangers(strangers.known, kept, words)
         return out
+
+    def first_columns(self) -> npt.NDArray[np.int64]:
+        """Where the columns of each event begin in `codes`, and where the last one's end."""
+        if self.owners is None:
+            return np.arange(len(self) + 1)
+        return np.searchsorted(self.owners, np.arange(len(self) + 1)).astype(np.int64)
 
     def codes_for(self, schema: Schema) -> Codes:
         """The codes as an index of `schema` must see them now; to be read, never written.
@@ -191,6 +222,8 @@ class Events:
             column = as_column(column)
             known = len(attribute.vocabulary) if isinstance(attribute, Category) else 0
             encoded: Encoded = attribute.encode(column)
+            if len(encoded.bad) and several_values.as_lists(column) is not None:
+                return cls._from_lists(schema, given, n, on_error)
             codes[position] = encoded.codes
             for row, reason in zip(encoded.bad.tolist(), encoded.reasons, strict=True):
                 reasons.setdefault(row, reason)
@@ -198,18 +231,67 @@ class Events:
                 rows = np.flatnonzero(codes[position] == UNKNOWN)
                 if len(rows):
                     strangers[position] = _Strangers(known, rows, _words_at(column, rows))
-        rejected = [RejectedEvent(row, reasons[row]) for row in sorted(reasons)]
-        if rejected and on_error == "raise":
-            first = rejected[0]
-            raise EventError(f"event {first.row}: {first.reason} ({len(rejected)} of {n} events)")
-        out = cls(schema, codes, rejected, copy=False)
+        out = cls(schema, codes, copy=False)
         out._strangers = strangers
-        if rejected:
-            good = np.ones(n, bool)
-            good[list(reasons)] = False
-            out = out.select(good)
-            out.rejected = rejected
+        return out._without(reasons, on_error)
+
+    def _without(self, reasons: dict[int, str], on_error: str) -> Events:
+        """These events without bad ones, or an error that names the first of them."""
+        if not reasons:
+            return self
+        rejected = [RejectedEvent(row, reasons[row]) for row in sorted(reasons)]
+        if on_error == "raise":
+            first = rejected[0]
+            raise EventError(f"event {first.row}: {first.reason} ({len(rejected)} of {len(self)} events)")
+        good = np.ones(len(self), bool)
+        good[list(reasons)] = False
+        out = self.select(good)
+        out.rejected = rejected
         return out
+
+    @classmethod
+    def _from_lists(cls, schema: Schema, given: Mapping[int, Any], n: int, on_error: str) -> Events:
+        """As `from_arrays`, where cells of some columns are lists."""
+        reasons: dict[int, str] = {}
+        columns: dict[int, tuple[Column, Codes, int]] = {}
+        starts: dict[int, npt.NDArray[np.int64]] = {}
+        for position, values in given.items():
+            attribute = schema[position]
+            known = len(attribute.vocabulary) if isinstance(attribute, Category) else 0
+            column = as_column(values)
+            lists = several_values.as_lists(column)
+            column = column if lists is None else lists.values
+            encoded = attribute.encode(column)
+            columns[position] = column, encoded.codes, known
+            rows = encoded.bad
+            if lists is not None:
+                rows = np.searchsorted(lists.starts, rows, "right") - 1
+                starts[position] = lists.starts
+            for row, reason in zip(rows.tolist(), encoded.reasons, strict=True):
+                reasons.setdefault(row, reason)
+        kept = {}
+        for position, own in list(starts.items()):
+            kept[position], starts[position] = several_values.without_nulls(columns[position][1], own)
+        counts = several_values.count_variants(starts, n)
+        for row in np.flatnonzero(counts > several_values.MOST_VARIANTS).tolist():
+            most = f"an event must have at most {several_values.MOST_VARIANTS:,} choices of its values"
+            reasons.setdefault(row, f"{most}, got {counts[row]:,.0f}")
+        variants = several_values.spread(starts, n)
+        codes = np.full((len(schema), len(variants.owners)), MISSING, np.int64)
+        out = cls(schema, codes, copy=False)
+        for position, (column, own, known) in columns.items():
+            sources = variants.owners
+            if position in kept:
+                sources = variants.sources[position]
+                sources = np.where(sources < 0, -1, np.append(kept[position], -1)[sources])
+            out.codes[position] = np.append(own, MISSING)[sources]
+            if isinstance(schema[position], Category):
+                strange = np.flatnonzero(out.codes[position] == UNKNOWN)
+                if len(strange):
+                    words = _words_at(column, sources[strange])
+                    out._strangers[position] = _Strangers(known, strange, words)
+        out.owners = variants.owners
+        return out._without(reasons, on_error)
 
     @classmethod
     def from_arrow(

@@ -103,18 +103,19 @@ def explain_boxes(
     A text that is no condition of this schema, or not the one of these boxes, explains nothing: whoever
     makes Subscriptions from arrays may give them any text.
     """
+    # one event, of several columns where an attribute has several values
     codes = events.codes_for(schema)
     boxes = []
     for b in range(len(sparse.owners)):
         predicates = []
         for j, spans in entries_of(sparse, b):
-            attribute, code = schema.attributes[j], int(codes[j, 0])
+            attribute, own = schema.attributes[j], codes[j].tolist()
             value = events.value(attribute.name, 0)
-            held = any(low <= code <= high for low, high in spans)
+            held = any(low <= code <= high for low, high in spans for code in own)
             predicates.append(Predicate(attribute.name, describe_spans(attribute, spans), value, held))
         boxes.append(predicates)
     found = Explanation(id, boxes, text)
-    if text is not None:
+    if text is not None and events.owners is None:
 
         def look_up(position: int) -> tuple[int, Any]:
             return int(codes[position, 0]), events.value(schema.names[position], 0)

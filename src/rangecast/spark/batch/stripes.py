@@ -35,7 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from rangecast.engine import Index, open_index
-from rangecast.errors import OptionError
+from rangecast.errors import EventError, OptionError
 from rangecast.loading.pace import Pace
 from rangecast.memory import available_bytes, readable
 from rangecast.model.boxes import hulls, select
@@ -245,6 +245,8 @@ def router(
         seen = 0
         for batch in batches:
             events = Events.from_arrow(schema, batch.select(list(answer.attributes)))
+            if events.owners is not None:
+                raise EventError("events with several values of an attribute cannot be sent to stripes")
             stripes = stripe_of(cuts, events.codes_for(schema))
             turns = (seen + np.arange(len(stripes))) % many[stripes]
             seen += len(stripes)

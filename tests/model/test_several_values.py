@@ -1,0 +1,134 @@
+"""Several values of one attribute in one event, from every door, in every index."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.oracle import match_boxes, rows_of
+from tests.strategies import int_schema, subscriptions
+
+import rangecast as rc
+from rangecast.engine import REGISTRY
+
+SCHEMA = rc.Schema(rc.Category("tag"), rc.Int("size"))
+SUBS = {
+    1: "tag = 'red'",
+    2: "tag = 'blue' and size > 5",
+    3: "size in (3, 9)",
+    4: "tag is missing",
+    5: "size < 3",
+}
+COLUMN = [["red", "blue"], None, [], "blue", ["green", None]]
+
+
+def loaded(index="auto"):
+    opened = rc.open_index(index, SCHEMA)
+    opened.insert(rc.Subscriptions.parse(SCHEMA, SUBS))
+    return opened
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        COLUMN,
+        np.array([*COLUMN, 0], object)[:-1],
+        pd.Series(COLUMN),
+        pa.array([["red", "blue"], None, [], ["blue"], ["green", None]]),
+        pa.array([["red", "blue"], None, [], ["blue"], ["green", None]], pa.large_list(pa.string())),
+    ],
+    ids=["list", "numpy", "pandas", "arrow", "large"],
+)
+def test_lists_from_every_door(column):
+    events = rc.Events.from_arrays(SCHEMA, {"tag": column, "size": [9, 1, 3, 6, 0]})
+    assert len(events) == 5
+    assert rows_of(loaded().match(events)) == [[1, 2, 3], [4, 5], [3, 4], [2], [5]]
+    assert events.value("tag", 0) == ["red", "blue"]
+    assert [events.value("tag", e) for e in (1, 2, 3)] == [None, None, "blue"]
+
+
+def test_lists_of_one_length():
+    column = pa.array([[1, 9], None, [4, 6]], pa.list_(pa.int64(), 2))
+    events = rc.Events.from_arrow(SCHEMA, pa.table({"size": column}))
+    assert rows_of(loaded().match(events)) == [[3, 4, 5], [4], [4]]
+
+
+def test_one_value_must_be_in_the_whole_set():
+    index = rc.open_index("auto", SCHEMA)
+    index.insert(rc.Subscriptions.parse(SCHEMA, {1: "size > 3 and size < 7", 2: "size > 3", 3: "size < 7"}))
+    events = rc.Events.from_rows(SCHEMA, [{"size": [2, 9]}, {"size": (5,)}])
+    assert rows_of(index.match(events)) == [[2, 3], [1, 2, 3]]
+
+
+def test_strings_that_a_later_subscription_names():
+    events = rc.Events.from_rows(SCHEMA, [{"tag": {"new"}}, {"tag": ["new", "newer"]}, {}])
+    index = loaded()
+    assert rows_of(index.match(events)) == [[], [], [4]]
+    index.insert(rc.Subscriptions.parse(SCHEMA, {8: "tag = 'newer'"}))
+    assert rows_of(index.match(events)) == [[], [8], [4]]
+    assert rows_of(index.match(events.select([1, 1, 0]))) == [[8], [8], []]
+    assert rows_of(index.match(events.select([-2]))) == [[8]]
+    other = rc.open_index("auto", rc.Schema(rc.Category("tag"), rc.Int("size")))
+    other.insert(rc.Subscriptions.parse(other.schema, {9: "tag = 'new'"}))
+    assert rows_of(other.match(events)) == [[9], [9], []]
+
+
+def test_bad_values_in_lists_are_rejected():
+    rows = [{"size": [1, "x"]}, {"size": [3, 2]}, {"size": "y"}]
+    with pytest.raises(
+        rc.EventError, match=r"event 0: 'size' is an int, got the string 'x' \(2 of 3 events\)"
+    ):
+        rc.Events.from_rows(SCHEMA, rows)
+    events = rc.Events.from_rows(SCHEMA, rows, on_error="collect")
+    assert [bad.row for bad in events.rejected] == [0, 2]
+    assert rows_of(loaded().match(events)) == [[3, 4, 5]]
+
+
+def test_an_event_of_too_many_choices_is_rejected():
+    many = {"size": list(range(32)), "tag": [f"t{k}" for k in range(32)]}
+    assert len(loaded().match(rc.Events.from_rows(SCHEMA, [many])).row(0)) == 2
+    rows = [{"size": [3, 4]}, {**many, "size": list(range(33))}]
+    with pytest.raises(
+        rc.EventError, match="event 1: an event must have at most 1,024 choices of its values, got 1,056"
+    ):
+        rc.Events.from_rows(SCHEMA, rows)
+    assert len(rc.Events.from_rows(SCHEMA, rows, on_error="collect")) == 1
+
+
+def test_one_event_as_a_dict():
+    index = loaded()
+    row = {"tag": ["red", "blue"], "size": 9, "more": 1}
+    assert sorted(index.match_one(row).tolist()) == sorted(index.match(row).row(0).tolist()) == [1, 2, 3]
+    assert index.match_one({"tag": [], "size": 4}).tolist() == [4]
+    with pytest.raises(rc.EventError, match="an event must have attributes of the schema"):
+        index.match_one(row, unknown="error")
+    with pytest.raises(rc.EventError, match="'size' is an int, got the string 'x'"):
+        index.match_one({"size": [1, "x"]})
+
+
+def test_explain_looks_at_all_values():
+    row = {"tag": ["red", "blue"], "size": 9}
+    why = loaded().explain(2, row)
+    assert why.matches
+    assert why.boxes[0][0].value == ["red", "blue"]
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+@settings(max_examples=12)
+@given(data=st.data())
+def test_every_index_equals_oracle(name, data):
+    schema = int_schema(data.draw(st.integers(1, 3)))
+    subs = data.draw(subscriptions(schema))
+    value = st.one_of(st.none(), st.integers(-2, 10), st.lists(st.integers(-2, 10), max_size=3))
+    rows = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(schema.names, value)), max_size=6))
+    rows.append({schema.names[0]: [1, 2]})
+    events = rc.Events.from_rows(schema, rows)
+    index = rc.open_index(name, schema)
+    index.insert(subs)
+    want = [sorted(row) for row in match_boxes(subs, events)]
+    assert rows_of(index.match(events)) == want
+    assert rows_of(index.match(events, threads=2)) == want
+    assert [sorted(ids.tolist()) for _, ids in index.match_each(events)] == want
