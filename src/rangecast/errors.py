@@ -17,6 +17,12 @@ Each also inherits the built-in that a caller would catch without knowing rangec
 
 from __future__ import annotations
 
+import re
+
+# control characters, and those that break lines or turn the direction of writing around
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_UNSEEN_BUT_LINES = re.compile(_UNSEEN.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
+
 
 class RangecastError(Exception):
     """The root of everything that rangecast raises on purpose."""
@@ -71,3 +77,15 @@ class ForkError(RangecastError, RuntimeError):
 
 class StorageError(RangecastError, OSError):
     """A saved index, a store or an input file is missing, damaged or of another version."""
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """A text for people with its control characters written out, but for ends of lines where `lines` says so.
+
+    Ids, values and names come from others: printed as they are, they could steer a terminal, or begin a line
+    of a log that nobody wrote.
+
+    >>> visible("7\\x1b[31m\\nERROR")
+    '7\\\\x1b[31m\\\\nERROR'
+    """
+    return (_UNSEEN_BUT_LINES if lines else _UNSEEN).sub(lambda found: repr(found[0])[1:-1], text)

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from typer.core import TyperGroup
 
-from rangecast.errors import OptionError, RangecastError
+from rangecast.errors import OptionError, RangecastError, visible
 
 OK, REJECTED, FAILED, INTERRUPTED, CUT_OFF = 0, 1, 2, 130, 141
 
@@ -33,7 +33,7 @@ _stderr = Console(stderr=True, highlight=False, markup=False)
 
 def say(line: str = "") -> None:
     """A line for people."""
-    _stderr.print(line, soft_wrap=True)
+    _stderr.print(visible(line, lines=True), soft_wrap=True)
 
 
 class CommandGroup(TyperGroup):
@@ -117,7 +117,7 @@ def table_lines(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterato
     scan    all boxes
     direct  lists
     """
-    cells = [list(header), *([str(cell) for cell in row] for row in rows)]
+    cells = [list(header), *([visible(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     for row in cells:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -11,7 +11,7 @@ import typer
 from rangecast.cli.console import OK, REJECTED, say
 from rangecast.cli.store import stored_id
 from rangecast.engine import open_index
-from rangecast.errors import EventError, OptionError, RangecastError, SubscriptionError
+from rangecast.errors import EventError, OptionError, RangecastError, SubscriptionError, visible
 from rangecast.loading import RejectedRow, Rejects, load_subscriptions
 from rangecast.loading.ids import parse_id
 from rangecast.model.explanation import Explanation
@@ -87,7 +87,7 @@ def explain(
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=1, ensure_ascii=False))
     else:
-        typer.echo(found.in_boxes() if boxes else str(found))
+        typer.echo(visible(found.in_boxes() if boxes else str(found), lines=True))
     raise typer.Exit(OK if found else REJECTED)
 
 

@@ -12,7 +12,7 @@ import typer
 
 from rangecast.cli.console import OK, REJECTED, options_of, print_table, say
 from rangecast.cli.match import read_subscriptions, report_rejects
-from rangecast.errors import OptionError, SubscriptionError
+from rangecast.errors import OptionError, SubscriptionError, visible
 from rangecast.language.evaluation import one_line
 from rangecast.loading import Rejects
 from rangecast.loading.ids import parse_id
@@ -102,7 +102,7 @@ def remove(
     unknown = home.delete(wanted)
     say(f"{home.path}: version {home.version}, {len(wanted) - len(unknown):,} subscriptions removed")
     if unknown:
-        say(f"not there: {', '.join(map(str, unknown))}")
+        say(f"not there: {', '.join(visible(str(id)) for id in unknown)}")
     raise typer.Exit(REJECTED if unknown else OK)
 
 
@@ -245,7 +245,7 @@ def holds(
     else:
         say(f"{home.path}: no version is held")
     if unknown:
-        say(f"not there: {', '.join(unknown)}")
+        say(f"not there: {', '.join(map(visible, unknown))}")
     raise typer.Exit(REJECTED if unknown else OK)
 
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from rangecast.errors import EventError, RangecastError
+from rangecast.errors import EventError, RangecastError, visible
 from rangecast.loading.output import OutputFile
 
 SHOWN = 10
@@ -53,8 +53,8 @@ class RejectedRow(NamedTuple):
     def __str__(self) -> str:
         place = "" if self.row is None else f" row {self.row:,}"
         place += "" if self.line is None else f" (line {self.line:,})"
-        named = "" if self.id is None else f", id {self.id}"
-        return f"{self.source or 'the input'}{place}{named}: {self.reason}"
+        named = "" if self.id is None else f", id {visible(self.id)}"
+        return f"{visible(self.source or 'the input')}{place}{named}: {visible(self.reason, lines=True)}"
 
     def in_one_line(self) -> RejectedRow:
         """Without what an error in a condition draws below its text: `raw` has the text."""
