@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("pyspark")
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.integration]
 
 
 def test_nothing_is_lost_or_doubled(tmp_path):
