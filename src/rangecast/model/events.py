@@ -34,6 +34,7 @@ from rangecast.model.boxes import ragged
 from rangecast.types.attributes import MISSING, Category, Codes, Encoded
 from rangecast.types.columns import Column, as_column
 from rangecast.types.schema import Schema
+from rangecast.types.strings import without_views
 from rangecast.types.vocabulary import UNKNOWN, Vocabulary
 
 
@@ -219,7 +220,8 @@ class Events:
         strangers: dict[int, _Strangers] = {}
         for position, column in given.items():
             attribute = schema[position]
-            column = as_column(column)
+            if not isinstance(column, pa.Array | pa.ChunkedArray):
+                column = as_column(column)
             known = len(attribute.vocabulary) if isinstance(attribute, Category) else 0
             encoded: Encoded = attribute.encode(column)
             if len(encoded.bad) and several_values.as_lists(column) is not None:
@@ -325,6 +327,8 @@ class Events:
         return cls.from_arrays(schema, columns, on_error=on_error)
 
 
-def _words_at(column: Column, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:
-    words, _ = column.strings()
-    return words.take(pa.array(rows))
+def _words_at(column: Any, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:
+    if isinstance(column, Column):
+        words, _ = column.strings()
+        return words.take(pa.array(rows))
+    return as_column(without_views(column).take(pa.array(rows))).strings()[0]

@@ -24,13 +24,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from rangecast.errors import SchemaError
 from rangecast.types.booleans import boolean_codes, boolean_of
 from rangecast.types.columns import Column, as_column, describe, is_unicode
 from rangecast.types.instants import EPOCH, MICROSECOND, instants_of_numpy, microseconds_of
-from rangecast.types.vocabulary import UNKNOWN, Vocabulary
+from rangecast.types.strings import is_text, without_views
+from rangecast.types.vocabulary import FEW, UNKNOWN, Vocabulary
 
 MISSING = -(2**63)
 PRESENT = MISSING + 1
@@ -296,12 +298,30 @@ class Category(Attribute):
         return super().intervals(operator, value)
 
     def encode(self, values: Any, side: str = VALUE, grow: bool = False) -> Encoded:
+        if not grow and isinstance(values, pa.Array | pa.ChunkedArray) and len(values) >= FEW:
+            found = self._find(values)
+            if found is not None:
+                return Encoded(found, np.empty(0, np.int64), [])
         column = as_column(values)
         words, bad = column.strings()
         codes = np.full(len(words), MISSING, np.int64)
         valid = pc.is_valid(words).to_numpy(zero_copy_only=False)
         codes[valid] = self.vocabulary.encode(words.drop_null(), grow)
         return self._encoded(codes, bad, column)
+
+    def _find(self, column: Any) -> Codes | None:
+        """Codes of an Arrow column of text; None where it is none, or where some of it is not Unicode."""
+        if not is_text(column.type):
+            return None
+        try:
+            column = without_views(column)
+            codes = self.vocabulary.find(column)
+            strangers = np.flatnonzero(codes == UNKNOWN)
+            if len(strangers):
+                column.take(pa.array(strangers)).validate(full=True)
+        except pa.ArrowInvalid:
+            return None
+        return codes
 
     def decode(self, code: int) -> Any:
         if code == MISSING:

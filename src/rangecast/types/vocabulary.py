@@ -6,13 +6,14 @@ code never changes once it was given, and a longer dictionary agrees with a shor
 shorter one's strings.
 
 Reading takes no lock: a string has its code before it counts in `len`, so who reads the length and then
-looks up finds every string that was counted.
+looks up finds every string that was counted. Arrow columns are looked up by a table of the words' bytes
+(strings.py), which is made when first needed and again when the words have become many more.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast import forks
+from rangecast.kernels.types.strings import WordTable
+from rangecast.types.strings import find_strings, without_views, word_table
 
 UNKNOWN = 0
+FEW = 32  # strings: fewer are looked up sooner in Python's own dictionary
+_PATIENCE = 8  # look-ups of what a table does not know before it is made anew
 
 
 class Vocabulary:
@@ -36,6 +41,8 @@ class Vocabulary:
         self._codes: dict[str, int] = {}
         self._words: list[str] = []
         self._lock = threading.Lock()
+        self._table: WordTable | None = None
+        self._stale = 0
         forks.watch(self)
         for word in words:
             self.add(word)
@@ -83,14 +90,40 @@ class Vocabulary:
 
     def encode(self, column: pa.Array[Any], grow: bool) -> npt.NDArray[np.int64]:
         """Codes of a column of strings without nulls; `grow` names the new ones."""
+        if not grow and len(column) >= FEW:
+            return self.find(column)
+        return self._by_dictionary(column, self.add if grow else self.look_up)
+
+    def _by_dictionary(self, column: pa.Array[Any], give: Callable[[str], int]) -> npt.NDArray[np.int64]:
         uniques = column.dictionary_encode()
         words: Sequence[str] = uniques.dictionary.to_pylist()
-        give = self.add if grow else self.look_up
         codes = np.fromiter(map(give, words), np.int64, len(words))
         if not len(codes):
             return np.empty(0, np.int64)
         where: npt.NDArray[np.int64] = uniques.indices.to_numpy(zero_copy_only=False)
         return codes[where]
+
+    def find(self, column: Any) -> npt.NDArray[np.int64]:
+        """Codes of an Arrow column of strings (strings.py), chunked or not: 0 for the unknown ones.
+
+        >>> Vocabulary(["IBM"]).find(pa.array(["HAL", "IBM", None])).tolist()
+        [0, 1, -9223372036854775808]
+        """
+        known = len(self._words)
+        table = self._table
+        n = -1 if table is None else len(table.starts) - 1
+        fresh = known - n
+        if table is None or 8 * fresh > n + 512 or self._stale > _PATIENCE:
+            table = self._table = word_table(self.words())
+            self._stale = fresh = 0
+        codes = find_strings(table, column)
+        if fresh > 0:
+            rows = np.flatnonzero(codes == UNKNOWN)
+            if len(rows):
+                self._stale += 1
+                words = without_views(column).take(pa.array(rows)).cast(pa.large_string())
+                codes[rows] = self._by_dictionary(words, self.look_up)
+        return codes
 
     def agrees_with(self, other: Vocabulary) -> bool:
         """Whether each of the two gives the other's strings the same codes, as far as both go."""

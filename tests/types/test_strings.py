@@ -1,0 +1,121 @@
+"""Strings of Arrow columns: the same codes as by a dictionary, for every type, slice and chunk of them."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rangecast as rc
+from rangecast.types.attributes import MISSING
+from rangecast.types.strings import find_strings, is_text, word_table
+from rangecast.types.vocabulary import Vocabulary
+
+WORDS = [
+    "",
+    "a",
+    "ab",
+    "abc",
+    "abcd",
+    "abcdefg",
+    "abcdefgh",
+    "abcdefgi",
+    "abcdefghi",
+    "日本",
+    "ß" * 20,
+    "x" * 100,
+]
+OTHERS = [*WORDS, None, "b", "abd", "abcdefghj", "y" + "x" * 99, "x" * 99 + "y", "日本語", "a\0", "\0"]
+
+
+def forms(words):
+    """A column of these words in every type that Arrow has for them."""
+    plain = pa.array(words, pa.string())
+    yield from (plain, plain.cast(pa.large_string()), plain.cast(pa.string_view()))
+    for column in (plain, plain.cast(pa.large_string())):
+        yield column.dictionary_encode()
+    yield pa.DictionaryArray.from_arrays(pa.array(range(len(words)), pa.int16()), plain)
+    yield pa.chunked_array([plain[:1], plain[1:1], plain[1:]], pa.string())
+    yield pa.concat_arrays([pa.array(["zz", None]), plain, pa.array(["q"])])[2 : 2 + len(words)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    words=st.lists(st.sampled_from(OTHERS), min_size=1, max_size=40),
+    first=st.integers(0, 9),
+    n=st.integers(0, 12),
+)
+def test_codes_are_those_of_a_dictionary(words, first, n):
+    known = WORDS[:n]
+    table = word_table(known)
+    wanted = [MISSING if w is None else known.index(w) + 1 if w in known else 0 for w in words]
+    for column in forms(words):
+        assert find_strings(table, column).tolist() == wanted, column.type
+        assert find_strings(table, column[first:]).tolist() == wanted[first:], column.type
+
+
+def test_many_words(size):
+    words = [f"{k:x}" * (k % 5 + 1) + str(k) for k in range(size(20_000))]
+    column = pa.array(words[::-1])
+    assert find_strings(word_table(words), column).tolist() == list(range(len(words), 0, -1))
+
+
+def test_a_vocabulary_that_grows_is_looked_up_as_it_is():
+    vocabulary = Vocabulary(["w0"])
+    names = pa.array([f"w{k}" for k in range(64)])
+    assert vocabulary.find(names).tolist() == [1, *63 * [0]]
+    for k in range(1, 64):
+        vocabulary.add(f"w{k}")
+        assert vocabulary.find(names).tolist() == [*range(1, k + 2), *(63 - k) * [0]]
+    assert vocabulary.find(names.dictionary_encode()).tolist() == [*range(1, 65)]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+def test_bytes_that_are_no_text_are_bad_as_before(kind):
+    rows = [b"IBM"] * 40
+    rows[7] = b"\xff\xfe"
+    view = pa.array(rows, pa.binary()).cast(kind, safe=False)
+    encoded = rc.Category("c", ["IBM"]).encode(view)
+    assert encoded.bad.tolist() == [7]
+    assert encoded.reasons == [r"'c' is a category, got b'\xff\xfe'"]
+    assert encoded.codes.tolist() == [*7 * [1], MISSING, *32 * [1]]
+
+
+def test_offsets_that_lead_beyond_are_refused():
+    starts = pa.py_buffer(np.array([0, 3, 1 << 20, 6], np.int32))
+    column = pa.StringArray.from_buffers(3, starts, pa.py_buffer(b"IBMHAL"))
+    with pytest.raises(pa.ArrowInvalid, match="offsets"):
+        find_strings(word_table(["IBM"]), column)
+
+
+def test_what_is_text():
+    assert is_text(pa.dictionary(pa.int8(), pa.large_string()))
+    assert not is_text(pa.dictionary(pa.int8(), pa.int64()))
+    assert not is_text(pa.bool_())
+    assert rc.Category("c", ["true"]).encode(pa.array([True, False, None] * 20)).codes[:3].tolist() == [
+        1,
+        0,
+        MISSING,
+    ]
+
+
+def test_events_of_every_type_of_column_match_alike():
+    schema = rc.Schema(rc.Category("c"), rc.Int("n"))
+    index = rc.open_index("auto", schema)
+    index.insert(
+        rc.Subscriptions.parse(schema, {1: "c = 'w1'", 2: "c != 'w2'", 3: "c is missing", 4: "n > 30"})
+    )
+    words = [None if k % 7 == 0 else f"w{k % 5}" for k in range(60)]
+    wanted = index.match(rc.Events.from_rows(schema, [{"c": w, "n": k} for k, w in enumerate(words)]))
+    late = []
+    for column in forms(words):
+        table = pa.table({"c": column, "n": range(60)})
+        events = rc.Events.from_arrow(schema, table)
+        assert index.match(events) == wanted
+        assert events.value("c", 3) == "w3"
+        late.append(events)
+    index.insert(rc.Subscriptions.parse(schema, {9: "c = 'w3'"}))
+    again = index.match(rc.Events.from_rows(schema, [{"c": w, "n": k} for k, w in enumerate(words)]))
+    assert again.n_pairs > wanted.n_pairs
+    for events in late:
+        assert index.match(events) == again
