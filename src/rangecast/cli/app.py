@@ -14,6 +14,7 @@ from rangecast.cli import (
     explain,
     generate,
     indexes,
+    kafka,
     match,
     schema,
     spark,
@@ -61,6 +62,7 @@ app.command()(broker.token)
 app.command()(broker.publish)
 app.command()(broker.subscribe)
 app.command()(broker.tail)
+app.add_typer(kafka.app, name="kafka")
 app.command()(generate.generate)
 app.command()(indexes.indexes)
 app.command()(experiment.experiment)

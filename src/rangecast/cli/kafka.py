@@ -1,0 +1,234 @@
+"""`rangecast kafka`: events and subscriptions from topics, without Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rangecast.cli.console import OK, REJECTED, print_table, say
+from rangecast.cli.spark import StoreOption
+from rangecast.cli.spark_stream import stop_signals
+from rangecast.cli.store import duration_of
+from rangecast.errors import OptionError, SetupError
+from rangecast.kafka.connection import parse_settings
+from rangecast.kafka.lag import read_lag
+from rangecast.kafka.messages import MessageForm
+from rangecast.kafka.subscriptions import SubscriptionTopic
+from rangecast.kafka.worker import TopicMatch, TopicWorker, WorkerCounts
+from rangecast.store.store import Store
+from rangecast.types.schema import Schema
+
+app = typer.Typer(
+    no_args_is_help=True, help="Match the events of a Kafka topic; take subscriptions from one."
+)
+
+Bootstrap = Annotated[str, typer.Option("--bootstrap", help="HOST:PORT of the cluster; several with commas.")]
+Config = Annotated[
+    list[str] | None, typer.Option("--config", help="Setting of the client, as in 'security.protocol=SSL'.")
+]
+_SAY_EVERY = 10.0
+
+
+@app.command()
+def match(
+    store: StoreOption,
+    bootstrap: Bootstrap,
+    source: Annotated[str, typer.Option("--in", help="Topic of events: JSON objects.")],
+    out: Annotated[str, typer.Option("--out", help="Topic for matches.")],
+    group: Annotated[str, typer.Option(help="Consumer group; workers of one group share the partitions.")],
+    dlq: Annotated[
+        str | None, typer.Option(help="Topic for rejected events.", show_default="a line in the log each")
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--from", help="Where a new group begins: earliest, latest, or a time.")
+    ] = "earliest",
+    event_id: Annotated[str, typer.Option(help="Field of the event's id, @key, or @offset.")] = "id",
+    id_type: Annotated[str, typer.Option(help="What event ids are sent as: string or int64.")] = "string",
+    form: Annotated[str, typer.Option(help="lists: a message per event; pairs: one per match.")] = "lists",
+    key: Annotated[str, typer.Option(help="Key of what is sent: event or subscription.")] = "event",
+    keep: Annotated[str, typer.Option(help="Fields of the event that come along, with commas.")] = "",
+    exactly_once: Annotated[
+        bool, typer.Option("--exactly-once", help="Matches and offsets in one transaction.")
+    ] = False,
+    batch_events: Annotated[int, typer.Option(min=1, help="Most events of a batch.")] = 5_000,
+    linger: Annotated[str, typer.Option(help="How long a batch waits for more, as in 20ms.")] = "20ms",
+    worker: Annotated[
+        str | None,
+        typer.Option(help="A name that this worker keeps through restarts.", show_default="a new one"),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="HOST:PORT for Prometheus.", show_default="none")
+    ] = None,
+    idle: Annotated[
+        float | None,
+        typer.Option(help="End when no event has come for so many seconds.", show_default="never"),
+    ] = None,
+    config: Config = None,
+) -> None:
+    """Match events as they come, against the newest version of the store, and send the matches on.
+
+    Start as many workers of one group as the topic has partitions. SIGTERM or Ctrl-C ends a worker after
+    the batch that runs. With --exactly-once, readers need isolation.level=read_committed.
+
+    \b
+    Example:
+      rangecast kafka match --store store/ --bootstrap 127.0.0.1:9092 --in ticks --out matches \\
+                            --dlq ticks.rejected --group alerts --exactly-once
+      rangecast kafka status --bootstrap 127.0.0.1:9092 --in ticks --group alerts
+    """
+    logging.basicConfig(format="rangecast: %(message)s", level=logging.WARNING)
+    job = TopicMatch(
+        store=str(store),
+        bootstrap=bootstrap,
+        source=source,
+        out=out,
+        group=group,
+        dead_letters=dlq,
+        start=start,
+        shape=MessageForm(event_id, id_type, form, key, tuple(filter(None, keep.split(",")))),
+        exactly_once=exactly_once,
+        batch_events=batch_events,
+        linger=duration_of(linger) / 1_000_000,
+        settings=parse_settings(config or ()),
+        worker=worker,
+    )
+    with stop_signals() as stop, TopicWorker(job) as running:
+        gauges = _Gauges(metrics) if metrics else None
+        say(f"matching {source} to {out} as a worker of {group}")
+        said = time.monotonic()
+
+        def stopped() -> bool:
+            nonlocal said
+            if gauges is not None:
+                gauges.show(running.counts)
+            if time.monotonic() - said > _SAY_EVERY:
+                said = time.monotonic()
+                say(_line(running.counts))
+            return stop.is_set()
+
+        counts = running.run(stopped, idle=idle)
+    say(_line(counts))
+    raise typer.Exit(REJECTED if counts.rejected and dlq is None else OK)
+
+
+@app.command()
+def subscriptions(
+    store: StoreOption,
+    bootstrap: Bootstrap,
+    topic: Annotated[str, typer.Option(help="Compacted topic: key = id, value = what it asks for.")],
+    schema: Annotated[
+        Path | None, typer.Option(help="Schema file (TOML); needed when the store is made.")
+    ] = None,
+    id_type: Annotated[
+        str | None, typer.Option(help="Ids of a new store: string or int64.", show_default="string")
+    ] = None,
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="End when all that is there now is taken in.")
+    ] = False,
+    config: Config = None,
+) -> None:
+    """Take subscriptions from a compacted topic into a store, each batch as one version.
+
+    A value is {"condition": "..."} or bounds such as {"price_low": 1, "price_high": 5}; null deletes. How
+    far the topic was read is written with each change, so the command may be ended and started at any
+    moment.
+
+    \b
+    Example:
+      rangecast kafka subscriptions --store store/ --bootstrap 127.0.0.1:9092 --topic alerts --until-end
+    """
+    home = Store.open(store, Schema.from_toml(schema) if schema is not None else None)
+
+    def rejected(row: Any) -> None:
+        say(f"rejected: {row.in_one_line()}")
+
+    with (
+        stop_signals() as stop,
+        SubscriptionTopic(
+            home,
+            bootstrap,
+            topic,
+            id_type=id_type,
+            settings=parse_settings(config or ()),
+            on_rejected=rejected,
+        ) as following,
+    ):
+        counts = following.run(stop.is_set, until_end=until_end)
+    say(
+        f"{counts.messages:,} messages: {counts.upserts:,} subscriptions, {counts.deletes:,} deletes, "
+        f"{counts.rejected:,} rejected; version {counts.version}"
+    )
+    raise typer.Exit(REJECTED if counts.rejected else OK)
+
+
+@app.command()
+def status(
+    bootstrap: Bootstrap,
+    source: Annotated[str, typer.Option("--in", help="Topic of events.")],
+    group: Annotated[str, typer.Option(help="Consumer group of the workers.")],
+    store: Annotated[Path | None, typer.Option("--store", help="Also say the store's version.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    config: Config = None,
+) -> None:
+    """Say how far a group of workers is behind, partition by partition.
+
+    \b
+    Example:
+      rangecast kafka status --bootstrap 127.0.0.1:9092 --in ticks --group alerts
+    """
+    rows = read_lag(bootstrap, source, group, parse_settings(config or ()))
+    version = None if store is None else Store.open(store).version
+    total = sum(row.behind for row in rows)
+    if as_json:
+        places = [{**row._asdict(), "behind": row.behind} for row in rows]
+        typer.echo(json.dumps({"behind": total, "version": version, "partitions": places}))
+        return
+    print_table(
+        ["partition", "committed", "end", "behind"],
+        [[r.partition, "none yet" if r.committed is None else r.committed, r.end, r.behind] for r in rows],
+    )
+    say(f"{total:,} behind" + ("" if version is None else f"; the store has version {version}"))
+
+
+def _line(counts: WorkerCounts) -> str:
+    return (
+        f"{counts.events:,} events in {counts.batches:,} batches, {counts.matches:,} matches, "
+        f"{counts.rejected:,} rejected, version {counts.version}"
+    )
+
+
+class _Gauges:
+    """The counts for Prometheus."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            import prometheus_client
+        except ImportError:
+            raise SetupError("--metrics needs the package prometheus-client") from None
+        host, _, port = address.rpartition(":")
+        if not port.isdigit():
+            raise OptionError(f"--metrics takes HOST:PORT, got {address!r}")
+        # the settings of the process itself are others' business
+        registry = prometheus_client.CollectorRegistry()
+        names = {
+            "batches": "batches that were committed",
+            "events": "events that were matched",
+            "matches": "pairs that were found",
+            "rejected": "events that were rejected",
+            "aborted": "batches that were done again",
+            "version": "version of the store of the last batch",
+        }
+        self._gauges = {
+            name: prometheus_client.Gauge(f"rangecast_kafka_{name}", what, registry=registry)
+            for name, what in names.items()
+        }
+        prometheus_client.start_http_server(int(port), host or "127.0.0.1", registry=registry)
+
+    def show(self, counts: WorkerCounts) -> None:
+        for name, gauge in self._gauges.items():
+            gauge.set(getattr(counts, name))

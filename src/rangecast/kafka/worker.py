@@ -1,0 +1,344 @@
+"""One process of a group that matches the events of a topic: consume, match, produce.
+
+    consume --> read values --> match at the newest version of the store --> produce matches, dead letters
+                                                                       +---> offsets, in the same transaction
+
+Exactly once: what a batch sends and how far it has read are one transaction, so a reader with
+`isolation.level=read_committed` sees all of a batch or nothing of it, and a batch that was cut off is
+consumed again. A process that is thought dead and is not is fenced by the group's generation, which goes
+with the offsets. Without `exactly_once` offsets follow when all was delivered: nothing is lost, and a batch
+that was cut off is sent again, maybe against a newer version.
+
+Partitions may move to another process within `consume`. Two rules keep the offsets right through that:
+messages of a partition that is no longer ours are dropped, and one whose offset is below the next one
+expected of its partition is passed over.
+
+Each batch is matched against one version, the newest when it begins; the header `rangecast-version` has it.
+The index follows the store by its changes (rangecast.store.follower).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rangecast.errors import OptionError, StorageError
+from rangecast.kafka.connection import (
+    EARLIEST,
+    LATEST,
+    PATIENCE,
+    client,
+    make_consumer,
+    make_producer,
+    partitions_of,
+    start_time,
+    what,
+)
+from rangecast.kafka.messages import (
+    VERSION_HEADER,
+    MessageForm,
+    dead_letter,
+    matches_to_messages,
+    read_events,
+)
+from rangecast.store.follower import Follower
+from rangecast.store.store import Store
+
+_log = logging.getLogger(__name__)
+_MOST_FAILURES = 5
+_FULL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class TopicMatch:
+    """What a worker does: which store, which topics, which group, and how."""
+
+    store: str
+    bootstrap: str
+    source: str
+    out: str
+    group: str
+    dead_letters: str | None = None
+    start: str = EARLIEST
+    shape: MessageForm = field(default_factory=MessageForm)
+    exactly_once: bool = False
+    batch_events: int = 5_000
+    linger: float = 0.02
+    settings: Mapping[str, str] = field(default_factory=dict)
+    worker: str | None = None
+    """A name of its own that stays the same through restarts lets what a killed worker has begun be ended at
+    once, instead of after `transaction.timeout.ms`."""
+
+    def __post_init__(self) -> None:
+        self.shape.check()
+        start_time(self.start)
+        if self.batch_events < 1 or self.linger < 0:
+            raise OptionError(
+                f"a batch has at least one event and waits no negative time, got {self.batch_events} and "
+                f"{self.linger} s"
+            )
+        names = [self.source, self.out, *([self.dead_letters] if self.dead_letters else [])]
+        if len(set(names)) < len(names):
+            raise OptionError(f"the topics must differ, got {', '.join(names)}")
+
+
+@dataclass
+class WorkerCounts:
+    """What a worker has done so far."""
+
+    batches: int = 0
+    events: int = 0
+    matches: int = 0
+    messages: int = 0
+    rejected: int = 0
+    repeated: int = 0
+    aborted: int = 0
+    version: int = 0
+    match_seconds: float = 0.0
+
+
+class TopicWorker:
+    """A worker; `run` works until it is told to stop. `close` leaves the group at once."""
+
+    def __init__(self, job: TopicMatch) -> None:
+        self.job = job
+        self.counts = WorkerCounts()
+        self._store = Store.open(job.store)
+        self._follower = Follower(self._store.path)
+        self._next: dict[int, int] = {}
+        self._failures = 0
+        self._undelivered: str | None = None
+        self._kafka = client()
+        kinds = self._kafka.KafkaError
+        self._passing = (
+            kinds._TIMED_OUT,
+            kinds._WAIT_COORD,
+            kinds.COORDINATOR_LOAD_IN_PROGRESS,
+            kinds.COORDINATOR_NOT_AVAILABLE,
+            kinds.NOT_COORDINATOR,
+        )
+        # earliest or latest is for a partition without a committed offset; a time is looked up when it is
+        # ours
+        reset = LATEST if job.start == LATEST else EARLIEST
+        # read_committed: what a failed producer took back is no event
+        own = {"group.id": job.group, "auto.offset.reset": reset, "isolation.level": "read_committed"}
+        self._consumer = make_consumer(job.bootstrap, job.settings, own)
+        sending: dict[str, Any] = {}
+        if job.exactly_once:
+            sending["transactional.id"] = f"rangecast-{job.group}-{job.worker or uuid.uuid4().hex}"
+        try:
+            self._producer = make_producer(job.bootstrap, job.settings, sending)
+            for topic in filter(None, (job.source, job.out, job.dead_letters)):
+                partitions_of(self._consumer, topic, job.bootstrap)
+            if job.exactly_once:
+                self._ask(lambda: self._producer.init_transactions(PATIENCE), "no transactions")
+            self._consumer.subscribe([job.source], on_assign=self._assigned, on_revoke=self._revoked)
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def __enter__(self) -> TopicWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the group; what was not committed is somebody else's."""
+        self._consumer.close()
+
+    def run(self, stopped: Callable[[], bool], *, idle: float | None = None) -> WorkerCounts:
+        """Work until `stopped()`, or until no event has come for `idle` seconds."""
+        last = time.monotonic()
+        while not stopped():
+            if self.step():
+                last = time.monotonic()
+            elif idle is not None and time.monotonic() - last >= idle:
+                break
+        return self.counts
+
+    def step(self) -> int:
+        """One batch, if there is one; returns how many messages it had."""
+        messages = self._consume()
+        if not messages:
+            return 0
+        try:
+            self._work(messages)
+            self._failures = 0
+        except self._kafka.KafkaException as error:
+            self._give_up(error)
+        except BaseException:
+            # readers of the topic wait for the end of what was begun
+            with contextlib.suppress(self._kafka.KafkaException):
+                if self.job.exactly_once:
+                    self._producer.abort_transaction(PATIENCE)
+            raise
+        return len(messages)
+
+    # the parts of a step
+
+    def _consume(self) -> list[Any]:
+        """Messages of partitions that are ours, none of them twice."""
+        # in short steps, so that whoever asks it to stop does not wait
+        got = self._consumer.consume(self.job.batch_events, timeout=max(self.job.linger, 0.001))
+        if not got:
+            return []
+        ours = {place.partition for place in self._consumer.assignment()}
+        taken = []
+        for message in got:
+            error = message.error()
+            if error is not None:
+                if error.fatal() or not error.retriable():
+                    raise StorageError(f"{self.job.bootstrap}: {self.job.source}: {error.str()}")
+                continue
+            partition = message.partition()
+            if partition not in ours:
+                continue
+            if message.offset() < self._next.get(partition, 0):
+                self.counts.repeated += 1
+                continue
+            self._next[partition] = message.offset() + 1
+            taken.append(message)
+        return taken
+
+    def _work(self, messages: list[Any]) -> None:
+        version = self._store.version
+        if self.job.exactly_once:
+            self._producer.begin_transaction()
+        done = self._match(messages, version)
+        ends = {message.partition(): message.offset() + 1 for message in messages}
+        offsets = [self._kafka.TopicPartition(self.job.source, p, at) for p, at in ends.items()]
+        if self.job.exactly_once:
+            group = self._consumer.consumer_group_metadata()
+            self._producer.send_offsets_to_transaction(offsets, group, PATIENCE)
+            self._producer.commit_transaction(PATIENCE)
+        else:
+            left = self._producer.flush(PATIENCE)
+            if left or self._undelivered:
+                reason = self._undelivered or f"{left} messages were not delivered in {PATIENCE:.0f} s"
+                raise StorageError(f"{self.job.bootstrap}: {self.job.out}: {reason}")
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        counts = self.counts
+        counts.batches += 1
+        counts.version = version
+        counts.events += done.events
+        counts.matches += done.matches
+        counts.messages += done.messages
+        counts.rejected += done.rejected
+        counts.match_seconds += done.match_seconds
+
+    def _match(self, messages: list[Any], version: int) -> WorkerCounts:
+        """Match a batch and hand what is to be sent to the producer."""
+        done = WorkerCounts()
+        headers = [(VERSION_HEADER, str(version).encode())]
+        with self._follower.reading(version) as index:
+            for batch in read_events(index.schema, messages, self.job.shape, self.job.source):
+                started = time.perf_counter()
+                matches = index.match(batch.events)
+                done.match_seconds += time.perf_counter() - started
+                done.events += len(batch.events)
+                done.matches += matches.n_pairs
+                for message in matches_to_messages(batch, matches, messages, self.job.shape):
+                    self._send(self.job.out, message.value, message.key, headers)
+                    done.messages += 1
+                for rejected in batch.rejected:
+                    assert rejected.row is not None
+                    bad = messages[rejected.row - 1]
+                    done.rejected += 1
+                    if self.job.dead_letters is None:
+                        _log.warning(
+                            "%s: partition %d, offset %d rejected: %r",
+                            self.job.source,
+                            bad.partition(),
+                            bad.offset(),
+                            rejected.reason,
+                        )
+                    else:
+                        self._send(self.job.dead_letters, bad.value(), bad.key(), dead_letter(bad, rejected))
+        return done
+
+    def _send(self, topic: str, value: bytes | None, key: bytes | None, headers: Any) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, value, key, headers=headers, on_delivery=self._delivered)
+            except BufferError:
+                self._producer.poll(_FULL_SECONDS)
+            else:
+                break
+        self._producer.poll(0)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None and self._undelivered is None:
+            self._undelivered = error.str()
+
+    # when something is in the way
+
+    def _give_up(self, error: Any) -> None:
+        """Take back a batch that failed and read it again; raise when that does not help."""
+        inner = error.args[0]
+        self._failures += 1
+        if inner.fatal() or self._failures > _MOST_FAILURES:
+            raise StorageError(f"{self.job.bootstrap}: {what(error)}") from error
+        _log.warning("%s: a batch is done again: %s", self.job.source, what(error))
+        self.counts.aborted += 1
+        if self.job.exactly_once:
+            self._ask(lambda: self._producer.abort_transaction(PATIENCE), "a transaction was not taken back")
+        self._undelivered = None
+        self._rewind()
+        time.sleep(min(0.1 * 2**self._failures, 2.0))
+
+    def _rewind(self) -> None:
+        """Read again from what is committed, in the partitions that are ours now."""
+        ours = self._consumer.assignment()
+        self._next.clear()
+        if not ours:
+            return
+        places = self._ask(lambda: self._consumer.committed(ours, PATIENCE), "no committed offsets")
+        for place in self._started(places):
+            self._consumer.seek(place)
+
+    def _started(self, places: Any) -> list[Any]:
+        """Where to begin in each partition: after what is committed, else as `start` says."""
+        out = []
+        moment = start_time(self.job.start)
+        fresh = [place for place in places if place.offset < 0]
+        if fresh and moment is not None:
+            asked = [self._kafka.TopicPartition(p.topic, p.partition, moment) for p in fresh]
+            found = self._ask(lambda: self._consumer.offsets_for_times(asked, PATIENCE), "no offsets by time")
+            out += found
+        else:
+            other = self._kafka.OFFSET_END if self.job.start == LATEST else self._kafka.OFFSET_BEGINNING
+            out += [self._kafka.TopicPartition(p.topic, p.partition, other) for p in fresh]
+        return [*out, *(place for place in places if place.offset >= 0)]
+
+    def _ask(self, question: Callable[[], Any], trouble: str) -> Any:
+        """An answer of the cluster; one that is busy electing or loading is asked again for a while."""
+        deadline = time.monotonic() + 2 * PATIENCE
+        while True:
+            try:
+                return question()
+            except self._kafka.KafkaException as error:
+                passing = error.args[0].retriable() or error.args[0].code() in self._passing
+                if not passing or time.monotonic() > deadline:
+                    raise StorageError(f"{self.job.bootstrap}: {trouble}: {what(error)}") from error
+                time.sleep(0.2)
+
+    def _assigned(self, consumer: Any, places: Any) -> None:
+        self._forget(places)
+        if start_time(self.job.start) is not None:
+            committed = self._ask(lambda: consumer.committed(places, PATIENCE), "no committed offsets")
+            consumer.assign(self._started(committed))
+        _log.info("%s: partitions %s are ours", self.job.source, [p.partition for p in places])
+
+    def _revoked(self, consumer: Any, places: Any) -> None:
+        # the messages of this `consume` that belong to them are dropped, and their new owner reads them
+        self._forget(places)
+
+    def _forget(self, places: Any) -> None:
+        for place in places:
+            self._next.pop(place.partition, None)

@@ -1,0 +1,123 @@
+"""Values of messages to events and matches to messages, without a broker."""
+
+import json
+
+import numpy as np
+import pytest
+
+import rangecast as rc
+from rangecast.errors import OptionError
+from rangecast.kafka.messages import MessageForm, dead_letter, matches_to_messages, read_events
+
+
+class Message:
+    def __init__(self, value, key=None, partition=0, offset=0, headers=None):
+        self._fields = {"value": value, "key": key, "partition": partition, "offset": offset}
+        self._fields |= {"headers": headers, "topic": "ticks"}
+
+    def __getattr__(self, name):
+        return lambda: self._fields[name]
+
+
+SCHEMA = rc.Schema(rc.Int("price"), rc.Category("symbol"))
+VALUES = [
+    b'{"id": "a", "price": 5, "symbol": "IBM"}',
+    None,
+    b'{\n  "id": "b",\r\n  "price": 50\n}',
+    b'{"id": "c", "price": "x"}',
+    b"   ",
+    b"[1]",
+    b"\xff\xfe",
+    b'{"price": 7, "id": 12}',
+]
+
+
+def index():
+    out = rc.open_index("scan", SCHEMA)
+    out.insert(rc.Subscriptions.parse(SCHEMA, {1: "price < 10", 2: "price > 4", 3: "symbol = 'IBM'"}))
+    return out
+
+
+def run(messages, shape):
+    out, rejected = [], []
+    for batch in read_events(SCHEMA, messages, shape, "ticks"):
+        matches = index().match(batch.events).sort()
+        out += [(m.key, json.loads(m.value)) for m in matches_to_messages(batch, matches, messages, shape)]
+        rejected += [(row.row, row.reason) for row in batch.rejected]
+    return out, rejected
+
+
+def test_every_message_is_an_event_or_rejected_with_its_reason():
+    out, rejected = run([Message(value) for value in VALUES], MessageForm())
+    assert out == [
+        (b"a", {"event_id": "a", "subscription_ids": [1, 2, 3]}),
+        (b"b", {"event_id": "b", "subscription_ids": [2]}),
+        (b"12", {"event_id": "12", "subscription_ids": [1, 2]}),
+    ]
+    assert [row for row, _ in rejected] == [2, 4, 5, 6, 7]
+    reasons = [reason for _, reason in rejected]
+    assert "'price' is an int" in reasons[1]
+    assert "UTF-8" in reasons[4]
+    assert all("JSON object" in reasons[k] for k in (0, 2, 3))
+
+
+def test_the_same_as_the_library_gives():
+    values = [
+        json.dumps({"id": f"e{k}", "price": k % 60, "symbol": "IBM" if k % 3 else "HAL"}) for k in range(500)
+    ]
+    out, _ = run([Message(value.encode()) for value in values], MessageForm())
+    events = rc.Events.from_rows(SCHEMA, [json.loads(value) for value in values])
+    expected = index().match(events).sort()
+    found = {value["event_id"]: value["subscription_ids"] for _, value in out}
+    assert found == {f"e{k}": row for k in range(500) if (row := expected.row(k).tolist())}
+
+
+def test_pairs_by_subscription_with_kept_fields():
+    shape = MessageForm("@offset", form="pairs", key="subscription", keep=("symbol", "absent"))
+    messages = [Message(b'{"price": 5, "symbol": "IBM"}', partition=2, offset=41)]
+    out, rejected = run(messages, shape)
+    rest = {"event_id": "2:41", "symbol": "IBM", "absent": None}
+    assert out == [(str(k).encode(), {**rest, "subscription_id": k}) for k in (1, 2, 3)]
+    assert rejected == []
+
+
+def test_ids_by_key_and_as_whole_numbers():
+    assert run([Message(b'{"price": 5}', key=b"k1")], MessageForm("@key"))[0][0][1]["event_id"] == "k1"
+    out, rejected = run(
+        [Message(b'{"id": "7", "price": 5}'), Message(b'{"id": "x"}')], MessageForm(id_type="int64")
+    )
+    assert out[0][1]["event_id"] == 7
+    assert "whole number" in rejected[0][1]
+
+
+def test_a_dead_letter_keeps_what_came():
+    bad = Message(b"[1]", b"k", 1, 9, [("trace", b"t")])
+    [batch] = read_events(SCHEMA, [bad], MessageForm(), "ticks")
+    headers = dict(dead_letter(bad, batch.rejected[0]))
+    assert headers["trace"] == b"t"
+    assert headers["rangecast-place"] == b"ticks:1:9"
+    assert b"JSON object" in headers["rangecast-reason"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"form": "rows"}, "form must be"),
+        ({"key": "none"}, "key must be"),
+        ({"key": "subscription"}, "take form pairs"),
+        ({"event_id": "@time"}, "@key or @offset"),
+        ({"event_id": "@key", "id_type": "int64"}, "are strings"),
+        ({"id_type": "uuid"}, "id_type must be"),
+        ({"keep": ("event_id",)}, "another name"),
+    ],
+)
+def test_shapes_that_cannot_be(fields, said):
+    with pytest.raises(OptionError, match=said):
+        MessageForm(**fields).check()
+
+
+def test_numbers_beyond_a_double_stay_exact():
+    message = Message(b'{"id": "a", "price": 9007199254740993}')
+    [batch] = read_events(SCHEMA, [message], MessageForm(), "ticks")
+    assert batch.events.value("price", 0) == 9007199254740993
+    assert isinstance(batch.rows, np.ndarray)
