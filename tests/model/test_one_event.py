@@ -126,6 +126,15 @@ def test_a_string_that_is_named_later_is_found():
     assert sorted(index.match_one({"c": "new", "t": 1}).tolist()) == [3]
 
 
+@pytest.mark.parametrize("values", [["IBM", "HAL"], ("HAL",), [], {"IBM"}, [None], np.array(["IBM"])])
+def test_several_values_match_as_among_rows(values):
+    index = subscribed()
+    event = {"i": 5, "c": values}
+    wanted = index.match(rc.Events.from_rows(index.schema, [event])).ids
+    assert sorted(index.match_one(event).tolist()) == sorted(wanted.tolist())
+    assert sorted(index.match(event).ids.tolist()) == sorted(wanted.tolist())
+
+
 def test_string_ids():
     own = schema()
     index = rc.open_index("auto", own)

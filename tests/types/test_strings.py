@@ -119,3 +119,16 @@ def test_events_of_every_type_of_column_match_alike():
     assert again.n_pairs > wanted.n_pairs
     for events in late:
         assert index.match(events) == again
+
+
+def test_bad_values_and_lists_in_arrow_columns():
+    schema = rc.Schema(rc.Int("n"), rc.Category("c"))
+    bad = rc.Events.from_arrow(
+        schema, pa.table({"n": ["x", *["5"] * 49], "c": ["w"] * 50}), on_error="collect"
+    )
+    assert [row.reason for row in bad.rejected] == ["'n' is an int, got the string 'x'"]
+    assert len(bad) == 49
+    index = rc.open_index("scan", schema)
+    index.insert(rc.Subscriptions.parse(schema, {1: "c = 'a'", 2: "c = 'b'"}))
+    lists = rc.Events.from_arrow(schema, pa.table({"c": [["a", "b"], ["c"], None] * 20}))
+    assert index.match(lists).n_pairs == 40

@@ -224,7 +224,7 @@ class Events:
                 column = as_column(column)
             known = len(attribute.vocabulary) if isinstance(attribute, Category) else 0
             encoded: Encoded = attribute.encode(column)
-            if len(encoded.bad) and several_values.as_lists(column) is not None:
+            if len(encoded.bad) and several_values.as_lists(as_column(column)) is not None:
                 return cls._from_lists(schema, given, n, on_error)
             codes[position] = encoded.codes
             for row, reason in zip(encoded.bad.tolist(), encoded.reasons, strict=True):

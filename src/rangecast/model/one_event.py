@@ -12,7 +12,8 @@ commonly have without leaving Python's own:
     Bool         bool                                                 0 or 1
 
 Every other value goes the way of columns, as a column of its own, so it means the same as in `from_rows`, and
-is refused for the same reason. An attribute that is of none of these types makes the whole event go that way.
+is refused for the same reason. An attribute that is of none of these types makes the whole event go that way,
+and so does a list of values, which is refused here (several_values.py).
 
     array   dtype   shape    meaning
     row     int64   (d, 1)   the codes of the event; each thread has one, and uses it again
