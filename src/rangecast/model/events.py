@@ -22,6 +22,7 @@ no more.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ from rangecast.model import several_values
 from rangecast.model.boxes import ragged
 from rangecast.types.attributes import MISSING, Category, Codes, Encoded
 from rangecast.types.columns import Column, as_column
+from rangecast.types.lists import list_codes
 from rangecast.types.schema import Schema
 from rangecast.types.strings import without_views
 from rangecast.types.vocabulary import UNKNOWN, Vocabulary
@@ -220,9 +222,18 @@ class Events:
         strangers: dict[int, _Strangers] = {}
         for position, column in given.items():
             attribute = schema[position]
+            known = len(attribute.vocabulary) if isinstance(attribute, Category) else 0
+            plain = list_codes(attribute, column) if type(column) is list else None
+            if plain is not None:
+                codes[position] = plain
+                if isinstance(attribute, Category):
+                    rows = np.flatnonzero(plain == UNKNOWN)
+                    if len(rows):
+                        words = pa.array([column[row] for row in rows.tolist()], pa.large_string())
+                        strangers[position] = _Strangers(known, rows, words)
+                continue
             if not isinstance(column, pa.Array | pa.ChunkedArray):
                 column = as_column(column)
-            known = len(attribute.vocabulary) if isinstance(attribute, Category) else 0
             encoded: Encoded = attribute.encode(column)
             if len(encoded.bad) and several_values.as_lists(as_column(column)) is not None:
                 return cls._from_lists(schema, given, n, on_error)
@@ -323,8 +334,20 @@ class Events:
         """Events from dicts; a key that is no attribute is ignored, an absent one is missing."""
         if len(rows) == 0:
             return cls(schema, np.empty((len(schema), 0), np.int64), copy=False)
-        columns = {name: [row.get(name) for row in rows] for name in schema.names}
-        return cls.from_arrays(schema, columns, on_error=on_error)
+        return cls.from_arrays(schema, _columns(rows, schema.names), on_error=on_error)
+
+
+def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
+    """The values of each name; an attribute that some row lacks is None there."""
+    # a plain dict neither makes up a value nor keeps one that was asked for
+    plain = set(map(type, rows)) == {dict}
+    columns: dict[str, list[Any]] = {}
+    for name in names:
+        try:
+            columns[name] = list(map(itemgetter(name), rows)) if plain else [row.get(name) for row in rows]
+        except KeyError:
+            columns[name] = [row.get(name) for row in rows]
+    return columns
 
 
 def _words_at(column: Any, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:

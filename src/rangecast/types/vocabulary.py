@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,10 @@ class Vocabulary:
     def look_up(self, word: str) -> int:
         """The code of `word`, or 0 when no subscription names it."""
         return self._codes.get(word, UNKNOWN)
+
+    def look_up_all(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
+        """The code of each of these."""
+        return np.fromiter(map(self._codes.get, words, repeat(UNKNOWN)), np.int64, len(words))
 
     def word(self, code: int) -> str | None:
         """The string behind a code, or None for the unknown one."""
