@@ -75,11 +75,17 @@ bench: $(STAMP) ## the benchmark tables
 soak: $(STAMP) ## kill the processes of streams at random, count what is lost or doubled; damage every file
 	$(BIN)/python tests/spark/stream_soak.py --kills 24
 	$(BIN)/python tests/faults/sweep.py --full
-	RANGECAST_FULL=1 $(BIN)/python -m pytest -q -n 0 tests/faults/test_file_operations.py
+	RANGECAST_FULL=1 $(BIN)/python -m pytest -q -n 0 tests/faults/test_file_operations.py tests/faults/test_power_loss.py
 
-fuzz: $(STAMP) ## arbitrary values and conditions, ten minutes each
-	$(BIN)/python tests/fuzz/fuzz_values.py --seconds 600
-	$(BIN)/python tests/fuzz/fuzz_conditions.py --seconds 600
+# A seed of the day's, which each prints: one that finds something goes into its SEEDS.
+FUZZ_SEED ?= $(shell date +%Y%m%d)
+FUZZ_SECONDS ?= 600
+FUZZ = --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
+fuzz: $(STAMP) ## arbitrary values, conditions, files of events and index files, ten minutes each
+	$(BIN)/python tests/fuzz/fuzz_values.py $(FUZZ)
+	$(BIN)/python tests/fuzz/fuzz_conditions.py $(FUZZ)
+	$(BIN)/python tests/fuzz/fuzz_files.py $(FUZZ)
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.cache/numba/fuzz $(BIN)/python tests/fuzz/fuzz_indexes.py $(FUZZ)
 
 format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

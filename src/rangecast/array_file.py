@@ -94,11 +94,14 @@ def unflatten(kind: Any, meta: Any, arrays: Arrays, name: str = "") -> Any:
     if name in arrays:
         _check_type(kind, arrays[name], name)
         return arrays[name]
+    kinds = _alternatives(kind)
     if meta is None:
+        if kind in (bool, int, float, str):
+            raise StorageError(f"{name} must be {kind.__name__}, got nothing; save it again")
         return None
     if not isinstance(meta, dict | list):
+        _check_value(kinds, meta, name)
         return meta
-    kinds = _alternatives(kind)
     if isinstance(meta, list):
         (sequence,) = (one for one in kinds if typing.get_origin(one) in (tuple, list))
         origin, inner = typing.get_origin(sequence), typing.get_args(sequence)
@@ -123,6 +126,16 @@ def _check_type(kind: Any, array: npt.NDArray[Any], name: str) -> None:
         for wanted in scalars:
             if isinstance(wanted, type) and issubclass(wanted, np.generic) and array.dtype != wanted:
                 raise StorageError(f"{name} must be {np.dtype(wanted)}, got {array.dtype}; save it again")
+
+
+def _check_value(kinds: list[Any], value: Any, name: str) -> None:
+    """Raise unless a plain value is of the type that its annotation says, and a whole number of 64 bits."""
+    fits = any(
+        one is Any or type(value) is one or (one is float and type(value) is int) for one in kinds
+    ) and not (type(value) is int and not -(2**63) <= value < 2**63)
+    if not fits:
+        wanted = " or ".join(getattr(one, "__name__", str(one)) for one in kinds)
+        raise StorageError(f"{name} must be {wanted}, got {value!r}; save it again")
 
 
 def count_bytes(tree: Any) -> int:

@@ -133,7 +133,7 @@ def test_plain_values_that_no_index_wrote_are_refused(tmp_path):
         rc.load_index(tmp_path / "index")
     covered["_Covered"]["part"] = {"ScanPart": {"first": "x"}}
     write_arrays(tmp_path / "index", meta, arrays)
-    with pytest.raises(rc.StorageError, match=r"holds no index that can be read: TypeError"):
+    with pytest.raises(rc.StorageError, match=r"parts.0.part.first must be int, got .x.; save it again"):
         rc.load_index(tmp_path / "index")
 
 

@@ -9,6 +9,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import fuzz_conditions
+import fuzz_files
+import fuzz_indexes
 import fuzz_values
 
 pytestmark = pytest.mark.once
@@ -23,3 +25,16 @@ def test_values():
 def test_conditions():
     pairs, texts = fuzz_conditions.run(seconds=60, inputs=800, seed=1)
     assert pairs + texts >= 800
+
+
+@pytest.mark.parametrize("seed", fuzz_files.SEEDS)
+def test_files(seed):
+    rows, files = fuzz_files.run(seconds=60, inputs=400, seed=seed)
+    assert rows + files >= 400
+
+
+@pytest.mark.parametrize("seed", fuzz_indexes.SEEDS)
+def test_indexes(seed):
+    refused, read = fuzz_indexes.run(seconds=60, inputs=150, seed=seed)
+    assert refused > 20
+    assert read > 5

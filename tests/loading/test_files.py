@@ -164,6 +164,10 @@ class TestCsv:
         with pytest.raises(StorageError, match="columns of the header must differ, got twice: a"):
             open_rows(write(tmp_path / "a.csv", "a,b,a\n"))
 
+    def test_header_that_cannot_be_read(self, tmp_path):
+        with pytest.raises(StorageError, match=r"a\.csv: the header cannot be read: new-line character seen"):
+            open_rows(write(tmp_path / "a.csv", b"a,b\rc,d\n1,2\n"))
+
     def test_header_that_is_not_utf8(self, tmp_path):
         with pytest.raises(StorageError, match="line 1 must be UTF-8"):
             open_rows(write(tmp_path / "a.csv", b"\xff\n"))

@@ -37,6 +37,7 @@ from rangecast import forks
 from rangecast.array_file import Arrays, flatten, unflatten, write_arrays
 from rangecast.engine.answers import Estimate, Reading, Rows, match_variants
 from rangecast.engine.catalog import Catalog, CatalogArrays
+from rangecast.engine.checks import hold
 from rangecast.errors import EventError, OptionError, SubscriptionError
 from rangecast.model.events import Events
 from rangecast.model.explanation import Explanation, explain_boxes
@@ -368,6 +369,7 @@ class Index:
         """Give back the room of deleted subscriptions by building anew."""
         with self._lock:
             self._resume()
+            self._check_boxes()
             self._compact(self._catalog)
             self._publish()
 
@@ -391,8 +393,16 @@ class Index:
         """The same for who is going to change the structure, which must not be one of a file's then."""
         self._resume()
         if self._from_file:
+            self._check_boxes()
             self._compact(self._catalog)
             self._publish()
+
+    def _check_boxes(self) -> None:
+        """Raise StorageError where a structure cannot be built from the boxes of a file; matches only compare
+        them, so loading need not read them for this."""
+        if self._from_file:
+            boxes = self._catalog.living().boxes
+            hold("that boxes are not empty", bool((boxes.lows <= boxes.highs).all()))
 
     def _compact(self, source: Catalog) -> None:
         """Make the writer's state anew from what lives in a catalog."""

@@ -265,8 +265,10 @@ class StaticIndex(Index):
         self._catalog, self._parts, self._gone = state.catalog, state.parts, dict(state.gone)
 
     def _begin(self) -> None:
-        # a layout that came from a file is never changed, and was checked in full
+        # a layout that came from a file was checked and is never changed, but new ones are built beside it
         self._resume()
+        self._check_boxes()
+        self._from_file = False
 
     def _publish(self) -> None:
         catalog, parts = self._catalog, self._parts
@@ -368,6 +370,7 @@ class StaticIndex(Index):
             return
         try:
             self._resume()
+            self._check_boxes()
             if much_tail:
                 self._cover(self._parts[-1].last if self._parts else 0)
             if much_dead:

@@ -95,13 +95,12 @@ class RunsPart(Part):
         within("slots of runs", runs.slots, n_slots)
         within("boxes of runs", runs.boxes, boxes.n)
         within("attributes of runs", runs.checked, boxes.n_attributes)
-        if len(runs.boxes):
-            # the first entry that is looked at as a box
-            first = 0 if len(runs.checked) or runs.n_whole <= 0 else len(runs.slots)
-            if not len(runs.checked) and 0 < runs.n_whole < len(runs.spans):
-                first = int(runs.starts[0, runs.n_whole])
-            hold("that checked entries have boxes", len(runs.slots) - len(runs.boxes) <= first)
-            hold("that entries have at most a box each", len(runs.boxes) <= len(runs.slots))
+        # the first entry that is looked at as a box
+        first = 0 if len(runs.checked) or runs.n_whole <= 0 else len(runs.slots)
+        if not len(runs.checked) and 0 < runs.n_whole < len(runs.spans):
+            first = int(runs.starts[0, runs.n_whole])
+        hold("that checked entries have boxes", len(runs.slots) - len(runs.boxes) <= first)
+        hold("that entries have at most a box each", len(runs.boxes) <= len(runs.slots))
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         runs = self.runs

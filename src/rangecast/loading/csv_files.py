@@ -58,7 +58,10 @@ class CsvFile(RowFile):
         path, header = self._path, self._reader.take_line()
         if header is None or not header.strip():
             raise StorageError(f"{path}: the first line must be a header with the names of the columns")
-        names = [name.strip() for name in next(csv.reader([header]))]
+        try:
+            names = [name.strip() for name in next(csv.reader([header]))]
+        except csv.Error as error:
+            raise StorageError(f"{path}: the header cannot be read: {error}") from error
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise StorageError(
