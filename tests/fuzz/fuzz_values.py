@@ -91,6 +91,7 @@ PLAIN = [
     np.datetime64(300_001, "Y"),
     np.datetime64(17, "ps"),
     np.int8(-5),
+    np.int64(2**53 + 1),
     np.uint64(2**64 - 1),
     np.float32(0.1),
     np.bool_(True),

@@ -39,6 +39,15 @@ def test_no_digit_of_a_whole_number_is_lost(column):
     assert int(rc.Timestamp("t").encode(column).codes[0]) == BIG or not isinstance(column, pa.Array)
 
 
+@pytest.mark.parametrize("whole", [np.uint64(2**64 - 1), np.uint64(2**53 + 1), np.int64(2**53 + 1)])
+def test_whole_numbers_of_numpy_beside_doubles(whole):
+    """Arrow makes doubles of both, and a negative number of a large uint64."""
+    alone, beside = rc.Int("a").encode([whole]), rc.Int("a").encode([2.0, whole, -0.0])
+    assert beside.codes[1] == alone.codes[0]
+    assert (1 in beside.bad) == (len(alone.bad) == 1)
+    assert rc.Float("x").encode([2.0, whole]).codes[1] == rc.Float("x").encode([float(whole)]).codes[0]
+
+
 @pytest.mark.parametrize(
     ("text", "low", "high"),
     [

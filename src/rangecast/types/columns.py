@@ -102,14 +102,15 @@ def as_column(values: Any) -> Column:
 
 
 def _coerced(kind: pa.DataType, types: set[type]) -> bool:
-    """Whether Arrow may have made one type of several: bytes of text, numbers of booleans, days of times."""
+    """Whether Arrow may have made one type of several: bytes of text, numbers of booleans, days of times, and
+    doubles of numpy's whole numbers, of which it takes a uint64 above 63 bits for a negative one."""
     if pa.types.is_binary(kind):
         return True
     if not (pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_temporal(kind)):
         return False
     if pa.types.is_temporal(kind):
         return len(types - {type(None)}) > 1
-    return not types.isdisjoint((bool, np.bool_))
+    return any(issubclass(one, bool | np.bool_ | np.integer) for one in types)
 
 
 def _arrow_column(values: pa.Array[Any]) -> Column:
