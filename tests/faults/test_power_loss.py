@@ -18,7 +18,7 @@ from rangecast.store import store as stores
 pytestmark = pytest.mark.once
 
 SCHEMA = rc.Schema(rc.Int("price"), rc.Category("symbol"))
-DRAWS = 40 if os.environ.get("RANGECAST_FULL") else 1
+DRAWS = 12 if os.environ.get("RANGECAST_FULL") else 1
 
 
 def contents(store):

@@ -266,6 +266,13 @@ class Store(Versions):
         if cut:
             _log.warning("%s: cut off %d bytes of a change never finished", self.path, cut)
         self.refresh()
+        ahead = [version for version in self.snapshots() if version > self._log.version]
+        if ahead:
+            # the version would get other changes here, and readers would take this snapshot for it
+            raise StorageError(
+                f"{self.snapshot_path(ahead[0])}: must not be newer than the log, which ends with version "
+                f"{self._log.version}, as in a copy of a store that was being written; remove it or copy anew"
+            )
 
     def _tend(self) -> None:
         """Before a write, now and then: begin a segment of the log, and remove what is beyond the history."""
