@@ -551,3 +551,79 @@ def test_matching_while_writing(make):
     stop.set()
     reader.join()
     assert not failures
+
+
+def check_some(index, batch, whole, limit):
+    """Any so many of the matches, all of them where they are fewer; whether there are some; how many."""
+    some = rows_of(index.match(batch, limit=limit))
+    assert [len(row) for row in some] == [min(len(row), limit) for row in whole]
+    assert all(len(set(row)) == len(row) for row in some)
+    assert all(set(row) <= set(every) for row, every in zip(some, whole, strict=True))
+    assert index.match_any(batch).tolist() == [len(row) > 0 for row in whole]
+    assert index.count(batch).tolist() == [len(row) for row in whole]
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_parts_of_an_answer(make, d):
+    """Among overlapping boxes and after deletes too, with parts and a tail."""
+    schema = int_schema(d)
+    subs = random_subscriptions(schema, N, seed=d + 7, boxes=2)
+    batch = random_events(schema, 40, seed=200 + d)
+    index = make(schema)
+    index.insert(subs.select(np.arange(N - 10)))
+    index.insert(subs.select(np.arange(N - 10, N)))
+    for limit in (1, 3, 1000):
+        check_some(index, batch, expected(subs, batch), limit)
+    gone = np.arange(0, N, 3)
+    assert not index.delete([subs.ids[i] for i in gone])
+    kept = subs.select(np.setdiff1d(np.arange(N), gone))
+    check_some(index, batch, expected(kept, batch), 2)
+    check_some(index, batch.select([]), [], 2)
+    several = rc.Events.from_rows(schema, [{"a0": [3, 9]}, {"a0": 4}, {"a0": [-80, -90]}])
+    check_some(index, several, rows_of(index.match(several)), 2)
+    assert (
+        index.match(batch, threads=2, limit=2).counts.tolist() == index.match(batch, limit=2).counts.tolist()
+    )
+
+
+@settings(max_examples=30 if JIT else 5)
+@given(data=st.data())
+def test_any_of_small_parts(make, data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rangecast.engine.parts.TAIL_LIMIT", data.draw(st.sampled_from([0, 2])))
+        schema = int_schema(data.draw(st.integers(1, 3)))
+        subs = data.draw(subscriptions(schema))
+        batch = data.draw(events(schema))
+        index = make(schema)
+        index.insert(subs)
+        gone = data.draw(st.lists(st.integers(0, 14), max_size=4, unique=True))
+        index.delete(gone)
+        kept = subs.select([i for i in range(len(subs)) if subs.ids[i] not in gone])
+        check_some(index, batch, expected(kept, batch), data.draw(st.integers(1, 3)))
+
+
+def test_the_highest_priorities(make, tmp_path):
+    schema = int_schema(2)
+    rng = np.random.default_rng(3)
+    subs = random_subscriptions(schema, N, seed=5, boxes=2)
+    batch = random_events(schema, 30, seed=6)
+    priorities = {subs.ids[i]: float(p) for i, p in enumerate(rng.integers(-9, 10, N))}
+    index = make(schema)
+    index.insert(subs, priorities=list(priorities.values()))
+    # one that is replaced without a priority has 0, and one that comes later has its own
+    index.insert(subs.select([4, 5]))
+    index.insert(subs.select([6]), priorities=[99])
+    priorities.update({subs.ids[4]: 0.0, subs.ids[5]: 0.0, subs.ids[6]: 99.0})
+    index.delete([subs.ids[0]])
+    whole = [[i for i in row if i != subs.ids[0]] for row in expected(subs, batch)]
+    path = tmp_path / "index.rc"
+    index.save(path)
+    for own in (index, pickle.loads(pickle.dumps(index)), rc.load_index(path)):
+        m = own.match(batch, limit=3)
+        for e, row in enumerate(whole):
+            best = sorted((priorities[i] for i in row), reverse=True)[:3]
+            assert [priorities[i] for i in m.row(e).tolist()] == best
+    index.compact()
+    assert [[priorities[i] for i in index.match(batch, limit=1).row(e)] for e in range(len(whole))] == [
+        sorted((priorities[i] for i in row), reverse=True)[:1] for row in whole
+    ]

@@ -63,6 +63,9 @@ class Cut(NamedTuple):
 class Estimate:
     """The workload of each event of a batch (`Index.estimate`), and the level at which a tree was asked.
 
+    A workload is a count of what an index will look at, in its own unit: nodes at a level of a tree, entries
+    of lists. Workloads are compared within one batch of one index and mean nothing beyond it.
+
     >>> estimate = Estimate(np.array([5, 1, 5, 2]))
     >>> len(estimate), estimate.order.tolist()
     (4, [1, 3, 0, 2])

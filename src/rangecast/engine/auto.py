@@ -1,6 +1,8 @@
 """`auto`: an access path for each subscription, chosen from statistics.
 
     path       holds                                                   module
+    nested     boxes that bound the same attributes in the same way,   nested.py
+               in sorted lists, where those are worth it               (outlines.py)
     equality   boxes that ask for one value of an attribute where      equality.py
                events seldom have that value
     runs       the rest, when they bound one attribute of few values   runs.py
@@ -40,11 +42,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.answers import Found, join_found
+from rangecast.engine.answers import Found, Rows, join_found
 from rangecast.engine.bitmap import BLOCK, build_bitmap, estimate_bytes
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.cells import BUDGET, build_cells
 from rangecast.engine.equality import EqualityPart, build_equality
+from rangecast.engine.limited import count_all, hold_any, stab_in_turn
+from rangecast.engine.nested import NestedPart, build_nested
+from rangecast.engine.outlines import assign_boxes, choose_sorted
 from rangecast.engine.packed_bounds import fit_grid
 from rangecast.engine.parts import Part, StaticIndex, _Covered
 from rangecast.engine.planner import Layout, PartHistory, Plan, Replanner, choose_layout
@@ -116,6 +121,24 @@ class AutoPart(Part):
         self.events += codes.shape[1]
         joined = found[0] if len(found) == 1 else join_found(found, codes.shape[1])
         return joined if self.groups is None else self.groups.expand(joined)
+
+    def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
+        if self.groups is not None:
+            return super().stab_some(codes, boxes, limit)
+        return stab_in_turn(self._parts(), codes, boxes, limit)
+
+    def count(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int64]:
+        if self.groups is not None:
+            return super().count(codes, boxes)
+        return count_all(self._parts(), codes, boxes)
+
+    def hold_any(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.bool_]:
+        if self.groups is not None:
+            return super().hold_any(codes, boxes)
+        return hold_any(self._parts(), codes, boxes)
+
+    def _parts(self) -> list[Part]:
+        return [path.part for path in self.paths]
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
         total = np.zeros(codes.shape[1], np.int64)
@@ -286,7 +309,15 @@ def build_paths(
         "the index 'scan' needs nearly nothing beyond the subscriptions",
     )
     paths = []
-    for on, chosen in _choose_equalities(boxes, numbers, used):
+    choices = choose_sorted(boxes, numbers, used, events)
+    for choice, own in zip(choices, assign_boxes(boxes, numbers, used, choices), strict=True):
+        if len(own):
+            part = build_nested(boxes, own, *choice[1:5], memory_limit)
+            paths.append(AccessPath("nested", choice.attributes, len(own), part))
+    rest = _not_taken(paths, numbers)
+    if paths:
+        used = bounded_attributes(boxes, rest)
+    for on, chosen in _choose_equalities(boxes, rest, used):
         paths.append(AccessPath("equality", (on,), len(chosen), build_equality(boxes, chosen, on)))
     rest = _not_taken(paths, numbers)
     if len(rest):
@@ -294,14 +325,14 @@ def build_paths(
     return paths
 
 
-def _not_taken(equalities: list[AccessPath], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The boxes that no equality has."""
-    if not equalities or not len(numbers):
+def _not_taken(paths: list[AccessPath], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The boxes that are in no list by value."""
+    if not paths or not len(numbers):
         return numbers
     taken = np.zeros(int(numbers[-1]) + 1, bool)
-    for path in equalities:
+    for path in paths:
         part = path.part
-        assert isinstance(part, EqualityPart)
+        assert isinstance(part, EqualityPart | NestedPart)
         held = part.lists.boxes
         taken[held[held < len(taken)]] = True
     return numbers[~taken[numbers]]

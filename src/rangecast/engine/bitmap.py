@@ -51,9 +51,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast import buffers
-from rangecast.engine.answers import Counted, Found
+from rangecast.engine.answers import Counted, Found, Rows, write_rows
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
+from rangecast.engine.limited import ALL
 from rangecast.engine.packed_bounds import Packed
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.engine.selectivity import bounded_attributes
@@ -120,10 +121,19 @@ class BitmapPart(Part):
         return len(self.blocks.n_block_attributes)
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
+        return self._stab(codes, boxes, ALL)
+
+    def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
+        return write_rows(self._stab(codes, boxes, limit))
+
+    def hold_any(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.bool_]:
+        return self._stab(codes, boxes, 1).counts > 0
+
+    def _stab(self, codes: Codes, boxes: Boxes, limit: int) -> Counted:
         blocks, fields = self.blocks, self.packed.fields
         m = codes.shape[1]
         values, cells, chosen = self._room(codes)
-        state = np.zeros(5, np.int64)
+        state = np.array([0, 0, 0, 0, 0, limit], np.int64)
         # a block that finds no room begins anew, and room that is not touched costs nothing
         rows = buffers.empty(2 * BLOCK + min(64 * m, 1 << 22), np.int32)
         events, ends = np.empty(m + (1 << 12), np.int32), np.empty(m + (1 << 12), np.int64)

@@ -93,6 +93,8 @@ class Catalog:
         self.lows: npt.NDArray[np.int64] = np.empty((len(schema), 0), np.int64)
         self.highs: npt.NDArray[np.int64] = np.empty((len(schema), 0), np.int64)
         self.box_slots: npt.NDArray[np.int32] = np.empty(0, np.int32)
+        self.priorities: npt.NDArray[np.float64] | None = None
+        """What `match(limit=k)` chooses by, of each slot, once a subscription came with a priority."""
         self._table: IdTable | None = None
         self._texts: Texts | None = None
 
@@ -197,6 +199,24 @@ class Catalog:
         if had_table:
             assert self._table is not None
             self._table = self._table.extended(self.ids, self.alive)
+
+    def prioritize(self, ids: Ids, values: npt.NDArray[np.float64] | None) -> None:
+        """Give the subscriptions that were added last their priorities: 0 unless told."""
+        if values is None and self.priorities is None:
+            return
+        n = self.n_slots
+        first = n - len(ids)
+        before = np.zeros(first) if self.priorities is None else self.priorities
+        self.priorities = grown(before, first, n)
+        self.priorities[first:n] = 0.0
+        if values is not None:
+            self.priorities[self.find(ids)] = values
+
+    def take_priorities(self, stored: npt.NDArray[np.float64] | None) -> None:
+        """Take the priorities of a file, if it has any."""
+        if stored is not None:
+            shaped("priorities", stored, self.n_slots)
+        self.priorities = stored
 
     def _append_ids(self, ids: Ids, n: int) -> None:
         if n == 0:

@@ -14,11 +14,6 @@ puts a failed one right.
 A structure that changes in place takes one caller at a time; a lock holds the others. After a failed write it
 is of neither state, and `_resume` builds it anew from the published catalog. Static layouts override
 `_reading`, and match without a lock while another thread writes.
-
-How much work each event of a batch will be: what scheduling orders it by.
-
-A workload is a count of what an index will look at, in its own unit: nodes at a level of a tree, entries
-of lists. Workloads are compared within one batch of one index and mean nothing beyond it.
 """
 
 from __future__ import annotations
@@ -26,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, get_type_hints
 
@@ -35,9 +29,10 @@ import numpy.typing as npt
 
 from rangecast import forks
 from rangecast.array_file import Arrays, flatten, unflatten, write_arrays
-from rangecast.engine.answers import Estimate, Reading, Rows, match_variants
+from rangecast.engine.answers import Estimate, Rows
 from rangecast.engine.catalog import Catalog, CatalogArrays
 from rangecast.engine.checks import hold
+from rangecast.engine.limited import InPlaceReading, PartialReading, check_limit, check_priorities
 from rangecast.errors import EventError, OptionError, SubscriptionError
 from rangecast.model.events import Events
 from rangecast.model.explanation import Explanation, explain_boxes
@@ -53,26 +48,11 @@ LAYOUT = 4
 """Changes when the arrays of some index in a file do; files of others are read by building anew."""
 
 
-class _InPlaceReading(Reading):
-    def __init__(self, index: Index) -> None:
-        super().__init__(index._catalog)
-        # the index holds its reading: the other way round too, and it would not go when nobody holds it
-        self._index = weakref.proxy(index)
-
-    def stab(self, codes: Codes) -> Rows:
-        rows: Rows = self._index._stab(codes)
-        return rows
-
-    def stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
-        rows: Rows = self._index._stab_from(codes, event, estimate)
-        return rows
-
-
 class Index:
     """Subscriptions, ready to be matched; see the module head for what a new kind of index adds."""
 
     name: ClassVar[str] = ""
-    _read: Reading
+    _read: PartialReading
     """What is published: the catalog of one state, and what matches read of it."""
 
     _from_file: bool = False
@@ -179,10 +159,14 @@ class Index:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {len(self):,} subscriptions>"
 
-    def insert(self, subs: Subscriptions) -> None:
-        """Add subscriptions; one whose id is already here takes the other's place."""
+    def insert(self, subs: Subscriptions, priorities: npt.ArrayLike | None = None) -> None:
+        """Add subscriptions; one whose id is already here takes the other's place.
+
+        `priorities` has a number for each of them, by which `match(limit=k)` chooses; without one it is 0.
+        """
         if not isinstance(subs, Subscriptions):
             raise SubscriptionError(f"insert takes Subscriptions, got {type(subs).__name__}")
+        weights = None if priorities is None else check_priorities(priorities, len(subs))
         if not len(subs):
             return
         with self._lock:
@@ -199,6 +183,7 @@ class Index:
             if len(replaced):
                 draft.kill(replaced)
             draft.add(self._arranged(subs))
+            draft.prioritize(subs.ids, weights)
             draft.n_updates += len(subs)
             self._catalog = draft
             if len(replaced):
@@ -225,11 +210,17 @@ class Index:
                 self._publish()
         return unknown
 
-    def match(self, events: Events | Mapping[str, Any], threads: int = 1) -> Matches:
+    def match(
+        self, events: Events | Mapping[str, Any], threads: int = 1, limit: int | None = None
+    ) -> Matches:
         """The subscriptions that each event matches; `threads` cuts the batch, the answer is the same.
 
+        With a limit, at most so many per event: those of highest priority in descending order if any
+        subscription was inserted with a priority, and any of them, in no particular order, if none was. Among
+        equal priorities the choice is left to the index.
         A dict is one event; `match_one` gives its ids sooner.
         """
+        most = None if limit is None else check_limit(limit)
         if isinstance(events, Mapping):
             events = Events.from_rows(self.schema, [events])
         self._prepare(events.codes_for(self.schema))
@@ -237,10 +228,12 @@ class Index:
         with self._reading() as reading:
             # after the state: a string that one of its subscriptions names must have its code by now
             codes = events.codes_for(self.schema)
-            if events.owners is not None:
-                matches = match_variants(reading, codes, events.first_columns())
+            threads = 1 if threads <= 1 else max(1, min(threads, n_events))
+            firsts = events.several()
+            if most is not None:
+                matches = reading.match_some(codes, threads, most, firsts)
             else:
-                matches = reading.match(codes, 1 if threads <= 1 else max(1, min(threads, n_events)))
+                matches = reading.match_columns(codes, threads, firsts)
             self._last = {"last_events": n_events, "last_matches": matches.n_pairs}
             return matches
 
@@ -269,6 +262,18 @@ class Index:
         self._last = {"last_events": 1, "last_matches": len(ids)}
         return ids
 
+    def match_any(self, events: Events) -> npt.NDArray[np.bool_]:
+        """Whether each event matches any subscription at all; an event is done with its first match."""
+        self._prepare(events.codes_for(self.schema))
+        with self._reading() as reading:
+            return reading.match_any(events.codes_for(self.schema), events.several())
+
+    def count(self, events: Events) -> npt.NDArray[np.int64]:
+        """How many subscriptions each event matches; no id is read."""
+        self._prepare(events.codes_for(self.schema))
+        with self._reading() as reading:
+            return reading.count(events.codes_for(self.schema), events.several())
+
     def estimate(self, events: Events, level: int | None = None) -> Estimate:
         """How much work each event will be, before it is matched; `level` is how deep a tree is asked."""
         with self._lock:
@@ -293,7 +298,7 @@ class Index:
         return self._each(events, estimate)
 
     def _each(self, events: Events, estimate: Estimate | None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        firsts = None if events.owners is None else events.first_columns()
+        firsts = events.several()
         for row in range(len(events)) if estimate is None else estimate.order.tolist():
             with self._reading() as reading:
                 # after the state, as in `match`: a subscription that came meanwhile may have named a string
@@ -380,7 +385,7 @@ class Index:
 
     def _publish(self) -> None:
         """Let readers see the writer's state; the end of every write."""
-        self._read = _InPlaceReading(self)
+        self._read = InPlaceReading(self._catalog, self)
 
     def _resume(self) -> None:
         """Go on from the published state, whatever a failed write has left; for whoever has just taken the
@@ -411,6 +416,8 @@ class Index:
         catalog.n_updates = source.n_updates
         if len(living):
             catalog.add(living)
+            if source.priorities is not None:
+                catalog.prioritize(living.ids, source.priorities[source.find(living.ids)])
         # not before: until here a failed write must not look like a finished one
         self._catalog = catalog
         self._reset()
@@ -431,11 +438,11 @@ class Index:
     def _check_capacity(self, subs: Subscriptions) -> None:
         """Raise CapacityError when these subscriptions could not be held."""
 
-    def _reading(self) -> contextlib.AbstractContextManager[Reading]:
+    def _reading(self) -> contextlib.AbstractContextManager[PartialReading]:
         return self._locked_reading()
 
     @contextlib.contextmanager
-    def _locked_reading(self) -> Iterator[Reading]:
+    def _locked_reading(self) -> Iterator[PartialReading]:
         with self._lock:
             self._resume()
             yield self._read
@@ -460,6 +467,8 @@ class Index:
             "catalog": catalog,
             "structure": structure,
         }
+        if state.priorities is not None:
+            arrays = {**arrays, "priorities": state.priorities[: state.n_slots]}
         return meta, {**catalog_arrays, **arrays}
 
     @classmethod
@@ -469,6 +478,7 @@ class Index:
         catalog = meta.get("catalog", {"CatalogArrays": {}})
         stored = unflatten(CatalogArrays, catalog, arrays, "catalog")
         taken = Catalog.take(index.schema, stored, cuts_sets=cls.sets == "cut")
+        taken.take_priorities(arrays.get("priorities"))
         if meta.get("layout") != LAYOUT:
             # of a version that laid out structures in another way: the subscriptions are there
             index._compact(taken)

@@ -197,17 +197,7 @@ def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> Equ
     firsts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if len(keys) else keys[:0]
     values = np.ascontiguousarray(keys[firsts])
     starts = np.append(firsts, len(keys)).astype(np.int32)
-    span = int(values[-1]) - int(values[0]) + 1 if len(values) else 0
-    dense = span <= 8 * len(values) + 1024
-    if dense:
-        table = np.full(span, -1, np.int32)
-        if span:
-            table[values - values[0]] = np.arange(len(values))
-    else:
-        table = np.full(1 << int(2 * len(values)).bit_length(), -1, np.int32)
-        hashes = np.empty(len(values), np.uint64)
-        hash_integers(values, hashes)
-        kernels.enter_values(values, hashes, table)
+    dense, table = enter_values(values)
     common, rare = [], []
     for j in bounded_attributes(boxes, numbers, (on,)):
         lows, highs = boxes.column(j, numbers)
@@ -226,6 +216,21 @@ def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> Equ
     )
     identical = boxes.are_slots(numbers)
     return EqualityPart(identical, packed, lists)
+
+
+def enter_values(values: Codes) -> tuple[bool, npt.NDArray[np.int32]]:
+    """A table from value to list, for ascending values; whether it is by value and not by hash."""
+    span = int(values[-1]) - int(values[0]) + 1 if len(values) else 0
+    if span <= 8 * len(values) + 1024:
+        table = np.full(span, -1, np.int32)
+        if span:
+            table[values - values[0]] = np.arange(len(values))
+        return True, table
+    table = np.full(1 << int(2 * len(values)).bit_length(), -1, np.int32)
+    hashes = np.empty(len(values), np.uint64)
+    hash_integers(values, hashes)
+    kernels.enter_values(values, hashes, table)
+    return False, table
 
 
 def _rare_bounds(

@@ -27,6 +27,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -40,16 +41,18 @@ from rangecast.engine.answers import (
     Found,
     PendingRows,
     Portion,
-    Reading,
     Rows,
+    count_rows,
     cut_batch,
     pool,
     scan_rows,
     without_repeats,
+    write_rows,
 )
 from rangecast.engine.catalog import Boxes, Catalog
 from rangecast.engine.checks import hold
 from rangecast.engine.contract import Index
+from rangecast.engine.limited import Finder, PartialReading
 from rangecast.errors import OptionError
 from rangecast.kernels.model import boxes as box_kernels
 from rangecast.kernels.model import matches as match_kernels
@@ -83,6 +86,18 @@ class Part:
         """The matches of a batch within this part, dead slots included."""
         raise NotImplementedError
 
+    def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
+        """Matches of a batch, so many of each event at least or all of them, dead slots included."""
+        return write_rows(self.stab(codes, boxes))
+
+    def count(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int64]:
+        """How many matches each event of a batch has, dead slots included."""
+        return count_rows(self.stab(codes, boxes))
+
+    def hold_any(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.bool_]:
+        """Whether each event of a batch has a match, dead slots included."""
+        return self.count(codes, boxes) > 0
+
     def check(self, boxes: Boxes, n_slots: int) -> None:
         """Raise StorageError unless all that kernels index by is in range (checks.py)."""
 
@@ -110,6 +125,17 @@ class Part:
     def stats(self) -> dict[str, int]:
         """Counts that add up over parts."""
         return {}
+
+
+@dataclass(eq=False)
+class _Tail(Part):
+    """The tail as a part, where all are asked alike; it is not kept."""
+
+    first: int
+    last: int
+
+    def stab(self, codes: Codes, boxes: Boxes) -> Found:
+        return scan_rows(codes, boxes, self.first, self.last)
 
 
 class _Covered(NamedTuple):
@@ -157,7 +183,7 @@ class _State(NamedTuple):
     """The part that answers alone: there is no other, no tail, nothing to drop, and so nothing to join."""
 
 
-class _StaticReading(Reading):
+class _StaticReading(PartialReading):
     """One for all matches of a state: making it would show in a match of one event, as joining would."""
 
     def __init__(self, index: StaticIndex, state: _State) -> None:
@@ -187,12 +213,28 @@ class _StaticReading(Reading):
             portions = [Portion(found, state.only.base)]
         else:
             portions = self._portions(codes) if threads == 1 else self._threaded(codes, threads)
-        if state.dead is not None or state.flagged is not None or state.said is not None:
+        if self.drops:
             return Matches(*without_repeats(*self._rows(codes, portions), state.flagged), state.names)
         if len(portions) == 1 and not isinstance(portions[0].found, Counted):
             return Matches(*portions[0].found, state.names, portions[0].base)
         pending = PendingRows(codes.shape[1], portions, state.names, map if threads == 1 else pool(threads))
         return Matches(pending.offsets, pending, state.names)
+
+    def whole(self, codes: Codes) -> Rows:
+        return without_repeats(*self._rows(codes, self._portions(codes)), self.flagged)
+
+    @property
+    def drops(self) -> bool:
+        state = self.state
+        return state.dead is not None or state.flagged is not None or state.said is not None
+
+    def finders(self) -> list[Finder]:
+        state = self.state
+        tail = [_Tail(state.boxes.n - state.tail, state.boxes.n)] if state.tail else []
+        return [*(covered.part for covered in state.parts), *tail]
+
+    def settled(self, codes: Codes, rows: Rows) -> Rows:
+        return without_repeats(*self._held(codes, *self._without_dead(*rows)), self.flagged)
 
     def _portions(self, codes: Codes) -> list[Portion]:
         """What each part and the tail found."""
@@ -218,6 +260,10 @@ class _StaticReading(Reading):
         else:
             pending = PendingRows(codes.shape[1], portions, self.names)
             offsets, slots = self._without_dead(pending.offsets, pending.slots())
+        return self._held(codes, offsets, slots)
+
+    def _held(self, codes: Codes, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
+        """The matches without those whose sets do not hold the event."""
         said = self.state.said
         if said is None or not len(slots):
             return offsets, slots
@@ -298,7 +344,7 @@ class StaticIndex(Index):
         exact = all(covered.part.exact for covered in self._parts)
         return not exact or held > catalog.n_living_boxes
 
-    def _reading(self) -> contextlib.AbstractContextManager[Reading]:
+    def _reading(self) -> contextlib.AbstractContextManager[PartialReading]:
         return self._read
 
     def _estimate(self, codes: Codes, level: int | None) -> Estimate:

@@ -109,12 +109,12 @@ def choose_layout(
 ) -> Plan:
     """The cheapest layout for boxes that bound these attributes, among all boxes `around` them."""
     own = tuple(used)
-    sample = _drawn(numbers)
+    sample = draw_boxes(numbers)
     basis = "events"
     if events is None:
         basis = "subscriptions"
         # not the boxes of the sample, each of which would meet itself
-        events = invent_events(boxes, _drawn(around, 0.5), own)
+        events = invent_events(boxes, draw_boxes(around, 0.5), own)
     layouts = weigh_layouts(boxes, sample, len(numbers), own, events)
     if basis == "subscriptions":
         # made-up events may be wrong, and a bitmap depends on them least
@@ -132,7 +132,7 @@ def build_ns(
     return n * (fixed + each * len(used) + wide * n_wide)
 
 
-def _drawn(numbers: npt.NDArray[np.int64], shift: float = 0.0) -> npt.NDArray[np.int64]:
+def draw_boxes(numbers: npt.NDArray[np.int64], shift: float = 0.0) -> npt.NDArray[np.int64]:
     """At most SAMPLE of the numbers, evenly spaced; `shift` moves all by that much of a space."""
     n = min(SAMPLE, len(numbers))
     drawn: npt.NDArray[np.int64] = numbers[((np.arange(n) + shift) * (len(numbers) / n)).astype(np.int64)]
@@ -148,8 +148,7 @@ def weigh_layouts(
     known: tuple[int, ...] = (),
 ) -> list[Layout]:
     """Layouts for n boxes, the cheapest first; `known` are attributes that one in use goes by."""
-    lows, highs = _bounds(boxes, sample, used)
-    weighed = _Weighed(_thinned(events, used), lows, highs, n, len(sample))
+    weighed = Weighed.of(boxes, sample, n, used, events)
     order = np.argsort(weighed.shares, kind="stable").tolist()
     singles = order[:_SINGLES]
     held = tuple(used.index(j) for j in known)
@@ -162,7 +161,7 @@ def weigh_layouts(
     return sorted(layouts, key=lambda layout: layout.ns)
 
 
-class _Weighed:
+class Weighed:
     """Counts on a sample, as means an event over n boxes."""
 
     def __init__(self, values: Codes, lows: Codes, highs: Codes, n: int, n_sampled: int) -> None:
@@ -173,6 +172,17 @@ class _Weighed:
         self.shares = [self._count(bits) / n for bits in self.bits]
         self.matches = self._count(np.bitwise_and.reduce(self.bits, axis=0))
         self._wide: _Bits | None = None
+
+    @classmethod
+    def of(
+        cls, boxes: Boxes, sample: npt.NDArray[np.int64], n: int, used: tuple[int, ...], events: Codes
+    ) -> Weighed:
+        """Counts for n boxes, of which a sample is looked at, on some attributes."""
+        return cls(_thinned(events, used), *_bounds(boxes, sample, used), n, len(sample))
+
+    def holders(self, on: tuple[int, ...]) -> float:
+        """How many boxes hold an event on all of some attributes, by their places among those used."""
+        return self._count(np.bitwise_and.reduce(self.bits[list(on)], axis=0)) if on else float(self.n)
 
     def _count(self, bits: _Bits) -> float:
         return int(np.bitwise_count(bits).sum()) * self._scale

@@ -41,7 +41,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast import buffers
-from rangecast.engine.answers import Counted, Found, event_order, order_by_cell, writes_past_caches
+from rangecast.engine.answers import Counted, Found, Rows, event_order, order_by_cell, writes_past_caches
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.grid import Grid
@@ -126,6 +126,17 @@ class RunsPart(Part):
         out = buffers.empty(total, np.int32)
         n = kernels.check(codes, cells, runs, boxes.table, offsets, out)
         return offsets, out[:n]
+
+    def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
+        if len(self.runs.boxes):
+            return super().stab_some(codes, boxes, limit)
+        cells = self.grid.locate(codes[self.runs.on])
+        counts = np.empty(len(cells), np.int64)
+        kernels.count(event_order(len(cells)), cells, self.runs, counts)
+        offsets = np.empty(len(cells) + 1, np.int64)
+        out = buffers.empty(int(np.minimum(counts, limit).sum()), np.int32)
+        kernels.copy_some(cells, self.runs, limit, offsets, out)
+        return offsets, out
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
         cells = self.grid.locate(codes[self.runs.on])

@@ -48,9 +48,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast import buffers
-from rangecast.engine.answers import Found, event_order, restore_order
+from rangecast.engine.answers import Found, Rows, event_order, restore_order
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import hold, shaped, within
+from rangecast.engine.limited import ALL
 from rangecast.engine.parts import Part
 from rangecast.kernels.engine import windows as kernels
 from rangecast.kernels.engine.grid import sort_by_cell
@@ -114,8 +115,27 @@ class WindowsPart(Part):
         offsets = np.empty(m + 1, np.int64)
         # one more: an entry that does not match is written before that is known
         out = buffers.empty(total + 1, np.int32)
-        n = int(kernels.stab(order, values, self.windows, offsets, out))
+        n = int(kernels.stab(order, values, self.windows, ALL, offsets, out))
         return restore_order(order, m, offsets, out[:n]) if turned else (offsets, out[:n])
+
+    def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
+        values = codes[self.on]
+        counts = buffers.empty(len(values), np.int64)
+        order = event_order(len(values))
+        kernels.count_candidates(order, values, self.windows, counts)
+        offsets = np.empty(len(values) + 1, np.int64)
+        # more than the limit where a run is copied whole or a window is compared whole
+        out = buffers.empty(int(counts.sum()) + 1, np.int32)
+        n = int(kernels.stab(order, values, self.windows, limit, offsets, out))
+        return offsets, out[:n]
+
+    def count(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int64]:
+        counts = np.empty(codes.shape[1], np.int64)
+        kernels.count_holders(event_order(len(counts)), codes[self.on], self.windows, counts)
+        return counts
+
+    def hold_any(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.bool_]:
+        return np.diff(self.stab_some(codes, boxes, 1)[0]) > 0
 
     def _order(self, values: Codes) -> npt.NDArray[np.int64]:
         """The events by ascending value, as far as it matters: by its highest bits."""
@@ -132,7 +152,7 @@ class WindowsPart(Part):
         """Whether events at these values would read much more than they match."""
         order, offsets = np.arange(len(sample)), np.empty(len(sample) + 1, np.int64)
         total = int(kernels.count_candidates(order, sample, self.windows, np.empty_like(order)))
-        found = int(kernels.stab(order, sample, self.windows, offsets, np.empty(total + 1, np.int32)))
+        found = int(kernels.stab(order, sample, self.windows, ALL, offsets, np.empty(total + 1, np.int32)))
         return total > _MOST_WASTED * found + _MOST_READ * len(sample)
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
@@ -189,7 +209,7 @@ def build_windows(
     starts = (lows[closed].view(np.uint64) - origin).astype(dtype)
     stops = (highs[closed].view(np.uint64) - origin).astype(dtype)
     held = (
-        *_lay_out(starts, stops, slots[closed]),
+        *lay_out(starts, stops, slots[closed]),
         *_sorted_ends(lows[rising], slots[rising]),
         *_sorted_ends(highs[falling], slots[falling]),
         *_sorted_ends(highs[odd], slots[odd]),
@@ -207,7 +227,7 @@ def _sorted_ends(ends: Codes, slots: npt.NDArray[np.int32]) -> tuple[Codes, npt.
     return ends[order], slots[order]
 
 
-def _lay_out(
+def lay_out(
     starts: npt.NDArray[Any], stops: npt.NDArray[Any], slots: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[Any], ...]:
     """Lows, highs, slots, tables and classes of closed intervals."""

@@ -140,6 +140,10 @@ class Events:
             return np.arange(len(self) + 1)
         return np.searchsorted(self.owners, np.arange(len(self) + 1)).astype(np.int64)
 
+    def several(self) -> npt.NDArray[np.int64] | None:
+        """The same, if any event has several columns."""
+        return None if self.owners is None else self.first_columns()
+
     def codes_for(self, schema: Schema) -> Codes:
         """The codes as an index of `schema` must see them now; to be read, never written.
 

@@ -170,7 +170,7 @@ def stab_blocks(
 
     The events come as packed values; their cells and blocks are written by the first call. state[0] is the
     block to go on with, state[1] counts rows written, state[2] candidates, state[4] runs; returns False when
-    there may be no room for another block.
+    there may be no room for another block. An event for which a block gave state[5] rows is done.
 
     Codes and the fields of packed words come one by one, and the boxes as their table of views: each
     NamedTuple costs a call 1 us, which is nothing to a batch, but four of them are a sixth of a match of one
@@ -193,6 +193,7 @@ def stab_blocks(
     p = state[1]
     runs = state[4]
     candidates = state[2]
+    limit = state[5]
     seen = _NONE
     found_before = 0
     for b in range(state[0], n_blocks):
@@ -306,6 +307,10 @@ def stab_blocks(
                 run_events[runs] = e
                 run_ends[runs] = p
                 runs += 1
+                if p - start >= limit:
+                    # enough: no block behind this one, which may be begun anew, is looked at for the event
+                    chosen[e, word] &= _ALL >> (np.uint64(63) - up)
+                    chosen[e, word + 1 :] = _NONE
         found_before = candidates - candidates_before
     state[3] = np.int64(seen & _ONE)  # so that the reads are not optimised away
     state[0] = n_blocks

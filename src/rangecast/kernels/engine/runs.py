@@ -221,6 +221,21 @@ def copy(order, scattered, cells, runs, places, add, past, out):
 
 
 @kernel
+def copy_some(cells, runs, limit, offsets, out):
+    """As `copy`, one event after the other, until it has as many as the limit. Returns how many there are."""
+    p = np.int64(0)
+    for e in range(cells.size):
+        offsets[e] = p
+        c = np.int64(cells[e])
+        for j in range(runs.spans.size):
+            a = np.int64(runs.starts[max(c + 1 - runs.spans[j], 0), j])
+            n = min(np.int64(runs.starts[c + 1, j]) - a, limit - (p - offsets[e]))
+            p = copy_run(runs.slots, a, n, np.int32(0), False, out, p)
+    offsets[cells.size] = p
+    return p
+
+
+@kernel
 def check(codes, cells, runs, own_boxes, offsets, out):
     """As `copy`, but check what must be; offsets are written anew. Returns the number of matches."""
     boxes = view_boxes(own_boxes)

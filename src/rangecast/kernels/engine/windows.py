@@ -133,9 +133,38 @@ def keep_holders(w, first, stop, v, out, p):
     return p
 
 
+@inlined_kernel
+def tally_holders(w, first, stop, v):
+    """How many of the entries first..stop hold a distance."""
+    n = np.int64(0)
+    for j in range(first, stop):
+        n += (w.lows[j] <= v) & (w.highs[j] >= v)
+    return n
+
+
 @kernel
-def stab(order, values, w, offsets, out):
+def count_holders(order, values, w, counts):
+    """counts[i] = how many entries hold event order[i]."""
+    largest = np.uint64(np.iinfo(w.lows.dtype).max)
+    for i in range(order.size):
+        v = values[order[i]]
+        rising, falling, odd = open_ends(w, v)
+        n = rising + (w.falling.size - falling) + (w.odd.size - odd) + w.every.size
+        if v >= w.base and np.uint64(v) - w.origin[0] <= largest:
+            u = np.uint64(v) - w.origin[0]
+            own = w.lows.dtype.type(u)
+            for k in range(w.classes.shape[0]):
+                first, sure, end, stop = window(w, k, u)
+                n += tally_holders(w, first, sure, own) + np.int64(end - sure)
+                n += tally_holders(w, end, stop, own)
+        counts[i] = n
+
+
+@kernel
+def stab(order, values, w, limit, offsets, out):
     """The slots of each event, row i being that of event order[i]; returns how many there are.
+
+    A class is not looked at for an event that has as many as the limit.
 
     `out` has room for all candidates, one more than which is never written.
     """
@@ -146,8 +175,15 @@ def stab(order, values, w, offsets, out):
         v = values[order[i]]
         # open at one side or at both: a sorted list begins or ends with those that hold the value
         rising, falling, odd = open_ends(w, v)
+        rising, falling = min(rising, limit), max(falling, w.falling.size - limit)
         p = copy_slots(w.rising_slots, np.uint64(0), np.uint64(rising), out, p)
-        p = copy_slots(w.falling_slots, np.uint64(falling), np.uint64(w.falling.size), out, p)
+        p = copy_slots(
+            w.falling_slots,
+            np.uint64(max(falling, w.falling.size - limit)),
+            np.uint64(w.falling.size),
+            out,
+            p,
+        )
         p = copy_slots(w.odd_slots, np.uint64(odd), np.uint64(w.odd.size), out, p)
         p = copy_slots(w.every, np.uint64(0), np.uint64(w.every.size), out, p)
         if v < w.base:
@@ -158,9 +194,11 @@ def stab(order, values, w, offsets, out):
         # compared in the width in which ends are stored, so that several are compared at a time
         own = w.lows.dtype.type(u)
         for k in range(w.classes.shape[0]):
+            if np.int64(p) - offsets[i] >= limit:
+                break
             first, sure, end, stop = window(w, k, u)
             p = keep_holders(w, first, sure, own, out, p)
-            p = copy_slots(w.slots, sure, end, out, p)
+            p = copy_slots(w.slots, sure, min(end, sure + np.uint64(limit)), out, p)
             p = keep_holders(w, end, stop, own, out, p)
     offsets[order.size] = p
     return np.int64(p)

@@ -75,6 +75,80 @@ def drop_dead(offsets, slots, dead, out_offsets):
 
 
 @kernel
+def cut_rows(offsets, slots, limit, out_offsets):
+    """Keep the first `limit` slots of each row, in place. Returns the new size."""
+    p = np.int64(0)
+    for e in range(offsets.size - 1):
+        out_offsets[e] = p
+        p = copy_run(slots, offsets[e], min(offsets[e + 1] - offsets[e], limit), np.int32(0), False, slots, p)
+    out_offsets[offsets.size - 1] = p
+    return p
+
+
+@kernel
+def shorten_rows(offsets, slots, counts, out_offsets):
+    """Keep the first counts[e] slots of each row, in place. Returns the new size."""
+    p = np.int64(0)
+    for e in range(offsets.size - 1):
+        out_offsets[e] = p
+        p = copy_run(slots, offsets[e], counts[e], np.int32(0), False, slots, p)
+    out_offsets[offsets.size - 1] = p
+    return p
+
+
+@inlined_kernel
+def _yields(a, b, priorities):
+    """Whether slot a gives way to slot b: of lower priority, or of the same and with the larger number."""
+    return priorities[a] < priorities[b] or (priorities[a] == priorities[b] and a > b)
+
+
+@inlined_kernel
+def _sink(slots, first, at, n, priorities):
+    """Restore a heap of n slots, in which the first gives way to all others, from one place on."""
+    while True:
+        low = at
+        for child in range(2 * at + 1, min(2 * at + 3, n)):
+            if _yields(slots[first + child], slots[first + low], priorities):
+                low = child
+        if low == at:
+            return
+        other = slots[first + at]
+        slots[first + at] = slots[first + low]
+        slots[first + low] = other
+        at = low
+
+
+@kernel
+def keep_highest(offsets, slots, priorities, limit, out_offsets):
+    """Keep the slots of highest priority of each row, the highest first, in place. Returns the new size.
+
+    What is kept of a row is a heap until the row ends: never behind the slot that is read next.
+    """
+    p = np.int64(0)
+    for e in range(offsets.size - 1):
+        out_offsets[e] = p
+        first = offsets[e]
+        n = min(offsets[e + 1] - first, limit)
+        for q in range(n):
+            slots[p + q] = slots[first + q]
+        for at in range(n // 2 - 1, -1, -1):
+            _sink(slots, p, at, n, priorities)
+        for q in range(first + n, offsets[e + 1]):
+            if _yields(slots[p], slots[q], priorities):
+                slots[p] = slots[q]
+                _sink(slots, p, 0, n, priorities)
+        # the one that gives way to all others goes last, until all are in order
+        for left in range(n - 1, 0, -1):
+            other = slots[p]
+            slots[p] = slots[p + left]
+            slots[p + left] = other
+            _sink(slots, p, 0, left, priorities)
+        p += n
+    out_offsets[offsets.size - 1] = p
+    return p
+
+
+@kernel
 def place_rows(offsets, slots, places, add, past, out):
     """Copy row e of one source, with `add` added, to out[places[e]] on; past the caches if told."""
     for e in range(places.size):

@@ -244,10 +244,12 @@ class UBTreeIndex(Index):
         numbers = np.repeat(lasts - np.cumsum(counts), counts) + np.arange(counts.sum())
         self._tree.delete(self._curve.encode(self._points(numbers)), numbers)
 
-    def match(self, events: Events | Mapping[str, Any], threads: int = 1) -> Matches:
+    def match(
+        self, events: Events | Mapping[str, Any], threads: int = 1, limit: int | None = None
+    ) -> Matches:
         with self._lock:
             self._counters[:] = 0
-            found = super().match(events, threads)
+            found = super().match(events, threads, limit)
             self._last.update(
                 last_jumps=int(self._counters[kernels.JUMPS]),
                 last_regions=int(self._counters[kernels.REGIONS]),
