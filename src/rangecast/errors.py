@@ -12,6 +12,8 @@
     ├── ForkError            (RuntimeError) a forked process has an object that was being changed
     └── StorageError         (OSError)      a saved index, store or input file that cannot be read
 
+What works and was probably not meant is a RangecastWarning (UserWarning).
+
 Each also inherits the built-in that a caller would catch without knowing rangecast.
 """
 
@@ -89,3 +91,7 @@ def visible(text: str, *, lines: bool = False) -> str:
     '7\\\\x1b[31m\\\\nERROR'
     """
     return (_UNSEEN_BUT_LINES if lines else _UNSEEN).sub(lambda found: repr(found[0])[1:-1], text)
+
+
+class RangecastWarning(UserWarning):
+    """What was asked for is done, and is probably not what was meant; the message says what may have been."""

@@ -247,7 +247,21 @@ class TestMatch:
         Path("events.csv").write_text("price,symbol\n12,IBM\n1\n,A\n")
         result = run(*match("--sort", "--rejects", "bad.csv"))
         assert pairs_in(result.stdout) == [(1, 1), (3, 2)]
-        assert "no event has a value for: at" in result.stderr
+        assert "no event has a value for 'at'" in result.stderr
+
+    def test_several_files_and_patterns(self, folder):
+        Path("more.csv").write_text("id,Price,symbol\n99,12,IBM\n")
+        result = run(*match("--sort", "--events", "mor?.csv", "--out", "out.csv"))
+        assert result.exit_code == 0
+        got = pairs_in(Path("out.csv").read_text())
+        assert got == [*pairs_in(run(*match("--sort")).stdout), (99, 1)]
+        assert "stdin, which cannot be read beside other files" in fails(*match("--events", "-"))
+        assert "no file has a name like this" in fails(*match("--events", "no*.csv"))
+
+    def test_a_misspelt_column_is_said(self, folder):
+        Path("events.csv").write_text("id,prize,symbol\n1,12,IBM\n")
+        assert "(did you mean its column 'prize'?)" in run(*match()).stderr
+        assert "(did you mean its column 'prize'?)" in fails(*match("--strict"))
 
     def test_string_ids(self, folder):
         Path("subs.csv").write_text('name,condition\nx,price > 1\n"a,""b",price > 1\n007,price > 1\n')

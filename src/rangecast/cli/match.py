@@ -25,9 +25,10 @@ from rangecast.loading import (
 )
 from rangecast.loading.batches import ROWS_AT_ONCE
 from rangecast.loading.ids import named_type
-from rangecast.loading.match_file import write_matches
+from rangecast.loading.match_file import open_events, write_matches
 from rangecast.loading.pairs import PairWriter
 from rangecast.loading.rejected import SHOWN
+from rangecast.loading.several_files import EventFiles
 from rangecast.memory import readable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.schema import Schema
@@ -46,7 +47,10 @@ def match(
         str,
         typer.Option(help="Subscriptions: .csv, .jsonl or .parquet with an id and a condition, or bounds."),
     ],
-    events: Annotated[str, typer.Option(help="Events: .csv, .jsonl or .parquet; - is stdin.")],
+    events: Annotated[
+        list[str],
+        typer.Option(help="Events: .csv, .jsonl or .parquet, or a pattern; repeat for more; - is stdin."),
+    ],
     out: Annotated[str, typer.Option(help="Matches: .csv, .jsonl or .parquet; - is CSV on stdout.")] = STDIO,
     index: Annotated[str, typer.Option(help="Name of the index; `rangecast indexes` lists them.")] = "auto",
     option: Annotated[
@@ -97,7 +101,9 @@ def match(
                2 wrong usage or unreadable input (nothing is written).
     """
     form = "csv" if out == STDIO else format_of(out)
-    stream = _stdin(events_format) if events == STDIO else None
+    if STDIO in events and len(events) > 1:
+        raise OptionError("--events - is stdin, which cannot be read beside other files")
+    stream = _stdin(events_format) if STDIO in events else None
     model = Schema.from_toml(schema)
     made = open_index(index, model, **options_of(option or []))
     with contextlib.ExitStack() as stack:
@@ -105,17 +111,18 @@ def match(
         target = None if out == STDIO else stack.enter_context(OutputFile(out))
         beside = None if target is None else rejects_beside(target.path)
         aside = stack.enter_context(Rejects(rejects or beside, strict=strict, most=SHOWN))
-        flow = stack.enter_context(
-            EventFile(
-                model,
-                events,
-                event_id=event_id,
-                id_type=named_type(id_type),
-                format=events_format,
-                stream=stream,
-                batch=batch,
-            )
+        flow = open_events(
+            model,
+            events,
+            event_id=event_id,
+            id_type=named_type(id_type),
+            format=events_format,
+            stream=stream,
+            batch=batch,
         )
+        stack.callback(flow.close)
+        if strict:
+            flow.refuse_absent()
         start = time.perf_counter()
         subs = read_subscriptions(model, subscriptions, aside, id=id, condition=condition)
         loaded = time.perf_counter()
@@ -138,7 +145,7 @@ def read_subscriptions(schema: Schema, path: str, aside: Rejects, **options: Any
 
 
 def match_with_bar(
-    index: Index, events: EventFile, writer: PairWriter, aside: Rejects, **options: Any
+    index: Index, events: EventFile | EventFiles, writer: PairWriter, aside: Rejects, **options: Any
 ) -> FileMatch:
     """Match a file of events with a progress bar."""
     with bar("events", events.size) as progress:
@@ -183,8 +190,8 @@ def _summarise(index: Index, outcome: FileMatch, load: float, build: float, out:
         f"{outcome.match_seconds:.2f} s matching: {outcome.n_events / seconds:,.0f} events/s, "
         f"{outcome.n_pairs / seconds:,.0f} matches/s"
     )
-    if outcome.absent:
-        say(f"no event has a value for: {', '.join(outcome.absent)}")
+    for remark in outcome.remarks:
+        say(remark)
     if out is not None:
         say(f"matches: {out}")
 

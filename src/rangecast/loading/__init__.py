@@ -4,6 +4,7 @@
     csv_files.py jsonl_files.py parquet_files.py   one reader per format, all giving batches (batches.py)
     ids.py                                  which ids are whole numbers: one rule for all
     events.py subscriptions.py              rows become events or subscriptions, or are rejected
+    several_files.py                        several files of events as one, by names and patterns
     match_file.py pace.py                   match a file, so many events at a time
     pairs.py rejected.py output.py          what a run writes: matches, rejected rows, files by rename
     inference.py                            guess a schema

@@ -12,7 +12,7 @@ position   how far the reader is, in the unit of `RowFile.size`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -83,6 +83,10 @@ class RowFile:
 
     def close(self) -> None:
         """Close the file."""
+        raise NotImplementedError
+
+    def keep(self, names: Collection[str]) -> None:
+        """Read these columns alone, for who wanted to see `names` first."""
         raise NotImplementedError
 
     def __enter__(self) -> RowFile:

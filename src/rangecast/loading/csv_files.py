@@ -72,6 +72,9 @@ class CsvFile(RowFile):
     def close(self) -> None:
         self._reader.close()
 
+    def keep(self, names: Collection[str]) -> None:
+        self._kept = [name for name in self.names if name in names] or self.names
+
     def batches(self) -> Iterator[RowBatch]:
         seen = 0
         for chunk in self._reader.chunks(quoted=True):

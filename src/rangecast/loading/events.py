@@ -8,20 +8,23 @@ attribute does not take. `load_events` is the step that all of them share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rangecast.errors import EventError
 from rangecast.loading.batches import ROWS_AT_ONCE, RowBatch, RowFile
 from rangecast.loading.formats import open_rows
 from rangecast.loading.ids import INT64, STRING, column_type, id_text, in_one_piece, settle, typed_ids
+from rangecast.loading.jsonl_files import JsonLinesFile
 from rangecast.loading.rejected import RejectedRow
 from rangecast.model.events import Events
 from rangecast.types.attributes import MISSING
+from rangecast.types.column_names import NamedColumns, describe_absent, named_columns
 from rangecast.types.schema import Schema
 
 # What JSON is expected to hold for each kind of attribute; text files are parsed by the attribute.
@@ -36,11 +39,19 @@ _OWNER = "an event"
 
 
 class EventColumns(NamedTuple):
-    """Which columns of the rows are read: of ids (None numbers the rows), of attributes, and to keep."""
+    """Which columns of the rows are read: of ids (None numbers the rows), of attributes, and to keep.
+
+    `written` has the columns of attributes that are written otherwise, in other capitals.
+    """
 
     id: str | None
     attributes: tuple[str, ...]
     keep: tuple[str, ...] = ()
+    written: Mapping[str, str] = {}
+
+    def column_of(self, attribute: str) -> str:
+        """The name of an attribute's column."""
+        return self.written.get(attribute, attribute)
 
 
 class EventBatch(NamedTuple):
@@ -68,10 +79,11 @@ def load_events(
     """The events of a batch of rows; without `id_type`, ids stay as they are and must be there."""
     n = len(batch)
     if isinstance(batch.data, pa.Table):
-        there = [name for name in columns.attributes if name in batch.data.column_names]
+        there = [name for name in columns.attributes if columns.column_of(name) in batch.data.column_names]
     else:
         there = list(columns.attributes)
-    events = Events.from_arrays(schema, {name: batch.column(name) for name in there}, on_error="collect")
+    given = {name: batch.column(columns.column_of(name)) for name in there}
+    events = Events.from_arrays(schema, given, on_error="collect")
     ids, wrong = _ids(batch, columns.id, id_type)
     kept = {name: _kept(batch.column(name)) for name in columns.keep}
     # an id says which row is meant, so what is wrong with it comes first
@@ -113,11 +125,13 @@ def reject_rows(
 class EventFile:
     """The events of a file or a pipe; after the last batch, `absent` are the attributes that no event had.
 
+    `n_rows` counts the rows read, on from `first_row`, from which rows without ids are numbered on as well.
+
     `event_id` names the column of ids; unless told it is `id`, and without one rows are numbered. With
     `attributes`, just these are read, and a file with columns must have all of them.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is an option of whoever opens a file
         self,
         schema: Schema,
         path: str,
@@ -130,9 +144,13 @@ class EventFile:
         stream: BinaryIO | None = None,
         batch: int = ROWS_AT_ONCE,
         groups: tuple[int, int] | None = None,
+        first_row: int = 0,
     ) -> None:
         self.path = path
+        self.paths = (path,)
         self.n_events = 0
+        self.n_rows = first_row
+        self._first_row = first_row
         self._schema = schema
         self._asked = event_id
         self._id_type = id_type
@@ -140,6 +158,7 @@ class EventFile:
         self._settled = id_type is not None and event_id is not None
         self._present = np.zeros(len(schema), bool)
         self._ahead: list[RowBatch] = []
+        self._named = NamedColumns({}, [], [])
         self._columns = EventColumns(event_id or "id", tuple(attributes or schema.names), tuple(keep))
         wanted: dict[str, Any] = dict.fromkeys(keep, STRING)
         wanted[event_id or "id"] = id_type
@@ -171,6 +190,19 @@ class EventFile:
         """Attributes for which no event had a value."""
         return [name for name, some in zip(self._schema.names, self._present, strict=True) if not some]
 
+    def refuse_absent(self) -> None:
+        """Raise EventError for attributes that no column of the file has, where the file says its columns."""
+        if self._named.absent:
+            raise EventError(describe_absent(self._named.absent, self._named.near_misses(), self.path))
+
+    def near_misses(self) -> dict[str, str]:
+        """Attributes that no event had, and the columns that were probably meant."""
+        if isinstance(self._file, JsonLinesFile):
+            named = named_columns(self._columns.attributes, self._file.keys)
+        else:
+            named = self._named
+        return named._replace(absent=self.absent).near_misses()
+
     @property
     def id_type(self) -> pa.DataType:
         """The type of ids, int64 or string; reads ahead where it takes rows to tell."""
@@ -192,6 +224,9 @@ class EventFile:
                 # what a text file keeps is text, whatever type lines of JSON were read with
                 kept = {name: column.cast(STRING) for name, column in loaded.kept.items()}
                 loaded = loaded._replace(kept=kept)
+            if self._columns.id is None and self._first_row:
+                loaded = loaded._replace(ids=pc.add(loaded.ids, self._first_row))
+            self.n_rows += len(batch) + len(batch.unread)
             self._present |= (loaded.events.codes != MISSING).any(axis=1)
             self.n_events += len(loaded.events)
             yield loaded
@@ -211,11 +246,17 @@ class EventFile:
         return None
 
     def _check_columns(self, names: list[str], all_of_them: bool) -> None:
-        needed = [*self._columns.keep, *(self._columns.attributes if all_of_them else ())]
+        self._named = named_columns(self._columns.attributes, names)
+        needed = [*self._columns.keep, *(self._named.absent if all_of_them else ())]
         for name in needed:
             if name not in names:
                 raise EventError(no_column(self.path, name, names))
-        if not set(names) & set(self._columns.attributes):
+        written = {name: column for name, column in self._named.columns.items() if column != name}
+        if written:
+            self._columns = self._columns._replace(written=written)
+            id = self._columns.id
+            self._file.keep({*self._columns.keep, *self._named.columns.values(), *([id] if id else ())})
+        if not self._named.columns:
             raise EventError(
                 f"{self.path}: must have a column of the schema ({', '.join(self._schema.names)}), "
                 f"got {', '.join(names)}"

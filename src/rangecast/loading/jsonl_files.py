@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -18,14 +18,18 @@ import pyarrow.json as pajson
 
 from rangecast.loading.batches import RowBatch, RowFile, UnreadRow
 from rangecast.loading.lines import LineChunk, LineReader
+from rangecast.types.column_names import named_columns
 from rangecast.types.columns import describe
 
 
 class JsonLinesFile(RowFile):
     """A file of JSON lines; `wanted` are the columns to keep and their Arrow types, None for all.
 
-    A type of None stands for what the first object has: whole numbers or strings.
+    A type of None stands for what the first object has: whole numbers or strings. Where its keys differ from
+    wanted names in capitals alone they are taken for them; `keys` are those of the first object.
     """
+
+    keys: Sequence[str] = ()
 
     def __init__(
         self,
@@ -36,6 +40,7 @@ class JsonLinesFile(RowFile):
         self._reader = LineReader(path, stream)
         self._wanted = wanted
         self._schema: pa.Schema | None = None
+        self._wanted_of: dict[str, str] | None = None
         self.size = None if stream else os.path.getsize(path)
 
     def close(self) -> None:
@@ -55,8 +60,9 @@ class JsonLinesFile(RowFile):
         filled = np.flatnonzero(~chunk.blank())
         if not len(filled) or not _looks_regular(chunk, filled):
             return None
+        names = self._names(chunk.text(filled[0], filled[0] + 1))
         if self._schema is None:
-            self._schema = _settle(self._wanted, chunk.text(filled[0], filled[0] + 1))
+            self._schema = _settle(self._wanted, names, chunk.text(filled[0], filled[0] + 1))
         try:
             table = pajson.read_json(
                 pa.py_buffer(chunk.data),
@@ -67,8 +73,20 @@ class JsonLinesFile(RowFile):
             return None
         if len(table) != len(filled):
             return None
+        table = table.rename_columns([names.get(name, name) for name in table.column_names])
         rows = np.arange(seen + 1, seen + 1 + len(filled), dtype=np.int64)
         return RowBatch(table, rows, chunk.numbers[filled], _raw(chunk, filled), [], chunk.position)
+
+    def _names(self, text: str) -> dict[str, str]:
+        """The wanted name of each key that is written otherwise, by the first object of the file."""
+        if self._wanted_of is None:
+            try:
+                self.keys = list(_object(text))
+            except ValueError:
+                return {}
+            named = named_columns(list(self._wanted or ()), self.keys).columns
+            self._wanted_of = {key: name for name, key in named.items() if key != name}
+        return self._wanted_of
 
     def _careful(self, chunk: LineChunk, seen: int) -> RowBatch:
         objects: list[dict[str, Any]] = []
@@ -94,6 +112,8 @@ class JsonLinesFile(RowFile):
                 unread.append(UnreadRow(row, line, str(error), text))
                 continue
             if self._wanted is not None:
+                names = self._names(text)
+                found = {names.get(n, n): v for n, v in found.items()}
                 found = {n: _widened(v, self._wanted[n]) for n, v in found.items() if n in self._wanted}
             objects.append(found)
             positions.append(where[line])
@@ -115,13 +135,15 @@ def _looks_regular(chunk: LineChunk, filled: Any) -> bool:
     return bool((letters[starts] == ord("{")).all() and (letters[ends - returns] == ord("}")).all())
 
 
-def _settle(wanted: Mapping[str, pa.DataType | None], text: str) -> pa.Schema:
+def _settle(wanted: Mapping[str, pa.DataType | None], names: Mapping[str, str], text: str) -> pa.Schema:
     try:
         first = _object(text)
     except ValueError:
         first = {}
-    open_type = {name: pa.int64() if type(first.get(name)) is int else pa.string() for name in wanted}
-    return pa.schema([(name, kind or open_type[name]) for name, kind in wanted.items()])
+    keys = {name: key for key, name in names.items()}
+    read = {keys.get(name, name): kind for name, kind in wanted.items()}
+    open_type = {key: pa.int64() if type(first.get(key)) is int else pa.string() for key in read}
+    return pa.schema([(key, kind or open_type[key]) for key, kind in read.items()])
 
 
 def _widened(value: Any, kind: pa.DataType | None) -> Any:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from rangecast.errors import EventError, OptionError, RangecastWarning
 from rangecast.loading.batches import ROWS_AT_ONCE, format_of
 from rangecast.loading.events import EventFile
 from rangecast.loading.ids import named_type
@@ -19,9 +22,11 @@ from rangecast.loading.output import OutputFile
 from rangecast.loading.pace import Pace
 from rangecast.loading.pairs import PAIR_WRITERS, PairWriter
 from rangecast.loading.rejected import RejectedRow, Rejects
+from rangecast.loading.several_files import EventFiles, expand_paths
 from rangecast.model.events import Events
 from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.types.column_names import describe_absent
 from rangecast.types.schema import Schema
 
 
@@ -44,7 +49,7 @@ class FileMatch:
     """What matching a file gave: counts, seconds, the rejected rows, and the pairs unless they are in a file.
 
     `rejected` has the rejected rows, or the first few where a file has all; `n_rejected` counts them.
-    `absent` are the attributes for which no event had a value.
+    `absent` are the attributes for which no event had a value; `remarks` say so, with what may be meant.
     """
 
     n_events: int = 0
@@ -54,6 +59,7 @@ class FileMatch:
     seconds: float = 0.0
     rejected: list[RejectedRow] = field(default_factory=list, repr=False)
     absent: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
     pairs: pa.Table | None = field(default=None, repr=False)
 
 
@@ -62,7 +68,7 @@ Progress = Callable[[int, FileMatch], None]
 
 def match_file(  # noqa: PLR0913 - each is an option of whoever calls it
     index: Matcher,
-    events: str | os.PathLike[str],
+    events: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str] | None = None,
     *,
     rejected: str | os.PathLike[str] | Rejects | None = None,
@@ -74,8 +80,10 @@ def match_file(  # noqa: PLR0913 - each is an option of whoever calls it
     threads: int = 1,
     progress: Progress | None = None,
 ) -> FileMatch:
-    """Match a file of events (CSV, JSON lines, Parquet) and write the pairs to `out`, or give them back.
+    """Match files of events (CSV, JSON lines, Parquet) and write the pairs to `out`, or give them back.
 
+    `events` is a path, a pattern such as `trades/*.csv`, or a list of both: several files are matched one
+    after the other. An attribute that no event has is a RangecastWarning, and with `strict` an EventError.
     Rows that cannot be loaded stop nothing (unless `strict`): they are listed in the result, or written to
     the CSV file `rejected`. `event_id` names the column of ids; unless told it is `id`, and rows are numbered
     where there is none. `id_type` says "int64" or "string" where the start of the file would tell otherwise.
@@ -84,10 +92,17 @@ def match_file(  # noqa: PLR0913 - each is an option of whoever calls it
     """
     kind = None if out is None else format_of(os.fspath(out))
     with contextlib.ExitStack() as stack:
-        path = os.fspath(events)
-        source = stack.enter_context(
-            EventFile(index.schema, path, event_id=event_id, id_type=named_type(id_type), format=format)
+        names = [events] if isinstance(events, str | os.PathLike) else events
+        source = open_events(
+            index.schema,
+            [os.fspath(name) for name in names],
+            event_id=event_id,
+            id_type=named_type(id_type),
+            format=format,
         )
+        stack.callback(source.close)
+        if strict:
+            source.refuse_absent()
         rejects = rejected if isinstance(rejected, Rejects) else Rejects(rejected, strict=strict)
         if rejects is not rejected:
             stack.enter_context(rejects)
@@ -97,15 +112,30 @@ def match_file(  # noqa: PLR0913 - each is an option of whoever calls it
                 index, source, gathered, rejects, threads=threads, sort=sort, progress=progress
             )
             done.pairs = gathered.table
-            return done
-        target = stack.enter_context(OutputFile(os.fspath(out)))
-        writer = PAIR_WRITERS[kind](target.stream)
-        return write_matches(index, source, writer, rejects, threads=threads, sort=sort, progress=progress)
+        else:
+            target = stack.enter_context(OutputFile(os.fspath(out)))
+            writer = PAIR_WRITERS[kind](target.stream)
+            done = write_matches(
+                index, source, writer, rejects, threads=threads, sort=sort, progress=progress
+            )
+        for remark in done.remarks:
+            warnings.warn(remark, RangecastWarning, stacklevel=2)
+        return done
+
+
+def open_events(schema: Schema, names: Sequence[str], **options: Any) -> EventFile | EventFiles:
+    """The events of files by their names and patterns; one name that is no pattern is opened as it is."""
+    if not names:
+        raise OptionError("events must be at least one file, got none")
+    if len(names) == 1 and (options.get("stream") is not None or not glob.has_magic(names[0])):
+        return EventFile(schema, names[0], **options)
+    paths = expand_paths(names)
+    return EventFile(schema, paths[0], **options) if len(paths) == 1 else EventFiles(schema, paths, **options)
 
 
 def write_matches(
     index: Matcher,
-    events: EventFile,
+    events: EventFile | EventFiles,
     writer: PairWriter,
     rejects: Rejects,
     *,
@@ -135,11 +165,17 @@ def write_matches(
             if progress is not None:
                 progress(before + (part.position - before) * last // len(part.events), done)
         before = part.position
+    if done.n_events:
+        done.absent = events.absent
+        done.remarks += events.remarks if isinstance(events, EventFiles) else []
+        if done.absent:
+            done.remarks.append(describe_absent(done.absent, events.near_misses()))
+            if rejects.strict:
+                raise EventError(f"{done.remarks[-1]} (which a strict run does not allow)")
     writer.close(_pair_schema(index, events.id_type))
     done.seconds = time.perf_counter() - began
     done.n_rejected = len(rejects) - earlier
-    done.rejected = [row for row in rejects.first if row.source == events.path]
-    done.absent = events.absent if done.n_events else []
+    done.rejected = [row for row in rejects.first if row.source in events.paths]
     return done
 
 

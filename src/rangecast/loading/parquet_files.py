@@ -47,6 +47,9 @@ class ParquetFile(RowFile):
     def close(self) -> None:
         self._file.close()
 
+    def keep(self, names: Collection[str]) -> None:
+        self._kept = [name for name in self.types if name in names]
+
     def batches(self) -> Iterator[RowBatch]:
         metadata = self._file.metadata
         seen = sum(metadata.row_group(group).num_rows for group in range(self._groups.start))

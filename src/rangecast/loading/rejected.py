@@ -85,7 +85,7 @@ class Rejects:
         self.first: list[RejectedRow] = []
         self.counts: dict[str, int] = {}
         self._most = SHOWN if path is not None and most is None else most
-        self._strict = strict
+        self.strict = strict
         self._file: OutputFile | None = None
 
     def __enter__(self) -> Rejects:
@@ -100,7 +100,7 @@ class Rejects:
     def add(self, rejected: RejectedRow, error: type[RangecastError] = EventError) -> None:
         """Take a row; `error` is what a strict run raises."""
         rejected = rejected.in_one_line()
-        if self._strict:
+        if self.strict:
             raise error(f"{rejected} (the first bad row stops a strict run)")
         name = rejected.source or ""
         self.counts[name] = self.counts.get(name, 0) + 1

@@ -22,6 +22,7 @@ no more.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from rangecast.errors import EventError
 from rangecast.model import several_values
 from rangecast.model.boxes import ragged
 from rangecast.types.attributes import MISSING, Category, Codes, Encoded
+from rangecast.types.column_names import named_columns
 from rangecast.types.columns import Column, as_column
 from rangecast.types.lists import list_codes
 from rangecast.types.schema import Schema
@@ -312,33 +314,53 @@ class Events:
 
     @classmethod
     def from_arrow(
-        cls, schema: Schema, table: pa.Table | pa.RecordBatch, *, on_error: str = "raise"
+        cls,
+        schema: Schema,
+        table: pa.Table | pa.RecordBatch,
+        *,
+        on_error: str = "raise",
+        strict: bool = False,
     ) -> Events:
-        """Events from the columns of an Arrow table that are attributes; other columns are ignored."""
-        names = [name for name in table.column_names if name in schema]
-        if not names:
-            raise EventError(
-                f"the table must have a column of the schema ({', '.join(schema.names)}), "
-                f"got {', '.join(table.column_names)}"
-            )
-        return cls.from_arrays(schema, {name: table.column(name) for name in names}, on_error=on_error)
+        """Events from the columns of an Arrow table that are attributes; other columns are ignored.
+
+        A column that is ignored and looks like an attribute that has none is a RangecastWarning; with
+        `strict`, an attribute without a column is an EventError.
+        """
+        names = _columns_of(schema, table.column_names, "table", strict)
+        columns = {name: table.column(column) for name, column in names.items()}
+        return cls.from_arrays(schema, columns, on_error=on_error)
 
     @classmethod
-    def from_pandas(cls, schema: Schema, frame: Any, *, on_error: str = "raise") -> Events:
+    def from_pandas(
+        cls, schema: Schema, frame: Any, *, on_error: str = "raise", strict: bool = False
+    ) -> Events:
         """As `from_arrow`, from a pandas DataFrame."""
-        columns = {name: frame[name] for name in frame.columns if name in schema}
-        if not columns:
-            raise EventError(f"the frame must have a column of the schema ({', '.join(schema.names)})")
+        names = _columns_of(schema, list(frame.columns), "frame", strict)
+        columns = {name: frame[column] for name, column in names.items()}
         return cls.from_arrays(schema, columns, on_error=on_error)
 
     @classmethod
     def from_rows(
-        cls, schema: Schema, rows: Sequence[Mapping[str, Any]], *, on_error: str = "raise"
+        cls,
+        schema: Schema,
+        rows: Sequence[Mapping[str, Any]],
+        *,
+        on_error: str = "raise",
+        strict: bool = False,
     ) -> Events:
-        """Events from dicts; a key that is no attribute is ignored, an absent one is missing."""
+        """Events from dicts; a key that is no attribute is ignored, an absent one is missing.
+
+        Keys are taken as columns in `from_arrow`: one that looks like an attribute that no row has is a
+        RangecastWarning, and with `strict` such an attribute is an EventError.
+        """
         if len(rows) == 0:
             return cls(schema, np.empty((len(schema), 0), np.int64), copy=False)
-        return cls.from_arrays(schema, _columns(rows, schema.names), on_error=on_error)
+        named = named_columns(schema.names, dict.fromkeys(chain.from_iterable(rows)))
+        named.check(strict=strict, every=False)
+        keys = {name: named.columns.get(name, name) for name in schema.names}
+        read = _columns(rows, tuple(keys.values()))
+        columns = {name: read[key] for name, key in keys.items()}
+        return cls.from_arrays(schema, columns, on_error=on_error)
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
@@ -352,6 +374,19 @@ def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[st
         except KeyError:
             columns[name] = [row.get(name) for row in rows]
     return columns
+
+
+def _columns_of(schema: Schema, names: Sequence[str], what: str, strict: bool) -> dict[str, str]:
+    """The column of each attribute that has one, by its name."""
+    named = named_columns(schema.names, names)
+    if not named.columns:
+        near = ", ".join(f"{name!r} for {column!r}" for name, column in named.near_misses().items())
+        raise EventError(
+            f"the {what} must have a column of the schema ({', '.join(schema.names)}), "
+            f"got {', '.join(map(str, names))}" + (f"; did you mean {near}?" if near else "")
+        )
+    named.check(strict=strict, every=False, stacklevel=4)
+    return named.columns
 
 
 def _words_at(column: Any, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:
