@@ -451,7 +451,7 @@ class TestSchema:
             "whole": "int",
             "number": "float",
             "word": "category",
-            "flag": "category",
+            "flag": "bool",
             "at": "timestamp",
         }
         Path("out.toml").write_text(run("schema", "infer", path, "--domains", "--skip", "word").stdout)
