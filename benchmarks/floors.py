@@ -34,6 +34,7 @@ LINES = (
     ("rectangles", {}, 256_000, 2_000, "strtree", 8),
     ("rectangles-wide-domain", {}, 256_000, 20_000, "strtree", 5),
     ("lonlat", {}, 256_000, 20_000, "strtree", 5),
+    ("market", {}, 200_000, 5_000, "scan", 60),
 )
 COLUMNS = (
     "workload", "subscriptions", "events", "pairs/event", "us/event", "M pairs/s", "bytes/subscription",
