@@ -24,6 +24,7 @@ VARIANTS = [(name, {}) for name in REGISTRY]
 VARIANTS += [("vci", {"lookup": "table"}), ("vci", {"lookup": "clipped", "constructs": "sci", "L": 4})]
 VARIANTS += [("vcr", {"storage": "array"}), ("vcr", {"storage": "hash", "decomposition": "od"})]
 VARIANTS += [("rtree", {"load": "insert", "node_capacity": 4, "leaf_capacity": 4})]
+VARIANTS += [("cei", {"L": 4, "cells": 16})]
 VARIANTS += [("ubtree", {"form": "plain", "leaf": 8, "fanout": 4})]
 
 

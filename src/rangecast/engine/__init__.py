@@ -23,6 +23,10 @@ REGISTRY: dict[str, str] = {
     "counting": "rangecast.papers.ubtree.counting:CountingIndex",
     "ubtree": "rangecast.papers.ubtree.index:UBTreeIndex",
     "rtree": "rangecast.papers.rtree.index:RTreeIndex",
+    "hint": "rangecast.papers.hint:HintIndex",
+    "cei": "rangecast.papers.cei:CeiIndex",
+    "rein": "rangecast.papers.rein:ReinIndex",
+    "opindex": "rangecast.papers.opindex:OpIndex",
     "cells": "rangecast.engine.cells:CellsIndex",
     "bitmap": "rangecast.engine.bitmap:BitmapIndex",
 }

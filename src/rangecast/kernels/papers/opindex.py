@@ -1,0 +1,115 @@
+"""Predicates by pivot, operator and attribute: counting the satisfied ones."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.kernels import allocating_kernel, kernel
+
+EQUAL, AT_LEAST, AT_MOST = 0, 1, 2
+_MISSING = np.iinfo(np.int64).min
+
+
+class OperatorLists(NamedTuple):
+    """Sorted lists of operands; papers/opindex.py tells what the arrays are."""
+
+    pivots: npt.NDArray[np.int64]
+    without: npt.NDArray[np.uint8]
+    pivot_starts: npt.NDArray[np.int64]
+    attributes: npt.NDArray[np.int64]
+    operators: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    operands: npt.NDArray[np.int64]
+    boxes: npt.NDArray[np.int32]
+    needed: npt.NDArray[np.int32]
+    always: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int32]
+
+
+@kernel
+def _not_above(operands, first, last, code):
+    """End of the prefix of ascending operands that are not greater than a code."""
+    while first < last:
+        middle = (first + last) >> 1
+        if operands[middle] <= code:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@kernel
+def _below(operands, first, last, code):
+    """End of the prefix of ascending operands that are less than a code."""
+    while first < last:
+        middle = (first + last) >> 1
+        if operands[middle] < code:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@kernel
+def _slices(codes, e, lists, slices):
+    """The satisfied predicates of an event as slices of the lists; returns how many slices there are."""
+    n = 0
+    for k in range(lists.pivots.size):
+        # whoever has this pivot needs a value of it, unless one of them asks for none
+        if codes[lists.pivots[k], e] == _MISSING and not lists.without[k]:
+            continue
+        for g in range(lists.pivot_starts[k], lists.pivot_starts[k + 1]):
+            v = codes[lists.attributes[g], e]
+            first = lists.starts[g]
+            last = lists.starts[g + 1]
+            if lists.operators[g] == AT_LEAST:
+                last = _not_above(lists.operands, first, last, v)
+            else:
+                first = _below(lists.operands, first, last, v)
+                if lists.operators[g] == EQUAL:
+                    last = _not_above(lists.operands, first, last, v)
+            if first < last:
+                slices[n, 0] = first
+                slices[n, 1] = last
+                n += 1
+    return n
+
+
+@allocating_kernel
+def stab(codes, lists, first, done, offsets, out, counters):
+    """Match events first.. and write their slots from out[done] on; returns the event it got to.
+
+    counters[0] adds up satisfied predicates.
+    """
+    n_boxes = lists.needed.size
+    counts = np.zeros(n_boxes, np.int32)
+    slices = np.empty((lists.attributes.size, 2), np.int64)
+    p = done
+    for e in range(first, codes.shape[1]):
+        n = _slices(codes, e, lists, slices)
+        total = 0
+        for s in range(n):
+            total += slices[s, 1] - slices[s, 0]
+        if p + min(total, n_boxes) + lists.always.size > out.size:
+            offsets[e] = p
+            return e
+        for i in range(lists.always.size):
+            out[p] = lists.slots[lists.always[i]]
+            p += 1
+        for s in range(n):
+            for q in range(slices[s, 0], slices[s, 1]):
+                box = lists.boxes[q]
+                counts[box] += 1
+                if counts[box] == lists.needed[box]:
+                    out[p] = lists.slots[box]
+                    p += 1
+        # counters go back to 0 by the same lists
+        for s in range(n):
+            for q in range(slices[s, 0], slices[s, 1]):
+                counts[lists.boxes[q]] = 0
+        counters[0] += total
+        offsets[e + 1] = p
+    return codes.shape[1]
