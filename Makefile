@@ -16,7 +16,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo stream-demo check test lint typecheck test-compiled test-nojit test-bounds coverage integration bench soak fuzz format clean
+.PHONY: help .venv demo stream-demo check test lint typecheck test-compiled test-nojit test-bounds coverage integration bench experiments soak fuzz format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ test-bounds: $(STAMP) ## tests with kernels that check every array index
 
 bench: $(STAMP) ## the benchmark tables
 	$(BIN)/python benchmarks/run.py
+
+experiments: $(STAMP) ## the papers' experiments and their pages, all five; about an hour
+	for name in covering vci vcr ubtree batch; do $(BIN)/rangecast experiment $$name --docs || exit 1; done
 
 soak: $(STAMP) ## kill the processes of streams at random, count what is lost or doubled; damage every file
 	$(BIN)/python tests/spark/stream_soak.py --kills 24

@@ -603,17 +603,25 @@ class TestExperiment:
 
         def run_small(report):
             report.table("one", "One", ["n"], [[1 if report.quick else 2]])
-            report.claim("two is more than one", True, "2 > 1")
+            two = report.measured("two", lambda: 2)
+            report.claim("two is more than one", two > 1, "2 > 1", by="arithmetic")
+            report.checked("one is less than two", True, "1 < 2")
+            report.departs("numbers", "all", "two of them", "no room")
             report.write("Small", "Nobody, 2026.")
 
         module.run = run_small
         monkeypatch.setitem(sys.modules, module.__name__, module)
-        monkeypatch.setitem(EXPERIMENTS, "small", module.__name__)
+        monkeypatch.setitem(EXPERIMENTS, "small", (module.__name__,))
 
     def test_run(self, folder, small):
         result = run("experiment", "small", "--quick", "--out", "results")
         assert result.exit_code == 0
-        assert "1 of 1 claims agree; written to results" in result.stderr
+        assert "1 claims: 1 agrees, 0 differs, 0 open; written to results" in result.stderr
+        page = Path("results/small.md").read_text()
+        assert "Of 1 claims of the paper 1 agree, 0 differ and 0 are open." in page
+        assert "| two is more than one | agrees | arithmetic | 2 > 1 |  |" in page
+        assert "| one is less than two | yes | 1 < 2 |" in page
+        assert "| numbers | all | two of them | no room |" in page
         assert Path("results/small-one.csv").read_text().split() == ["n", "1"]
         assert "small" in run("experiment", "--list").stdout.split()
 
@@ -622,6 +630,14 @@ class TestExperiment:
         Path("docs").mkdir()
         assert run("experiment", "small", "--docs").exit_code == 0
         assert (experiment_module.DOCS / "small.md").exists()
+
+    def test_a_run_that_is_cut_short_goes_on(self, folder, small):
+        result = run("experiment", "small", "--out", "results", "--seconds", "-1")
+        assert result.exit_code == 3
+        assert "the time is over before two" in result.stderr
+        assert run("experiment", "small", "--out", "results", "--seconds", "60").exit_code == 0
+        # what was measured is not measured again, and needs no time
+        assert run("experiment", "small", "--out", "results", "--seconds", "-1").exit_code == 0
 
     def test_errors(self, folder, small):
         assert "no experiment is called 'x'" in fails("experiment", "x")

@@ -9,8 +9,9 @@ import typer
 
 from rangecast.cli.console import say
 from rangecast.errors import OptionError
-from rangecast.papers import EXPERIMENTS, ExperimentReport
+from rangecast.papers import EXPERIMENTS, ExperimentReport, code_of
 from rangecast.papers import experiment as find
+from rangecast.papers.report import Unfinished
 
 DOCS = Path("docs") / "experiments"
 
@@ -21,6 +22,10 @@ def experiment(
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for tables, plots and the page.", show_default="experiment-output/NAME"),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="Stop between two steps after so long; the same command goes on from there."),
     ] = None,
     docs: Annotated[bool, typer.Option("--docs", help="Write to docs/experiments of this clone.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
@@ -45,7 +50,11 @@ def experiment(
     if docs and not DOCS.parent.is_dir():
         raise OptionError("--docs must run in the root of a clone, where docs/ is")
     folder = DOCS if docs else out or Path("experiment-output") / name
-    report = ExperimentReport(name, folder, quick, echo=say)
-    run(report)
-    agreed = sum(claim.agrees is True for claim in report.claims)
-    say(f"{agreed} of {len(report.claims)} claims agree; written to {folder}")
+    report = ExperimentReport(name, folder, quick, say, code_of(name), seconds)
+    try:
+        run(report)
+    except Unfinished as step:
+        say(f"the time is over before {step}; run the same command again to go on")
+        raise typer.Exit(3) from None
+    counts = ", ".join(f"{n} {case}" for case, n in report.counts().items())
+    say(f"{len(report.claims)} claims: {counts}; written to {folder}")

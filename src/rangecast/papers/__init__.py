@@ -8,25 +8,37 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 
 from rangecast.errors import OptionError
-from rangecast.papers.report import ExperimentReport
+from rangecast.papers.report import ExperimentReport, hash_code
 
-EXPERIMENTS: dict[str, str] = {
-    "ubtree": "rangecast.papers.ubtree.experiment",
-    "covering": "rangecast.papers.covering.experiment",
-    "vci": "rangecast.papers.vci.experiment",
-    "vcr": "rangecast.papers.vcr.experiment",
-    "batch": "rangecast.papers.rtree.experiment",
+EXPERIMENTS: dict[str, tuple[str, ...]] = {
+    "ubtree": ("rangecast.papers.ubtree.experiment", "rangecast.papers.ubtree.measures"),
+    "covering": ("rangecast.papers.covering.experiment", "rangecast.papers.covering.searches"),
+    "vci": ("rangecast.papers.vci.experiment",),
+    "vcr": ("rangecast.papers.vcr.experiment", "rangecast.papers.vcr.measures"),
+    "batch": ("rangecast.papers.rtree.experiment",),
 }
+"""The module whose `run` is called, and others that its page is made by."""
 
 
 def experiment(name: str) -> Callable[[ExperimentReport], None]:
     """The `run` function of an experiment."""
-    if name not in EXPERIMENTS:
-        raise OptionError(f"no experiment is called {name!r}; there are {', '.join(sorted(EXPERIMENTS))}")
-    run: Callable[[ExperimentReport], None] = importlib.import_module(EXPERIMENTS[name]).run
+    run: Callable[[ExperimentReport], None] = importlib.import_module(_modules(name)[0]).run
     return run
 
 
-__all__ = ["EXPERIMENTS", "ExperimentReport", "experiment"]
+def code_of(name: str) -> str:
+    """The hash of the code that an experiment's page is made by."""
+    files = [getattr(importlib.import_module(module), "__file__", None) for module in _modules(name)]
+    return hash_code([Path(file) for file in files if file])
+
+
+def _modules(name: str) -> tuple[str, ...]:
+    if name not in EXPERIMENTS:
+        raise OptionError(f"no experiment is called {name!r}; there are {', '.join(sorted(EXPERIMENTS))}")
+    return EXPERIMENTS[name]
+
+
+__all__ = ["EXPERIMENTS", "ExperimentReport", "code_of", "experiment"]

@@ -2,46 +2,109 @@
 
     out/NAME/FIGURE.csv     the numbers
     out/NAME/FIGURE.png     the plot
-    out/NAME/NAME.md        the page: what was run, each figure, each claim of the paper with a verdict
+    out/NAME/NAME.md        the page: each claim of the paper with a verdict, the yardstick it was judged by,
+                            what was seen, and why not where it is not "agrees"; what we checked besides;
+                            every parameter in which the run departs from the paper's; the figures
 
 `rangecast experiment NAME --docs` writes the page and its figures to docs/experiments instead, so the
-page in the docs is always one that a run has written.
+page in the docs is always one that a run has written. The page carries a hash of the experiment's code; a
+test compares it, so that a page cannot outlive the code that made it.
+
+A run may take long. `measured` keeps what a step has found in out/NAME/.measured, under the same hash: a run
+with a limit of seconds stops between two steps, and the next one goes on from there.
 """
 
 from __future__ import annotations
 
+import ast
 import csv
+import hashlib
+import pickle
 import platform
-from collections.abc import Mapping, Sequence
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rangecast.errors import OptionError
 
+Measured = TypeVar("Measured")
+
+CASES = ("agrees", "differs", "open")
+_VERDICTS = {True: "agrees", False: "differs", None: "open"}
+
 
 class Claim(NamedTuple):
-    """A claim of the paper, whether our figures agree with it, and what they are."""
+    """A claim of the paper, whether our figures agree with it, and what they are.
+
+    `by` is the yardstick. `why` is the reason where the verdict is not "agrees". A verdict that rests on
+    `counted` things alone (cubes, nodes, bytes, not seconds) is the same in every run of the same size.
+    """
 
     text: str
     agrees: bool | None
     evidence: str
+    by: str
+    why: str
+    counted: bool
+
+    @property
+    def verdict(self) -> str:
+        """agrees, differs or open."""
+        return _VERDICTS[self.agrees]
+
+
+class Unfinished(Exception):
+    """The seconds of a run are over; what it has measured is kept for the next one."""
 
 
 class ExperimentReport:
     """Collects an experiment's figures and claims and writes them."""
 
-    def __init__(self, name: str, out: Path, quick: bool = False, echo: Any = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        out: Path,
+        quick: bool = False,
+        echo: Any = None,
+        code: str = "",
+        seconds: float | None = None,
+    ) -> None:
         self.name = name
         self.quick = quick
         self.folder = Path(out)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.claims: list[Claim] = []
+        self.code = code
+        self._checks: list[tuple[str, bool, str]] = []
+        self._departures: list[tuple[str, str, str, str]] = []
         self._sections: list[str] = []
         self._echo = echo or (lambda line: None)
+        self._until = None if seconds is None else time.monotonic() + seconds
 
     def say(self, line: str) -> None:
         """Tell the person who waits what is being measured."""
         self._echo(line)
+
+    def measured(self, step: str, work: Callable[[], Measured]) -> Measured:
+        """What `work` gives, or what it gave in an earlier run of the same code that was cut short."""
+        if self._until is None:
+            self.say(step)
+            return work()
+        kept = (
+            self.folder / ".measured" / f"{self.name}-{self.code}-{'quick-' * self.quick}{_file_name(step)}"
+        )
+        if kept.exists():
+            found: Measured = pickle.loads(kept.read_bytes())
+            return found
+        if time.monotonic() > self._until:
+            raise Unfinished(step)
+        self.say(step)
+        found = work()
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_bytes(pickle.dumps(found))
+        return found
 
     def text(self, markdown: str) -> None:
         """A paragraph of the page."""
@@ -55,8 +118,7 @@ class ExperimentReport:
             writer.writerow(columns)
             writer.writerows(rows)
         lines = [f"### {title}", "", f"Numbers: [{path.name}]({path.name})", ""]
-        lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-        lines += ["| " + " | ".join(_shown(cell) for cell in row) + " |" for row in rows]
+        lines += _markdown(columns, rows)
         self._sections.append("\n".join(lines))
 
     def plot(
@@ -68,6 +130,7 @@ class ExperimentReport:
         series: Mapping[str, tuple[Sequence[Any], Sequence[float]]],
         log_x: bool = False,
         log_y: bool = False,
+        whole_y: bool = False,
     ) -> Path:
         """One line a series, into FIGURE.png and onto the page; x values may be words, evenly spaced."""
         try:
@@ -76,16 +139,21 @@ class ExperimentReport:
             raise OptionError("experiments draw with Matplotlib: pip install 'rangecast[bench]'") from None
         mpl.use("Agg")
         from matplotlib import pyplot as plt
+        from matplotlib.ticker import MaxNLocator
 
         path = self.folder / f"{self.name}-{figure}.png"
         drawing, axes = plt.subplots(figsize=(7, 4.4), layout="constrained")
         for marker, (label, (xs, ys)) in zip("osv^Dx*Pph<>+" * 3, series.items(), strict=False):
             axes.plot(xs, ys, marker=marker, markersize=5, linewidth=1.4, label=label)
-        axes.set(title=title, xlabel=x, ylabel=y)
+        axes.set(xlabel=x, ylabel=y)
+        # small and to the left: a long one would run under the legend
+        axes.set_title(title, fontsize=10 if len(title) <= 60 else 8, loc="left")
         if log_x:
             axes.set_xscale("log", base=2)
         if log_y:
             axes.set_yscale("log")
+        if whole_y:
+            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(True, which="major", alpha=0.3)
         # beside the plot: inside, it would hide lines where there are many; long labels go below it
         if max((len(label) for label in series), default=0) <= 32:
@@ -97,40 +165,114 @@ class ExperimentReport:
         self._sections.append(f"![{title}]({path.name})")
         return path
 
-    def claim(self, text: str, agrees: bool | None, evidence: str) -> None:
-        """Weigh one claim of the paper; None when it could not be decided."""
-        self.claims.append(Claim(text, agrees, evidence))
+    def claim(
+        self, text: str, agrees: bool | None, evidence: str, *, by: str, why: str = "", counted: bool = False
+    ) -> None:
+        """Weigh one claim of the paper by a yardstick; None when it could not be decided.
+
+        `why` is shown where the verdict is not "agrees", and must be there then.
+        """
+        if agrees is not True and not why:
+            why = "a run with --quick is too small to tell" if self.quick else "the figures say otherwise"
+        self.claims.append(Claim(text, agrees, evidence, by, "" if agrees else why, counted))
         self.say(f"{_VERDICTS[agrees]}: {text} ({evidence})")
+
+    def checked(self, text: str, holds: bool, evidence: str) -> None:
+        """Something that we hold ourselves to and that the paper does not say: no claim of it."""
+        self._checks.append((text, holds, evidence))
+        self.say(f"{'holds' if holds else 'does not hold'}: {text} ({evidence})")
+
+    def departs(self, parameter: str, paper: str, here: str, why: str) -> None:
+        """A parameter in which this run is not the paper's."""
+        self._departures.append((parameter, paper, here, why))
+
+    def counts(self) -> dict[str, int]:
+        """How many claims agree, differ and are open."""
+        return {case: sum(claim.verdict == case for claim in self.claims) for case in CASES}
 
     def write(self, title: str, source: str) -> Path:
         """Write the page and return its path."""
         mode = " --quick" if self.quick else ""
+        counts = self.counts()
         lines = [
             f"# {title}",
             "",
             source,
             "",
             f"Written by `rangecast experiment {self.name}{mode} --docs` on {platform.machine()}, Python "
-            f"{platform.python_version()}. Times are of one run on a shared machine: read the ratios, not "
-            "the times.",
+            f"{platform.python_version()}, by code `{self.code}`. Times are of one run on a shared machine: "
+            "read the ratios, not the times.",
             "",
             "## Claims",
             "",
-            "| the paper says | ours | seen here |",
-            "|---|---|---|",
-            *(f"| {c.text} | {_VERDICTS[c.agrees]} | {c.evidence} |" for c in self.claims),
+            f"Of {len(self.claims)} claims of the paper {counts['agrees']} agree, {counts['differs']} "
+            "differ and "
+            f"{counts['open']} are open.",
             "",
-            "## Figures",
-            "",
-            "\n\n".join(self._sections),
+            *_markdown(
+                ("the paper says", "verdict", "yardstick", "seen here", "why not"),
+                [(c.text, c.verdict, c.by, c.evidence, c.why) for c in self.claims],
+            ),
             "",
         ]
+        if self._checks:
+            rows = [(text, "yes" if holds else "no", seen) for text, holds, seen in self._checks]
+            lines += ["## What we check besides", "", *_markdown(("what", "holds", "seen here"), rows), ""]
+        if self._departures:
+            lines += ["## Departures from the paper's parameters", ""]
+            lines += [*_markdown(("parameter", "the paper", "here", "why"), self._departures), ""]
+        lines += ["## Figures", "", "\n\n".join(self._sections), ""]
         path = self.folder / f"{self.name}.md"
         path.write_text("\n".join(lines), encoding="utf-8")
         return path
 
 
-_VERDICTS = {True: "agrees", False: "differs", None: "open"}
+def read_page(path: Path) -> tuple[str, dict[str, str]]:
+    """The hash that a page was written by, and its verdicts by claim."""
+    text = path.read_text(encoding="utf-8")
+    code = text.partition("by code `")[2].partition("`")[0]
+    rows = [line.split(" | ") for line in text.partition("## Claims")[2].partition("\n## ")[0].splitlines()]
+    return code, {row[0].removeprefix("| "): row[1] for row in rows if len(row) > 3 and row[1] in CASES}
+
+
+def hash_code(paths: Sequence[Path]) -> str:
+    """A short hash of what source files do: comments, docstrings and line breaks do not change it.
+
+    It is of the syntax tree, so another minor version of Python gives another hash.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            body = getattr(node, "body", None)
+            if isinstance(body, list) and isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                node.body = [line for line in body if not _is_text(line)]
+        digest.update(ast.dump(tree).encode())
+    return digest.hexdigest()[:12]
+
+
+def _is_text(line: ast.stmt) -> bool:
+    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
+
+
+def spread(values: Sequence[float], form: str = ",.4g") -> str:
+    """The mean of some seeds and how far they lie apart.
+
+    >>> spread([1.0, 2.0, 3.0])
+    '2 (1 to 3)'
+    """
+    if len(values) == 1:
+        return f"{values[0]:{form}}"
+    return f"{statistics.fmean(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def _markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    return lines + ["| " + " | ".join(_shown(cell) for cell in row) + " |" for row in rows]
+
+
+def _file_name(step: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in step) + ".pickle"
 
 
 def _shown(cell: Any) -> str:
