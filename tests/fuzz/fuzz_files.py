@@ -19,6 +19,7 @@ import random
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from fuzz_values import BAD, drawn_text, whole
 
 import rangecast as rc
+from rangecast.errors import RangecastWarning
 from rangecast.types.attributes import MISSING
 
 SEEDS = (1,)
@@ -152,7 +154,9 @@ def run(seconds: float, inputs: int, seed: int) -> tuple[int, int]:
     rng = random.Random(seed)
     end = time.monotonic() + seconds
     rows = files = 0
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        # a file without a value for an attribute is told apart from one that is wrong
+        warnings.simplefilter("ignore", RangecastWarning)
         while rows + files < inputs and time.monotonic() < end:
             rows += check_rows(rng, Path(folder))
             files += check_bytes(rng, Path(folder))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rangecast as rc
 from rangecast.errors import EventError, OptionError, StorageError, SubscriptionError
 from rangecast.loading import PAIR_WRITERS, OutputFile, RejectedRow, Rejects, format_of, lines, open_rows
 from rangecast.loading.rejected import REJECTED
@@ -251,6 +252,18 @@ class TestParquet:
         assert [batch.rows.tolist() for batch in batches] == [[1, 2], [3, 4], [5]]
         assert batches[1].raw(1) == '{"b": "y"}'
         assert batches[0].lines is None
+
+    def test_text_that_is_not_unicode(self, tmp_path):
+        binary = pa.array([b"5", b"\xee\x80", b"7"])
+        text = pa.StringArray.from_buffers(3, *binary.buffers()[1:])
+        nested = pa.ListArray.from_arrays([0, 1, 2, 3], text)
+        pq.write_table(pa.table({"price": text, "more": nested}), tmp_path / "a.parquet")
+        schema = rc.Schema(rc.Int("price"))
+        index = rc.open_index("scan", schema)
+        index.insert(rc.Subscriptions.parse(schema, {1: "price > 1"}))
+        done = rc.match_file(index, tmp_path / "a.parquet")
+        assert (done.n_events, done.n_pairs, done.n_rejected) == (2, 2, 1)
+        assert "\ufffd" in done.rejected[0].raw
 
     def test_not_a_parquet_file(self, tmp_path):
         with pytest.raises(StorageError, match=r"a\.parquet: cannot be read"):

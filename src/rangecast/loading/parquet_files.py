@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -71,4 +72,20 @@ class ParquetFile(RowFile):
 
 def table_raw(table: pa.Table | pa.RecordBatch) -> Callable[[int], str]:
     """The rows of a table as JSON, by position."""
-    return lambda i: json.dumps(table.slice(i, 1).to_pylist()[0], default=str, ensure_ascii=False)
+
+    def raw(i: int) -> str:
+        row = table.slice(i, 1)
+        values = {name: _value(column) for name, column in zip(row.schema.names, row.columns, strict=True)}
+        return json.dumps(values, default=str, ensure_ascii=False)
+
+    return raw
+
+
+def _value(column: pa.Array[Any] | pa.ChunkedArray) -> Any:
+    """The one value of a column; a file may call text what is none."""
+    try:
+        return column.to_pylist()[0]
+    except UnicodeDecodeError:
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            return column.cast(pa.large_binary()).to_pylist()[0].decode(errors="replace")
+        return f"{column.type} with text that is not UTF-8"
