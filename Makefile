@@ -16,7 +16,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo stream-demo check test lint typecheck test-compiled test-nojit test-bounds coverage integration bench experiments soak fuzz format clean
+.PHONY: help .venv demo stream-demo serve-demo broker-soak check test lint typecheck test-compiled test-nojit test-bounds coverage integration bench experiments soak fuzz format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ demo: $(STAMP) ## generate subscriptions and events, match them, write Parquet
 
 stream-demo: $(STAMP) ## ticks flow while alerts come and go; about a minute
 	$(BIN)/rangecast stream-demo
+
+serve-demo: $(STAMP) ## a broker with 100,000 alerts and a made-up market, for two minutes; prints the page's address
+	$(BIN)/rangecast serve-demo
 
 check: lint typecheck test-nojit ## what is quick, for daily work: rules, types, the tests without compiling
 
@@ -79,6 +82,10 @@ soak: $(STAMP) ## kill the processes of streams at random, count what is lost or
 	$(BIN)/python tests/spark/stream_soak.py --kills 24
 	$(BIN)/python tests/faults/sweep.py --full
 	RANGECAST_FULL=1 $(BIN)/python -m pytest -q -n 0 tests/faults/test_file_operations.py tests/faults/test_power_loss.py
+
+broker-soak: $(STAMP) ## kill the broker 20 times in 10 minutes, count what consumers lost; 100,000 hostile requests
+	$(BIN)/python tests/broker/soak.py --seconds 600 --kills 20
+	$(BIN)/python tests/broker/hostile.py --requests 100000
 
 # A seed of the day's, which each prints: one that finds something goes into its SEEDS.
 FUZZ_SEED ?= $(shell date +%Y%m%d)

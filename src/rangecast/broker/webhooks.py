@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rangecast.broker.space import Space
 
 ATTEMPTS = 8
+FIRST_PAUSE = 1.0
 TOGETHER = 100
 DEAD_LETTERS = 1_000
 _SECONDS = 10.0
@@ -49,8 +50,6 @@ class Webhooks:
         self._journals: dict[str, Journal] = {}
         self._letters: dict[str, Journal] = {}
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self.first_pause = 1.0
-        self.attempts = ATTEMPTS
 
     def start(self) -> None:
         """Begin to send for all webhooks that are known."""
@@ -160,8 +159,8 @@ class Webhooks:
 
     async def _try(self, space: Space, consumer: str, body: bytes) -> bool:
         hook = self._journal(space).get(consumer)
-        pause = self.first_pause
-        for attempt in range(self.attempts):
+        pause = FIRST_PAUSE
+        for attempt in range(ATTEMPTS):
             try:
                 status = await asyncio.to_thread(
                     _post, hook["url"], hook["secret"], consumer, body, self._broker.settings.private_hooks
@@ -172,7 +171,7 @@ class Webhooks:
             except (OSError, http.client.HTTPException, BrokerError):
                 pass
             space.metrics.hooks_failed.inc()
-            if attempt + 1 < self.attempts:
+            if attempt + 1 < ATTEMPTS:
                 await asyncio.sleep(pause)
                 pause = min(60.0, 2 * pause)
         return False

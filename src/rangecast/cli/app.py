@@ -17,6 +17,7 @@ from rangecast.cli import (
     kafka,
     match,
     schema,
+    serve_demo,
     spark,
     spark_stream,
     store,
@@ -68,6 +69,7 @@ app.command()(indexes.indexes)
 app.command()(experiment.experiment)
 app.command()(demo.demo)
 app.command()(stream_demo.stream_demo)
+app.command()(serve_demo.serve_demo)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from rangecast.client.wire import (
@@ -65,6 +65,12 @@ class Client:
     ) -> dict[str, Any]:
         """Add a subscription, or replace the one of this name; its id and the version that has it."""
         return self._ask(subscription_request(self.space, consumer, name, condition, ttl, payload, if_match))
+
+    def subscribe_many(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """Add, replace or delete many: dicts of consumer, name, condition, ttl, payload; or delete=True."""
+        body = "\n".join(map(json.dumps, rows)).encode()
+        headers = {"Content-Type": "application/x-ndjson"}
+        return self._ask(Asked("POST", f"/v1/{self.space}/subscriptions:batch", body, headers))
 
     def unsubscribe(self, consumer: str, name: str) -> dict[str, Any]:
         """Take a subscription away."""

@@ -1,0 +1,317 @@
+"""The live broker on loopback: events in, messages out, latency; the load generator shares the machine.
+
+    python benchmarks/broker.py --consumers 1000 --rate 100000 --batch 500
+    python benchmarks/broker.py --rate 500 --batch 1
+    python benchmarks/broker.py --arrow --rate 500000 --batch 10000 --matches 0.01
+    python benchmarks/broker.py --stalled 1000 --consumers 1100
+    python benchmarks/broker.py --catch-up
+
+Open loop: requests are due at fixed times, whether or not the broker keeps up, and latency counts from the
+time at which an event was due, so a broker that stalls cannot hide it. Every run ends by itself. Each event
+carries its due time, and each consumer's connection is read by one loop that only looks for it. The number
+of messages that must arrive is known from the events, and is checked at the end.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+
+from rangecast import Category, Int, Schema, Store, Subscriptions
+from rangecast.client import Client
+
+SCHEMA = '[attributes.symbol]\ntype = "category"\n[attributes.price]\ntype = "int"\n'
+SYMBOLS = 1_000
+PRICES = 1_000_000
+DUE = re.compile(rb'"due":(\d+)')
+
+
+def prepare(folder, subscriptions, consumers, matches):
+    """A space with subscriptions `symbol = S and price between a and b`."""
+    schema = Schema(Category("symbol"), Int("price"))
+    space = folder / "data" / "main"
+    space.mkdir(parents=True)
+    store = Store.open(space / "store", schema)
+    source = np.random.default_rng(1)
+    width = int(PRICES * SYMBOLS * matches / subscriptions)
+    lows = source.integers(0, PRICES, subscriptions)
+    symbols = source.integers(0, SYMBOLS, subscriptions)
+    texts = [
+        f"symbol = 'S{s}' and price between {low} and {low + width}"
+        for s, low in zip(symbols.tolist(), lows.tolist(), strict=True)
+    ]
+    ids = [f"c{k % consumers}/n{k}" for k in range(subscriptions)]
+    store.insert(Subscriptions.parse(store.schema, ids=ids, texts=texts))
+    store.snapshot()
+    (folder / "schema.toml").write_text(
+        '[attributes.symbol]\ntype = "category"\n[attributes.price]\ntype = "int"\n'
+    )
+    return symbols, lows, width
+
+
+class Broker:
+    def __init__(self, folder):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        (folder / "broker.toml").write_text("[limits]\nlog_bytes = 20000000000\n")
+        command = [
+            sys.executable, "-m", "rangecast", "serve", "--data", str(folder / "data"), "--listen",
+            f"127.0.0.1:{self.port}", "--schema", str(folder / "schema.toml"),
+            "--config", str(folder / "broker.toml"),
+        ]  # fmt: skip
+        started = time.perf_counter()
+        self.log = open(folder / "log.txt", "ab")  # noqa: SIM115
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 0.2).close()
+                break
+            except OSError:
+                if self.process.poll() is not None:
+                    raise SystemExit((folder / "log.txt").read_text()) from None
+                time.sleep(0.05)
+        self.start_seconds = time.perf_counter() - started
+        self.memory = psutil.Process(self.process.pid).memory_info
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+        self.log.close()
+
+
+class Reader(asyncio.Protocol):
+    """Counts messages of one consumer and takes their latencies."""
+
+    def __init__(self, counts, latencies, request):
+        self.counts, self.latencies, self.request = counts, latencies, request
+        self.rest = b""
+
+    def connection_made(self, transport):
+        self.transport = transport
+        transport.write(self.request)
+
+    def data_received(self, data):
+        now = time.perf_counter_ns()
+        self.counts[1] += data.count(b"event: caught_up")
+        n = data.count(b"event: match")
+        if n:
+            self.counts[0] += n
+            for due in DUE.findall(data):
+                self.latencies.append(now - int(due))
+
+
+def made_batches(options, source, width):
+    """Bodies without their due times, and how many matches each event has."""
+    batches = []
+    for _ in range(64):
+        symbols = source.integers(0, SYMBOLS, options.batch)
+        prices = source.integers(0, PRICES, options.batch)
+        batches.append((symbols, prices))
+    return batches
+
+
+def body_of(symbols, prices, due, arrow):
+    if arrow:
+        table = pa.table({
+            "symbol": pa.array([f"S{s}" for s in symbols.tolist()]), "price": prices,
+            "due": np.full(len(prices), due, np.int64),
+        })  # fmt: skip
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, table.schema) as writer:
+            writer.write(table)
+        return out.getvalue().to_pybytes(), b"application/vnd.apache.arrow.stream"
+    lines = [
+        b'{"symbol":"S%d","price":%d,"due":%d}' % (s, p, due)
+        for s, p in zip(symbols.tolist(), prices.tolist(), strict=True)
+    ]
+    return b"\n".join(lines), b"application/x-ndjson"
+
+
+def expected_messages(batches, symbols, lows, width, consumers):
+    """How many messages each batch makes: one per event and consumer that it concerns."""
+    order = np.lexsort((lows, symbols))
+    keys = symbols[order].astype(np.int64) * (4 * PRICES) + lows[order]
+    owners = order % consumers
+    counts = []
+    for wanted_symbols, prices in batches:
+        key = wanted_symbols.astype(np.int64) * (4 * PRICES) + prices
+        first, last = np.searchsorted(keys, key - width, "left"), np.searchsorted(keys, key, "right")
+        # below the symbol's first key the neighbour's begin, whose keys are far away
+        counts.append(
+            sum(len(set(owners[a:b].tolist())) for a, b in zip(first.tolist(), last.tolist(), strict=True))
+        )
+    return counts
+
+
+async def publish(port, due_times, make, pipeline=1):
+    """Send requests at their due times over one connection; refusals are counted, never sent again."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    refused = 0
+
+    async def answers():
+        nonlocal refused
+        for _ in due_times:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(re.search(rb"content-length: (\d+)", head)[1])
+            await reader.readexactly(length)
+            refused += b" 200 " not in head.split(b"\r\n", 1)[0]
+
+    reading = asyncio.create_task(answers())
+    for k, due in enumerate(due_times):
+        wait = due - time.perf_counter()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        body, kind = make(k, int(due * 1e9))
+        writer.write(
+            b"POST /v1/main/events HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
+            % (kind, len(body), body)
+        )
+        await writer.drain()
+    await reading
+    writer.close()
+    return refused
+
+
+async def flow(options, broker, symbols, lows, width):
+    counts, latencies = [0, 0], []
+    loop = asyncio.get_running_loop()
+    readers = []
+    for k in range(options.consumers - options.stalled):
+        request = b"GET /v1/main/consumers/c%d/stream?from=now HTTP/1.1\r\nHost: x\r\n\r\n" % k
+        transport, _ = await loop.create_connection(
+            lambda request=request: Reader(counts, latencies, request), "127.0.0.1", broker.port
+        )
+        readers.append(transport)
+    stalled = []
+    for k in range(options.consumers - options.stalled, options.consumers):
+        connection = socket.create_connection(("127.0.0.1", broker.port))
+        connection.sendall(b"GET /v1/main/consumers/c%d/stream?from=now HTTP/1.1\r\nHost: x\r\n\r\n" % k)
+        stalled.append(connection)
+    deadline = time.perf_counter() + 60
+    while counts[1] < len(readers) and time.perf_counter() < deadline:
+        await asyncio.sleep(0.05)
+    idle = broker.memory().rss
+    source = np.random.default_rng(2)
+    batches = made_batches(options, source, width)
+    expected = expected_messages(batches, symbols, lows, width, options.consumers)
+    n = max(1, int(options.rate * options.seconds / options.batch))
+    start = time.perf_counter() + 0.2
+    dues = [start + k * options.batch / options.rate for k in range(n)]
+    publishers = options.publishers
+    refused = sum(await asyncio.gather(*(
+        publish(
+            broker.port, dues[p::publishers],
+            lambda k, due, p=p: body_of(*batches[(p + k * publishers) % len(batches)], due, options.arrow),
+        )
+        for p in range(publishers)
+    )))  # fmt: skip
+    published = time.perf_counter() - start
+    wanted = sum(expected[k % len(expected)] for k in range(n))
+    if not options.stalled:
+        deadline = time.perf_counter() + 60
+        while counts[0] < wanted and not refused and time.perf_counter() < deadline:
+            await asyncio.sleep(0.05)
+    else:
+        await asyncio.sleep(2)
+    delivered = time.perf_counter() - start
+    row = {
+        "events": n * options.batch,
+        "events/s": round(n * options.batch / published),
+        "messages": counts[0],
+        "messages wanted": wanted,
+        "messages/s": round(counts[0] / delivered),
+        "refused": refused,
+        "kB per connection": round((idle - options.before) / 1000 / max(1, options.consumers), 1),
+        "memory MB": round(broker.memory().rss / 1e6),
+    }
+    if latencies:
+        found = np.array(latencies) / 1e6
+        row |= {f"p{q} ms": round(float(np.percentile(found, q)), 1) for q in (50, 99)}
+    for connection in stalled:
+        connection.close()
+    for transport in readers:
+        transport.close()
+    if not options.stalled and not refused:
+        assert counts[0] == wanted, f"{wanted} messages must arrive, got {counts[0]}"
+    return row
+
+
+def catch_up(options, broker):
+    """One consumer that has seen nothing, after all is published: how fast the log is read for it."""
+    source = np.random.default_rng(2)
+    with Client(broker.url) as client:
+        total = 0
+        while total < options.events:
+            n = 20_000
+            table = pa.table({
+                "symbol": [f"S{s}" for s in source.integers(0, SYMBOLS, n).tolist()],
+                "price": source.integers(0, PRICES, n),
+            })  # fmt: skip
+            total = client.publish(table)["last"]
+        start = time.perf_counter()
+        received = 0
+        for message in client.stream("c0", 1, notices=True):
+            received += message.kind == "match"
+            if message.kind == "caught_up":
+                break
+        seconds = time.perf_counter() - start
+    return {
+        "events": total,
+        "messages": received,
+        "seconds": round(seconds, 2),
+        "events/s": round(total / seconds),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--subscriptions", type=int, default=1_000_000)
+    parser.add_argument("--consumers", type=int, default=1_000)
+    parser.add_argument("--matches", type=float, default=2.0, help="matches per event")
+    parser.add_argument("--rate", type=int, default=100_000, help="events per second")
+    parser.add_argument("--batch", type=int, default=500)
+    parser.add_argument("--publishers", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--stalled", type=int, default=0, help="consumers of these that read nothing")
+    parser.add_argument("--arrow", action="store_true")
+    parser.add_argument("--catch-up", action="store_true")
+    parser.add_argument("--events", type=int, default=2_000_000, help="events of --catch-up")
+    options = parser.parse_args()
+    random.seed(1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 65_536)), hard))
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        symbols, lows, width = prepare(folder, options.subscriptions, options.consumers, options.matches)
+        broker = Broker(folder)
+        options.before = broker.memory().rss
+        try:
+            if options.catch_up:
+                row = catch_up(options, broker)
+            else:
+                import uvloop
+
+                row = uvloop.run(flow(options, broker, symbols, lows, width))
+            row["start s"] = round(broker.start_seconds, 1)
+        finally:
+            broker.stop()
+    print(json.dumps(row))
+
+
+if __name__ == "__main__":
+    main()
