@@ -18,7 +18,7 @@ def market():
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled(tmp_path_factory):
-    """Go through everything once with patience: kernels may have to be compiled, and tests wait seconds only."""
+    """Go through everything once with patience: kernels may have to be compiled."""
     broker = Broker(BrokerSettings(data=tmp_path_factory.mktemp("first"), port=0))
     broker.ensure_space("main", market())
     with serving(broker) as url, Client(url, timeout=300) as client:
