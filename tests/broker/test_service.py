@@ -215,9 +215,27 @@ def test_rejected_events_say_why_and_stop_nobody(client):
     answer = client.publish([{"price": 1}, {"price": "x"}, {"price": 2}])
     assert (answer["first"], answer["last"]) == (1, 2)
     assert answer["rejected"] == [{"row": 1, "reason": "'price' is an int, got the string 'x'"}]
-    found = client.match([{"price": []}, {"price": 2}])
+    found = client.match([{"price": "y"}, {"price": 2}])
     assert found["matches"] == [None, []]
     assert len(found["rejected"]) == 1
+
+
+def test_several_values_of_an_attribute(client):
+    """Live and from the log, beside events with one value, before and after a restart of the stream."""
+    client.subscribe("alice", "low", "price < 5")
+    client.subscribe("alice", "high", "price > 50 and symbol = 'a'")
+    live = client.stream("alice", start="now", notices=True)
+    assert next(live).kind == "caught_up"
+    client.publish(
+        [{"price": [1, 99], "symbol": ["a", "b"]}, {"price": 3}, {"price": [10, 20]}, {"price": [7, 2]}]
+    )
+    client.publish([{"price": 60, "symbol": ["b", "a"]}, {"price": 1}])
+    expected = [(1, {"low", "high"}), (2, {"low"}), (4, {"low"}), (5, {"high"}), (6, {"low"})]
+    found = take((m for m in live if m.kind == "match"), 5)
+    assert [(m.sequence, set(m.subscriptions)) for m in found] == expected
+    found = take(client.stream("alice"), 5)
+    assert [(m.sequence, set(m.subscriptions)) for m in found] == expected
+    assert found[0].event == {"price": [1, 99], "symbol": ["a", "b"]}
 
 
 def test_a_key_is_logged_once(client, url, start):

@@ -172,6 +172,7 @@ class EventLog:
         pin: int,
         note: RecordNote | None = None,
         now: int | None = None,
+        owners: npt.NDArray[np.int64] | None = None,
     ) -> int:
         """Add events to the next write; returns the sequence number of the first. `sync` makes it durable."""
         if self.failed:
@@ -179,7 +180,7 @@ class EventLog:
         segment = self._segments[-1]
         sequence = self.next
         moment = time.time_ns() // 1000 if now is None else now
-        pieces = pack_record(sequence, moment, pin, segment.end, codes, body, note)
+        pieces = pack_record(sequence, moment, pin, segment.end, codes, body, note, owners)
         segment.note_place(sequence, segment.end + self._waiting_bytes)
         self._waiting += pieces
         self._waiting_bytes += sum(map(len, pieces))

@@ -7,14 +7,15 @@
     24-31    pin: the version of the store that its events are matched against
     32-39    how many bytes of this segment were on disk when the record was written
     40-43    number of events
-    44-47    kind of the body: 0 JSON texts, 1 an Arrow stream
-    48-51    number of attributes
+    44-47    kind of the body: 0 JSON texts, 1 an Arrow stream; 256 more where events have several columns
+    48-51    number of int64 in codes and owners
     52-55    length of the note
     56-59    length of the body
     60-63    CRC-32 of the payload
 
     payload  type              meaning
-    codes    int64[d * n]      attribute after attribute, as an index of the pin's version sees them
+    owners   int64[1 + c]      the number of columns and the event of each; only where events have several
+    codes    int64[d * c]      attribute after attribute, as an index of the pin's version sees them
     starts   uint32[n + 1]     kind 0: where the text of each event begins in the body
     body     bytes             the texts one after the other, or the stream
     note     bytes             JSON: the publisher, the idempotency key, what was rejected; may be empty
@@ -40,7 +41,7 @@ import pyarrow as pa
 
 HEAD = struct.Struct("<4sIQQQQIIIIII")
 MAGIC = b"REVT"
-TEXTS, ARROW = 0, 1
+TEXTS, ARROW, SEVERAL = 0, 1, 256
 _ALIGN = 8
 
 
@@ -87,10 +88,15 @@ def pack_record(
     codes: npt.NDArray[np.int64],
     body: PublishedBody,
     note: RecordNote | None = None,
+    owners: npt.NDArray[np.int64] | None = None,
 ) -> list[bytes]:
     """The bytes of a record, in pieces that are to be written one after the other."""
     n = len(body)
     pieces = [np.ascontiguousarray(codes).tobytes()]
+    words = codes.size
+    if owners is not None:
+        pieces.insert(0, np.concatenate([[len(owners)], owners]).astype(np.int64).tobytes())
+        words += 1 + len(owners)
     if body.texts is not None:
         starts = np.zeros(n + 1, np.uint32)
         np.cumsum(np.fromiter(map(len, body.texts), np.uint32, n), out=starts[1:])
@@ -113,7 +119,17 @@ def pack_record(
     for piece in pieces:
         crc = zlib.crc32(piece, crc)
     fields = struct.pack(
-        "<QQQQIIIIII", sequence, time, pin, synced, n, kind, len(codes), len(remark), len(raw), crc
+        "<QQQQIIIIII",
+        sequence,
+        time,
+        pin,
+        synced,
+        n,
+        kind if owners is None else kind | SEVERAL,
+        words,
+        len(remark),
+        len(raw),
+        crc,
     )
     return [MAGIC + struct.pack("<I", zlib.crc32(fields)) + fields, *pieces]
 
@@ -127,8 +143,8 @@ class RecordHead:
     pin: int
     synced: int
     n: int
-    kind: int
-    width: int
+    form: int
+    words: int
     note_length: int
     body_length: int
     crc: int
@@ -138,11 +154,16 @@ class RecordHead:
         """The sequence number after its last event."""
         return self.sequence + self.n
 
+    @property
+    def kind(self) -> int:
+        """Whether the body is texts or an Arrow stream."""
+        return self.form & ~SEVERAL
+
     @cached_property
     def length(self) -> int:
         """How many bytes the payload has."""
         starts = 4 * (self.n + 1) if self.kind == TEXTS else 0
-        length = 8 * self.width * self.n + starts + self.body_length + self.note_length
+        length = 8 * self.words + starts + self.body_length + self.note_length
         return length + -length % _ALIGN
 
 
@@ -172,9 +193,21 @@ class EventRecord:
 
     @property
     def codes(self) -> npt.NDArray[np.int64]:
-        """The codes, (d, n)."""
+        """The codes, (d, n_columns)."""
         head = self.head
-        return np.frombuffer(self._payload, np.int64, head.width * head.n).reshape(head.width, head.n)
+        numbers = np.frombuffer(self._payload, np.int64, head.words)
+        if head.form & SEVERAL:
+            n_columns = int(numbers[0])
+            return numbers[1 + n_columns :].reshape(-1, n_columns)
+        return numbers.reshape(-1, head.n)
+
+    @property
+    def owners(self) -> npt.NDArray[np.int64] | None:
+        """The event of each column of codes; None where each event has one."""
+        if not self.head.form & SEVERAL:
+            return None
+        n_columns = int(np.frombuffer(self._payload, np.int64, 1)[0])
+        return np.frombuffer(self._payload, np.int64, n_columns, 8)
 
     @property
     def note(self) -> RecordNote:
@@ -191,7 +224,7 @@ class EventRecord:
         if self.head.kind == ARROW:
             with pa.ipc.open_stream(self._payload[start : start + self.head.body_length]) as reader:
                 return PublishedBody(table=reader.read_all()).json(rows)
-        starts = np.frombuffer(self._payload, np.uint32, self.head.n + 1, 8 * self.head.width * self.head.n)
+        starts = np.frombuffer(self._payload, np.uint32, self.head.n + 1, 8 * self.head.words)
         ends = starts[np.asarray(rows) + 1].tolist()
         return [
             bytes(self._payload[start + a : start + b])
@@ -200,4 +233,4 @@ class EventRecord:
 
     def _body_start(self) -> int:
         head = self.head
-        return 8 * head.width * head.n + (4 * (head.n + 1) if head.kind == TEXTS else 0)
+        return 8 * head.words + (4 * (head.n + 1) if head.kind == TEXTS else 0)

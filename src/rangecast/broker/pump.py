@@ -28,7 +28,7 @@ import numpy as np
 from rangecast.broker.event_record import PublishedBody, RecordNote
 from rangecast.broker.frames import KEEP_ALIVE, PinnedEvents, match_frames, notice
 from rangecast.broker.listener import Listener
-from rangecast.broker.replay import ROUND, Replay, concatenated
+from rangecast.broker.replay import ROUND, Replay, joined_events
 from rangecast.errors import StorageError
 from rangecast.model.events import Events
 
@@ -215,8 +215,9 @@ class Pump:
             while self._publications and n < _MOST_EVENTS:
                 publication = self._publications.popleft()
                 n += len(publication.events)
-                codes = publication.events.codes_for(space.schema)
-                taken.append((space.log.append(codes, publication.body, pin, publication.note), publication))
+                codes, owners = publication.events.codes_for(space.schema), publication.events.owners
+                first = space.log.append(codes, publication.body, pin, publication.note, owners=owners)
+                taken.append((first, publication))
             start = time.perf_counter()
             space.log.sync()
             space.metrics.sync_seconds.observe(time.perf_counter() - start)
@@ -243,8 +244,8 @@ class Pump:
     def _match(self, published: list[tuple[int, Publication]]) -> None:
         space = self._space
         directory = space.directory
-        codes = concatenated([p.events.codes_for(space.schema) for _, p in published])
-        matches = space.index.match(Events(space.schema, codes, copy=False))
+        batches = [(p.events.codes_for(space.schema), p.events.owners, len(p.events)) for _, p in published]
+        matches = space.index.match(joined_events(space.schema, batches))
         space.metrics.matched.inc(matches.n_pairs)
         if not self.live or not matches.n_pairs:
             return

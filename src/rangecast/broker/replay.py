@@ -107,11 +107,11 @@ class Replay:
     def _match(self, records: list[EventRecord], served: list[Served]) -> None:
         base, last = records[0].head.sequence, records[-1].head.next
         pins = np.repeat([r.head.pin for r in records], [r.head.n for r in records])
-        codes = records[0].codes if len(records) == 1 else np.concatenate([r.codes for r in records], axis=1)
+        events = joined_events(self._schema, [(r.codes, r.owners, r.head.n) for r in records])
         consumers = sorted({one.listener.number for one in served})
         index = self._index_for(consumers, int(pins[0]), int(pins[-1]))
-        self.events += codes.shape[1]
-        matches = index.match(Events(self._schema, codes, copy=False))
+        self.events += len(events)
+        matches = index.match(events)
         rows, entries = matches.events(), np.asarray(matches.ids)
         with self._lock:
             directory = self._directory
@@ -166,6 +166,18 @@ def _fill(one: Served, sequences: list[int], frames: list[bytes], share: int, la
     one.position = max(one.position, last)
 
 
-def concatenated(codes: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """The codes of several batches as one."""
-    return codes[0] if len(codes) == 1 else np.concatenate(codes, axis=1)
+Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None, int]
+"""Codes of a batch, the event of each column where events have several, and the number of events."""
+
+
+def joined_events(schema: Schema, batches: Sequence[Columns]) -> Events:
+    """Several batches as one."""
+    codes = batches[0][0] if len(batches) == 1 else np.concatenate([codes for codes, _, _ in batches], axis=1)
+    events = Events(schema, codes, copy=False)
+    if any(owners is not None for _, owners, _ in batches):
+        first, parts = 0, []
+        for _, owners, n in batches:
+            parts.append(first + (np.arange(n) if owners is None else owners))
+            first += n
+        events.owners = np.concatenate(parts)
+    return events
