@@ -166,11 +166,11 @@ def _fill(one: Served, sequences: list[int], frames: list[bytes], share: int, la
     one.position = max(one.position, last)
 
 
-Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None, int]
+BatchCodes = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None, int]
 """Codes of a batch, the event of each column where events have several, and the number of events."""
 
 
-def joined_events(schema: Schema, batches: Sequence[Columns]) -> Events:
+def joined_events(schema: Schema, batches: Sequence[BatchCodes]) -> Events:
     """Several batches as one."""
     codes = batches[0][0] if len(batches) == 1 else np.concatenate([codes for codes, _, _ in batches], axis=1)
     events = Events(schema, codes, copy=False)
