@@ -186,6 +186,13 @@ def soak(folder, seconds, kills, n_consumers, seed=1):
     for thread in [*publishers, changer, *consumers]:
         thread.start()
     source = random.Random(seed)
+    with Client(broker.url, timeout=120) as client:
+        for name in names:
+            client.subscribe(name, "first", made_condition(source))
+    # a machine with much else to do may be slow to begin
+    deadline = time.monotonic() + 60
+    while min(len(publisher.answers) for publisher in publishers) < 20 and time.monotonic() < deadline:
+        time.sleep(0.05)
     pause = seconds / (kills + 1)
     for kill in range(kills):
         time.sleep(pause * source.uniform(0.5, 1.5))

