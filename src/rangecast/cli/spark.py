@@ -11,6 +11,7 @@ import typer
 from rangecast.cli.console import OK, REJECTED, bar, print_table, say
 from rangecast.errors import OptionError, SetupError
 from rangecast.loading import RejectedRow
+from rangecast.memory import readable
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 
@@ -203,6 +204,41 @@ def reduce(
     ]
     print_table(["", ""], rows)
     raise typer.Exit(_show_rejected(found))
+
+
+@app.command()
+def doctor(
+    store: Annotated[
+        Path | None, typer.Option("--store", help="Folder of the store that workers must see.")
+    ] = None,
+    tasks: Annotated[int, typer.Option(min=1, help="How many tasks ask; at least one per slot.")] = 8,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Ask the workers of a cluster who they are and whether they can do what matching needs.
+
+    Prints a row for each worker process and a sentence for each trouble; the exit code is 1 if there is any.
+
+    \b
+    Example:
+      rangecast spark doctor --master spark://10.0.0.1:7077 --store /shared/alerts
+    """
+    home = None if store is None else Store.open(store)
+    spark = start_session(master, conf)
+    from rangecast.spark.doctor import examine
+
+    found = examine(spark, home, tasks)
+    spark.stop()
+    header = ["host", "process", "user", "python", "rangecast", "free", "sees store", "writes"]
+    rows = [
+        [w.host, w.pid, w.user, w.python, w.rangecast, readable(w.free_bytes), w.sees_store, w.writes]
+        for w in found.workers
+    ]
+    print_table(header, rows)
+    for trouble in found.troubles:
+        say(trouble)
+    say(f"{len(found.workers)} workers, {len(found.troubles)} troubles")
+    raise typer.Exit(REJECTED if found.troubles else OK)
 
 
 def start_session(master: str | None, conf: Sequence[str] | None) -> Any:

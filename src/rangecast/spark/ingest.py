@@ -259,7 +259,11 @@ class Columns:
 
 def schema_of(place: SchemaPlace) -> Schema:
     """The schema with the codes that are known so far."""
-    return Store.open(place).schema if isinstance(place, str) else Schema.from_dict(place)
+    if not isinstance(place, str):
+        return Schema.from_dict(place)
+    if not (Path(place) / "store.json").exists():
+        raise StorageError(f"{place}: there is no store here; a worker must see the same files as the driver")
+    return Store.open(place).schema
 
 
 def word_finder(place: SchemaPlace, columns: Columns) -> _ArrowMap:

@@ -49,6 +49,11 @@ def mapped(path: str) -> Index:
             f"{path}: the snapshot is not here; a worker must see the same files as the driver, and "
             "compact must keep the versions in use"
         ) from None
+    except PermissionError:
+        raise StorageError(
+            f"{path}: this worker's user may not read the snapshot; Subscriptions or an Index that are "
+            "matched directly lie in a folder of the driver's user: insert them into a store that both read"
+        ) from None
     index = _mapped.get(key)
     if index is None:
         # the driver has checked the sums, but maybe not here, and maybe not what is there by now; reading
