@@ -1,8 +1,12 @@
-"""rangecast: which of millions of stored subscriptions does this event match?"""
+"""rangecast: which of millions of stored subscriptions does this event match?
 
-from rangecast import covering
-from rangecast.covering import CoverIndex
-from rangecast.engine import Index, load_index, open_index
+Importing the package loads next to nothing: a name is loaded with its module when it is first asked for, and
+compilers, Arrow and the rest with it.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from rangecast.errors import (
     CapacityError,
     EventError,
@@ -17,17 +21,75 @@ from rangecast.errors import (
     SubscriptionError,
     UnknownIndexError,
 )
-from rangecast.loading import FileMatch, Rejects, load_subscriptions, match_file
-from rangecast.model.events import Events
-from rangecast.model.explanation import Explanation
-from rangecast.model.matches import Matches
-from rangecast.model.subscriptions import Subscriptions
-from rangecast.papers.rtree.scheduling import AdaptiveLevel, ShortestFirst
-from rangecast.routing import Network, Router
-from rangecast.store.follower import Follower
-from rangecast.store.store import Store
-from rangecast.types.attributes import Attribute, Bool, Category, Float, Int, Timestamp
-from rangecast.types.schema import Schema
+
+if TYPE_CHECKING:
+    from rangecast import covering
+    from rangecast.covering import CoverIndex
+    from rangecast.engine import Index, load_index, open_index
+    from rangecast.loading import FileMatch, Rejects, load_subscriptions
+    from rangecast.loading.match_file import match_file
+    from rangecast.model.events import Events
+    from rangecast.model.explanation import Explanation
+    from rangecast.model.matches import Matches
+    from rangecast.model.subscriptions import Subscriptions
+    from rangecast.papers.rtree.scheduling import AdaptiveLevel, ShortestFirst
+    from rangecast.routing import Network, Router
+    from rangecast.store.follower import Follower
+    from rangecast.store.store import Store
+    from rangecast.types.attributes import Attribute, Bool, Category, Float, Int, Timestamp
+    from rangecast.types.schema import Schema
+
+_HOMES = {
+    "rangecast.covering": ("CoverIndex",),
+    "rangecast.engine": ("Index", "load_index", "open_index"),
+    "rangecast.loading": ("FileMatch", "Rejects", "load_subscriptions", "match_file"),
+    "rangecast.model.events": ("Events",),
+    "rangecast.model.explanation": ("Explanation",),
+    "rangecast.model.matches": ("Matches",),
+    "rangecast.model.subscriptions": ("Subscriptions",),
+    "rangecast.papers.rtree.scheduling": ("AdaptiveLevel", "ShortestFirst"),
+    "rangecast.routing": ("Network", "Router"),
+    "rangecast.store.follower": ("Follower",),
+    "rangecast.store.store": ("Store",),
+    "rangecast.types.attributes": ("Attribute", "Bool", "Category", "Float", "Int", "Timestamp"),
+    "rangecast.types.schema": ("Schema",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_FOLDERS = (
+    "covering",
+    "engine",
+    "language",
+    "loading",
+    "model",
+    "papers",
+    "routing",
+    "store",
+    "types",
+    "workloads",
+    "zorder",
+    "kernels",
+    "array_file",
+    "buffers",
+    "forks",
+    "memory",
+    "sealed",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        thing = getattr(importlib.import_module(_HOME_OF[name]), name)
+    elif name in _FOLDERS:
+        thing = importlib.import_module(f"rangecast.{name}")
+    else:
+        raise AttributeError(f"module 'rangecast' has no attribute {name!r}")
+    globals()[name] = thing
+    return thing
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __version__ = "0.2.0"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import rangecast
+from rangecast import errors
 
 pytestmark = pytest.mark.once
 
@@ -34,13 +35,38 @@ def test_every_public_name_exists_and_is_documented(name):
 
 
 def test_everything_imported_is_public():
+    for name in rangecast.__all__:
+        getattr(rangecast, name)
     things = {name: thing for name, thing in vars(rangecast).items() if not name.startswith("_")}
-    visible = {name for name, thing in things.items() if not inspect.ismodule(thing)}
+    visible = {name for name, thing in things.items() if not inspect.ismodule(thing)} - {
+        "Any",
+        "TYPE_CHECKING",
+    }
     assert visible <= set(rangecast.__all__)
+
+
+def test_names_that_are_loaded_late_are_the_public_ones():
+    late = set(rangecast._HOME_OF)
+    assert late | {"__version__"} >= {
+        n for n in rangecast.__all__ if n != "covering" and not n.endswith("Error")
+    }
+    assert late <= set(rangecast.__all__) <= set(dir(rangecast))
+    with pytest.raises(AttributeError, match="module 'rangecast' has no attribute 'nothing'"):
+        rangecast.nothing  # noqa: B018
+
+
+def test_import_loads_no_compiler():
+    heavy = ["numba", "pyarrow", "numpy"]
+    code = f"import sys, rangecast; print([name for name in {heavy} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
 
 
 def test_import_loads_no_optional_package():
     optional = ["pyspark", "pandas", "duckdb", "polars", "typer", "rich", "matplotlib"]
-    code = f"import sys, rangecast; print([name for name in {optional} if name in sys.modules])"
+    code = (
+        "import sys, rangecast; [getattr(rangecast, name) for name in rangecast.__all__]; "
+        f"print([name for name in {optional} if name in sys.modules])"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
