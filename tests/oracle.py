@@ -7,6 +7,7 @@ bounds and rows as users give them, so that the encoding is checked as well as t
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 
 def match_boxes(subs, events):
@@ -97,3 +98,29 @@ def covers_of(subs, other):
         {subs.ids[s] for s in range(len(subs)) if subs.ids[s] != other.ids[t] and covers(subs, s, other, t)}
         for t in range(len(other))
     ]
+
+
+def expression_value(tree, row):
+    """The value of an expression on one event, None where it is missing.
+
+    A tree is a number, the name of an attribute, or (operator, tree, ...).
+    """
+    if isinstance(tree, str):
+        return None if row.get(tree) is None else Fraction(row[tree])
+    if not isinstance(tree, tuple):
+        return Fraction(tree)
+    op, *parts = tree
+    values = [expression_value(part, row) for part in parts]
+    if op == "coalesce":
+        return next((value for value in values if value is not None), None)
+    if any(value is None for value in values) or (op == "/" and values[1] == 0):
+        return None
+    return {
+        "+": lambda a, b: a + b,
+        "-": lambda a, b: a - b,
+        "*": lambda a, b: a * b,
+        "/": lambda a, b: a / b,
+        "abs": abs,
+        "least": min,
+        "greatest": max,
+    }[op](*values)

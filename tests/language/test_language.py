@@ -415,7 +415,7 @@ def test_as_many_boxes_as_the_limit_allows():
         ("price =", 8, "expected a value, got the end of the text"),
         ("price = IBM", 9, "expected a value, got the name IBM; a string is written 'IBM'"),
         ('symbol = "price"', 10, "expected a value, got the name \"price\"; a string is written 'price'"),
-        ("price = volume", 9, "two attributes cannot be compared"),
+        ("symbol = symbol", 10, "two attributes of strings cannot be compared"),
         ("price = NULL", 9, "expected a value, got NULL; a missing value is tested with IS MISSING"),
         ("change = nan", 10, "expected a value, got the name nan; a missing value is tested with IS MISSING"),
         ("price = 12abc", 9, "expected a value, got 12abc"),

@@ -88,6 +88,14 @@ class CoverIndex:
         self._drop_searches()
         self._last: dict[str, Any] = {}
 
+    def _widen(self, schema: Schema) -> None:
+        """Make room for more hidden attributes (types/derived.py)."""
+        living = self._catalog.living().reconciled(schema)
+        self.schema = schema
+        self._clear()
+        if len(living):
+            self._catalog.add(living)
+
     def _drop_searches(self) -> None:
         self._blocks: BlockSearch | None = None
         self._curve: CurveSearch | None = None
@@ -112,6 +120,8 @@ class CoverIndex:
         if not len(subs):
             return
         subs = subs.reconciled(self.schema).expanded()
+        if len(subs.schema) > len(self.schema):
+            self._widen(subs.schema)
         self._catalog.check(subs)
         if self._catalog.n_living:
             slots = self._catalog.find(subs.ids)

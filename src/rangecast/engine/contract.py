@@ -33,6 +33,7 @@ from rangecast.engine.answers import Estimate, Rows
 from rangecast.engine.catalog import Catalog, CatalogArrays
 from rangecast.engine.checks import hold
 from rangecast.engine.limited import InPlaceReading, PartialReading, check_limit, check_priorities
+from rangecast.engine.widening import taken_over
 from rangecast.errors import EventError, OptionError, SubscriptionError
 from rangecast.model.events import Events
 from rangecast.model.explanation import Explanation, explain_boxes
@@ -171,7 +172,7 @@ class Index:
             return
         with self._lock:
             self._begin()
-            subs = subs.reconciled(self.schema)
+            subs = taken_over(self, subs)
             if self.sets == "multiplied":
                 subs = subs.expanded()
             catalog = self._catalog
@@ -223,11 +224,11 @@ class Index:
         most = None if limit is None else check_limit(limit)
         if isinstance(events, Mapping):
             events = Events.from_rows(self.schema, [events])
-        self._prepare(events.codes_for(self.schema))
+        self._prepare(events.codes_for(self._read.catalog.schema))
         n_events = len(events)
         with self._reading() as reading:
             # after the state: a string that one of its subscriptions names must have its code by now
-            codes = events.codes_for(self.schema)
+            codes = events.codes_for(reading.catalog.schema)
             threads = 1 if threads <= 1 else max(1, min(threads, n_events))
             firsts = events.several()
             if most is not None:
@@ -302,7 +303,7 @@ class Index:
         for row in range(len(events)) if estimate is None else estimate.order.tolist():
             with self._reading() as reading:
                 # after the state, as in `match`: a subscription that came meanwhile may have named a string
-                codes = events.codes_for(self.schema)
+                codes = events.codes_for(reading.catalog.schema)
                 own = slice(row, row + 1) if firsts is None else slice(firsts[row], firsts[row + 1])
                 one = np.ascontiguousarray(codes[:, own])
                 if estimate is None or firsts is not None:
@@ -356,7 +357,7 @@ class Index:
                 raise SubscriptionError(f"explain takes one subscription, got {len(subscription)}")
             subs = subscription.reconciled(self.schema)
             text = None if subs.texts is None else subs.texts[0]
-            return explain_boxes(self.schema, subs.ids[0], subs.boxes, events, text)
+            return explain_boxes(subs.schema, subs.ids[0], subs.boxes, events, text)
         wanted = Ids.of([subscription])
         with self._lock:
             catalog = self._read.catalog
@@ -388,8 +389,7 @@ class Index:
         self._read = InPlaceReading(self._catalog, self)
 
     def _resume(self) -> None:
-        """Go on from the published state, whatever a failed write has left; for whoever has just taken the
-        lock."""
+        """Go on from the published state, whatever a failed write has left; for who has taken the lock."""
         if self._catalog is not self._read.catalog:
             self._compact(self._read.catalog)
             self._publish()
@@ -411,7 +411,7 @@ class Index:
 
     def _compact(self, source: Catalog) -> None:
         """Make the writer's state anew from what lives in a catalog."""
-        living = self._arranged(source.living())
+        living = self._arranged(source.living().reconciled(self.schema))
         catalog = self._new_catalog()
         catalog.n_updates = source.n_updates
         if len(living):

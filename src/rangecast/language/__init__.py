@@ -2,6 +2,7 @@
 
     text --tokens.py, parser.py--> tree.py --normal_form.py--> boxes
 
+    operands.py     predicates on expressions, which derivation.py turns into conditions on hidden attributes
     habits.py       what to write instead of a text that is refused
     compiler.py     the ways in: one tree, the boxes of one text, a column of texts
     templates.py    texts that differ in their literals alone, compiled together

@@ -229,7 +229,7 @@ class _Compiler:
         rank[order] = np.arange(count)
         box = rank[np.concatenate(boxes)]
         attribute = np.concatenate(attributes)
-        entries = np.argsort(box * len(self.schema) + attribute, kind="stable")
+        entries = np.argsort(box * self.schema.width + attribute, kind="stable")
         # sets stand by the entries that have them, which went to other places
         several = np.array([len(spans) for spans in said], np.int64)
         with_sets = entries[entries < len(said)]

@@ -34,8 +34,12 @@ from rangecast.language.tree import (
     Or,
     Presence,
     Range,
+    Stated,
+    Within,
     value_of,
 )
+from rangecast.types.derived import TextBytes
+from rangecast.types.expressions import TEXT, Expression
 from rangecast.types.schema import Schema
 
 # The code and the value of an attribute, by its position; the value is None where it is missing.
@@ -59,7 +63,8 @@ class Verdict(NamedTuple):
         """Lines to read: yes or no for each part, with the event's value."""
         mark = "yes" if self.holds else "no"
         if self.attribute is not None:
-            return [f"{indent}{mark:<4} {self.text}: {shown(self.value)}"]
+            named = f"{self.word} is " if self.word else ""
+            return [f"{indent}{mark:<4} {self.text}: {named}{shown(self.value)}"]
         undecided = ": undecided, because a value is missing" if self.holds is None else ""
         below = [line for part in self.parts for line in part.lines(indent + "  ")]
         return [f"{indent}{mark:<4} {self.word}{undecided}", *below]
@@ -120,7 +125,7 @@ def plain(value: Any) -> Any:
 class _Evaluation:
     def __init__(self, text: str, schema: Schema, lookup: Lookup) -> None:
         self.text = text
-        self.attributes = schema.attributes
+        self.schema = schema
         self.lookup = lookup
 
     def of(self, condition: Condition) -> Verdict:
@@ -136,6 +141,12 @@ class _Evaluation:
             inner = self.of(condition.part)
             holds = None if inner.holds is None else not inner.holds
             return Verdict(written, holds, word=_WORDS[Not], parts=(inner,))
+        if isinstance(condition, Stated):
+            return self._stated(condition, written)
+        if isinstance(condition, Within):  # part of a predicate on an expression
+            code, value = self.lookup(condition.position)
+            holds = None if value is None else _inside(condition.spans, code)
+            return Verdict(written, holds, condition.attribute, value)
         if not isinstance(condition, Comparison | Range | Membership | Presence):
             raise TypeError(f"expected a condition, got {condition!r}")
         code, value = self.lookup(condition.position)
@@ -146,13 +157,35 @@ class _Evaluation:
             return Verdict(written, None, name, value)
         return Verdict(written, self._holds(condition, code, value), name, value)
 
+    def _stated(self, condition: Stated, written: str) -> Verdict:
+        """One verdict for the predicate, with the value of its expression."""
+        holds = self.of(condition.part).holds
+        _, value = self.lookup(condition.position)
+        if condition.expression.kind == TEXT and value is not None:
+            value = "".join(
+                str(self.lookup(position)[1]) for position in self._parts_of(condition.expression)
+            )
+        # a comparison of two expressions is shown with the value of what was compared
+        of = condition.expression.text
+        return Verdict(written, holds, of, value, "" if of in written else of)
+
+    def _parts_of(self, expression: Expression) -> list[int]:
+        """The positions of the hidden attributes that hold a text, as far as there are any."""
+        return [
+            position
+            for position, attribute in enumerate(self.schema.attributes)
+            if isinstance(attribute, TextBytes)
+            and attribute.expression is not None
+            and attribute.expression.text == expression.text
+        ]
+
     def _holds(self, condition: Comparison | Range | Membership, code: int, value: Any) -> bool:
         position = condition.position
         if isinstance(condition, Range):
             low = self._spans(position, condition.above, condition.low)
             spans = intersect(low, self._spans(position, condition.below, condition.high))
             return _inside(spans, code) is not condition.negated
-        if self.attributes[position].kind == "category":
+        if self.schema.attribute(position).kind == "category":
             literals = condition.literals if isinstance(condition, Membership) else (condition.literal,)
             named = value in {_word(literal) for literal in literals}
         elif isinstance(condition, Membership):
@@ -165,7 +198,7 @@ class _Evaluation:
         return named is not negated
 
     def _spans(self, position: int, operator: str, literal: Literal) -> Spans:
-        return spans_of(self.attributes[position], operator, value_of(literal.text))
+        return spans_of(self.schema.attribute(position), operator, value_of(literal.text))
 
 
 def _inside(spans: Spans, code: int) -> bool:

@@ -36,7 +36,9 @@ from rangecast.language.tree import (
     Or,
     Presence,
     Range,
+    Stated,
     Value,
+    Within,
     value_of,
 )
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Interval
@@ -63,7 +65,7 @@ class Expander:
     """Turns conditions over one schema into clauses; it remembers the comparisons it has seen."""
 
     def __init__(self, schema: Schema) -> None:
-        self._attributes = schema.attributes
+        self._schema = schema
         self._memo: dict[tuple[int, str, str], Spans] = {}
         self._work = _Work()
 
@@ -98,13 +100,18 @@ class Expander:
             values = (literal.among(texts) for literal in condition.literals)
             spans = unite(span for value in values for span in self._compare(position, "=", value))
             negated = negated is not condition.negated
+        elif isinstance(condition, Stated):
+            return self._clauses(condition.part, negated, texts)
+        elif isinstance(condition, Within):
+            position, spans = condition.position, condition.spans
+            self._work.spend(len(spans))
         elif isinstance(condition, Presence):
             return [{condition.position: _PRESENT if condition.present is not negated else _ABSENT}]
         else:
             raise TypeError(f"expected a condition, got {condition!r}")
         if negated:
             spans = complement(spans)
-            if self._attributes[position].kind == "bool":
+            if self._schema.attribute(position).kind == "bool":
                 spans = intersect(spans, _TRUTHS)  # one value is left, not what lies around the other
         return [{position: spans}] if spans else []
 
@@ -114,7 +121,7 @@ class Expander:
         if spans is None:
             if len(self._memo) >= _MEMO_LIMIT:
                 self._memo.clear()
-            spans = self._memo[key] = spans_of(self._attributes[position], operator, value_of(text))
+            spans = self._memo[key] = spans_of(self._schema.attribute(position), operator, value_of(text))
         return spans
 
     def _between(self, condition: Range, texts: Sequence[str]) -> Spans:
@@ -123,7 +130,7 @@ class Expander:
             self._compare(position, condition.above, low), self._compare(position, condition.below, high)
         )
         if not spans:
-            check_order(self._attributes[position], value_of(low), value_of(high))
+            check_order(self._schema.attribute(position), value_of(low), value_of(high))
         return spans
 
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.language.tree import And, Comparison, Condition, Literal, Presence, Range, value_of
+from rangecast.language.tree import And, Comparison, Condition, Literal, Presence, Range, Stated, value_of
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Codes, float_codes
 from rangecast.types.numerals import Mask
 from rangecast.types.schema import Schema
@@ -70,6 +70,8 @@ def conjunction(condition: Condition) -> list[Step] | None:
     """The steps of a condition that is always a single box, or None."""
     steps: list[Step] = []
     for part in condition.parts if isinstance(condition, And) else (condition,):
+        if isinstance(part, Stated):
+            part = part.part
         if isinstance(part, Comparison) and part.operator not in ("!=", "ON"):
             steps.append(Step(part.position, part.operator, part.literal))
         elif isinstance(part, Range) and not part.negated:
@@ -94,7 +96,7 @@ def bounds_of(schema: Schema, steps: list[Step], n_texts: int, literals: Sequenc
         if literal is not None:
             ordinal = literal.ordinal
             column = [literal.text] * n_texts if ordinal < 0 else literals[ordinal::n_literals]
-            floors, ceils, bad = _brackets(schema.attributes[position], column)
+            floors, ceils, bad = _brackets(schema.attribute(position), column)
             doubtful |= bad
             if operator[0] in ">=":
                 low = floors + 1 if operator == ">" else ceils

@@ -14,8 +14,9 @@ import re
 from typing import NamedTuple
 
 from rangecast.errors import LanguageError
-from rangecast.language.tree import KEYWORDS, NUMBER, PLAIN_NAME, STRING, TIMESTAMP
+from rangecast.language.tree import NUMBER, STRING, TIMESTAMP
 from rangecast.types.columns import is_unicode
+from rangecast.types.names import KEYWORDS, PLAIN_NAME
 
 MAX_TOKENS = 32_768
 MAX_LISTED = 262_144
@@ -26,7 +27,7 @@ _TOKEN = re.compile(
     rf"\s+|(?P<comment>--[^\n]*|/\*.*?\*/)"
     rf"|(?P<value>{STRING}|(?:{TIMESTAMP}|{NUMBER}|(?i:true|false))(?![\w.$:+-]))|(?P<name>{PLAIN_NAME})"
     r'|(?P<quoted>"[^"]*(?:""[^"]*)*"|`[^`]*`)|(?P<operator><=|>=|<>|!==?|={1,3}|[=<>≤≥≠])'
-    r"|(?P<word>&&|\|\||[!∧\u2228¬∈])|(?P<mark>[(),;\[\]])"
+    r"|(?P<word>&&|\|\||[!∧\u2228¬∈])|(?P<mark>[(),;\[\]*]|/(?!/)|[+-](?![0-9.]))"
     r"|(?P<curly>[\u2018\u2019][^\u2018\u2019]*\u2019|[\u201c\u201d][^\u201c\u201d]*\u201d)"
     r"|(?P<bad>[+-]?[0-9.][\w.:+-]*|.)",
     re.DOTALL,

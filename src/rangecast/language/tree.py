@@ -5,7 +5,9 @@
     ├── Comparison       price < 10
     ├── Range            price BETWEEN 10 AND 20, 10 <= price < 20
     ├── Membership       symbol IN ('A', 'B')
-    └── Presence         price IS MISSING, price IS PRESENT
+    ├── Presence         price IS MISSING, price IS PRESENT
+    ├── Within           an attribute within intervals of its codes
+    └── Stated           a predicate on an expression, and the condition on hidden attributes that it comes to
 
 `str` of a condition is a text that reads back to the same meaning. A literal keeps the text it was
 written with and its ordinal: its number among the literals of the text. Two texts that differ in their
@@ -24,13 +26,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 
 from rangecast.errors import LanguageError
+from rangecast.types.expressions import Expression
+from rangecast.types.names import quoted_name
 
 Span = tuple[int, int]
 Value = int | float | Decimal | str | bool | dt.datetime
 
-_JOINING = {"AND", "OR", "NOT", "BETWEEN", "IN", "IS"}
-KEYWORDS = frozenset(_JOINING | {"MISSING", "PRESENT", "NULL", "TRUE", "FALSE", "INF", "INFINITY"})
-PLAIN_NAME = r"[^\W\d][\w.$-]*"
 STRING = r"'[^']*(?:''[^']*)*'"
 _TIME = r"[Tt ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?"
 TIMESTAMP = rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:{_TIME})?"
@@ -41,7 +42,6 @@ NUMBER = (
     r"|[+\u2212\u2013-]?(?i:inf(?:inity)?)"
 )
 
-_PLAIN = re.compile(PLAIN_NAME + r"\Z")
 _TIMESTAMP = re.compile(TIMESTAMP + r"\Z")
 _WORDS: dict[str, Value] = {"true": True, "false": False}
 # Beyond this many digits before the point a number is larger than any double and any code.
@@ -137,6 +137,33 @@ class Presence(Condition):
 
 
 @dataclass(frozen=True, slots=True)
+class Within(Condition):
+    """An attribute whose code lies within one of some intervals."""
+
+    attribute: str
+    position: int
+    spans: tuple[tuple[int, int], ...]
+    span: Span = field(default=(0, 0), compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return f"{quoted_name(self.attribute)} within {self.spans}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stated(Condition):
+    """A predicate on an expression as it was written, and what it comes to on hidden attributes."""
+
+    text: str
+    expression: Expression
+    position: int
+    part: Condition
+    span: Span = field(default=(0, 0), compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
 class And(Condition):
     """All of the parts hold."""
 
@@ -169,17 +196,6 @@ class Not(Condition):
         return f"NOT ({self.part})" if isinstance(self.part, And | Or) else f"NOT {self.part}"
 
 
-def quoted_name(name: str) -> str:
-    """An attribute's name as a condition must write it.
-
-    >>> quoted_name("price"), quoted_name("order id"), quoted_name("in")
-    ('price', '"order id"', '"in"')
-    """
-    if _PLAIN.match(name) and name.upper() not in KEYWORDS:
-        return name
-    return '"' + name.replace('"', '""') + '"'
-
-
 def quoted_string(text: str) -> str:
     """A string as a condition writes it.
 
@@ -187,15 +203,6 @@ def quoted_string(text: str) -> str:
     "'it''s'"
     """
     return "'" + text.replace("'", "''") + "'"
-
-
-def unquoted(name: str) -> str:
-    """A name without its quotes, which are " or `.
-
-    >>> unquoted('"order id"'), unquoted("`in`")
-    ('order id', 'in')
-    """
-    return name[1:-1].replace('""', '"') if name[0] == '"' else name[1:-1]
 
 
 def value_of(text: str) -> Value:

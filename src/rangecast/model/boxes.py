@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from rangecast.kernels.model import boxes as kernels
 from rangecast.kernels.model.boxes import SET
-from rangecast.types.attributes import Codes
+from rangecast.types.attributes import LAST, MISSING, Codes
 
 
 class SparseBoxes(NamedTuple):
@@ -184,6 +184,15 @@ def entries_of(boxes: SparseBoxes, box: int) -> list[tuple[int, list[tuple[int, 
     return out
 
 
+def widened(boxes: DenseBoxes, d: int) -> DenseBoxes:
+    """The same boxes among d attributes, of which they do not bound the last."""
+    lows, highs, owners = boxes
+    more = (d - len(lows), lows.shape[1])
+    return DenseBoxes(
+        np.concatenate([lows, np.full(more, MISSING)]), np.concatenate([highs, np.full(more, LAST)]), owners
+    )
+
+
 __all__ = [
     "SET",
     "DenseBoxes",
@@ -198,4 +207,5 @@ __all__ = [
     "ragged",
     "select",
     "starts_of",
+    "widened",
 ]

@@ -17,6 +17,8 @@ Matching changes no event: `codes` and the strangers stay as they were made. Wha
 in one immutable `_View`, which is replaced as a whole, so that any number of threads may match one `Events`.
 A view says how many strings the dictionaries had before it was made, so it holds for as long as they have
 no more.
+
+Hidden attributes (types/derived.py) are no part of `codes`: they are computed when an index asks for them.
 """
 
 from __future__ import annotations
@@ -33,9 +35,10 @@ import pyarrow as pa
 from rangecast.errors import EventError
 from rangecast.model import several_values
 from rangecast.model.boxes import ragged
-from rangecast.types.attributes import MISSING, Category, Codes, Encoded
+from rangecast.types.attributes import MISSING, Category, Codes, Encoded, decoded_floats
 from rangecast.types.column_names import named_columns
 from rangecast.types.columns import Column, as_column
+from rangecast.types.derived import Values, codes_of
 from rangecast.types.lists import list_codes
 from rangecast.types.schema import Schema
 from rangecast.types.strings import without_views
@@ -80,11 +83,15 @@ class Events:
         self, schema: Schema, codes: Codes, rejected: Sequence[RejectedEvent] = (), *, copy: bool = True
     ) -> None:
         """Events from codes, which are copied; with copy=False the array must not change any more."""
-        self.schema = schema
+        self.schema = schema.declared
         self.codes = np.array(codes, np.int64, order="C", copy=copy or None)
-        if self.codes.ndim != 2 or self.codes.shape[0] != len(schema):
+        if self.codes.ndim != 2 or self.codes.shape[0] not in (len(schema), len(self.schema)):
             raise EventError(f"codes must be ({len(schema)}, n_events), got {self.codes.shape}")
         self.owners: npt.NDArray[np.int64] | None = None
+        if len(self.codes) > len(self.schema):  # hidden attributes are computed
+            self.codes = np.ascontiguousarray(self.codes[: len(self.schema)])
+        self._derived: dict[str, Codes] = {}
+        self._wide: tuple[Schema, Codes, Codes] | None = None
         self.rejected = list(rejected)
         self._strangers: dict[int, _Strangers] = {}
         self._view: _View | None = None
@@ -99,14 +106,19 @@ class Events:
 
     def value(self, name: str, event: int) -> Any:
         """The value of an attribute in one event, None when it is missing; a list where there are several."""
-        position = self.schema.position(name)
+        return self.value_at(self.schema.position(name), event)
+
+    def value_at(self, position: int, event: int, schema: Schema | None = None) -> Any:
+        """As `value` by position, be it that of a hidden attribute of a schema."""
         if self.owners is None:
-            return self._value_at(position, event)
+            return self._value_in(position, event, schema)
         first, last = np.searchsorted(self.owners, [event, event + 1]).tolist()
-        several = list(dict.fromkeys(self._value_at(position, column) for column in range(first, last)))
+        several = list(dict.fromkeys(self._value_in(position, at, schema) for at in range(first, last)))
         return several if len(several) > 1 else several[0]
 
-    def _value_at(self, position: int, event: int) -> Any:
+    def _value_in(self, position: int, event: int, schema: Schema | None) -> Any:
+        if schema is not None and position >= len(self.schema):
+            return schema[position].decode(int(self.codes_for(schema)[position, event]))
         code = int(self.codes[position, event])
         if code == UNKNOWN and position in self._strangers:
             strangers = self._strangers[position]
@@ -154,6 +166,8 @@ class Events:
         string that is named later has a code of its own by then, which lies in the same intervals of those
         subscriptions as the unknown one.
         """
+        if schema.n_hidden:
+            return self._widened(schema)
         if schema is self.schema and not self._strangers:
             return self.codes
         view = self._view
@@ -165,6 +179,43 @@ class Events:
             view = self._own_view(view, known) if schema is self.schema else self._translated(view, known)
         self._view = view
         return view.codes
+
+    def _widened(self, schema: Schema) -> Codes:
+        """The codes with those of hidden attributes, which are computed once."""
+        declared = self.codes_for(schema.declared)
+        wide = self._wide
+        if wide is not None and wide[0] is schema and wide[1] is declared:
+            return wide[2]
+        hidden = schema.attributes[len(schema.names) :]
+        memo: dict[str, Values] = {}
+        for attribute in hidden:
+            if attribute.name not in self._derived:
+                self._derived[attribute.name] = codes_of(attribute, self._values, declared.shape[1], memo)
+        codes = np.concatenate([declared, np.stack([self._derived[a.name] for a in hidden])])
+        self._wide = schema, declared, codes
+        return codes
+
+    def _values(self, name: str) -> Values:
+        """A declared attribute as values, for expressions."""
+        position = self.schema.position(name)
+        attribute, codes = self.schema[position], self.codes[position]
+        missing = codes == MISSING
+        if attribute.kind == "float":
+            return Values(decoded_floats(codes), missing)
+        if not isinstance(attribute, Category):
+            return Values(codes, missing)
+        used, where = np.unique(codes, return_inverse=True)
+        words = [attribute.vocabulary.word(int(code)) or "" for code in used]
+        where = where.astype(np.int64)
+        strangers = self._strangers.get(position)
+        # without its string there is nothing to compute from
+        missing = missing | (codes == UNKNOWN)
+        if strangers is not None and len(strangers.rows):
+            once = strangers.words.dictionary_encode()
+            where[strangers.rows] = len(words) + once.indices.to_numpy(zero_copy_only=False)
+            words += once.dictionary.to_pylist()
+            missing[strangers.rows] = False
+        return Values(where, missing, words)
 
     def _first_view(self, schema: Schema) -> _View:
         if schema is self.schema:
@@ -217,6 +268,7 @@ class Events:
         """
         if on_error not in ("raise", "collect"):
             raise EventError(f"on_error must be 'raise' or 'collect', got {on_error!r}")
+        schema = schema.declared
         given = {schema.position(name): column for name, column in columns.items()}
         lengths = {len(column) for column in given.values()}
         if len(lengths) > 1:
@@ -353,6 +405,7 @@ class Events:
         Keys are taken as columns in `from_arrow`: one that looks like an attribute that no row has is a
         RangecastWarning, and with `strict` such an attribute is an EventError.
         """
+        schema = schema.declared
         if len(rows) == 0:
             return cls(schema, np.empty((len(schema), 0), np.int64), copy=False)
         named = named_columns(schema.names, dict.fromkeys(chain.from_iterable(rows)))

@@ -110,7 +110,7 @@ def explain_boxes(
         predicates = []
         for j, spans in entries_of(sparse, b):
             attribute, own = schema.attributes[j], codes[j].tolist()
-            value = events.value(attribute.name, 0)
+            value = events.value_at(j, 0, schema)
             held = any(low <= code <= high for low, high in spans for code in own)
             predicates.append(Predicate(attribute.name, describe_spans(attribute, spans), value, held))
         boxes.append(predicates)
@@ -118,7 +118,7 @@ def explain_boxes(
     if text is not None and events.owners is None:
 
         def look_up(position: int) -> tuple[int, Any]:
-            return int(codes[position, 0]), events.value(schema.names[position], 0)
+            return int(codes[position, 0]), events.value_at(position, 0, schema)
 
         try:
             verdict = evaluate(text, schema, look_up)

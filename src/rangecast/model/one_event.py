@@ -64,7 +64,7 @@ class RowEncoder:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         makers = [_MAKERS.get(type(attribute)) for attribute in schema]
-        self.fits = None not in makers
+        self.fits = None not in makers and not schema.n_hidden
         """Whether every attribute is of a type that is known here."""
         self._plan = [(a.name, make(a)) for a, make in zip(schema, makers, strict=True) if make is not None]
         self._pack = struct.Struct(f"={len(schema)}q").pack_into

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.errors import CapacityError, SchemaError, SubscriptionError
+from rangecast.errors import CapacityError, SubscriptionError
 from rangecast.kernels.model import subscriptions as kernels
 from rangecast.language.compiler import compile_conditions
 from rangecast.model import boxes as sparse
@@ -136,6 +136,8 @@ class Subscriptions:
         """The same ids, boxes and texts."""
         out = type(self).__new__(type(self))
         out._sparse, out._dense = self._sparse, self._dense
+        if self._dense is not None and len(self._dense.lows) < len(schema):
+            out._dense = sparse.widened(self._dense, len(schema))
         out._take(schema, self.ids, self.owners, self.n_boxes, rejected, self.texts)
         return out
 
@@ -271,17 +273,13 @@ class Subscriptions:
         return out
 
     def reconciled(self, schema: Schema) -> Subscriptions:
-        """These subscriptions for an index of `schema`, whose dictionaries take over their strings."""
+        """These subscriptions for an index of `schema`, whose dictionaries take over their strings.
+
+        Where their conditions use more hidden attributes, they come with as wide a schema.
+        """
         if schema is self.schema:
             return self
-        schema.check_same(self.schema, "subscriptions")
-        for (_, ours), (_, theirs) in zip(schema.categories(), self.schema.categories(), strict=True):
-            if not ours.vocabulary.agrees_with(theirs.vocabulary):
-                raise SchemaError(
-                    f"the subscriptions were made with another schema object, whose {ours.name!r} has "
-                    "other codes; make them with the index's own schema (index.schema)"
-                )
-            ours.vocabulary.extend_from(theirs.vocabulary)
+        schema = schema.taking_over(self.schema, "subscriptions")
         return self._like(schema, self.rejected)
 
     @classmethod
@@ -302,6 +300,8 @@ class Subscriptions:
         if not given:
             raise SubscriptionError("concat takes at least one Subscriptions, for its schema, got none")
         schema = given[0].schema
+        for subs in given:  # the widest of them
+            schema = subs.reconciled(schema).schema
         parts = [subs.reconciled(schema) for subs in given if len(subs)]
         rejected = [row for subs in given for row in subs.rejected]
         if len(parts) < 2:
@@ -373,7 +373,7 @@ class Subscriptions:
             kept = np.flatnonzero(loaded.good[boxes.owners])
             rank = (np.cumsum(loaded.good) - 1).astype(np.int32)
             boxes = sparse.select(boxes, kept, rank[boxes.owners[kept]])
-        return cls.of_boxes(schema, loaded.ids, boxes, loaded.rejected, loaded.texts)
+        return cls.of_boxes(schema.widest(), loaded.ids, boxes, loaded.rejected, loaded.texts)
 
     @classmethod
     def from_arrays(
@@ -385,6 +385,7 @@ class Subscriptions:
         None and NaT mean that a side is not bounded, and an attribute bounded on neither side is
         ignored. A category takes the same value on both sides.
         """
+        schema = schema.declared
         load = Load(schema, ids, on_error)
         n = load.n
         low_codes = np.full((len(schema), n), MISSING, np.int64)

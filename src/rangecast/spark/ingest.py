@@ -14,7 +14,7 @@ Parsing subscriptions inside Spark's workers, in two passes where there are cate
 A category's strings have codes, and a condition such as `symbol != 'IBM'` is a range of codes: workers
 that each named strings on their own could not be put together again. So the first pass only finds
 the strings, the store gives them codes for good (`Store.learn`), and the second pass parses with
-those. A schema without categories needs no first pass.
+those. Without categories, the first pass looks at conditions with expressions alone.
 
 The second pass leaves its result in files of the store's staging folder, since the store is where
 both workers and driver can write and read; a row per file comes back through Spark. Rows:
@@ -57,7 +57,7 @@ from rangecast.loading.subscriptions import OWN
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.spark.report import REJECTED_FIELDS, Report
-from rangecast.store.record import boxes_arrays, ids_arrays, ids_from, subscriptions_from
+from rangecast.store.record import EXPRESSIONS, boxes_arrays, ids_arrays, ids_from, subscriptions_from
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 
@@ -102,7 +102,7 @@ def ingest(
     staging = home.path / "staging" / uuid.uuid4().hex
     staging.mkdir(parents=True)
     try:
-        if any(home.schema.categories()):
+        if columns.condition is not None or any(home.schema.categories()):
             with report.timed("words"):
                 home.learn(find_words(subscriptions, home.schema, str(home.path), columns))
         with report.timed("parse"):
@@ -160,14 +160,15 @@ def check_columns(
 def find_words(
     subscriptions: DataFrame, schema: Schema, place: SchemaPlace, columns: Columns
 ) -> dict[str, list[str]]:
-    """For each attribute, the strings that have no code yet."""
+    """For each attribute, the strings that have no code yet; also the expressions that are new."""
     found = subscriptions.mapInArrow(word_finder(place, columns), _WORDS).distinct().toArrow()
     # sorted, so that the codes do not depend on which worker was first
     found = found.sort_by([("position", "ascending"), ("word", "ascending")])
     positions = found["position"].to_numpy()
     words = found["word"].to_pylist()
-    cuts = np.searchsorted(positions, np.arange(len(schema) + 1))
-    return {name: words[cuts[j] : cuts[j + 1]] for j, name in enumerate(schema.names)}
+    cuts = np.searchsorted(positions, np.arange(len(schema.names) + 1))
+    by_name = {name: words[cuts[j] : cuts[j + 1]] for j, name in enumerate(schema.names)}
+    return {EXPRESSIONS: words[: cuts[0]], **by_name}
 
 
 def _apply(home: Store, staging: Path, files: list[str], report: Report) -> None:
@@ -203,7 +204,7 @@ def latest(schema: Schema, parts: Sequence[Arrays]) -> tuple[Subscriptions, Ids,
 
 
 def _rows_of(schema: Schema, part: Arrays) -> Subscriptions:
-    return subscriptions_from(schema, ids_from(part, "ids"), part)
+    return subscriptions_from(schema.widest(), ids_from(part, "ids"), part)
 
 
 def latest_rows(
@@ -240,6 +241,8 @@ def _keep_rejected(subscriptions: DataFrame, home: Store, staging: Path, staged:
 
 
 ORDER = "rangecast_order"
+# what a condition with an expression has: an operator, a call, or a name on the right; others may too
+_EXPRESSION = r"(?i)[*/+(]|-\s|[\w\"`]\s*-|[<>=]\s*[^\s0-9'.+-]|(between|and)\s+[^\s0-9'.+-]"
 _UPSERTS, _DELETES = ("upsert", "insert", "update"), ("delete", "remove")
 _BOXES_AT_ONCE = 500_000
 _ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -275,9 +278,14 @@ def word_finder(place: SchemaPlace, columns: Columns) -> _ArrowMap:
         for batch in batches:
             table = pa.Table.from_batches([batch])
             deleting, _ = _deletes(table, columns)
-            _load(schema, table.filter(pa.array(~deleting)), columns)
-        positions: list[int] = []
-        words: list[str] = []
+            table = table.filter(pa.array(~deleting))
+            if columns.condition is not None and not any(known.categories()):
+                # no strings to find, and few conditions have expressions
+                texts = pc.cast(table[columns.condition], pa.string())
+                table = table.filter(pc.match_substring_regex(texts, _EXPRESSION).fill_null(False))
+            _load(schema, table, columns)
+        words = schema.hidden_names()[len(known.hidden_names()) :]
+        positions = [-1] * len(words)
         for (position, had), (_, has) in zip(known.categories(), schema.categories(), strict=True):
             fresh = has.vocabulary.words()[len(had.vocabulary) :]
             positions += [position] * len(fresh)
@@ -330,13 +338,13 @@ def parsed(
     schema: Schema, batches: Iterator[pa.RecordBatch], columns: Columns
 ) -> Iterator[tuple[ParsedPiece, list[RejectedRow]]]:
     """The good rows of each batch, and the rejected ones, by a schema that has all codes."""
-    n_words = [len(category.vocabulary) for _, category in schema.categories()]
+    n_words = [schema.width, *(len(category.vocabulary) for _, category in schema.categories())]
     for batch in batches:
         yield _part(schema, pa.Table.from_batches([batch]), columns)
-    if n_words != [len(category.vocabulary) for _, category in schema.categories()]:
+    if n_words != [schema.width, *(len(category.vocabulary) for _, category in schema.categories())]:
         raise StorageError(
-            "the subscriptions changed while they were read: the second pass met strings that the "
-            "first did not; persist the DataFrame first"
+            "the subscriptions changed while they were read: the second pass met strings or expressions "
+            "that the first did not; persist the DataFrame first"
         )
 
 

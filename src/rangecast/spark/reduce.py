@@ -53,6 +53,7 @@ from rangecast.spark.ingest import (
     schema_of,
 )
 from rangecast.spark.report import REJECTED_FIELDS, Report
+from rangecast.store.record import EXPRESSIONS
 from rangecast.types.schema import Schema
 
 _logger = logging.getLogger("rangecast.spark")
@@ -110,12 +111,14 @@ def reduce(
     columns = check_columns(subscriptions.schema, schema, id, condition, None, None)
     textual = isinstance(subscriptions.schema[id].dataType, T.StringType)
     times = Report(step="reduce")
-    if any(schema.categories()):
+    if columns.condition is not None or any(schema.categories()):
         with times.timed("words"):
             found = find_words(subscriptions, schema, schema.to_dict(words=True), columns)
             for _, category in schema.categories():
                 for word in found[category.name]:
                     category.vocabulary.add(word)
+            schema.learn_hidden(len(schema.hidden_names()), found[EXPRESSIONS])
+    schema = schema.widest()
     # numbered before the shuffle: the order of the input says which row of an id is the latest
     numbered = subscriptions.withColumn(ORDER, F.monotonically_increasing_id())
     key = F.col("`" + id.replace("`", "``") + "`")

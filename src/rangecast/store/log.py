@@ -39,6 +39,7 @@ from rangecast.errors import StorageError
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.store.record import (
+    EXPRESSIONS,
     HEAD,
     Change,
     Note,
@@ -168,7 +169,7 @@ class ChangeLog:
         """One change, checked against its sum."""
         meta, arrays = self._payload(entry)
         deleted = ids_from(arrays, "deleted")
-        inserted = subscriptions_from(self.schema, ids_from(arrays, "inserted"), arrays)
+        inserted = subscriptions_from(self.schema.widest(), ids_from(arrays, "inserted"), arrays)
         return Change(entry.version, entry.time, deleted, inserted, arrays.get("expires"), meta.get("note"))
 
     def _payload(self, entry: RecordEntry) -> tuple[dict[str, Any], Arrays]:
@@ -254,6 +255,8 @@ class ChangeLog:
         return True
 
     def _learn(self, words: Words) -> None:
+        if not self.schema.learn_hidden(*words.get(EXPRESSIONS, (0, []))):
+            raise StorageError(f"{self.folder}: expressions do not follow one another; it is damaged")
         for _, category in self.schema.categories():
             known, fresh = words.get(category.name, (0, []))
             have = category.vocabulary.words()[known : known + len(fresh)]
@@ -269,6 +272,8 @@ class ChangeLog:
     def start_segment(self, first: int, time: int, expiring: Ids | None = None, expires: Any = None) -> None:
         """Begin a segment whose first change will be version `first`; `expiring` ones end some time."""
         words: Words = {c.name: (0, c.vocabulary.words()) for _, c in self.schema.categories()}
+        if hidden := self.schema.hidden_names():
+            words[EXPRESSIONS] = 0, hidden
         meta: dict[str, Any] = {"words": words, "textual": self.textual}
         if first > 1:
             meta["since"] = self.time_of(first - 1)
@@ -305,6 +310,9 @@ class ChangeLog:
             self.refresh()
         time = max(time, (self._entries or self._openings)[-1].time)
         words: Words = {}
+        hidden = inserted.schema.hidden_names()[: inserted.schema.n_hidden]
+        if len(hidden) > (known := len(self.schema.hidden_names())):
+            words[EXPRESSIONS] = known, hidden[known:]
         pairs = zip(self.schema.categories(), inserted.schema.categories(), strict=True)
         for (_, ours), (_, theirs) in pairs:
             start = len(ours.vocabulary)

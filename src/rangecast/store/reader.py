@@ -290,12 +290,14 @@ class Versions:
         """Bring the log's words into the schema that users parse with."""
         written = self._log.schema
         pairs = list(zip(self._schema.categories(), written.categories(), strict=True))
-        if all(ours.vocabulary.agrees_with(theirs.vocabulary) for (_, ours), (_, theirs) in pairs):
+        if self._schema.learn_hidden(0, written.hidden_names()) and all(
+            ours.vocabulary.agrees_with(theirs.vocabulary) for (_, ours), (_, theirs) in pairs
+        ):
             for (_, ours), (_, theirs) in pairs:
                 ours.vocabulary.extend_from(theirs.vocabulary)
         else:
             # words that were named here and never written were overtaken by another writer's
-            self._schema = Schema.from_dict(written.to_dict(words=True))
+            self._schema = Schema.from_dict(written.widest().to_dict(words=True))
 
     def _state(self) -> Index:
         """The index of the newest version, kept and brought forward by the changes."""
@@ -315,8 +317,8 @@ class Versions:
 
 
 def n_words(schema: Schema) -> int:
-    """How many words the dictionaries of a schema have together."""
-    return sum(len(category.vocabulary) for _, category in schema.categories())
+    """How many words the dictionaries of a schema have together, and hidden attributes."""
+    return schema.width + sum(len(category.vocabulary) for _, category in schema.categories())
 
 
 def _retry_read(read: Callable[[], T]) -> T:

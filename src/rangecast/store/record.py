@@ -10,7 +10,8 @@
     40-      payload: arrays (array_file.py)
 
     payload                        meaning
-    meta words                     category -> [how many words were known before, the new ones]
+    meta words                     category -> [how many words were known before, the new ones]; the hidden
+                                   attributes that conditions use (types/derived.py) stand under a line break
     meta textual                   whether ids are strings; null while there are none
     meta since                     opening records: when their version was made
     meta note                      what whoever wrote the change keeps with it, by name; absent without one
@@ -54,6 +55,8 @@ from rangecast.types.schema import Schema
 HEAD = struct.Struct("<4sIQQQII")
 _MAGIC = b"RCRD"
 Words = dict[str, tuple[int, list[str]]]
+EXPRESSIONS = "\n"
+"""The key of the texts of hidden attributes among words; no attribute has such a name."""
 Times = npt.NDArray[np.int64]
 """Microseconds since 1970 UTC."""
 Note = dict[str, Any]

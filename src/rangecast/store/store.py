@@ -48,7 +48,7 @@ from rangecast.store.history import CHECKPOINT, HistoryLimits, read_history, wri
 from rangecast.store.lock import LockedError, holding
 from rangecast.store.log import ChangeLog
 from rangecast.store.reader import Versions, n_words
-from rangecast.store.record import checked_note
+from rangecast.store.record import EXPRESSIONS, checked_note
 from rangecast.store.retention import Hold, remove_hold, write_hold
 from rangecast.store.segment import DamagedMarkError
 from rangecast.types.schema import Schema
@@ -222,7 +222,8 @@ class Store(Versions):
         write_history(self.path, history)
 
     def learn(self, words: Mapping[str, Sequence[str]]) -> int:
-        """Give category words their codes for good, so that many processes may parse with the same ones.
+        """Give category words their codes for good, so that many processes may parse with the same ones; also
+        the texts of hidden attributes (types/derived.py), under EXPRESSIONS.
 
         Makes a version that changes no subscription, unless all words are known.
         """
@@ -230,9 +231,12 @@ class Store(Versions):
             for _, category in self._schema.categories():
                 for word in words.get(category.name, ()):
                     category.vocabulary.add(word)
+            hidden = self._schema.hidden_names()
+            fresh = [text for text in words.get(EXPRESSIONS, ()) if text not in hidden]
+            self._schema.learn_hidden(len(hidden), fresh)
             if n_words(self._schema) == n_words(self._log.schema):
                 return self._log.version
-            return self._log.append(instant(), Ids.of([]), Subscriptions.empty(self._schema))
+            return self._log.append(instant(), Ids.of([]), Subscriptions.empty(self._schema.widest()))
 
     @contextlib.contextmanager
     def writing(self, wait: float | None = None) -> Iterator[None]:

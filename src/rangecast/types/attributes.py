@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 from rangecast.errors import SchemaError
 from rangecast.types.booleans import boolean_codes, boolean_of
 from rangecast.types.columns import Column, as_column, describe, is_unicode
+from rangecast.types.expressions import Expression
 from rangecast.types.instants import EPOCH, MICROSECOND, instants_of_numpy, microseconds_of
 from rangecast.types.strings import is_text, without_views
 from rangecast.types.vocabulary import FEW, UNKNOWN, Vocabulary
@@ -58,7 +59,9 @@ class Attribute:
     """A named attribute with an optional domain (inclusive), which never changes a match."""
 
     kind: ClassVar[str]
-    __slots__ = ("high", "low", "name")
+    __slots__ = ("expression", "high", "low", "name")
+    expression: Expression | None
+    """What it is computed from, for a hidden attribute (derived.py)."""
 
     def __init__(self, name: str, low: Any = None, high: Any = None) -> None:
         if not isinstance(name, str) or not name.isprintable() or not name.strip() == name != "":
@@ -67,6 +70,7 @@ class Attribute:
                 + describe(name)
             )
         self.name = name
+        self.expression = None
         self.low = low
         self.high = high
         if low is not None and high is not None:

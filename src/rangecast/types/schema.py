@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from rangecast.errors import SchemaError
 from rangecast.types.attributes import KINDS, Attribute, Bool, Category, Float, Int, Timestamp
+from rangecast.types.derived import Derivations, hidden_from, kinds_of
 
 _CATEGORY_TYPES = (
     pa.types.is_string,
@@ -42,7 +43,11 @@ class Schema:
             if not isinstance(attribute, Attribute):
                 raise SchemaError(f"a schema takes attributes such as Int and Bool, got {attribute!r}")
         self.attributes = tuple(attributes)
+        """The declared attributes, then the hidden ones (derived.py)."""
         self.names = tuple(a.name for a in attributes)
+        """The names of the declared attributes."""
+        self._derivations = Derivations()
+        self._derivations.schemas[0] = self
         self._positions = {name: position for position, name in enumerate(self.names)}
         if len(self._positions) < len(self.names):
             twice = sorted({n for n in self.names if self.names.count(n) > 1})
@@ -50,10 +55,86 @@ class Schema:
         self._folded = {name.casefold(): position for name, position in self._positions.items()}
 
     def __len__(self) -> int:
+        """How many attributes it has, hidden ones included."""
         return len(self.attributes)
 
     def __iter__(self) -> Iterator[Attribute]:
-        return iter(self.attributes)
+        """The declared attributes."""
+        return iter(self.attributes[: len(self.names)])
+
+    @property
+    def n_hidden(self) -> int:
+        """How many hidden attributes it has."""
+        return len(self.attributes) - len(self.names)
+
+    @property
+    def width(self) -> int:
+        """How many attributes conditions have used by now, hidden ones included."""
+        return len(self.names) + len(self._derivations)
+
+    @property
+    def declared(self) -> Schema:
+        """The same schema without hidden attributes."""
+        return self.with_hidden(0)
+
+    def widest(self) -> Schema:
+        """The same schema with all attributes that conditions have used by now."""
+        return self.with_hidden(len(self._derivations))
+
+    def with_hidden(self, n: int) -> Schema:
+        """The same schema with the first `n` hidden attributes."""
+        if n == self.n_hidden:
+            return self
+        found = self._derivations.schemas.get(n)
+        if found is None:
+            found = object.__new__(type(self))
+            found.__dict__.update(self.__dict__)
+            hidden = tuple(self._derivations.attributes[:n])
+            found.attributes = self.attributes[: len(self.names)] + hidden
+            found = self._derivations.schemas.setdefault(n, found)
+        out: Schema = found
+        return out
+
+    def attribute(self, position: int) -> Attribute:
+        """The attribute at a position, be it of a hidden one that this schema is too narrow for."""
+        n = len(self.names)
+        return self.attributes[position] if position < n else self._derivations.attributes[position - n]
+
+    def hidden_position(self, name: str) -> int | None:
+        """Where the hidden attribute of this name stands, None if there is none."""
+        found = self._derivations.positions.get(name)
+        return None if found is None else len(self.names) + found
+
+    def take_hidden(self, width: int, fresh: list[Attribute]) -> bool:
+        """Append hidden attributes for who saw a width; False if it is more by now."""
+        return self._derivations.take(width - len(self.names), fresh)
+
+    def hidden_names(self) -> list[str]:
+        """The texts of all hidden attributes that conditions have used by now, in order."""
+        return self._derivations.names()
+
+    def learn_hidden(self, known: int, fresh: Sequence[str]) -> bool:
+        """Take over hidden attributes after the first `known`; False where they do not follow or differ."""
+        names = self.hidden_names()
+        have = names[known : known + len(fresh)]
+        if len(names) < known or have != list(fresh[: len(have)]):
+            return False
+        kinds = kinds_of(self)
+        return self._derivations.take(len(names), [hidden_from(name, kinds) for name in fresh[len(have) :]])
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        state["_derivations"] = self.hidden_names()[: self.n_hidden]
+        state["attributes"] = self.attributes[: len(self.names)]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        hidden = state.pop("_derivations")
+        self.__dict__.update(state)
+        kinds = kinds_of(self)
+        self._derivations = Derivations(hidden_from(name, kinds) for name in hidden)
+        self.attributes += tuple(self._derivations.attributes)
+        self._derivations.schemas[len(hidden)] = self
 
     def __getitem__(self, key: str | int) -> Attribute:
         return self.attributes[self.position(key) if isinstance(key, str) else key]
@@ -62,13 +143,13 @@ class Schema:
         return name in self._positions
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schema) and self.attributes == other.attributes
+        return isinstance(other, Schema) and tuple(self) == tuple(other)
 
     def __hash__(self) -> int:
-        return hash(self.attributes)
+        return hash(tuple(self))
 
     def __repr__(self) -> str:
-        return f"Schema({', '.join(map(repr, self.attributes))})"
+        return f"Schema({', '.join(map(repr, self))})"
 
     def position(self, name: str) -> int:
         """Where an attribute stands; a name in another case is taken when it is unambiguous."""
@@ -87,17 +168,37 @@ class Schema:
 
     def check_same(self, other: Schema, what: str) -> None:
         """Raise SchemaError unless `other` has the same attribute names and types in this order."""
-        ours = [(a.name, a.kind) for a in self.attributes]
-        theirs = [(a.name, a.kind) for a in other.attributes]
+        ours = [(a.name, a.kind) for a in self]
+        theirs = [(a.name, a.kind) for a in other]
         if ours != theirs:
             shown = ", ".join(f"{n} {k}" for n, k in theirs)
             wanted = ", ".join(f"{n} {k}" for n, k in ours)
             raise SchemaError(f"{what} must have the attributes ({wanted}), got ({shown})")
 
+    def taking_over(self, other: Schema, what: str) -> Schema:
+        """This schema, as wide as another of the same attributes, with the strings and expressions of both.
+
+        SchemaError where the other one gives them other codes or positions.
+        """
+        self.check_same(other, what)
+        if not self.learn_hidden(0, other.hidden_names()[: other.n_hidden]):
+            raise SchemaError(
+                f"the {what} were made with another schema object, whose expressions have other positions; "
+                "make them with the index's own schema (index.schema)"
+            )
+        for (_, ours), (_, theirs) in zip(self.categories(), other.categories(), strict=True):
+            if not ours.vocabulary.agrees_with(theirs.vocabulary):
+                raise SchemaError(
+                    f"the {what} were made with another schema object, whose {ours.name!r} has "
+                    "other codes; make them with the index's own schema (index.schema)"
+                )
+            ours.vocabulary.extend_from(theirs.vocabulary)
+        return self.with_hidden(max(self.n_hidden, other.n_hidden))
+
     def to_dict(self, words: bool = False) -> dict[str, dict[str, Any]]:
         """Plain data, as in a schema file; `words` adds the dictionaries of the categories."""
         out: dict[str, dict[str, Any]] = {}
-        for a in self.attributes:
+        for a in self:
             entry: dict[str, Any] = {"type": a.kind}
             for side in ("low", "high"):
                 bound = getattr(a, side)
@@ -106,13 +207,20 @@ class Schema:
             if words and isinstance(a, Category) and len(a.vocabulary):
                 entry["values"] = a.vocabulary.words()
             out[a.name] = entry
+        if words:
+            for a in self.attributes[len(self.names) :]:
+                out["\n" + a.name] = {"type": a.kind, "hidden": True}
         return out
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Mapping[str, Any]]) -> Schema:
         """The schema of `to_dict` or of a schema file's [attributes] table."""
         attributes: list[Attribute] = []
+        hidden: list[str] = []
         for name, entry in entries.items():
+            if hasattr(entry, "get") and entry.get("hidden") is True:
+                hidden.append(name.removeprefix("\n"))
+                continue
             got = entry.get("type") if hasattr(entry, "get") else entry
             if got not in KINDS:
                 raise SchemaError(f"attribute {name!r}: type must be one of {', '.join(KINDS)}, got {got!r}")
@@ -127,7 +235,9 @@ class Schema:
                 attributes.append(Bool(name))
             else:
                 attributes.append(kind(name, entry.get("low"), entry.get("high")))
-        return cls(*attributes)
+        found = cls(*attributes)
+        found.learn_hidden(0, hidden)
+        return found.widest()
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Schema:

@@ -172,7 +172,7 @@ class UBTreeIndex(Index):
 
     def _add(self, first: int, last: int) -> None:
         catalog = self._catalog
-        chosen = self._groups is None or any(_from_data(attribute) for attribute in self.schema)
+        chosen = self._groups is None or any(_from_data(attribute) for attribute in self.schema.attributes)
         total = len(self._tree) + last - first
         if not self._fitted or (chosen and total > _REFIT * self._fitted):
             self._load(np.flatnonzero(catalog.alive[catalog.box_slots[: catalog.n_boxes]]))
@@ -191,7 +191,7 @@ class UBTreeIndex(Index):
         order = np.argsort(shares, kind="stable")
         self._grids = [
             fit_grid(attribute, boxes.lows[j, numbers], boxes.highs[j, numbers], self._cells)
-            for j, attribute in enumerate(self.schema)
+            for j, attribute in enumerate(self.schema.attributes)
         ]
         bounded = np.array(
             [

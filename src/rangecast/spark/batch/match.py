@@ -102,7 +102,7 @@ def explain(
     if placement.stripes > 1:
         cuts = choose_cuts(index.subscriptions(), placement.stripes)
         along = " and ".join(
-            f"{snapshot.schema.names[j]} ({len(at) + 1})" for j, at in zip(cuts.on, cuts.at, strict=True)
+            f"{snapshot.schema[j].name} ({len(at) + 1})" for j, at in zip(cuts.on, cuts.at, strict=True)
         )
         lines += [
             f"stripes        {cuts.n} along {along}, by quantiles of a sample",

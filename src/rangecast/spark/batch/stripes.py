@@ -154,7 +154,7 @@ def prepare_stripes(spark: SparkSession, snapshot: Snapshot, n: int) -> tuple[Pa
     numbers.mapInArrow(builder(snapshot.path, str(folder), cuts), numbers.schema).collect()
     known = {
         "on": list(cuts.on),
-        "names": [snapshot.schema.names[j] for j in cuts.on],
+        "names": [snapshot.schema[j].name for j in cuts.on],
         "cuts": [codes.tolist() for codes in cuts.at],
         "copies": cuts.copies,
     }

@@ -1,0 +1,249 @@
+"""Reading predicates on expressions: `price * quantity > 1000`, `bid > ask`, `hour(at) BETWEEN 9 AND 16`.
+
+    predicate   = operand operator operand [ operator operand ]
+                | operand [ NOT ] BETWEEN operand AND operand
+                | operand [ NOT ] IN "(" operand { "," operand } ")"
+                | operand IS [ NOT ] ( MISSING | PRESENT | NULL )
+
+Operands are read by types/expression_text.py, and conditions made of them by derivation.py. Where a single
+literal stands on the right and none on the left, the predicate keeps it as such, so that texts that differ
+in it alone are compiled together (templates.py); any other text is read by itself.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from rangecast.errors import LanguageError, SchemaError
+from rangecast.language.derivation import weekday
+from rangecast.language.habits import hint_at
+from rangecast.language.token_reader import MIRRORED, TokenReader
+from rangecast.language.tokens import CURLY, error_at
+from rangecast.language.tree import (
+    And,
+    Comparison,
+    Condition,
+    Not,
+    Or,
+    Presence,
+    Range,
+    Stated,
+    Within,
+    value_of,
+)
+from rangecast.types import expressions
+from rangecast.types.attributes import Timestamp
+from rangecast.types.columns import describe
+from rangecast.types.expression_text import ExpressionError, ExpressionReader
+from rangecast.types.expressions import DURATION, FUNCTIONS, Expression
+from rangecast.types.names import unquoted
+
+_ARITHMETIC = ("+", "-", "*", "/")
+
+
+class OperandReader(TokenReader):
+    """Reads predicates on expressions."""
+
+    def opens_operand(self) -> bool:
+        """Whether the parenthesis that comes next is one of an expression: by what follows its end."""
+        depth = 0
+        for at in range(self.next, len(self.tokens)):
+            word = self.tokens[at].word
+            depth += (word == "(") - (word == ")")
+            if depth == 0:
+                after, then = self.tokens[at + 1], self.tokens[min(at + 2, len(self.tokens) - 1)]
+                if after.word == "NOT":
+                    return then.word in ("IN", "BETWEEN")
+                signed = after.kind == "value" and after.text[0] in "+-"
+                return after.word in (*MIRRORED, *_ARITHMETIC, "IN", "BETWEEN", "IS") or signed
+        return False
+
+    def is_derived(self) -> bool:
+        """Whether the predicate that comes next has an expression, by the tokens that it may have."""
+        depth, between = 0, False
+        # `5 < price` is a plain predicate
+        named = self.peek.kind in ("name", "quoted") and not self.at_instant()
+        for at in range(self.next, len(self.tokens)):
+            token = self.tokens[at]
+            word = token.word
+            if token.kind == "end" or word == "OR" or (word == "AND" and not between and not depth):
+                return False
+            between = (between or word == "BETWEEN") and word != "AND"
+            if word in _ARITHMETIC:
+                return True
+            before = self.tokens[at - 1] if at > self.next else None
+            if word == "(":
+                depth += 1
+                if before is not None and before.kind == "name" and before.text.lower() in FUNCTIONS:
+                    return True
+                if before is None:
+                    return True  # `opens_operand` has said so
+            elif word == ")":
+                depth -= 1
+                if depth < 0:
+                    return False
+            elif before is not None and token.kind in ("name", "quoted", "value"):
+                if token.kind == "value":
+                    if token.text[0] in "+-" and (before.kind in ("name", "quoted", "value")):
+                        return True
+                elif named and before.word in (*MIRRORED, "BETWEEN", "AND"):
+                    name = unquoted(token.text) if token.kind == "quoted" else token.text
+                    if name in self.schema or name.casefold() in map(str.casefold, self.schema.names):
+                        return True
+        return False
+
+    def operand(self) -> Expression:
+        """An expression; its errors point at their place."""
+        try:
+            found, self.next = ExpressionReader(self.tokens, self.drafts.kinds).operand(self.next)
+        except ExpressionError as error:
+            token = self.tokens[error.at]
+            hint = hint_at(self.text, token.start, True)
+            raise error_at(f"{error}{hint and '; ' + hint}", self.text, token.start) from None
+        return found
+
+    def derived(self) -> Condition:
+        """A predicate on an expression."""
+        first, start = self.next, self.peek.start
+        ours = self.operand()
+        operator = self.peek
+        plain = not any(token.ordinal >= 0 for token in self.tokens[first : self.next])
+        try:
+            if self.accept(*MIRRORED):
+                part = self.derived_comparison(ours, operator.word, plain, start)
+            elif self.accept("IS"):
+                negated = bool(self.accept("NOT"))
+                word = self.accept("MISSING", "PRESENT", "NULL")
+                if not word:
+                    self.fail("MISSING or PRESENT" if negated else "MISSING, PRESENT or NOT")
+                position, attribute = self.drafts.place(ours)
+                present = (word == "PRESENT") is not negated
+                part = Presence(attribute.name, position, present, self.since(start))
+                self.irregular |= not plain
+            else:
+                negated = bool(self.accept("NOT"))
+                if self.accept("BETWEEN"):
+                    part = self.derived_range(ours, plain, start)
+                elif self.accept("IN"):
+                    part = self.derived_list(ours, start)
+                else:
+                    self.fail("BETWEEN or IN" if negated else "an operator (= != < <= > >= BETWEEN IN IS)")
+                part = Not(part, self.since(start)) if negated else part
+        except SchemaError as error:
+            if isinstance(error, LanguageError):
+                raise
+            after = self.tokens[min(self.tokens.index(operator) + 1, len(self.tokens) - 1)]
+            hint = hint_at(self.text, after.start, True)
+            raise error_at(f"{error}{hint and '; ' + hint}", self.text, operator.start) from None
+        position = _first_position(part)
+        span = self.since(start)
+        return Stated(self.text[slice(*span)], self.expression_at(position), position, part, span)
+
+    def expression_at(self, position: int) -> Expression:
+        """The expression of the attribute at a position."""
+        fresh = position - self.drafts.width
+        attribute = self.drafts.fresh[fresh] if fresh >= 0 else self.schema.attribute(position)
+        if attribute.expression is not None:
+            return attribute.expression
+        return expressions.attribute(attribute.name, self.drafts.kinds[attribute.name])
+
+    def derived_comparison(self, ours: Expression, operator: str, plain: bool, start: int) -> Condition:
+        if self.at_text(ours):
+            return self.compared_with_text(ours, operator, start)
+        if plain and self.stands_alone(ours):
+            # the shape of the text says all but this literal, so texts that differ in it share a tree
+            literal = self.value()
+            position, attribute = self.drafts.place(ours)
+            self.check(attribute, operator, literal)
+            return Comparison(attribute.name, position, operator, literal, self.since(start))
+        before = self.next
+        theirs = self.operand()
+        self.irregular |= not plain or any(token.ordinal >= 0 for token in self.tokens[before : self.next])
+        part = self.drafts.compared(ours, operator, theirs, self.since(start))
+        if self.peek.word in MIRRORED:
+            onward = self.take().word
+            if operator[0] not in "<>" or onward[0] != operator[0]:
+                self.next -= 1
+                self.fail("AND, OR or the end of the text")
+            self.irregular = True
+            more = self.drafts.compared(theirs, onward, self.operand(), self.since(start))
+            return And((part, more), self.since(start))
+        return part
+
+    def at_text(self, ours: Expression) -> bool:
+        """Whether a string comes next, or must come."""
+        return ours.kind == "text" or self.peek.text[:1] in ("'", *CURLY)
+
+    def stands_alone(self, ours: Expression) -> bool:
+        """Whether a single literal comes next, and the expression before it is as its attribute has it."""
+        token, after = self.peek, self.tokens[min(self.next + 1, len(self.tokens) - 1)]
+        if token.kind != "value" or token.ordinal < 0 or ours.kind == DURATION or after.word in _ARITHMETIC:
+            return False
+        if (
+            (after.kind == "value" and after.text[0] in "+-")
+            or after.word in MIRRORED
+            or after.kind == "name"
+        ):
+            return False
+        zero = expressions.constant(Fraction(0), ours.kind if ours.kind == "instant" else "")
+        found = expressions.comparison(ours, "<", zero)
+        return found.expression.text == ours.text and found.operator == "<"
+
+    def compared_with_text(self, ours: Expression, operator: str, start: int) -> Condition:
+        literal = self.value()
+        self.irregular = True
+        value = value_of(literal.text)
+        if ours.op == "weekday" and isinstance(value, str):
+            return self.drafts.within(ours, operator, Fraction(weekday(value)), self.since(start))
+        if ours.kind == "instant" and isinstance(value, str):
+            instant = Timestamp("at").bracket(value)[0]
+            theirs = expressions.constant(Fraction(instant), "instant")
+            return self.drafts.compared(ours, operator, theirs, self.since(start))
+        if not isinstance(value, str) or ours.kind != "text":
+            raise SchemaError(f"{ours.text} is {ours.kind}, got {describe(value)}")
+        return self.drafts.compared_text(ours, operator, value, self.since(start))
+
+    def derived_range(self, ours: Expression, plain: bool, start: int) -> Condition:
+        if plain and not self.at_text(ours) and self.stands_alone(ours):
+            low = self.value()
+            if not self.accept("AND"):
+                self.fail("AND and the high end of BETWEEN")
+            if self.stands_alone(ours):
+                high = self.value()
+                position, attribute = self.drafts.place(ours)
+                between = Range(attribute.name, position, low, high, span=self.since(start))
+                return self.checked_range(attribute, between)
+            self.next -= 2
+        ends: list[Condition] = []
+        for operator in (">=", "<="):
+            if ends and not self.accept("AND"):
+                self.fail("AND and the high end of BETWEEN")
+            if self.at_text(ours):
+                ends.append(self.compared_with_text(ours, operator, start))
+            else:
+                self.irregular = True
+                ends.append(self.drafts.compared(ours, operator, self.operand(), self.since(start)))
+        return And(tuple(ends), self.since(start))
+
+    def derived_list(self, ours: Expression, start: int) -> Condition:
+        opening = self.accept("(", "[")
+        if not opening:
+            self.fail("( and the values of IN")
+        self.irregular = True
+        ways: list[Condition] = []
+        while not ways or self.accept(","):
+            if self.at_text(ours):
+                ways.append(self.compared_with_text(ours, "=", start))
+            else:
+                ways.append(self.drafts.compared(ours, "=", self.operand(), self.since(start)))
+        if not self.accept(")" if opening == "(" else "]"):
+            self.fail("a comma or ) in the values of IN")
+        return ways[0] if len(ways) == 1 else Or(tuple(ways), self.since(start))
+
+
+def _first_position(condition: Condition) -> int:
+    """The position of the first attribute of a condition."""
+    while isinstance(condition, And | Or | Not):
+        condition = condition.part if isinstance(condition, Not) else condition.parts[0]
+    assert isinstance(condition, Within | Comparison | Range | Presence)
+    return condition.position
