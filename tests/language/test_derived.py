@@ -107,6 +107,24 @@ AT = dt.datetime(2026, 1, 31, 9, 30, 15)  # a Saturday
         ("lower(symbol) >= 'm'", {"symbol": "Nobody named this"}, True),
         ("lower(symbol) between 'longer than e' and 'longer than g'", {"symbol": "longer than f"}, True),
         ("lower(symbol) < 'longer than f'", {"symbol": "longer than e, by far"}, True),
+        ("symbol starts with 'IB'", {"symbol": "IBM"}, True),
+        ("symbol starts with 'IB'", {"symbol": "ib"}, False),
+        ("symbol starts with ''", {"symbol": ""}, True),
+        ("symbol starts with 'eight888'", {"symbol": "eight888"}, True),
+        ("symbol starts with 'eight888x'", {"symbol": "eight888"}, False),
+        ("symbol starts with 'eight888x'", {"symbol": "eight888xy"}, True),
+        ("symbol ends with 'BM'", {"symbol": "IBM"}, True),
+        ("symbol ends with 'ä'", {"symbol": "xä"}, True),
+        ("symbol like 'I%'", {"symbol": "IBM"}, True),
+        ("symbol not like 'I%'", {"symbol": "HAL"}, True),
+        ("symbol like '%M'", {"symbol": "IBM"}, True),
+        ("symbol like 'AB%BA'", {"symbol": "ABA"}, False),
+        ("symbol like 'AB%BA'", {"symbol": "ABBA"}, True),
+        ("symbol like 'IBM'", {"symbol": "IBM"}, True),
+        ("symbol like '%'", {"symbol": ""}, True),
+        ("symbol ilike 'i%m'", {"symbol": "IBM"}, True),
+        ("upper(symbol) like 'IB%' and a > 2", {"symbol": "ibm", "a": 3}, True),
+        ("a > 2 and symbol starts with 'I' or b = 1", {"symbol": "ibm", "a": 3, "b": 1}, True),
         ("lower(symbol) > 'longer than f'", {"symbol": "longer than f"}, False),
     ],
 )  # fmt: skip
@@ -195,6 +213,12 @@ def test_a_text_that_fails_leaves_nothing_behind():
         ("least(a, at) > 5", 1, "least takes expressions of one kind"),
         ("- " * 40 + "a > 5", 63, "nested 32 deep"),
         ("a * b between 5 and 3", 15, "low must not exceed high"),
+        ("symbol like 'A_B'", 8, "LIKE takes a pattern with one % and no _"),
+        ("symbol like '%A%'", 8, "LIKE takes a pattern with one % and no _"),
+        ("a like 'A%'", 3, "LIKE takes text and a string, and a is int"),
+        ("symbol starts 'A'", 15, "expected WITH, got 'A'"),
+        ("symbol like 5", 8, "LIKE takes text and a string"),
+        ("symbol contains 'A'", 8, "what a string contains is not indexed"),
         ("a + b in 5", 10, "( and the values of IN"),
     ],
 )  # fmt: skip
@@ -422,3 +446,26 @@ def test_a_failed_widening_leaves_the_index_as_it_was(monkeypatch):
     assert index.match_one(row).tolist() == [1]
     index.insert(more)
     assert sorted(index.match_one(row).tolist()) == [1, 2]
+
+
+WORDS = ["", "a", "ab", "aba", "abab", "abcdefgh", "abcdefghab", "b", "ba", "äb"]
+
+
+@given(
+    st.sampled_from(["starts with", "ends with", "like", "<", "<=", ">", ">=", "=", "!="]),
+    st.sampled_from(WORDS), st.sampled_from(WORDS), st.booleans(),
+)  # fmt: skip
+def test_patterns_equal_plain_python(form, first, last, negated):
+    rows = [{"symbol": word} for word in [*WORDS, None]]
+    if form == "like":
+        text = f"symbol like '{first}%{last}'"
+        size = len(first) + len(last)
+        wanted = [w.startswith(first) and w.endswith(last) and len(w) >= size for w in WORDS]
+    elif form.endswith("with"):
+        text = f"symbol {form} '{first}'"
+        wanted = [w.startswith(first) if form[0] == "s" else w.endswith(first) for w in WORDS]
+    else:
+        text = f"reverse(reverse(symbol)) {form} '{first}'"
+        wanted = [(COMPARE | {">=": operator.ge})[form](w, first) for w in WORDS]
+    found = matching(f"not {text}" if negated else text, *rows)
+    assert found == [*(holds is not negated for holds in wanted), False]

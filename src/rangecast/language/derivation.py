@@ -101,6 +101,27 @@ class Drafts:
             parts.append(self._part(expression, len(parts), text_range(rest), span))
         return _all(parts, span)
 
+    def ends(self, expression: Expression, suffix: str, span: Span) -> Condition:
+        """Whether an expression that gives text ends with a string: backwards, it begins with it."""
+        return self.begins(expressions.called("reverse", (expression,)), suffix[::-1], span)
+
+    def like(self, expression: Expression, pattern: str, span: Span) -> Condition:
+        """Whether an expression that gives text fits a pattern with at most one %."""
+        if "_" in pattern or "\\" in pattern or pattern.count("%") > 1:
+            raise SchemaError(
+                f"LIKE takes a pattern with one % and no _, such as 'AB%', '%YZ' or 'AB%YZ', got {pattern!r}"
+            )
+        first, anything, last = pattern.partition("%")
+        if not anything:
+            return self.compared_text(expression, "=", pattern, span)
+        parts = [self.begins(expression, first, span)] if first or not last else []
+        if last:
+            parts.append(self.ends(expression, last, span))
+        if first and last:  # one after the other, without an overlap
+            length = expressions.called("length", (expression,))
+            parts.append(self.within(length, ">=", Fraction(len(first) + len(last)), span))
+        return _all(parts, span)
+
     def _part(self, expression: Expression, part: int, interval: Interval, span: Span) -> Condition:
         position, attribute = self.place(expression, part)
         return Within(attribute.name, position, (interval,), span)

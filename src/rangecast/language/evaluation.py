@@ -161,7 +161,7 @@ class _Evaluation:
         """One verdict for the predicate, with the value of its expression."""
         holds = self.of(condition.part).holds
         _, value = self.lookup(condition.position)
-        if condition.expression.kind == TEXT and value is not None:
+        if condition.expression.kind == TEXT and value is not None and condition.expression.op != "attribute":
             value = "".join(
                 str(self.lookup(position)[1]) for position in self._parts_of(condition.expression)
             )

@@ -4,6 +4,7 @@
                 | operand [ NOT ] BETWEEN operand AND operand
                 | operand [ NOT ] IN "(" operand { "," operand } ")"
                 | operand IS [ NOT ] ( MISSING | PRESENT | NULL )
+                | operand [ NOT ] ( LIKE | ILIKE | STARTS WITH | ENDS WITH ) string
 
 Operands are read by types/expression_text.py, and conditions made of them by derivation.py. Where a single
 literal stands on the right and none on the left, the predicate keeps it as such, so that texts that differ
@@ -39,6 +40,7 @@ from rangecast.types.expressions import DURATION, FUNCTIONS, Expression
 from rangecast.types.names import unquoted
 
 _ARITHMETIC = ("+", "-", "*", "/")
+PATTERNS = ("LIKE", "ILIKE", "STARTS", "ENDS")
 
 
 class OperandReader(TokenReader):
@@ -69,8 +71,13 @@ class OperandReader(TokenReader):
             if token.kind == "end" or word == "OR" or (word == "AND" and not between and not depth):
                 return False
             between = (between or word == "BETWEEN") and word != "AND"
-            if word in _ARITHMETIC:
-                return True
+            if word in _ARITHMETIC or (named and token.kind == "name" and token.text.upper() in PATTERNS):
+                # an attribute may have such a name, and stands first or after an operator then
+                before_it = self.tokens[at - 1]
+                if word in _ARITHMETIC or (
+                    at > self.next and before_it.kind in ("name", "quoted", "NOT", "mark")
+                ):
+                    return True
             before = self.tokens[at - 1] if at > self.next else None
             if word == "(":
                 depth += 1
@@ -126,6 +133,8 @@ class OperandReader(TokenReader):
                     part = self.derived_range(ours, plain, start)
                 elif self.accept("IN"):
                     part = self.derived_list(ours, start)
+                elif self.peek.text.upper() in PATTERNS:
+                    part = self.pattern(ours, start)
                 else:
                     self.fail("BETWEEN or IN" if negated else "an operator (= != < <= > >= BETWEEN IN IS)")
                 part = Not(part, self.since(start)) if negated else part
@@ -137,6 +146,9 @@ class OperandReader(TokenReader):
             raise error_at(f"{error}{hint and '; ' + hint}", self.text, operator.start) from None
         position = _first_position(part)
         span = self.since(start)
+        if ours.op == "attribute" and ours.kind == "text":
+            position = self.schema.position(ours.value)
+            return Stated(self.text[slice(*span)], ours, position, part, span)
         return Stated(self.text[slice(*span)], self.expression_at(position), position, part, span)
 
     def expression_at(self, position: int) -> Expression:
@@ -169,6 +181,29 @@ class OperandReader(TokenReader):
             more = self.drafts.compared(theirs, onward, self.operand(), self.since(start))
             return And((part, more), self.since(start))
         return part
+
+    def pattern(self, ours: Expression, start: int) -> Condition:
+        """LIKE, ILIKE, STARTS WITH or ENDS WITH, and a string."""
+        word = self.take().text.upper()
+        if word in ("STARTS", "ENDS"):
+            if self.peek.text.upper() != "WITH":
+                self.fail("WITH")
+            self.next += 1
+        literal = self.value()
+        self.irregular = True
+        value = value_of(literal.text)
+        if not isinstance(value, str) or ours.kind != "text":
+            raise SchemaError(
+                f"{word} takes text and a string, and {ours.text} is {ours.kind}, got {literal.text}"
+            )
+        span = self.since(start)
+        if word == "STARTS":
+            return self.drafts.begins(ours, value, span)
+        if word == "ENDS":
+            return self.drafts.ends(ours, value, span)
+        if word == "ILIKE":
+            return self.drafts.like(expressions.called("lower", (ours,)), value.lower(), span)
+        return self.drafts.like(ours, value, span)
 
     def at_text(self, ours: Expression) -> bool:
         """Whether a string comes next, or must come."""

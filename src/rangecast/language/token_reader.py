@@ -30,7 +30,9 @@ _NUMBER = re.compile(rf"\s*(?:{NUMBER})\s*\Z")
 _INSTANT = re.compile(rf"'({TIMESTAMP})'\Z")
 _THOUSANDS = re.compile(r"0[0-9]{2}")
 # what any predicate on an expression has, and many others: then its tokens are looked at
-_DERIVED = re.compile(r"[*/+(\u2212\u2013-]|[=<>≤≥≠]\s*[^\W\d]|[=<>≤≥≠]\s*[\"`]|(?i:between|and)\s+[^\W\d]")
+_DERIVED = re.compile(
+    r"[*/+(\u2212\u2013-]|[=<>≤≥≠]\s*[^\W\d]|[=<>≤≥≠]\s*[\"`]|(?i:\b(?:i?like|starts|ends)\b)|(?i:between|and)\s+[^\W\d]"
+)
 
 
 class TokenReader:

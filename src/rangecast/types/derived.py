@@ -219,7 +219,7 @@ def _evaluated(expression: Expression, look: Look, n: int, memo: dict[str, Value
     if op != "coalesce":
         for arg in args:
             missing = missing | arg.missing
-    if op in ("lower", "upper", "length"):
+    if op in ("lower", "upper", "reverse", "length"):
         return _of_words(op, args[0])
     with np.errstate(all="ignore"):
         if expression.kind == FLOAT:
@@ -331,6 +331,8 @@ def _of_words(op: str, arg: Values) -> Values:
     if op == "length":
         sizes = np.array([len(word) for word in arg.words] or [0], np.int64)
         return Values(sizes[arg.data], arg.missing)
+    if op == "reverse":
+        return Values(arg.data, arg.missing, [word[::-1] for word in arg.words])
     change = str.lower if op == "lower" else str.upper
     return Values(arg.data, arg.missing, [change(word) for word in arg.words])
 

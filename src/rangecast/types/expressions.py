@@ -52,6 +52,7 @@ FUNCTIONS: dict[str, tuple[tuple[str, ...], int, int, str]] = {
     "length": ((TEXT,), 1, 1, INT),
     "lower": ((TEXT,), 1, 1, TEXT),
     "upper": ((TEXT,), 1, 1, TEXT),
+    "reverse": ((TEXT,), 1, 1, TEXT),
 }
 
 
