@@ -1,12 +1,16 @@
 """Ingest on Spark: what is loaded, what is rejected, which row of an id wins."""
 
 import datetime as dt
+import importlib
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import rangecast as rc
+from rangecast.array_file import read_arrays
 from rangecast.model.boxes import entries_of
+from rangecast.store.record import EXPRESSIONS
 
 pytestmark = pytest.mark.spark
 rs = pytest.importorskip("rangecast.spark")
@@ -196,3 +200,27 @@ def test_sets_go_through_staging_as_they_were_said(spark, schema, tmp_path):
     events = [{"symbol": symbol, "price": 1} for symbol in ("s8", "s9", "x")]
     found = index.match(rc.Events.from_rows(index.schema, events))
     assert [sorted(found.row(e).tolist()) for e in range(3)] == [[8, 3_000], [9, 3_001], [3_001]]
+
+
+def test_workers_agree_on_expressions(tmp_path):
+    """The two passes, without a session: workers that meet expressions in any order stage the same boxes."""
+    module = importlib.import_module("rangecast.spark.ingest")
+    store = rc.Store.open(tmp_path / "store", rc.Schema(rc.Int("a"), rc.Int("b")))
+    texts = ["a * b > 5", "a > 3", "a > b", "a - b between 1 and 2", "b * a = 12", "a = 1 or"]
+    ids = list(range(len(texts)))
+    table = pa.table({"id": ids, "condition": texts, module.ORDER: ids})
+    halves = [table.slice(0, 3), table.slice(3)]
+    columns = module.Columns("id", "condition", None, None)
+    place = str(store.path)
+    found = [b for half in halves for b in module.word_finder(place, columns)(iter(half.to_batches()))]
+    fresh = sorted({row["word"] for b in found for row in b.to_pylist() if row["position"] == -1})
+    assert fresh == ["a * b", "a - b"]
+    store.learn({EXPRESSIONS: fresh})
+    staged = [
+        b for half in halves for b in module.loader(place, str(tmp_path), columns)(iter(half.to_batches()))
+    ]
+    files = [row["file"] for b in staged for row in b.to_pylist()]
+    coming, gone, _ = module.latest(store.schema, [read_arrays(tmp_path / name)[1] for name in files])
+    store.apply(coming, gone)
+    again = rc.Store.open(tmp_path / "store").index()
+    assert sorted(again.match_one({"a": 4, "b": 3}).tolist()) == [0, 1, 2, 3, 4]

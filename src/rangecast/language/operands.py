@@ -134,7 +134,7 @@ class OperandReader(TokenReader):
                 elif self.accept("IN"):
                     part = self.derived_list(ours, start)
                 elif self.peek.text.upper() in PATTERNS:
-                    part = self.pattern(ours, start)
+                    part = self.fitting(ours, start)
                 else:
                     self.fail("BETWEEN or IN" if negated else "an operator (= != < <= > >= BETWEEN IN IS)")
                 part = Not(part, self.since(start)) if negated else part
@@ -182,7 +182,7 @@ class OperandReader(TokenReader):
             return And((part, more), self.since(start))
         return part
 
-    def pattern(self, ours: Expression, start: int) -> Condition:
+    def fitting(self, ours: Expression, start: int) -> Condition:
         """LIKE, ILIKE, STARTS WITH or ENDS WITH, and a string."""
         word = self.take().text.upper()
         if word in ("STARTS", "ENDS"):
