@@ -265,15 +265,15 @@ class Index:
 
     def match_any(self, events: Events) -> npt.NDArray[np.bool_]:
         """Whether each event matches any subscription at all; an event is done with its first match."""
-        self._prepare(events.codes_for(self.schema))
+        self._prepare(events.codes_for(self._read.catalog.schema))
         with self._reading() as reading:
-            return reading.match_any(events.codes_for(self.schema), events.several())
+            return reading.match_any(events.codes_for(reading.catalog.schema), events.several())
 
     def count(self, events: Events) -> npt.NDArray[np.int64]:
         """How many subscriptions each event matches; no id is read."""
-        self._prepare(events.codes_for(self.schema))
+        self._prepare(events.codes_for(self._read.catalog.schema))
         with self._reading() as reading:
-            return reading.count(events.codes_for(self.schema), events.several())
+            return reading.count(events.codes_for(reading.catalog.schema), events.several())
 
     def estimate(self, events: Events, level: int | None = None) -> Estimate:
         """How much work each event will be, before it is matched; `level` is how deep a tree is asked."""

@@ -1,8 +1,8 @@
 """Subscriptions whose conditions use more hidden attributes than an index has (types/derived.py).
 
-An index has the schema that it was made with, and its structures as many dimensions. When it gets a wider one,
-another index is made of all its boxes, and the first becomes it; whoever is matching goes on with what was
-published before.
+An index has the schema that it was made with, and its structures as many dimensions. When it gets a wider
+one, another index is made of all its boxes, and the first becomes it; whoever is matching goes on with what
+was published before.
 """
 
 from __future__ import annotations
