@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rangecast import covering
     from rangecast.covering import CoverIndex
     from rangecast.engine import Index, load_index, open_index
+    from rangecast.engine.match_frames import match
     from rangecast.loading import FileMatch, Rejects, load_subscriptions
     from rangecast.loading.match_file import match_file
     from rangecast.model.events import Events
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "rangecast.covering": ("CoverIndex",),
     "rangecast.engine": ("Index", "load_index", "open_index"),
+    "rangecast.engine.match_frames": ("match",),
     "rangecast.loading": ("FileMatch", "Rejects", "load_subscriptions", "match_file"),
     "rangecast.model.events": ("Events",),
     "rangecast.model.explanation": ("Explanation",),
@@ -130,6 +132,7 @@ __all__ = [
     "covering",
     "load_index",
     "load_subscriptions",
+    "match",
     "match_file",
     "open_index",
 ]

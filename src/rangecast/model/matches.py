@@ -13,6 +13,9 @@ without slots in between.
 
 from __future__ import annotations
 
+import html
+import itertools
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +26,7 @@ from rangecast import buffers
 from rangecast.kernels.model import matches as kernels
 from rangecast.model.ids import Ids
 
+_SHOWN = 10
 MANY = 1024  # below this, starting numpy's conversion costs more than reading a table
 
 
@@ -118,6 +122,14 @@ class Matches:
             return self._ids[self.offsets[event] : self.offsets[event + 1]]
         return self._names.take(self.slots[self.offsets[event] : self.offsets[event + 1]])
 
+    def __getitem__(self, event: int) -> npt.NDArray[Any]:
+        return self.row(event)
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        """The ids of one event after the other."""
+        ids, ends = self.ids, self.offsets.tolist()
+        return (ids[first:last] for first, last in itertools.pairwise(ends))
+
     def events(self) -> npt.NDArray[np.int64]:
         """For each pair, the row number of its event."""
         return np.repeat(np.arange(len(self), dtype=np.int64), self.counts)
@@ -143,6 +155,37 @@ class Matches:
             )
             events = column.take(events)
         return pa.table({"event_id": events, "subscription_id": self._names.take_arrow(self.slots)})
+
+    def to_pandas(self, event_ids: Any = None) -> Any:
+        """The pairs of `to_arrow` as a DataFrame of pandas."""
+        return self._plain(event_ids).to_pandas()
+
+    def to_polars(self, event_ids: Any = None) -> Any:
+        """The pairs of `to_arrow` as a DataFrame of Polars."""
+        import polars
+
+        return polars.from_arrow(self._plain(event_ids))
+
+    def _plain(self, event_ids: Any) -> pa.Table:
+        """The pairs with ids as they are, without a dictionary."""
+        pairs = self.to_arrow(event_ids)
+        kind = pairs.schema.field("subscription_id").type
+        if not pa.types.is_dictionary(kind):
+            return pairs
+        return pairs.set_column(1, "subscription_id", pairs["subscription_id"].cast(kind.value_type))
+
+    def _repr_html_(self) -> str:
+        """The first events as a table, for a notebook."""
+        shown = min(len(self), _SHOWN)
+        rows = []
+        for event in range(shown):
+            ids = self.row(event).tolist()
+            more = f", and {len(ids) - _SHOWN:,} more" if len(ids) > _SHOWN else ""
+            text = html.escape(", ".join(map(str, ids[:_SHOWN])) + more)
+            rows.append(f"<tr><td>{event}</td><td>{len(ids):,}</td><td>{text}</td></tr>")
+        head = "<tr><th>event</th><th>matches</th><th>subscriptions</th></tr>"
+        rest = f"<p>and {len(self) - shown:,} more events</p>" if len(self) > shown else ""
+        return f"<p>{html.escape(repr(self))}</p><table>{head}{''.join(rows)}</table>{rest}"
 
     def __eq__(self, other: object) -> bool:
         """Whether the same events match the same subscriptions, in whatever order."""

@@ -1,0 +1,98 @@
+"""`rc.match`: a frame of events and a frame of subscriptions in, a frame of their matches out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rangecast.engine import open_index
+from rangecast.errors import OptionError, SchemaError
+from rangecast.loading.frames import frame_like, table_of
+from rangecast.loading.ids import in_one_piece
+from rangecast.model.events import Events
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.types.attributes import Attribute
+from rangecast.types.schema import Schema
+
+
+def match(  # noqa: PLR0913 - each is an option of whoever calls it
+    events: Any,
+    subscriptions: Any,
+    *,
+    schema: Schema | None = None,
+    event_id: str | None = None,
+    id: str = "id",
+    condition: str | None = None,
+    keep: Sequence[str] = (),
+    payload: Sequence[str] = (),
+    index: str = "auto",
+    threads: int = 1,
+    strict: bool = False,
+) -> Any:
+    """Which subscriptions does each event match? A frame of pairs of the kind that `events` is.
+
+    `events` is a DataFrame of pandas or Polars, an Arrow table, a DuckDB relation or a list of dicts, and
+    `subscriptions` any of these with an id and a condition or bounds, a dict of ids and conditions, or
+    Subscriptions. Without a `schema` the columns of the events say it. `event_id` names the column of ids:
+    unless told it is `id`, and without one rows are numbered from 0. Columns of the events in `keep` and of
+    the subscriptions' frame in `payload` come along. A row that cannot be loaded raises.
+
+    >>> match([{"price": 12}, {"price": 3}], {7: "price > 10", 8: "price < 15"})[0]
+    {'event_id': 0, 'subscription_id': 7}
+    """
+    table = table_of(events, "events")
+    given = event_id or ("id" if "id" in table.column_names else None)
+    _check_columns(table, [*([given] if given else []), *keep], "events")
+    if schema is None:
+        schema = subscriptions.schema if isinstance(subscriptions, Subscriptions) else _infer(table, given)
+    beside: pa.Table | None = None
+    if isinstance(subscriptions, Subscriptions):
+        subs = subscriptions
+    elif isinstance(subscriptions, Mapping):
+        subs = Subscriptions.parse(schema, subscriptions)
+    else:
+        beside = table_of(subscriptions, "subscriptions")
+        _check_columns(beside, [id, *payload], "subscriptions")
+        subs = Subscriptions.from_arrow(schema, beside, id=id, condition=condition)
+    if payload and beside is None:
+        raise OptionError("payload names columns of a frame of subscriptions, and these are no frame")
+    names = ["event_id", "subscription_id", *keep, *payload]
+    if len(set(names)) < len(names):
+        raise OptionError(f"columns of the answer must differ, got {', '.join(names)}; rename what is kept")
+    made = open_index(index, schema)
+    made.insert(subs)
+    matches = made.match(Events.from_arrow(schema, table, strict=strict), threads=threads).sort()
+    pairs = matches.to_arrow(None if given is None else in_one_piece(table[given]))
+    subscription_ids = in_one_piece(pairs["subscription_id"])
+    pairs = pairs.set_column(1, "subscription_id", subscription_ids)
+    rows = pa.array(matches.events())
+    for name in keep:
+        pairs = pairs.append_column(name, table[name].take(rows))
+    if payload and beside is not None:
+        ids = in_one_piece(beside[id]).cast(subscription_ids.type)
+        places = pc.index_in(subscription_ids, ids)
+        for name in payload:
+            pairs = pairs.append_column(name, beside[name].take(places))
+    return frame_like(pairs, events)
+
+
+def _check_columns(table: pa.Table, needed: Sequence[str], what: str) -> None:
+    for name in needed:
+        if name not in table.column_names:
+            raise OptionError(f"{what}: there is no column {name!r}, only {', '.join(table.column_names)}")
+
+
+def _infer(table: pa.Table, event_id: str | None) -> Schema:
+    """The schema of the columns that an attribute can hold; others may be kept and not asked about."""
+    attributes: list[Attribute] = []
+    for name in table.column_names:
+        if name != event_id:
+            with contextlib.suppress(SchemaError):
+                attributes += Schema.infer(table.select([name]))
+    if not attributes:
+        raise SchemaError(f"no column of the events can be an attribute, got {', '.join(table.column_names)}")
+    return Schema(*attributes)

@@ -1,0 +1,107 @@
+"""`rc.match`: the same pairs from every kind of frame, as a frame of that kind; and the face of Matches."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import rangecast as rc
+
+EVENTS = [
+    {"id": "a", "price": 12, "symbol": "IBM", "paid": True, "took": None},
+    {"id": "b", "price": 3, "symbol": "HAL", "paid": False, "took": dt.timedelta(1)},
+    {"id": "c", "price": None, "symbol": "IBM", "paid": None, "took": None},
+]
+ALERTS = [
+    {"id": 7, "condition": "price > 10 and paid", "owner": "ann"},
+    {"id": 8, "condition": "symbol = 'IBM'", "owner": "bob"},
+]
+WANTED = [("a", 7, "IBM", "ann"), ("a", 8, "IBM", "bob"), ("c", 8, "IBM", "bob")]
+
+
+def relation(rows):
+    table = pa.Table.from_pylist(rows)
+    return duckdb.from_arrow(table)
+
+
+KINDS = {
+    pd.DataFrame: pd.DataFrame,
+    pl.DataFrame: pl.DataFrame,
+    pa.Table: pa.Table.from_pylist,
+    duckdb.DuckDBPyRelation: relation,
+    list: list,
+}
+
+
+def rows_of(frame):
+    if isinstance(frame, pd.DataFrame):
+        return [tuple(row) for row in frame.itertuples(index=False)]
+    if isinstance(frame, pl.DataFrame):
+        return frame.rows()
+    if isinstance(frame, duckdb.DuckDBPyRelation):
+        return frame.fetchall()
+    return [tuple(row.values()) for row in (frame if isinstance(frame, list) else frame.to_pylist())]
+
+
+@pytest.mark.parametrize("theirs", KINDS)
+@pytest.mark.parametrize("ours", KINDS)
+def test_frame_in_frame_of_the_same_kind_out(ours, theirs):
+    found = rc.match(
+        KINDS[ours](EVENTS), KINDS[theirs](ALERTS), keep=["symbol"], payload=["owner"], index="scan"
+    )
+    assert isinstance(found, ours)
+    assert rows_of(found) == WANTED
+
+
+def test_without_ids_and_with_a_dict_of_conditions():
+    frame = pd.DataFrame({"price": [12, 3]})
+    found = rc.match(frame, {"x": "price > 10", "y": "price < 15"}, index="scan")
+    assert rows_of(found) == [(0, "x"), (0, "y"), (1, "y")]
+    schema = rc.Schema(rc.Int("price"), rc.Int("size"))
+    subs = rc.Subscriptions.parse(schema, {1: "price > 10"})
+    assert rows_of(rc.match(frame, subs, index="scan")) == [(0, 1)]
+    with pytest.raises(rc.EventError, match="no event has a value for 'size'"):
+        rc.match(frame, subs, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((5, {}), {}, "events must be a DataFrame of pandas or Polars"),
+        ((EVENTS, 5), {}, "subscriptions must be a DataFrame"),
+        ((EVENTS, ALERTS), {"event_id": "key"}, "events: there is no column 'key'"),
+        ((EVENTS, ALERTS), {"payload": ["team"]}, "subscriptions: there is no column 'team'"),
+        ((EVENTS, {1: "price > 1"}), {"payload": ["owner"]}, "these are no frame"),
+        ((EVENTS, ALERTS), {"keep": ["price", "price"]}, "must differ"),
+    ],
+)
+def test_what_cannot_be_matched(arguments, options, message):
+    with pytest.raises(rc.OptionError, match=message):
+        rc.match(*arguments, **options)
+
+
+def test_events_without_a_column_to_ask_about():
+    with pytest.raises(rc.SchemaError, match="no column of the events can be an attribute, got id, l"):
+        rc.match([{"id": 1, "l": [1]}], {1: "price > 1"})
+
+
+def test_matches_as_rows():
+    m = rc.Matches.from_ids([0, 2, 2, 3], ["s8", "s7", "<b>"])
+    assert [ids.tolist() for ids in m] == [["s8", "s7"], [], ["<b>"]]
+    assert m[-1].tolist() == ["<b>"]
+    with pytest.raises(IndexError):
+        m[3]
+    pairs = [("x", "s8"), ("x", "s7"), ("z", "<b>")]
+    assert rows_of(m.to_pandas(["x", "y", "z"])) == pairs
+    assert m.to_polars(["x", "y", "z"]).rows() == pairs
+    assert rows_of(m.to_pandas())[2] == (2, "<b>")
+    assert "<td>&lt;b&gt;</td>" in m._repr_html_()
+    many = rc.Matches.from_ids(np.arange(0, 400, 20), np.arange(380))
+    assert "and 10 more" in many._repr_html_()
+    assert "and 9 more events" in many._repr_html_()
