@@ -32,6 +32,10 @@ KINDS = {
     "counting": ("counting", {}),
     "ubtree": ("ubtree", {"leaf": 16, "fanout": 4}),
     "rtree": ("rtree", {}),
+    "hint": ("hint", {}),
+    "cei": ("cei", {}),
+    "rein": ("rein", {}),
+    "opindex": ("opindex", {}),
 }
 CHANGED = ("islist", "vci_table", "vci_bitmap", "vci_clipped", "vcr_array", "vcr_hash", "ubtree", "rtree")
 """Those that change in place."""

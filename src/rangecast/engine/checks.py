@@ -48,10 +48,14 @@ def linked(name: str, n: int, *links: npt.NDArray[Any]) -> None:
 
     A walk along them then ends: it would come back only to a node that two links lead to.
     """
+    met = np.zeros(n, np.bool_)
+    total = 0
     for some in links:
         within(name, some, n, -1)
-    targets = np.concatenate([some[some >= 0] for some in links])
-    hold(f"that no two {name} lead to the same place", not len(targets) or np.bincount(targets).max() == 1)
+        targets = some[some >= 0]
+        met[targets] = True
+        total += len(targets)
+    hold(f"that no two {name} lead to the same place", np.count_nonzero(met) == total)
 
 
 def flat(arrays: tuple[Any, ...], **more: int) -> None:
