@@ -148,3 +148,12 @@ def test_files_that_are_not_there(tmp_path, index):
         rc.match_file(index, [tmp_path / "a.csv", tmp_path / "b.csv"])
     with pytest.raises(rc.OptionError, match="at least one file"):
         rc.match_file(index, [])
+
+
+def test_a_file_that_is_no_events_is_refused_before_the_first_match(tmp_path, index):
+    write(tmp_path / "a.csv", ROWS)
+    (tmp_path / "b.csv").write_text("id,condition\n7,amount > 10\n")
+    seen = []
+    with pytest.raises(rc.EventError, match=r"b.csv: must have a column of the schema"):
+        rc.match_file(index, tmp_path / "*.csv", progress=lambda position, done: seen.append(position))
+    assert not seen

@@ -2,7 +2,7 @@
 
 What is settled by the first file holds for all of them: the type of ids. Rows without ids are numbered on
 from file to file. A file is opened when the one before it has been read, so that thousands of them are no
-trouble; that all are there is checked at the start.
+trouble; that all are there with their columns is checked at the start.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class EventFiles:
         self.remarks: list[str] = []
         self._schema = schema
         self._options = options
+        for path in self.paths[1:]:  # a file that cannot be read must not end a run that has written
+            EventFile(schema, path, **options).close()
         self._open = EventFile(schema, self.path, **options)
         self._absent = set(schema.names)
         self._near: dict[str, str] = {}
