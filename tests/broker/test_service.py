@@ -81,6 +81,15 @@ def test_events_match_the_subscriptions_of_their_time(client):
     assert pairs(take(client.stream("alice"), 4)) == expected
 
 
+def test_a_few_of_many_consumers_are_live(client, url):
+    client.subscribe_many({"consumer": f"c{n}", "name": "a", "condition": "price > 0"} for n in range(300))
+    live = client.stream("c7", start="now", notices=True)
+    assert next(live).kind == "caught_up"
+    client.publish([{"price": 1}, {"price": 2}])
+    assert [(m.kind, m.sequence) for m in take(live, 2)] == [("match", 1), ("match", 2)]
+    assert 'rangecast_errors_total{space="main"} 0.0' in httpx.get(f"{url}/metrics").text
+
+
 def test_words_that_come_later(client):
     client.publish({"symbol": "NEW", "price": 1})
     client.subscribe("alice", "new", "symbol = 'NEW'")

@@ -250,6 +250,7 @@ class Pump:
         if not self.live or not matches.n_pairs:
             return
         rows, entries = matches.events(), np.asarray(matches.ids)
+        self._make_room(len(directory.consumers))
         wanted = self._mask[directory.owners[entries]]
         if not wanted.all():
             rows, entries = rows[wanted], entries[wanted]
@@ -299,13 +300,17 @@ class Pump:
 
     def _add(self, listener: Listener) -> None:
         number = listener.number
-        if number >= len(self._mask) - 1:
-            # the last place stands for entries of nobody, whose owner is -1
-            mask = np.zeros(max(64, 2 * len(self._mask), number + 2), bool)
-            mask[: len(self._mask) - 1] = self._mask[:-1]
-            self._mask = mask
+        self._make_room(number + 1)
         self.live.setdefault(number, []).append(listener)
         self._mask[number] = True
+
+    def _make_room(self, consumers: int) -> None:
+        """See that the mask has a place for each consumer, and one more."""
+        if consumers >= len(self._mask):
+            # the last place stands for entries of nobody, whose owner is -1
+            mask = np.zeros(max(64, 2 * len(self._mask), consumers + 1), bool)
+            mask[: len(self._mask) - 1] = self._mask[:-1]
+            self._mask = mask
 
     def _remove(self, listener: Listener) -> None:
         others = self.live.get(listener.number)
