@@ -12,7 +12,7 @@ for they are made by a few forms and screens:
 
 For each outline with FEWEST boxes or more it is counted on samples, as in planner.py, how many boxes an event
 would look at in lists by one of its equalities, sorted by one of its other attributes. In nanoseconds per
-event, fitted to `market` and to mixtures of it, 50,000 to 200,000 boxes:
+event, judged by runs of `market` with 200,000 boxes, and not fitted:
 
     sorted lists     100 + 12 per halving of the list + 0.4 per member read, 0.8 if closed, + 1.3 per check
     lists by value   40 + 1.5 per member
@@ -21,8 +21,9 @@ Sorted lists are taken unless lists by value, `cells` or a `bitmap` over the sam
 times cheaper: what sorted lists cost is what is read of them, while what cells cost depends on how boxes lie
 in them, of which a sample says less.
 
-What `market` took, 200,000 boxes of four outlines, 5,000 events per batch, on a busy machine: 3.0 us per
-event by four paths of sorted lists, 23 by a bitmap, 81 by cells on two attributes, 480 by the scan.
+What `market` took, 200,000 boxes of four outlines, 5,000 events per batch, in turns: 4.4 us per event by
+this, 19 by a bitmap, 197 by cells on two attributes; the scan, for 100 of the events, 464. One event at a
+time it is 97 us beside 76 of the bitmap: sorted lists have no path for few events yet.
 """
 
 from __future__ import annotations
