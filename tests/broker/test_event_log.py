@@ -56,6 +56,20 @@ def test_what_was_appended_is_read_in_order(tmp_path):
     again.close()
 
 
+def test_a_reader_from_an_earlier_segment_passes_over_nothing(tmp_path, monkeypatch):
+    # a table of places with more than one entry in every segment
+    monkeypatch.setattr("rangecast.broker.event_log._STRIDE", 100)
+    log = filled(tmp_path, 200, segment_bytes=4_000)
+    assert len(list(tmp_path.glob("*.events"))) > 3
+    for start in (1, 2, 150, 399):
+        assert [row[0] for row in read(log, start)][-1] == 400
+        assert len({row[0] for row in read(log, start)}) >= 401 - start
+    log.close()
+    again = EventLog(tmp_path)
+    assert [row[0] for row in read(again)] == list(range(1, 401))
+    again.close()
+
+
 def test_nothing_is_seen_before_it_is_on_disk(tmp_path):
     log = filled(tmp_path, 1)
     log.append(codes(5), texts(5), pin=0)

@@ -43,7 +43,7 @@ def test_nested_boxes_in_several_partitions(spark, size, textual):
     assert reduction.pairs.schema.simpleString() == (
         "struct<covered:string,covering:string>" if textual else "struct<covered:bigint,covering:bigint>"
     )
-    assert set(reduction.seconds) == {"partitions", "driver"}
+    assert set(reduction.seconds) == {"words", "partitions", "driver"}
 
 
 def test_categories_and_several_boxes(spark, size):

@@ -93,7 +93,8 @@ class _Segment:
     def place(self, sequence: int) -> int:
         """An offset at which a record begins that is not after the one with this event."""
         with self._lock:
-            return self.offsets[bisect.bisect_right(self.sequences, sequence) - 1]
+            # an event of an earlier segment: all of this one is wanted
+            return self.offsets[max(bisect.bisect_right(self.sequences, sequence) - 1, 0)]
 
     def forget_beyond_end(self) -> None:
         """Forget places of records that were never written."""

@@ -10,6 +10,7 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     version_policy.py          which version of a store a batch is matched against, for both streams
     snapshots.py               whatever subscriptions were given, as one saved index
     worker.py                  what a worker keeps of an index, and how it answers a batch of events
+    doctor.py                  what the workers of a cluster are like, with a sentence for each trouble
     report.py                  what a step did
     ingest.py                  a DataFrame of subscriptions into a store
     subscription_files.py      files of subscriptions as a DataFrame

@@ -107,11 +107,10 @@ def kinds_of(attributes: Iterable[Attribute]) -> dict[str, str]:
 class Derivations:
     """The hidden attributes of a schema: a list that only grows; see the module head.
 
-        >>> from rangecast.types.numerals import Mask
-    from rangecast.types.expressions import attribute
-        >>> some = Derivations()
-        >>> some.take(0, [derived_attribute(attribute("price", "int"))]), len(some)
-        (True, 1)
+    >>> from rangecast.types.expressions import attribute
+    >>> some = Derivations()
+    >>> some.take(0, [derived_attribute(attribute("price", "int"))]), len(some)
+    (True, 1)
     """
 
     def __init__(self, attributes: Iterable[Attribute] = ()) -> None:
