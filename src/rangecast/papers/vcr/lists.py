@@ -300,9 +300,8 @@ class RectangleListsIndex(VcrIndex):
         else:
             shaped("keys of lists", lists.keys, 0)
             shaped("heads of lists", lists.heads, constructs.n_constructs)
-        if (
-            rx > 1 << kx and ry > 1 << ky
-        ):  # in a smaller plane no event is far enough from the border to use them
+        # in a smaller plane no event is far enough from the border to use them
+        if rx > 1 << kx and ry > 1 << ky:
             pivot = constructs.id(rx - 1 - (1 << kx), ry - 1 - (1 << ky), 1, 1)
             within("distances of constructs", lists.distances, constructs.n_constructs - pivot)
         shaped("nodes of lists", lists.nodes, len(lists.nodes), 2)
