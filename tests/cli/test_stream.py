@@ -56,6 +56,7 @@ def lines_until(process, words, seconds=90):
     return seen
 
 
+@pytest.mark.integration
 def test_subscriptions_change_while_it_runs_and_sigterm_ends_it(place):
     add_ticks(place, "a.jsonl", '{"id": 1, "price": 5, "symbol": "A"}', '{"id": 2, "price": "x"}', "{")
     words = ["--store", "store", "--events", "ticks", "--out", "out", "--checkpoint", "state"]

@@ -101,6 +101,7 @@ def test_a_java_comes_with_the_extra(no_java):
     assert find_java() == home
 
 
+@pytest.mark.integration
 def test_starts_without_a_java_of_its_own(no_java):
     """A process that sees no Java runs a job all the same."""
     code = (
