@@ -70,25 +70,25 @@ def soak(
         producer.produce(ticks, json.dumps(value).encode(), f"e{k}".encode())
         producer.poll(0)
     producer.flush(30)
-    batch = max(20, n_events // (kills * 8 + 40))
+    # small batches, so that there are many transactions to be killed in
+    batch = max(4, n_events // 1_000)
     workers = [start(store.path, bootstrap, topics, f"w{k}", batch) for k in range(2)]
-    killed = 0
+    killed, reached = 0, n_events
     began = time.monotonic()
     try:
         while True:
-            time.sleep(draw.uniform(0.2, 0.6))
+            time.sleep(draw.uniform(0.05, 0.4))
             if store.version < 40:
                 store.insert(subscriptions(schema, store.version))
             behind = sum(lag.behind for lag in read_lag(bootstrap, ticks, "soak"))
-            if killed < kills and behind:
-                started = [k for k, w in enumerate(workers) if w.poll() is None]
-                if started and time.monotonic() - began > 4:
-                    k = draw.choice(started)
-                    workers[k].kill()
-                    workers[k].wait()
-                    killed += 1
-                    workers[k] = start(store.path, bootstrap, topics, f"w{k}", batch)
-                    time.sleep(draw.uniform(0.5, 2.5))
+            if killed < kills and 0 < behind < reached:
+                # they are at work: since the last kill some events were committed
+                k = draw.randrange(len(workers))
+                workers[k].kill()
+                workers[k].wait()
+                killed += 1
+                reached = behind
+                workers[k] = start(store.path, bootstrap, topics, f"w{k}", batch)
             if not behind:
                 break
             if time.monotonic() - began > 60 + 15 * kills:

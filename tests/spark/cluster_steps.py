@@ -48,14 +48,14 @@ def main(master: str, folder: Path) -> None:
     right = sorted(zip(*(column.tolist() for column in index.match(table).pairs()), strict=True))
 
     def same(frame) -> bool:
-        pairs = sorted((int(row[0]), row[1]) for row in frame.collect())
+        pairs = sorted((row[0], row[1]) for row in frame.collect())
         return pairs == right
 
     answers = {"match": same(rs.match(events, store, event_id="id"))}
     answers["stripes"] = same(rs.match(events, store, event_id="id", mode="stripes", stripes=3))
     rs.register_sql(spark)
     events.createOrReplaceTempView("events")
-    answers["sql"] = same(spark.sql(f"SELECT * FROM match_events(TABLE(events), '{store}')"))
+    answers["sql"] = same(spark.sql(f"SELECT * FROM match_events_long(TABLE(events), '{store}')"))
     events.write.parquet(str(folder / "events"))
     rs.match_files(spark, str(folder / "events"), store, folder / "out", event_id="id")
     answers["match_files"] = same(spark.read.parquet(str(folder / "out")))
