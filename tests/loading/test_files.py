@@ -399,3 +399,12 @@ class TestRejects:
         assert table["row"].to_pylist() == list(range(30))
         assert set(table["reason"].to_pylist()) == {"because"}
         assert str(RejectedRow(None, None, None, None, "so", "")) == "the input: so"
+
+
+def test_a_parquet_file_with_a_column_name_that_is_no_text_is_refused(tmp_path):
+    path = tmp_path / "named.parquet"
+    pq.write_table(pa.table({"price": [1], "caf\u00e9": [2]}), path)
+    path.write_bytes(path.read_bytes().replace("caf\u00e9".encode(), b"caf\xe9x"))
+    index = rc.open_index("scan", rc.Schema(rc.Int("price")))
+    with pytest.raises(rc.StorageError, match=r"named.parquet: cannot be read"):
+        rc.match_file(index, path)

@@ -33,11 +33,12 @@ class ParquetFile(RowFile):
         self._alone = groups is None
         try:
             self._file = pq.ParquetFile(path, memory_map=not self._alone)
-        except (OSError, pa.ArrowInvalid) as error:
+            self.names = list(self._file.schema_arrow.names)
+        # the last where the name of a column is no text
+        except (OSError, pa.ArrowInvalid, UnicodeDecodeError) as error:
             errno = getattr(error, "errno", None)
             reason = error if errno is None else os.strerror(errno)
             raise StorageError(f"{path}: cannot be read: {reason}") from error
-        self.names = list(self._file.schema_arrow.names)
         self.types = {field.name: field.type for field in self._file.schema_arrow}
         self.size = self._file.metadata.num_rows
         first, last = groups or (0, -1)
