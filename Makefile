@@ -9,6 +9,9 @@ STAMP := $(VENV)/.installed
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 5)))
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
+# Processes that the tests start read the sources' bytecode; without it each compiles them all anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Scripts and the editable install hold absolute paths, so a copied or moved clone would run the
 # code of the old place: the stamp records where it was made, and a mismatch starts afresh.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
@@ -44,7 +47,7 @@ serve-demo: $(STAMP) ## a broker with 100,000 alerts and a made-up market, for t
 
 check: lint typecheck test-nojit ## what is quick, for daily work: rules, types, the tests without compiling
 
-test: lint typecheck test-compiled test-nojit test-bounds ## everything that must pass
+test: lint typecheck test-compiled test-nojit ## what must pass before a push; .ci/run adds test-bounds and integration
 
 lint: $(STAMP) ## ruff: rules and formatting
 	$(BIN)/ruff check .
@@ -53,8 +56,9 @@ lint: $(STAMP) ## ruff: rules and formatting
 typecheck: $(STAMP) ## mypy --strict on src
 	$(BIN)/mypy --strict src
 
+# What hardly calls a kernel runs with the kernels as plain Python, unless that leg leaves it out.
 test-compiled: $(STAMP) ## tests and doctests with compiled kernels
-	$(PYTEST) -m 'not integration'
+	$(PYTEST) -m 'not integration and (not without_kernels or slow or once or spark)'
 
 # Each of these starts servers of its own, so they run one after the other. What cannot be had here (a browser, a
 # message broker's jars) is skipped with a word.

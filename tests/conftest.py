@@ -69,37 +69,41 @@ def size(leg: str):
 # same time, and the run takes half as long again.
 FAMILIES = {
     "engine": (
+        "answers",
         "auto",
         "bitmap",
         "cells",
         "equality",
-        "shared",
-        "planner",
-        "small",
+        "limited",
+        "nested",
         "packed",
         "parts",
-        "answers",
+        "planner",
+        "said",
+        "shared",
+        "small",
+        "windows",
     ),
-    "vci": ("direct", "islist", "vci"),
+    "intervals": ("cei", "direct", "hint", "islist", "vci"),
     "vcr": ("vcr", "plane"),
-    "ztree": ("counting", "covering", "routing", "ubtree", "zorder"),
+    "ztree": ("counting", "covering", "opindex", "rein", "routing", "ubtree", "zorder"),
     "rtree": ("rtree", "scheduling"),
 }
+FAMILY_OF = {member: name for name, members in FAMILIES.items() for member in members}
 
 
 def family(item: pytest.Item) -> str | None:
-    """The family of kernels that a test is about, if it is about one."""
+    """The family of kernels that a test is about, if any: by its index, its module or its folder."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    kind = parameters["make"][0] if item.path.stem == "test_contract" else parameters.get("kind")
-    by_kind = item.path.stem in ("test_contract", "test_parts", "test_crafted_files")
-    subject = kind if by_kind and kind else item.path.stem
-    stem = subject.removeprefix("test_").split("_")[0]
-    found = (
-        name for name, members in FAMILIES.items() if stem in members or item.path.parent.name in members
-    )
-    return next(found, None)
+    kind = next((parameters[name] for name in ("kind", "make", "variant") if name in parameters), None)
+    kind = kind[0] if isinstance(kind, tuple) else kind
+    subjects = [kind] if isinstance(kind, str) else []
+    subjects += [item.path.stem.removeprefix("test_"), item.path.parent.name]
+    found = (FAMILY_OF.get(subject.replace("-", "_").split("_")[0]) for subject in subjects)
+    return next(filter(None, found), None)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups; behind it they would be ignored
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         # One Spark session costs seconds and a gigabyte: its tests are a family too.

@@ -6,12 +6,13 @@ The imports are read from the source, also those inside functions, so nothing ha
 import ast
 import re
 import tomllib
+from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.without_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
@@ -81,7 +82,10 @@ def imports_of(name: str, path: Path, modules: dict[str, Path]) -> set[str]:
     return found
 
 
-IMPORTS = {name: imports_of(name, path, MODULES) for name, path in MODULES.items()}
+@cache
+def imports() -> dict[str, set[str]]:
+    """What every module imports. Read when first asked for: every worker process loads this file."""
+    return {name: imports_of(name, path, MODULES) for name, path in MODULES.items()}
 
 
 def layer_of(name: str) -> int:
@@ -93,61 +97,65 @@ def inside(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name != "rangecast"])
-def test_every_module_stands_in_a_layer(name):
-    assert name.split(".")[1] in DEPTH, f"{name} stands in no layer: say in LAYERS which it belongs to"
+def test_every_module_stands_in_a_layer():
+    homeless = [name for name in MODULES if name != "rangecast" and name.split(".")[1] not in DEPTH]
+    assert not homeless, "these stand in no layer: say in LAYERS which they belong to"
 
 
 def test_every_layer_is_there():
     assert set(DEPTH) == {name.split(".")[1] for name in MODULES if name != "rangecast"}
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name != "rangecast"])
-def test_imports_point_one_way(name):
-    own = {imported for imported in IMPORTS[name] if inside(imported, "rangecast")}
-    # The public face imports what users get, so only what stands above all of that may import it.
-    if name.split(".")[1] not in OUTERMOST:
-        assert "rangecast" not in own, f"{name} must import the module that defines a name, not the package"
-    upward = {imported for imported in own - {"rangecast"} if layer_of(imported) < layer_of(name)}
-    assert not upward, f"{name} imports from a layer above its own: {sorted(upward)}"
+def test_imports_point_one_way():
+    wrong = []
+    for name, imported in imports().items():
+        if name == "rangecast":
+            continue
+        own = {i for i in imported if inside(i, "rangecast")}
+        # The public face imports what users get, so only what stands above all of that may import it.
+        if "rangecast" in own and name.split(".")[1] not in OUTERMOST:
+            wrong.append(f"{name} must import the module that defines a name, not the package")
+        upward = {i for i in own - {"rangecast"} if layer_of(i) < layer_of(name)}
+        wrong += [f"{name} imports {i} from a layer above its own" for i in sorted(upward)]
+    assert not wrong
 
 
 def test_public_face_leaves_the_outermost_layer_alone():
-    own = {i for i in IMPORTS["rangecast"] if inside(i, "rangecast")} - {"rangecast"}
+    own = {i for i in imports()["rangecast"] if inside(i, "rangecast")} - {"rangecast"}
     outermost = {i for i in own if i.split(".")[1] in OUTERMOST}
     assert not outermost, f"`import rangecast` would load {sorted(outermost)}"
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if inside(name, "rangecast.kernels")])
-def test_kernels_import_arrays_and_compiler_only(name):
-    allowed = KERNEL_PACKAGE_IMPORTS if name == "rangecast.kernels" else KERNEL_IMPORTS
-    imported = {i for i in IMPORTS[name] if not inside(i, "rangecast.kernels")}
-    outside = {i for i in imported if i.split(".")[0] not in allowed}
-    assert not outside, f"{name} may import numpy, numba and other kernels, got {sorted(outside)}"
+def test_kernels_import_arrays_and_compiler_only():
+    wrong = []
+    for name, imported in imports().items():
+        if inside(name, "rangecast.kernels"):
+            allowed = KERNEL_PACKAGE_IMPORTS if name == "rangecast.kernels" else KERNEL_IMPORTS
+            outside = {i for i in imported if not inside(i, "rangecast.kernels")}
+            wrong += [f"{name} imports {i}" for i in outside if i.split(".")[0] not in allowed]
+    assert not wrong, "kernels may import numpy, numba and other kernels"
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_only_the_spark_package_imports_pyspark(name):
-    if not inside(name, "rangecast.spark"):
-        assert not {i for i in IMPORTS[name] if inside(i, "pyspark")}
+def test_only_the_spark_package_imports_pyspark():
+    outside = {name: i for name, i in imports().items() if not inside(name, "rangecast.spark")}
+    assert not [name for name, imported in outside.items() if any(inside(i, "pyspark") for i in imported)]
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_source_imports_no_tests(name):
+def test_source_imports_no_tests():
     beside = {path.stem for path in (ROOT / "tests").glob("*.py")} | {"tests", "benchmarks"}
-    assert not {i for i in IMPORTS[name] if i.split(".")[0] in beside}
+    assert not [name for name, own in imports().items() if {i.split(".")[0] for i in own} & beside]
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_modules_say_what_they_hold(name):
-    assert not VAGUE_NAMES & set(name.split(".")), f"{name}: name the concept"
-    assert ast.get_docstring(ast.parse(MODULES[name].read_text())), f"{name} must open with prose"
+def test_modules_say_what_they_hold():
+    vague = [name for name in MODULES if VAGUE_NAMES & set(name.split("."))]
+    assert not vague, "name the concept"
+    silent = [name for name, path in MODULES.items() if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert not silent, "these must open with prose"
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_modules_stay_short(name):
-    lines = len(MODULES[name].read_text().splitlines())
-    assert lines <= MAX_LINES, f"{name} has {lines} lines: split it by concept"
+def test_modules_stay_short():
+    lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
+    assert not {name: n for name, n in lines.items() if n > MAX_LINES}, "split these by concept"
 
 
 def test_the_reader_sees_every_form_of_import(tmp_path):

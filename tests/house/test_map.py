@@ -129,16 +129,17 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_modules_that_a_page_names_exist(page):
-    gone = strays(page.read_text(), files_below("src", "tests", "benchmarks"))
-    assert not gone, f"{name_of(page)} names modules that are not there: {gone}"
+def test_modules_that_pages_name_exist():
+    there = files_below("src", "tests", "benchmarks")
+    gone = {name_of(page): strays(page.read_text(), there) for page in PAGES}
+    assert not {page: names for page, names in gone.items() if names}, "modules that are not there"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_modules_that_a_docstring_names_exist(path):
-    gone = strays(docstrings(path), files_below("src"), name_of(path.parent))
-    assert not gone, f"{name_of(path)} names modules that are not there, or leaves their folder out: {gone}"
+def test_modules_that_docstrings_name_exist():
+    there = files_below("src")
+    gone = {name_of(path): strays(docstrings(path), there, name_of(path.parent)) for path in SOURCES}
+    gone = {path: names for path, names in gone.items() if names}
+    assert not gone, "modules that are not there, or whose folder is left out"
 
 
 def test_a_name_that_is_gone_is_seen():

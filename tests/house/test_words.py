@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,14 @@ pytestmark = pytest.mark.without_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "rangecast"
-TREES = {
-    str(path.relative_to(PACKAGE)): ast.parse(path.read_text(), path)
-    for path in sorted(PACKAGE.rglob("*.py"))
-}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Every module's syntax tree. Parsed when first asked for: every worker process loads this file."""
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text(), path) for path in paths}
+
 
 # The last word of a class's name, and the folders or modules where it means what the glossary says:
 # `Source` and `FileSource` may stand in spark/source/ only, since a source is what Spark reads a stream from.
@@ -118,25 +123,25 @@ def banned(trees: dict[str, ast.Module]) -> list[tuple[str, str]]:
 
 
 def test_no_type_name_is_used_twice():
-    assert not repeated(types_of(TREES))
+    assert not repeated(types_of(trees()))
 
 
 def test_words_stay_in_their_homes():
-    found = strangers(types_of(TREES))
+    found = strangers(types_of(trees()))
     assert not found, f"docs/glossary.md gives these words another meaning: {found}"
 
 
 def test_no_word_stands_alone():
-    found = [place for place in classes_of(TREES) if place[1] in NEVER_ALONE]
+    found = [place for place in classes_of(trees()) if place[1] in NEVER_ALONE]
     assert not found, f"say of what: {found}"
 
 
 def test_a_subscription_is_called_a_subscription():
-    assert not banned(TREES)
+    assert not banned(trees())
 
 
 def test_modules_can_be_guessed():
-    found = [path for path in TREES if NEVER_MODULES & set(path.removesuffix(".py").split("/"))]
+    found = [path for path in trees() if NEVER_MODULES & set(path.removesuffix(".py").split("/"))]
     assert not found, f"name the idea that they hold: {found}"
 
 

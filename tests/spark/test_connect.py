@@ -19,24 +19,20 @@ pytestmark = [
     pytest.mark.skipif(os.environ.get("RANGECAST_SPARK") == "connect", reason="runs the others"),
 ]
 HERE = Path(__file__).resolve().parent
-MAIN = [
+TESTS = [
     "test_match.py::test_one_output_for_every_mode",
-    "test_ingest.py::test_bad_rows_are_set_aside_and_stop_nothing",
-    "test_match_files.py::test_a_run_is_taken_up_where_it_was_left",
-    "test_stream.py::test_versions_are_held_while_a_batch_needs_them",
-]
-MORE = [
     "test_match.py::test_pairs_are_those_of_the_library",
     "test_match.py::test_forms_and_outer",
     "test_match.py::test_sql",
+    "test_match_files.py::test_a_run_is_taken_up_where_it_was_left",
+    "test_ingest.py::test_bad_rows_are_set_aside_and_stop_nothing",
     "test_ingest.py::test_texts_of_many_partitions",
     "test_reduce.py::test_nested_boxes_in_several_partitions[strings]",
+    "test_stream.py::test_versions_are_held_while_a_batch_needs_them",
     "test_stream.py::test_a_stream_from_rate",
     "test_stream.py::test_by_event_time_a_backfill_gives_what_was_live",
     "test_source.py::test_on_spark_in_batch_and_as_a_stream",
 ]
-"""A session of its own takes as long as all of these: a few in every run, the rest with servers."""
-
 
 # Spark gives the process of a foreachBatch ten seconds to start, which a busy machine may not.
 TOO_LATE = "Timed out while waiting for the Python worker to connect back"
@@ -54,11 +50,9 @@ def run_over_connect(names: list[str]) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "names", [MAIN, pytest.param(MORE, marks=pytest.mark.integration)], ids=["main", "more"]
-)
-def test_the_same_over_connect(names):
-    run = run_over_connect(names)
+@pytest.mark.integration
+def test_the_same_over_connect():
+    run = run_over_connect(TESTS)
     if run.returncode and TOO_LATE in run.stdout:
         failed = re.findall(r"^FAILED tests/spark/(\S+)", run.stdout, re.MULTILINE)
         assert 0 < len(failed) <= run.stdout.count(TOO_LATE), run.stdout[-5000:]
@@ -66,7 +60,7 @@ def test_the_same_over_connect(names):
         assert f"{len(failed)} passed" in run.stdout, run.stdout[-5000:] + run.stderr[-2000:]
         return
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
-    assert f"{len(names)} passed" in run.stdout
+    assert f"{len(TESTS)} passed" in run.stdout
 
 
 @pytest.fixture
