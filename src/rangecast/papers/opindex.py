@@ -29,31 +29,32 @@ through engine/parts.py.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.answers import Rows
 from rangecast.engine.catalog import Boxes
-from rangecast.engine.checks import ascending, flat, hold, shaped, within
+from rangecast.engine.checks import ascending, flat, shaped, within
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.kernels.papers import opindex as kernels
 from rangecast.kernels.papers.opindex import AT_LEAST, AT_MOST, EQUAL, OperatorLists
 from rangecast.memory import check_fits
-from rangecast.types.attributes import LAST, MISSING, Codes
+from rangecast.papers.counted import CountedPart, hold_needed
+from rangecast.types.attributes import LAST, MISSING
 
 
 @dataclass(eq=False)
-class OpIndexPart(Part):
+class OpIndexPart(CountedPart):
     """Lists of predicates over some boxes."""
 
     lists: OperatorLists
 
-    def __post_init__(self) -> None:
-        self._tally = threading.Lock()
-        self._satisfied = 0
+    kernel = staticmethod(kernels.stab)
+
+    @property
+    def arrays(self) -> OperatorLists:
+        return self.lists
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
         own, n, d = self.lists, len(self.lists.slots), boxes.n_attributes
@@ -68,25 +69,7 @@ class OpIndexPart(Part):
         within("boxes of lists", own.boxes, n)
         within("boxes without predicates", own.always, n)
         within("slots of lists", own.slots, n_slots)
-        # a count that went beyond would give a box twice, and beyond the room for one each
-        hold(
-            "that boxes have the predicates they need",
-            (np.bincount(own.boxes, minlength=n) == own.needed).all(),
-        )
-
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
-        offsets = np.zeros(codes.shape[1] + 1, np.int64)
-        out = np.empty(max(4096, 16 * codes.shape[1]), np.int32)
-        counters = np.zeros(1, np.int64)
-        done = 0
-        while True:
-            done = int(kernels.stab(codes, self.lists, done, int(offsets[done]), offsets, out, counters))
-            if done == codes.shape[1]:
-                break
-            out = np.concatenate([out, np.empty(max(len(out), len(self.lists.slots)), np.int32)])
-        with self._tally:
-            self._satisfied += int(counters[0])
-        return offsets, out[: offsets[-1]]
+        hold_needed(own.boxes, own.needed)
 
     def stats(self) -> dict[str, int]:
         return {

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
+from rangecast.kernels.papers.counters import add_up, count_slices, prefix_upto
 
 EQUAL, AT_LEAST, AT_MOST = 0, 1, 2
 _MISSING = np.iinfo(np.int64).min
@@ -27,18 +28,6 @@ class OperatorLists(NamedTuple):
     needed: npt.NDArray[np.int32]
     always: npt.NDArray[np.int32]
     slots: npt.NDArray[np.int32]
-
-
-@kernel
-def _not_above(operands, first, last, code):
-    """End of the prefix of ascending operands that are not greater than a code."""
-    while first < last:
-        middle = (first + last) >> 1
-        if operands[middle] <= code:
-            first = middle + 1
-        else:
-            last = middle
-    return first
 
 
 @kernel
@@ -66,14 +55,15 @@ def _slices(codes, e, lists, slices):
             first = lists.starts[g]
             last = lists.starts[g + 1]
             if lists.operators[g] == AT_LEAST:
-                last = _not_above(lists.operands, first, last, v)
+                last = prefix_upto(lists.operands, first, last, v)
             else:
                 first = _below(lists.operands, first, last, v)
                 if lists.operators[g] == EQUAL:
-                    last = _not_above(lists.operands, first, last, v)
+                    last = prefix_upto(lists.operands, first, last, v)
             if first < last:
-                slices[n, 0] = first
-                slices[n, 1] = last
+                slices[n, 0] = 0
+                slices[n, 1] = first
+                slices[n, 2] = last
                 n += 1
     return n
 
@@ -84,32 +74,29 @@ def stab(codes, lists, first, done, offsets, out, counters):
 
     counters[0] adds up satisfied predicates.
     """
-    n_boxes = lists.needed.size
-    counts = np.zeros(n_boxes, np.int32)
-    slices = np.empty((lists.attributes.size, 2), np.int64)
+    counts = np.zeros(lists.needed.size, lists.needed.dtype)
+    slices = np.empty((lists.attributes.size, 3), np.int64)
     p = done
     for e in range(first, codes.shape[1]):
         n = _slices(codes, e, lists, slices)
-        total = 0
-        for s in range(n):
-            total += slices[s, 1] - slices[s, 0]
-        if p + min(total, n_boxes) + lists.always.size > out.size:
+        total = add_up(slices, n)
+        end = count_slices(
+            slices,
+            n,
+            total,
+            lists.boxes,
+            lists.boxes,
+            lists.needed,
+            lists.always,
+            lists.slots,
+            counts,
+            out,
+            p,
+        )
+        if end < 0:
             offsets[e] = p
             return e
-        for i in range(lists.always.size):
-            out[p] = lists.slots[lists.always[i]]
-            p += 1
-        for s in range(n):
-            for q in range(slices[s, 0], slices[s, 1]):
-                box = lists.boxes[q]
-                counts[box] += 1
-                if counts[box] == lists.needed[box]:
-                    out[p] = lists.slots[box]
-                    p += 1
-        # counters go back to 0 by the same lists
-        for s in range(n):
-            for q in range(slices[s, 0], slices[s, 1]):
-                counts[lists.boxes[q]] = 0
+        p = end
         counters[0] += total
         offsets[e + 1] = p
     return codes.shape[1]

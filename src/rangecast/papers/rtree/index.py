@@ -177,9 +177,7 @@ class RTreeIndex(Index):
 
     def _remove(self, slots: npt.NDArray[np.int32]) -> None:
         self._version += 1
-        firsts = self._catalog.first_boxes[slots]
-        counts = self._catalog.first_boxes[slots + 1] - firsts
-        boxes = np.repeat(firsts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        boxes = self._catalog.box_numbers(slots)
         if self._load == "pack" and len(boxes) * _REPACK > self._n_held:
             self._tree.leaves[boxes] = -1
             self._pack(np.flatnonzero(self._tree.leaves >= 0))

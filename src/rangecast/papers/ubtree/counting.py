@@ -26,7 +26,6 @@ one-dimensional index open. Boxes are numbered within their part; live changes g
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,27 +33,29 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.array_file import Arrays
-from rangecast.engine.answers import Rows
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.kernels.papers.ubtree import counting as kernels
 from rangecast.kernels.papers.ubtree.counting import IntervalTrees
 from rangecast.memory import check_fits
+from rangecast.papers.counted import CountedPart, hold_needed
 from rangecast.types.attributes import LAST, MISSING, Codes
 
 _OF_A_TREE = ("points", "node_starts", "low_keys", "low_boxes", "high_keys", "high_boxes")
 
 
 @dataclass(eq=False)
-class CountingPart(Part):
+class CountingPart(CountedPart):
     """One interval tree per attribute over some boxes."""
 
     trees: IntervalTrees
 
-    def __post_init__(self) -> None:
-        self._tally = threading.Lock()
-        self._satisfied = 0
+    kernel = staticmethod(kernels.stab)
+
+    @property
+    def arrays(self) -> IntervalTrees:
+        return self.trees
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
         t = self.trees
@@ -71,26 +72,7 @@ class CountingPart(Part):
         within("boxes without predicates", t.always, n)
         for name, held in (("low_boxes", t.low_boxes), ("high_boxes", t.high_boxes)):
             within(f"{name} of trees", held, n)
-            # a count that went round would give a box twice, and beyond the room for one each
-            hold(
-                "that boxes have the predicates they need", (np.bincount(held, minlength=n) == t.needed).all()
-            )
-
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
-        offsets = np.zeros(codes.shape[1] + 1, np.int64)
-        out = np.empty(max(4096, 16 * codes.shape[1]), np.int32)
-        counters = np.zeros(1, np.int64)
-        done = 0
-        while True:
-            done = int(kernels.stab(codes, self.trees, done, int(offsets[done]), offsets, out, counters))
-            if done == codes.shape[1]:
-                break
-            # no event matches more than all boxes, so the room that one needs is bounded
-            room = max(len(out), len(self.trees.slots))
-            out = np.concatenate([out, np.empty(room, np.int32)])
-        with self._tally:
-            self._satisfied += int(counters[0])
-        return offsets, out[: offsets[-1]]
+            hold_needed(held, t.needed)
 
     def stats(self) -> dict[str, int]:
         return {

@@ -108,9 +108,7 @@ class InPlaceIndex(Index):
         self._lay_out(boxes, numbers)
 
     def _remove(self, slots: npt.NDArray[np.int32]) -> None:
-        firsts = self._catalog.first_boxes[slots]
-        counts = self._catalog.first_boxes[slots + 1] - firsts
-        numbers = np.repeat(firsts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        numbers = self._catalog.box_numbers(slots)
         if len(numbers):
             self._leave(self._catalog.boxes, numbers)
             self._entered -= len(numbers)

@@ -240,14 +240,13 @@ class RectangleListsIndex(VcrIndex):
 
     def _remove(self, slots: npt.NDArray[np.int32]) -> None:
         catalog = self._catalog
-        doomed = np.zeros(catalog.n_slots, bool)
-        doomed[slots] = True
-        flags = doomed[catalog.box_slots[: catalog.n_boxes]]
-        numbers = np.flatnonzero(flags)
+        numbers = catalog.box_numbers(slots)
         if self._plane is None or not len(numbers):
             return
         if SWEEP_SHARE * len(numbers) > catalog.n_living:
-            kernels.sweep(flags.astype(np.uint8), self._lists)
+            flags = np.zeros(catalog.n_boxes, np.uint8)
+            flags[numbers] = 1
+            kernels.sweep(flags, self._lists)
             return
         held = self._plane.rectangles(catalog.boxes, numbers)
         kernels.remove(*held[:4], numbers, self._cutting(), self._lists)

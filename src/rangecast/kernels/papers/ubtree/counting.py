@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
+from rangecast.kernels.papers.counters import add_up, count_slices, prefix_upto
 
 
 class IntervalTrees(NamedTuple):
@@ -64,18 +65,6 @@ def _rank(points, code):
 
 
 @kernel
-def _prefix_upto(keys, first, last, code):
-    """End of the prefix of ascending keys[first:last] that are not greater than a code."""
-    while first < last:
-        middle = (first + last) >> 1
-        if keys[middle] <= code:
-            first = middle + 1
-        else:
-            last = middle
-    return first
-
-
-@kernel
 def _prefix_from(keys, first, last, code):
     """End of the prefix of descending keys[first:last] that are not less than a code."""
     while first < last:
@@ -110,7 +99,7 @@ def _slices(code, k, trees, slices, n):
         first = trees.node_starts[a + node - 1]
         last = trees.node_starts[a + node]
         if node > rank:
-            end = _prefix_upto(trees.low_keys, first, last, code)
+            end = prefix_upto(trees.low_keys, first, last, code)
             slices[n, 0] = 0
         else:
             end = _prefix_from(trees.high_keys, first, last, code)
@@ -129,11 +118,7 @@ def stab(codes, trees, first, done, offsets, out, counters):
 
     counters[0] adds up satisfied predicates.
     """
-    needed = trees.needed
-    always = trees.always
-    slots = trees.slots
-    n_boxes = needed.size
-    counts = np.zeros(n_boxes, needed.dtype)
+    counts = np.zeros(trees.needed.size, trees.needed.dtype)
     slices = np.empty((64 * trees.used.size, 3), np.int64)
     p = done
     for e in range(first, codes.shape[1]):
@@ -141,33 +126,24 @@ def stab(codes, trees, first, done, offsets, out, counters):
         # all slices first: their lengths say how much room the event can need
         for k in range(trees.used.size):
             n = _slices(codes[trees.used[k], e], k, trees, slices, n)
-        total = 0
-        for s in range(n):
-            total += slices[s, 2] - slices[s, 1]
-        # each box is complete at most once, and only through a satisfied predicate
-        if p + min(total, n_boxes) + always.size > out.size:
+        total = add_up(slices, n)
+        end = count_slices(
+            slices,
+            n,
+            total,
+            trees.low_boxes,
+            trees.high_boxes,
+            trees.needed,
+            trees.always,
+            trees.slots,
+            counts,
+            out,
+            p,
+        )
+        if end < 0:
             offsets[e] = p
             return e
-        for i in range(always.size):
-            out[p] = slots[always[i]]
-            p += 1
-        for s in range(n):
-            boxes = trees.low_boxes if slices[s, 0] == 0 else trees.high_boxes
-            for q in range(slices[s, 1], slices[s, 2]):
-                box = boxes[q]
-                count = counts[box] + 1
-                counts[box] = count
-                if count == needed[box]:
-                    out[p] = slots[box]
-                    p += 1
-        # counters go back to 0 by the same lists, or all at once where the lists are long
-        if total < n_boxes >> 3:
-            for s in range(n):
-                boxes = trees.low_boxes if slices[s, 0] == 0 else trees.high_boxes
-                for q in range(slices[s, 1], slices[s, 2]):
-                    counts[boxes[q]] = 0
-        else:
-            counts[:] = 0
+        p = end
         counters[0] += total
         offsets[e + 1] = p
     return codes.shape[1]
