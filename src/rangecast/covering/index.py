@@ -1,10 +1,10 @@
 """Which stored subscription covers this one? Exactly, or in 1 - epsilon of the places to look.
 
 Subscription s covers t when every box of t lies in some box of s: so every event that t matches, s
-matches too. (The converse is left out on purpose: a box that only several boxes together hold is not
-looked for, as in the paper; not finding a cover costs a message, never a match.) A subscription without
-boxes matches nothing and any other covers it. Ids are those of engine/catalog.py; a subscription never covers
-itself, that is, one of the same id.
+matches too. (The converse is left out on purpose: a box that only several boxes together hold is looked for
+by `covers_together` alone, with a budget; not finding a cover costs a message, never a match.) A
+subscription without boxes matches nothing and any other covers it. Ids are those of engine/catalog.py; a
+subscription never covers itself, that is, one of the same id.
 
 Two searches stand behind one question, each built when it is first asked:
 
@@ -27,7 +27,8 @@ import numpy.typing as npt
 
 from rangecast.covering.blocks import BlockSearch
 from rangecast.covering.curve import CurveSearch
-from rangecast.covering.search import seek_covers, stored_boxes
+from rangecast.covering.search import living_boxes, seek_covers, stored_boxes
+from rangecast.covering.union import find_union_cover
 from rangecast.engine.catalog import Catalog
 from rangecast.engine.selectivity import choose_attributes, named_attributes
 from rangecast.errors import CapacityError, OptionError, SubscriptionError
@@ -170,10 +171,8 @@ class CoverIndex:
 
     def _boxes_of(self, slots: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """The boxes of some slots, and for each box which of these slots has it."""
-        starts, ends = self._catalog.first_boxes[slots], self._catalog.first_boxes[slots + 1]
-        counts = ends - starts
-        boxes = np.repeat(ends - np.cumsum(counts), counts) + np.arange(int(counts.sum()))
-        return boxes, np.repeat(np.arange(len(slots), dtype=np.int32), counts)
+        counts = self._catalog.first_boxes[slots + 1] - self._catalog.first_boxes[slots]
+        return self._catalog.box_numbers(slots), np.repeat(np.arange(len(slots), dtype=np.int32), counts)
 
     def covers(
         self, subs: Subscriptions, epsilon: float = 0.0, method: str | None = None
@@ -206,6 +205,97 @@ class CoverIndex:
     ) -> npt.NDArray[Any]:
         """For each subscription, whether some other covers it."""
         return self.cover_slots(subs, epsilon, method) >= 0
+
+    def covers_together(
+        self, subs: Subscriptions, budget: int = 10_000, epsilon: float = 0.0, method: str | None = None
+    ) -> list[npt.NDArray[Any]]:
+        """For each subscription, the ids of some that together cover it; none where no cover was found.
+
+        One that covers it alone is given alone. Where there is none, the boxes of all others are cut out of
+        each of its boxes (union.py) until nothing is left or more than `budget` pieces were made; this
+        compares with every box of the index.
+
+        >>> from rangecast import Int, Schema
+        >>> schema = Schema(Int("price", 0, 99))
+        >>> index = CoverIndex(schema)
+        >>> index.insert(Subscriptions.parse(schema, {7: "price < 50", 8: "price between 40 and 70"}))
+        >>> asked = Subscriptions.parse(schema, {1: "price = 5", 2: "price < 60", 3: "price < 80"})
+        >>> [ids.tolist() for ids in index.covers_together(asked)]
+        [[7], [7, 8], []]
+        """
+        if budget < 1:
+            raise OptionError(f"budget must be at least 1, got {budget}")
+        slots = self.cover_slots(subs, epsilon, method)
+        ids = self._catalog.ids
+        out = [ids.take(slots[row : row + 1] if slots[row] >= 0 else slots[:0]) for row in range(len(slots))]
+        rows = np.flatnonzero(slots < 0) if len(self) else slots[:0]
+        if not len(rows):
+            return out
+        subs = subs.reconciled(self.schema)
+        sought = seek_covers(subs, self._catalog.find(subs.ids))
+        boxes = living_boxes(self._catalog, 0, self._catalog.n_boxes)
+        for row in rows.tolist():
+            # a subscription without boxes has none here only if it is alone
+            if sought.first_boxes[row] < sought.first_boxes[row + 1]:
+                out[row] = ids.take(self._cover_together(sought, row, boxes, budget))
+        self._last["last_together"] = sum(len(out[row]) > 0 for row in rows.tolist())
+        return out
+
+    def _cover_together(
+        self, sought: SoughtCovers, row: int, boxes: npt.NDArray[np.int64], budget: int
+    ) -> npt.NDArray[np.int32]:
+        """The slots that together cover a row, each of its boxes within `budget`."""
+        catalog = self._catalog
+        used: list[npt.NDArray[np.int64]] = []
+        for box in range(sought.first_boxes[row], sought.first_boxes[row + 1]):
+            low, high = sought.lows[:, box], sought.highs[:, box]
+            near = boxes[catalog.box_slots[boxes] != sought.own[row]]
+            for j in range(len(low)):
+                near = near[(catalog.lows[j, near] <= high[j]) & (catalog.highs[j, near] >= low[j])]
+            found = find_union_cover(low, high, catalog.lows[:, near], catalog.highs[:, near], budget)
+            if found is None:
+                return np.empty(0, np.int32)
+            used.append(near[found])
+        return np.unique(catalog.box_slots[np.concatenate(used)])
+
+    def covered_by(self, subs: Subscriptions) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """The other way round: the ids of those in the index that some of these cover, and of their covers.
+
+        The search is exact.
+
+        >>> from rangecast import Int, Schema
+        >>> schema = Schema(Int("price", 0, 99))
+        >>> index = CoverIndex(schema)
+        >>> index.insert(Subscriptions.parse(schema, {7: "price < 5", 8: "price between 40 and 70"}))
+        >>> [ids.tolist() for ids in index.covered_by(Subscriptions.parse(schema, {9: "price < 50"}))]
+        [[7], [9]]
+        """
+        subs = subs.reconciled(self.schema).expanded()
+        catalog = self._catalog
+        living = np.flatnonzero(catalog.alive[: catalog.n_slots]).astype(np.int32)
+        if subs.n_boxes and len(subs.schema) == len(self.schema):
+            # what one of them covers lies in the hull of all
+            low, high = subs.lows.min(axis=1), subs.highs.max(axis=1)
+            outside = np.zeros(catalog.n_slots, bool)
+            boxes = living_boxes(catalog, 0, catalog.n_boxes)
+            for j in range(len(low)):
+                beyond = (catalog.lows[j, boxes] < low[j]) | (catalog.highs[j, boxes] > high[j])
+                outside[catalog.box_slots[boxes[beyond]]] = True
+                boxes = boxes[~beyond]
+            living = living[~outside[living]]
+        if not len(subs) or not len(living):
+            return self._catalog.ids.take(living[:0]), subs.ids.take(living[:0])
+        covering = CoverIndex(subs.schema, self.bits, None, self.max_cubes)
+        covering.insert(subs)
+        inside, owners = self._boxes_of(living)
+        asked = Subscriptions(
+            self.schema,
+            catalog.ids.select(living),
+            catalog.lows[:, inside],
+            catalog.highs[:, inside],
+            owners,
+        )
+        return covering.pairs(asked)[0]
 
     def cover_slots(
         self, subs: Subscriptions, epsilon: float = 0.0, method: str | None = None

@@ -5,12 +5,11 @@
 attributes), so the exact search has a budget, and says None where it is used up: as with every cover, not
 knowing costs a message and never a match.
 
-    function           answer                     cost
-    `union_covers`     True, False, or None       cuts the box by one cover after the other, up to `budget`
-    pieces `probably_covers`  False for certain, or      draws points of the box; each point that nobody
-    holds is a proof
-                       True with an error below   that it is not covered
-                       `error` (see there)
+    function             answer                         how
+    `find_union_cover`   the boxes of a cover, or None  cuts the box by one other after the next, until more
+    `union_covers`       True, False, or None           than `budget` pieces were made
+    `probably_covers`    False for certain, or True     draws points of the box; a point that nobody holds
+                         with an error below `error`    proves that it is not covered
 
 Source: Ouksel, Jurca, Podnar and Aberer, "Efficient probabilistic subsumption checking for content-based
 publish/subscribe systems" (Middleware 2006), for the second. Their number of points follows from the smallest
@@ -38,46 +37,65 @@ def union_covers(
     >>> union_covers(np.array([0]), np.array([9]), *two), union_covers(np.array([0]), np.array([10]), *two)
     (True, False)
     """
+    return _cut_away(low, high, lows, highs, budget)[0]
+
+
+def find_union_cover(
+    low: BoxEnds, high: BoxEnds, lows: BoxEnds, highs: BoxEnds, budget: int = 10_000
+) -> npt.NDArray[np.int64] | None:
+    """The numbers of boxes that together hold low..high; None when there are none or the budget is used up.
+
+    >>> three = np.array([[0, 6, 3]]), np.array([[5, 9, 4]])
+    >>> find_union_cover(np.array([0]), np.array([9]), *three).tolist()
+    [0, 1]
+    """
+    covered, used = _cut_away(low, high, lows, highs, budget)
+    return np.array(sorted(used), np.int64) if covered else None
+
+
+def _cut_away(
+    low: BoxEnds, high: BoxEnds, lows: BoxEnds, highs: BoxEnds, budget: int
+) -> tuple[bool | None, list[int]]:
+    """Whether nothing is left of a box without the others (None: unknown), and which of these cut it."""
     if budget < 1:
         raise OptionError(f"budget must be at least 1, got {budget}")
-    meets = ((lows <= high[:, None]) & (highs >= low[:, None])).all(axis=0)
-    lows, highs = np.maximum(lows[:, meets], low[:, None]), np.minimum(highs[:, meets], high[:, None])
-    # the largest first: it leaves the least to cut
-    sizes = np.log1p((highs - lows).astype(np.float64)).sum(axis=0)
-    order = np.argsort(-sizes, kind="stable")
-    left = [(low.copy(), high.copy())]
+    low, high = low[:, None], high[:, None]
+    near = np.flatnonzero(((lows <= high) & (highs >= low)).all(axis=0))
+    lows, highs = np.maximum(lows[:, near], low), np.minimum(highs[:, near], high)
+    # the largest first: it leaves the least to cut; as floats, since codes go to the ends of 64 bits
+    sizes = np.log1p(highs.astype(np.float64) - lows).sum(axis=0)
+    left_lows, left_highs = low, high
+    used: list[int] = []
     spent = 0
-    for i in order.tolist():
-        pieces: list[tuple[BoxEnds, BoxEnds]] = []
-        for piece in left:
-            cut = _without(*piece, lows[:, i], highs[:, i])
-            spent += len(cut)
-            pieces += cut
-            if spent > budget:
-                return None
-        left = pieces
-        if not left:
-            return True
-    return not left
+    for i in np.argsort(-sizes, kind="stable").tolist():
+        met = ((lows[:, i, None] <= left_highs) & (highs[:, i, None] >= left_lows)).all(axis=0)
+        if not met.any():
+            continue
+        used.append(int(near[i]))
+        pieces = _without(left_lows[:, met], left_highs[:, met], lows[:, i], highs[:, i])
+        left_lows = np.concatenate([left_lows[:, ~met], *(one for one, _ in pieces)], axis=1)
+        left_highs = np.concatenate([left_highs[:, ~met], *(one for _, one in pieces)], axis=1)
+        spent += sum(one.shape[1] for one, _ in pieces)
+        if not left_lows.shape[1]:
+            return True, used
+        if spent > budget:
+            return None, used
+    return False, used
 
 
-def _without(low: BoxEnds, high: BoxEnds, a: BoxEnds, b: BoxEnds) -> list[tuple[BoxEnds, BoxEnds]]:
-    """A box without another, as disjoint boxes: at most two per attribute."""
-    if (a > high).any() or (b < low).any():
-        return [(low, high)]
-    low, high = low.copy(), high.copy()
+def _without(lows: BoxEnds, highs: BoxEnds, a: BoxEnds, b: BoxEnds) -> list[tuple[BoxEnds, BoxEnds]]:
+    """Boxes without another that meets each of them, as disjoint boxes: at most two per attribute and box."""
     pieces = []
-    for j in range(len(low)):
-        if low[j] < a[j]:
-            upper = high.copy()
-            upper[j] = a[j] - 1
-            pieces.append((low.copy(), upper))
-            low[j] = a[j]
-        if high[j] > b[j]:
-            lower = low.copy()
-            lower[j] = b[j] + 1
-            pieces.append((lower, high.copy()))
-            high[j] = b[j]
+    for j in range(len(lows)):
+        below, above = lows[j] < a[j], highs[j] > b[j]
+        if below.any():
+            pieces.append((lows[:, below], highs[:, below]))
+            pieces[-1][1][j] = a[j] - 1
+        if above.any():
+            pieces.append((lows[:, above], highs[:, above]))
+            pieces[-1][0][j] = b[j] + 1
+        lows, highs = lows.copy(), highs.copy()
+        lows[j], highs[j] = np.maximum(lows[j], a[j]), np.minimum(highs[j], b[j])
     return pieces
 
 

@@ -24,13 +24,14 @@ class Message(NamedTuple):
 
 
 class Withheld:
-    """Pairs of ids: what was not forwarded, and what covers it."""
+    """Pairs of ids: what was not forwarded, and what covers it, a pair for each that does so with others."""
 
     def __init__(self) -> None:
         self._chunks: list[tuple[IdArray, IdArray]] = []
 
     def __len__(self) -> int:
-        return sum(len(ids) for ids, _ in self._chunks)
+        ids = [ids for ids, _ in self._chunks]
+        return len(np.unique(np.concatenate(ids))) if ids else 0
 
     def add(self, ids: IdArray, covers: IdArray) -> None:
         """Record what is covered, each with its cover."""
@@ -39,19 +40,34 @@ class Withheld:
 
     def drop(self, ids: IdArray) -> IdArray:
         """Take ids out; gives those that were here."""
-        return self._take(ids, 0)
+        if not self._chunks or not len(ids):
+            return NO_IDS
+        held, covers = self._columns()
+        hit = np.isin(held, ids)
+        self._chunks = [(held[~hit], covers[~hit])]
+        return np.unique(held[hit])
 
     def release(self, covers: IdArray) -> IdArray:
-        """Take out, and give, what these covered."""
-        return self._take(covers, 1)
-
-    def _take(self, wanted: IdArray, side: int) -> IdArray:
-        if not self._chunks or not len(wanted):
+        """Take out, and give, what these covered, alone or with others."""
+        if not self._chunks or not len(covers):
             return NO_IDS
-        ids, covers = (np.concatenate(column) for column in zip(*self._chunks, strict=True))
-        hit = np.isin((ids, covers)[side], wanted)
-        self._chunks = [(ids[~hit], covers[~hit])]
-        return ids[hit]
+        held, by = self._columns()
+        return self.drop(np.unique(held[np.isin(by, covers)]))
+
+    def replace(self, covers: IdArray, larger: IdArray) -> None:
+        """What each of some ids covered is now covered by a larger one that covers it."""
+        if not self._chunks or not len(covers):
+            return
+        held, by = self._columns()
+        order = np.argsort(covers, kind="stable")
+        at = np.minimum(np.searchsorted(covers[order], by), len(covers) - 1)
+        hit = covers[order][at] == by
+        by = np.where(hit, larger[order][at], by)
+        self._chunks = [(held, by)]
+
+    def _columns(self) -> tuple[IdArray, IdArray]:
+        held, covers = (np.concatenate(column) for column in zip(*self._chunks, strict=True))
+        return held, covers
 
 
 class Link:
@@ -64,9 +80,26 @@ class Link:
 
 
 def merge_messages(one: Message, two: Message) -> Message:
-    """Two messages to one neighbour as one."""
-    subs = [m.add for m in (one, two) if len(m.add)]
-    drop = np.concatenate([m.drop for m in (one, two) if len(m.drop)] or [NO_IDS])
+    """Two messages to one neighbour as one; what the second takes back of the first is in neither."""
+    both = [_but(one.add, two.drop), _but(two.add, one.drop)]
+    again = (_ids_of(two.add), _ids_of(one.add))
+    drops = [
+        m.drop[~np.isin(m.drop, ids)] if len(ids) else m.drop
+        for m, ids in zip((one, two), again, strict=True)
+    ]
+    drop = np.concatenate([d for d in drops if len(d)] or [NO_IDS])
+    subs = [add for add in both if len(add)]
     if len(subs) < 2:
-        return Message(subs[0] if subs else one.add, drop)
+        return Message(subs[0] if subs else both[0], drop)
     return Message(Subscriptions.concat(subs), drop)
+
+
+def _ids_of(subs: Subscriptions) -> IdArray:
+    return subs.ids.take(np.arange(len(subs)))
+
+
+def _but(subs: Subscriptions, ids: IdArray) -> Subscriptions:
+    """Subscriptions without those of some ids."""
+    if not len(subs) or not len(ids):
+        return subs
+    return subs.select(~np.isin(_ids_of(subs), ids))

@@ -23,8 +23,10 @@ from rangecast.types.schema import Schema
 class Router:
     """A broker: who gets which subscription and which event.
 
-    `epsilon` says how covers are sought: 0 exactly, above 0 approximately, None not at all. `index` is
-    the kind of index of the tables, `method` and further options are those of CoverIndex.
+    `epsilon` says how covers are sought: 0 exactly, above 0 approximately, None not at all. With `together`
+    several that were forwarded may cover one, sought with this budget (CoverIndex.covers_together). With
+    `withdraw` what was forwarded is taken back when a later, larger subscription covers it. `index` is the
+    kind of index of the tables, `method` and further options are those of CoverIndex.
 
     >>> from rangecast import Int, Schema
     >>> schema = Schema(Int("price"))
@@ -44,13 +46,21 @@ class Router:
         epsilon: float | None = 0.0,
         index: str = "auto",
         method: str | None = None,
+        together: int = 0,
+        withdraw: bool = False,
         **cover_options: Any,
     ) -> None:
         if epsilon is not None and not 0 <= epsilon < 1:
             raise OptionError(f"epsilon must be None, or at least 0 and below 1, got {epsilon}")
+        if together < 0:
+            raise OptionError(f"together must be a budget of pieces, 0 for none, got {together}")
+        if epsilon is None and (together or withdraw):
+            raise OptionError("together and withdraw need covers: epsilon must not be None")
         self.schema = schema
         self.epsilon = epsilon
         self.method = method
+        self.together = together
+        self.withdraw = withdraw
         self._options = dict(cover_options)
         self._index = index
         self._links: dict[Any, Link] = {}
@@ -74,7 +84,7 @@ class Router:
             raise OptionError(f"a new neighbour must have a name of its own, got {neighbour!r}")
         self._links[neighbour] = Link(self.schema, self._index, self._options)
         everything = self._known.subscriptions()
-        return Message(self._offer(self._links[neighbour], everything), NO_IDS)
+        return self._offer(self._links[neighbour], everything)
 
     def subscribe(self, subs: Subscriptions, source: Any = None) -> dict[Any, Message]:
         """Take in subscriptions of a neighbour, or (None) of local subscribers; gives what to forward."""
@@ -93,9 +103,9 @@ class Router:
         sent = {}
         for neighbour, link in self._links.items():
             if neighbour != source:
-                forward = self._offer(link, subs)
-                if len(forward):
-                    sent[neighbour] = Message(forward, NO_IDS)
+                message = self._offer(link, subs)
+                if len(message.add):
+                    sent[neighbour] = message
         return sent
 
     def unsubscribe(self, ids: Any, source: Any = None) -> dict[Any, Message]:
@@ -115,11 +125,11 @@ class Router:
             drop = gone[~np.isin(gone, kept_back)] if len(kept_back) else gone
             link.forwarded.delete(Ids.of(drop))
             freed = link.withheld.release(drop)
-            add = Subscriptions.empty(self.schema)
+            message = Message(Subscriptions.empty(self.schema), drop)
             if len(freed):
-                add = self._offer(link, self._known.subscriptions(freed))
-            if len(drop) or len(add):
-                sent[neighbour] = Message(add, drop)
+                message = merge_messages(self._offer(link, self._known.subscriptions(freed)), message)
+            if len(message.add) or len(message.drop):
+                sent[neighbour] = message
         return sent
 
     def receive(self, message: Message, source: Any) -> dict[Any, Message]:
@@ -149,21 +159,39 @@ class Router:
             raise OptionError(f"source must be None or a neighbour, got {source!r}")
         return self._links[source].table
 
-    def _offer(self, link: Link, subs: Subscriptions) -> Subscriptions:
-        """Record what of these goes over a link and what is withheld; gives what goes."""
+    def _offer(self, link: Link, subs: Subscriptions) -> Message:
+        """The message to a neighbour about these: what goes, is withheld and is taken back is recorded."""
         if self.epsilon is None:
             link.forwarded.insert(subs)
-            return subs
+            return Message(subs, NO_IDS)
         pairs, found = link.forwarded.pairs(subs, self.epsilon, self.method)
         link.withheld.add(*pairs)
         if found.any():
             subs = subs.select(~found)
+        # before they are reduced by themselves, so that whatever covers others is forwarded
+        if self.together and len(subs):
+            subs = self._withhold_together(link, subs)
         if len(subs) > 1:
             reduction = reduce(subs, self.epsilon, self.method, **self._options)
             link.withheld.add(*reduction.ids)
             subs = reduction.kept
+        drop = NO_IDS
+        if self.withdraw and len(subs) and len(link.forwarded):
+            drop, covers = link.forwarded.covered_by(subs)
+            link.forwarded.delete(Ids.of(drop))
+            link.withheld.replace(drop, covers)
+            link.withheld.add(drop, covers)
         link.forwarded.insert(subs)
-        return subs
+        return Message(subs, drop)
+
+    def _withhold_together(self, link: Link, subs: Subscriptions) -> Subscriptions:
+        """Withhold what several that were forwarded cover together; gives what is left."""
+        found = link.forwarded.covers_together(subs, self.together, self.epsilon or 0.0, self.method)
+        counts = np.array([len(ids) for ids in found])
+        if not counts.any():
+            return subs
+        link.withheld.add(subs.ids.take(np.repeat(np.arange(len(subs)), counts)), np.concatenate(found))
+        return subs.select(counts == 0)
 
     def stats(self) -> dict[str, int]:
         """Counts: what is known, held in tables for neighbours, forwarded and withheld."""
