@@ -82,6 +82,7 @@ FAMILIES = {
         "said",
         "shared",
         "small",
+        "tracking",
         "windows",
     ),
     "intervals": ("cei", "direct", "hint", "islist", "vci"),

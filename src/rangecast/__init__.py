@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rangecast.routing import Network, Router
     from rangecast.store.follower import Follower
     from rangecast.store.store import Store
+    from rangecast.tracking import Tracker
     from rangecast.types.attributes import Attribute, Bool, Category, Float, Int, Timestamp
     from rangecast.types.schema import Schema
 
@@ -53,6 +54,7 @@ _HOMES = {
     "rangecast.routing": ("Network", "Router"),
     "rangecast.store.follower": ("Follower",),
     "rangecast.store.store": ("Store",),
+    "rangecast.tracking": ("Tracker",),
     "rangecast.types.attributes": ("Attribute", "Bool", "Category", "Float", "Int", "Timestamp"),
     "rangecast.types.schema": ("Schema",),
 }
@@ -66,6 +68,7 @@ _FOLDERS = (
     "papers",
     "routing",
     "store",
+    "tracking",
     "types",
     "workloads",
     "zorder",
@@ -128,6 +131,7 @@ __all__ = [
     "SubscriptionError",
     "Subscriptions",
     "Timestamp",
+    "Tracker",
     "UnknownIndexError",
     "covering",
     "load_index",

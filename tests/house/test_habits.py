@@ -93,3 +93,11 @@ def test_contributing_has_every_marker_and_every_target():
     named = set(re.findall(r"`make ([a-z-]+)`", page))
     assert named <= targets, f"the Makefile has no {sorted(named - targets)}"
     assert {"check", "test"} <= named
+
+
+def test_families_of_tests_share_a_worker(request):
+    """pytest-xdist must see the groups of conftest.py; if it does not, every worker compiles every kernel."""
+    if not hasattr(request.config, "workerinput"):
+        pytest.skip("one process runs all tests")
+    grouped = [item for item in request.session.items if item.get_closest_marker("xdist_group")]
+    assert all("@" in item.nodeid for item in grouped)

@@ -27,7 +27,7 @@ LAYERS = (
     ("kafka",),
     ("papers",),
     ("workloads",),
-    ("routing",),
+    ("routing", "tracking"),
     ("covering",),
     ("store",),
     ("engine",),

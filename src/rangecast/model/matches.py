@@ -146,6 +146,10 @@ class Matches:
         kernels.order_rows(self.offsets, np.ascontiguousarray(keys), order)
         return Matches(self.offsets, self.slots[order], self._names)
 
+    def names_at(self, slots: npt.NDArray[Any]) -> Ids:
+        """The ids of some slots."""
+        return self._names.select(slots)
+
     def to_arrow(self, event_ids: Any = None) -> pa.Table:
         """A table of pairs: `event_id` (the id given for it, or the row number) and `subscription_id`."""
         events: pa.Array[Any] = pa.array(self.events())

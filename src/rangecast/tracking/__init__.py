@@ -1,0 +1,6 @@
+"""What changed: for events that are successive states of objects, what each entered, left and stays in."""
+
+from rangecast.tracking.changes import Changes
+from rangecast.tracking.tracker import Tracker
+
+__all__ = ["Changes", "Tracker"]
