@@ -500,7 +500,8 @@ def test_stats(make):
     m = index.match(random_events(schema, 10, seed=20))
     stats = index.stats()
     assert (stats["subscriptions"], stats["boxes"]) == (N, N)
-    assert stats["bytes"] >= N * 2 * 16
+    assert stats["bytes"] >= N * 2 * 8
+    assert stats["catalog_bytes"] == sum(stats["catalog"].values())
     assert (stats["last_matches"], stats["last_events"]) == (m.n_pairs, 10)
 
 

@@ -24,6 +24,8 @@ class Lists(StaticIndex):
 
     name = "lists"
 
+    expands = False
+
     def _build(self, boxes, numbers):
         return equality.build_equality(boxes, numbers, 0)
 

@@ -7,17 +7,22 @@ import pytest
 import rangecast as rc
 from oracle import match_boxes, rows_of
 
-# written by the code of layout 2, before structures were saved as trees
+# written by the code of layout 2, before structures were saved as trees, and by that of layout 4, when the
+# bounds of all indexes were expanded
 OLD_FILES = Path(__file__).parent / "files"
 
 
-@pytest.mark.parametrize("name", ["auto", "vci", "rtree"])
-def test_a_file_that_layout_2_wrote_is_read(name, tmp_path):
-    loaded = rc.load_index(OLD_FILES / f"layout2-{name}.index")
+@pytest.mark.parametrize(
+    ("layout", "name", "word"),
+    [*((2, name, "in") for name in ("auto", "vci", "rtree")),
+     *((4, name, "not in") for name in ("auto", "cells", "vci", "hint"))],
+)  # fmt: skip
+def test_a_file_of_an_older_layout_is_read(layout, name, word, tmp_path):
+    loaded = rc.load_index(OLD_FILES / f"layout{layout}-{name}.index")
     conditions = [
         f"price between {3 * k} and {3 * k + 40} and symbol = '{'ABCD'[k % 4]}'"
         if k % 3
-        else f"price < {k} or price > {100 - k} and symbol in ('A', 'B')"
+        else f"price < {k} or price > {100 - k} and symbol {word} ('A', 'B')"
         for k in range(24)
     ]
     schema = rc.Schema(rc.Int("price", 0, 199), rc.Category("symbol"), rc.Float("change"))

@@ -6,7 +6,7 @@ import pytest
 import rangecast as rc
 from rangecast import workloads
 from rangecast.array_file import flatten, unflatten
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.boxes import ExpandedBoxes
 from rangecast.engine.packed_bounds import Packed
 from rangecast.types.attributes import LAST, MISSING, float_codes
 
@@ -37,7 +37,7 @@ def columns(n: int) -> dict[str, np.ndarray]:
     }
 
 
-def boxes_of(names: list[str], n: int) -> Boxes:
+def boxes_of(names: list[str], n: int) -> ExpandedBoxes:
     lows, highs = [], []
     for name in names:
         a, b = columns(n)[name], columns(n)[name]
@@ -47,10 +47,10 @@ def boxes_of(names: list[str], n: int) -> Boxes:
         high = np.where((kind == 0) | (kind == 2), LAST, np.where(kind == 4, low, high))
         lows.append(low)
         highs.append(np.where((low == MISSING) & (kind == 4), LAST, high))
-    return Boxes(np.stack(lows), np.stack(highs), np.arange(n, dtype=np.int32), n)
+    return ExpandedBoxes(np.stack(lows), np.stack(highs), np.arange(n, dtype=np.int32), n)
 
 
-def events_of(names: list[str], boxes: Boxes, m: int) -> np.ndarray:
+def events_of(names: list[str], boxes: ExpandedBoxes, m: int) -> np.ndarray:
     """Values at ends, beside them, anywhere, beyond all, and missing."""
     out = []
     for j, name in enumerate(names):
@@ -112,7 +112,7 @@ def check(names: list[str], widen: float | None, n: int) -> None:
 def test_fields_are_as_wide_as_values_need():
     n = 40_000
     lows = np.stack([np.arange(n) * 7, np.arange(n) * 3, np.arange(n) * 2**15, np.arange(n) % 50])
-    boxes = Boxes(lows, lows.copy(), np.arange(n, dtype=np.int32), n)
+    boxes = ExpandedBoxes(lows, lows.copy(), np.arange(n, dtype=np.int32), n)
     packed = Packed.fit(boxes, np.arange(n), range(4), widen=1.0)
     assert packed.attributes.tolist() == [2, 0, 1, 3]
     assert (packed.n_wide, len(packed.spans), packed.n_words) == (1, 3, 1 + 2 + 1)

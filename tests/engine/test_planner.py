@@ -16,7 +16,7 @@ from oracle import match_boxes, match_held, rows_of
 from rangecast import workloads
 from rangecast.array_file import flatten, unflatten
 from rangecast.engine import auto, planner
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.boxes import ExpandedBoxes
 from rangecast.kernels.engine.planner import mark_holders
 from rangecast.types.attributes import LAST, MISSING
 from strategies import events, int_schema, random_events, random_subscriptions, subscriptions
@@ -78,7 +78,7 @@ def test_weighs_any_bounds(n):
     lows[0, 0], highs[0, 0] = LAST - 1, LAST - 1
     lows[1, 0], highs[1, 0] = MISSING + 2, LAST - 1
     lows[2], highs[2] = MISSING, LAST
-    boxes = Boxes(lows, highs, np.arange(n, dtype=np.int32), n)
+    boxes = ExpandedBoxes(lows, highs, np.arange(n, dtype=np.int32), n)
     for batch in (None, np.full((3, 20), 7), np.full((3, 1), MISSING)):
         plan = planner.choose_layout(boxes, np.arange(n), [0, 1, 2], np.arange(n), batch)
         assert 0 < plan.chosen.ns <= planner.ROBUST * plan.runner_up.ns < 1e9
@@ -93,7 +93,7 @@ def test_counts_scale_to_all_boxes():
     n = 10_000
     lows = np.stack([np.zeros(n, np.int64), np.arange(n) % 100])
     highs = np.stack([np.full(n, 10), np.arange(n) % 100])
-    boxes = Boxes(lows, highs, np.arange(n, dtype=np.int32), n)
+    boxes = ExpandedBoxes(lows, highs, np.arange(n, dtype=np.int32), n)
     batch = np.stack([np.full(64, 5), np.arange(64)])
     layouts = planner.weigh_layouts(boxes, np.arange(n)[::5], n, (0, 1), batch)
     found = {(layout.kind, layout.on): layout.ns for layout in layouts}
@@ -209,7 +209,7 @@ def test_does_not_go_back_and_forth(size, eager, monkeypatch):
 def test_a_price_doubles_with_every_replan():
     n = 10_000
     lows = np.stack([np.zeros(n, np.int64), np.arange(n) % 100])
-    boxes = Boxes(lows, lows + np.array([[10], [0]]), np.arange(n, dtype=np.int32), n)
+    boxes = ExpandedBoxes(lows, lows + np.array([[10], [0]]), np.arange(n, dtype=np.int32), n)
     batch = np.stack([np.full(64, 5), np.arange(64)])
     sample = np.arange(n)[::5]
     layouts = planner.weigh_layouts(boxes, sample, n, (0, 1), batch)

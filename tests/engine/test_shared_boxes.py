@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import rangecast as rc
 from oracle import match_boxes, match_held, rows_of
 from rangecast.engine import auto, shared_boxes
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.boxes import ExpandedBoxes
 from rangecast.kernels.engine import shared_boxes as kernels
 from rangecast.types.attributes import LAST, MISSING
 from strategies import events, int_schema, interval, random_events
@@ -153,26 +153,27 @@ def test_groups_are_those_of_the_boxes(kinds):
     own = rng.integers(0, 50, (3, kinds))
     picked = rng.integers(0, kinds, n)
     lows = own[:, picked]
-    boxes = Boxes(lows, lows + 3, np.arange(n, dtype=np.int32) + 5, n)
+    boxes = ExpandedBoxes(lows, lows + 3, np.arange(n, dtype=np.int32) + 5, n)
     groups = shared_boxes.find_groups(boxes, np.arange(n), [0, 1, 2])
     assert groups.boxes.n == len(np.unique(lows, axis=1).T)
     starts, members = groups.starts, groups.members
     assert sorted(members.tolist()) == list(range(5, n + 5))
     group_of = np.repeat(np.arange(groups.boxes.n), np.diff(starts))
-    assert (groups.boxes.lows[:, group_of] == lows[:, members - 5]).all()
+    held, _ = groups.boxes.columns(range(3), np.arange(groups.boxes.n))
+    assert (held[:, group_of] == lows[:, members - 5]).all()
 
 
 def test_leaves_alone_what_differs(size):
     n = max(size(5_000), 500)
     rng = np.random.default_rng(1)
     lows = rng.integers(0, 10**9, (3, n))
-    boxes = Boxes(lows, lows + 3, np.arange(n, dtype=np.int32), n)
+    boxes = ExpandedBoxes(lows, lows + 3, np.arange(n, dtype=np.int32), n)
     assert shared_boxes.find_groups(boxes, np.arange(n), [0, 1, 2]) is None
     # half are alike, but too few by group
     pairs = np.repeat(lows[:, : n // 2], 2, axis=1)
-    boxes = Boxes(pairs, pairs + 3, np.arange(n, dtype=np.int32), n)
+    boxes = ExpandedBoxes(pairs, pairs + 3, np.arange(n, dtype=np.int32), n)
     assert shared_boxes.find_groups(boxes, np.arange(2 * (n // 2)), [0, 1, 2]) is None
     # one attribute is laid out in runs
     same = np.zeros((3, n), np.int64)
-    boxes = Boxes(same, same + 3, np.arange(n, dtype=np.int32), n)
+    boxes = ExpandedBoxes(same, same + 3, np.arange(n, dtype=np.int32), n)
     assert shared_boxes.find_groups(boxes, np.arange(n), [1]) is None

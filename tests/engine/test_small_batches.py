@@ -24,12 +24,16 @@ SPAN = 10**12
 class Lists(StaticIndex):
     """Lists by key."""
 
+    expands = False
+
     def _build(self, boxes, numbers):
         return build_equality(boxes, numbers, 0)
 
 
 class Plane(StaticIndex):
     """Cells on the other attributes."""
+
+    expands = False
 
     def _build(self, boxes, numbers):
         return build_cells(boxes, numbers, (1, 2))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import rangecast as rc
 from rangecast.engine import windows
 from rangecast.engine.answers import write_rows
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.boxes import ExpandedBoxes
 from rangecast.errors import CapacityError
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 
@@ -23,20 +23,20 @@ ENDS = st.one_of(
 INTERVALS = st.tuples(ENDS, ENDS).map(sorted)
 
 
-def boxes_of(intervals) -> Boxes:
+def boxes_of(intervals) -> ExpandedBoxes:
     ends = np.array(list(intervals), np.int64).reshape(-1, 2).T
     n = ends.shape[1]
-    return Boxes(ends[:1].copy(), ends[1:].copy(), np.arange(n, dtype=np.int32), n)
+    return ExpandedBoxes(ends[:1].copy(), ends[1:].copy(), np.arange(n, dtype=np.int32), n)
 
 
-def values_around(boxes: Boxes) -> np.ndarray:
+def values_around(boxes: ExpandedBoxes) -> np.ndarray:
     """Every end, and the values beside it."""
     ends = np.concatenate([boxes.lows[0], boxes.highs[0]])
     beside = [np.minimum(ends, LAST - 1) + 1, np.maximum(ends, PRESENT) - 1]
     return np.concatenate([ends, *beside, [MISSING, PRESENT, 0, LAST]])
 
 
-def check(part: windows.WindowsPart, boxes: Boxes, alive: np.ndarray) -> None:
+def check(part: windows.WindowsPart, boxes: ExpandedBoxes, alive: np.ndarray) -> None:
     values = values_around(boxes)
     offsets, slots = write_rows(part.stab(values[None], boxes))
     candidates = part.count_candidates(values[None])
@@ -101,7 +101,7 @@ def test_one_sided_bounds_are_copied_not_compared(size):
     path = next(path for path in index.plan() if path["path"] == "windows")
     assert path["boxes"] > n // 2
     dense = subs.dense()
-    boxes = Boxes(dense.lows, dense.highs, dense.owners, len(dense.owners))
+    boxes = ExpandedBoxes(dense.lows, dense.highs, dense.owners, len(dense.owners))
     assert windows.build_windows(boxes, np.arange(boxes.n), 0).stats()["open_ended"] > n // 2
 
 

@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast import buffers
-from rangecast.engine.catalog import Boxes, Catalog
+from rangecast.engine.boxes import Boxes, ExpandedBoxes
+from rangecast.engine.catalog import Catalog
 from rangecast.kernels.engine import scan as scan_kernels
 from rangecast.kernels.engine.grid import sort_by_cell
 from rangecast.kernels.model import matches as kernels
@@ -37,6 +38,8 @@ _FIRST = np.arange(64)
 _NO_ROWS = np.empty(0, np.int32)
 
 LEAST_PIECE = 16_384
+FEW_TURNED = 4
+SPARSE = 4
 
 Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
 """Offsets and slots: the matches of a batch in rows, one per event."""
@@ -80,6 +83,10 @@ class Estimate:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} events, {int(self.workloads.sum()):,} in all)"
+
+    def of_events(self, owners: npt.NDArray[np.int64], n_events: int) -> Estimate:
+        """That of events with several columns: without what a tree has noted, for they are matched anew."""
+        return Estimate(np.bincount(owners, self.workloads, n_events).astype(np.int64))
 
     @property
     def order(self) -> npt.NDArray[np.int64]:
@@ -326,12 +333,32 @@ class PendingRows:
 def scan_rows(codes: Codes, boxes: Boxes, first: int, last: int) -> Rows:
     """Match a batch against a range of boxes by looking at each."""
     arrays = boxes.arrays
-    order = np.empty(boxes.n_attributes, np.int64)
-    used = scan_kernels.order_attributes(arrays, first, last, order)
+    if isinstance(boxes, ExpandedBoxes):
+        order = np.empty(boxes.n_attributes, np.int64)
+        used = scan_kernels.order_dense(arrays, first, last, order)
+        return grow_and_group(
+            codes.shape[1],
+            lambda state, events, slots: scan_kernels.scan_dense(
+                codes, arrays, first, last, order[:used], state, events, slots
+            ),
+        )
+    scores = np.zeros(boxes.n_attributes, np.int64)
+    n_entries = scan_kernels.score_attributes(arrays, first, last, scores)
+    used = np.count_nonzero(scores)
+    # a block is turned into columns where that is less work than to read its boxes for each event
+    if codes.shape[1] < FEW_TURNED or n_entries * SPARSE < used * (last - first):
+        return grow_and_group(
+            codes.shape[1],
+            lambda state, events, slots: scan_kernels.walk(codes, arrays, first, last, state, events, slots),
+        )
+    order = np.argsort(-scores, kind="stable")[:used]
+    ranks = np.full(boxes.n_attributes, -1, np.int64)
+    ranks[order] = np.arange(used)
+    columns = np.empty((2, used, scan_kernels.BLOCK), np.int64)
     return grow_and_group(
         codes.shape[1],
         lambda state, events, slots: scan_kernels.scan(
-            codes, arrays, first, last, order[:used], state, events, slots
+            codes, arrays, first, last, order, ranks, columns, state, events, slots
         ),
     )
 

@@ -166,8 +166,7 @@ class AutoPart(Part):
 
     @property
     def derived_bytes(self) -> int:
-        own = 0 if self.groups is None else self.groups.boxes.slots.nbytes
-        return own + sum(path.part.derived_bytes for path in self.paths)
+        return sum(path.part.derived_bytes for path in self.paths)
 
     def loaded(self) -> None:
         self.history.settled = True
@@ -185,6 +184,7 @@ class AutoIndex(StaticIndex):
     """
 
     name = "auto"
+    expands = False
     sets = "cut"
 
     def _configure(self, memory_limit: int | None = None) -> None:
@@ -197,7 +197,7 @@ class AutoIndex(StaticIndex):
             find_groups(boxes, numbers, bounded_attributes(boxes, numbers)) if len(numbers) > TINY else None
         )
         if groups is not None:
-            boxes, numbers = groups.boxes, np.arange(groups.boxes.n)
+            boxes, numbers = groups.boxes.again(), np.arange(groups.boxes.n)
         part = AutoPart(build_paths(boxes, numbers, self._memory_limit, seen.sample()), groups)
         part.history.since = seen.n
         self._replanner.wait()
@@ -237,7 +237,7 @@ class AutoIndex(StaticIndex):
         part = covered.part
         assert isinstance(part, AutoPart)
         path, groups, replanner = part.planned(), part.groups, self._replanner
-        boxes = self._catalog.boxes if groups is None else groups.boxes
+        boxes = self._catalog.boxes if groups is None else groups.boxes.again()
         assert path is not None
         assert path.plan is not None
         seconds = sum(part.seconds)

@@ -202,6 +202,7 @@ class BitmapIndex(StaticIndex):
     """
 
     name = "bitmap"
+    expands = False
 
     def _configure(self, cells: int = CELLS, memory_limit: int | None = None, clustered: bool = True) -> None:
         if not 4 <= cells <= 255:

@@ -1,77 +1,123 @@
 """The boxes of one moment, as layouts read them.
 
-How bounds are kept is known here and in kernels/engine/boxes.py alone. Whoever lays boxes out asks for
-columns; whoever matches hands `arrays` to a kernel, or `table` where a few events must be fast, and the
-kernel asks `holds`.
+How bounds are kept is known here, in box_entries.py and in kernels/engine/boxes.py alone. Whoever lays boxes
+out asks for columns; whoever matches hands `arrays` to a kernel, or `table` where a few events must be fast,
+and the kernel asks `holds`.
+
+Boxes are kept by entry, and a layout is built attribute by attribute. So when many boxes are asked for a
+column, their entries are turned around once, and kept for as long as this object lives: one for each build.
+
+The structures of papers need the ends of every box on every attribute: `ExpandedBoxes` has them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels.engine.boxes import BoxArrays
+from rangecast.kernels.engine import boxes as kernels
+from rangecast.kernels.engine.boxes import BoxArrays, DenseArrays
 from rangecast.kernels.machine.views import Views
+from rangecast.model.boxes import DenseBoxes, SparseBoxes, from_dense, starts_of
 from rangecast.types.attributes import LAST, MISSING, Codes
+
+FEW = 4096
+"""So many boxes are read one by one; for more, all entries are turned around once."""
+
+_BoxNumbers = npt.NDArray[np.int64]
+_NO_SLOTS = np.empty(0, np.int32)
+
+
+class _Turned(NamedTuple):
+    """The entries of boxes first..last by attribute: those of j are starts[j] .. starts[j + 1]."""
+
+    first: int
+    last: int
+    starts: _BoxNumbers
+    positions: npt.NDArray[np.int32]
+    lows: Codes
+    highs: Codes
 
 
 class Boxes:
-    """Boxes by number; what is behind `n` is spare room."""
+    """Boxes by number."""
 
-    def __init__(self, lows: Codes, highs: Codes, slots: npt.NDArray[np.int32], n: int) -> None:
-        self.arrays = BoxArrays(lows, highs, slots, n)
+    def __init__(self, arrays: BoxArrays) -> None:
+        self.arrays: Any = arrays
+        self._turned: _Turned | None = None
 
     @property
     def n(self) -> int:
         """How many boxes there are."""
-        return self.arrays.n
+        return int(self.arrays.n)
 
     @property
     def n_attributes(self) -> int:
         """How many attributes the schema has."""
-        return len(self.arrays.lows)
-
-    @property
-    def lows(self) -> Codes:
-        """The low ends (d, >= n), for who needs them dense."""
-        return self.arrays.lows
-
-    @property
-    def highs(self) -> Codes:
-        """The high ends (d, >= n), for who needs them dense."""
-        return self.arrays.highs
+        return len(self.arrays.bases)
 
     @property
     def slots(self) -> npt.NDArray[np.int32]:
-        """The slot of each box."""
-        return self.arrays.slots
+        """The slot of each box; empty where it is the box's own number (`are_slots`)."""
+        slots: npt.NDArray[np.int32] = self.arrays.slots
+        return slots
 
     @cached_property
     def _views(self) -> Views:
         a = self.arrays
-        return Views(a.lows, a.highs, a.slots, np.array([a.n], np.int64))
+        return Views(a.words, a.starts, a.bases, a.slots, np.array([a.n, a.stride], np.int64))
 
     @property
-    def table(self) -> npt.NDArray[np.int64]:
+    def table(self) -> _BoxNumbers:
         """The table from which `view_boxes` makes the arrays again."""
         return self._views.table
 
-    def column(self, j: int, numbers: npt.NDArray[np.int64]) -> tuple[Codes, Codes]:
+    def again(self) -> Boxes:
+        """The same boxes, for one build: what it turns around goes with it."""
+        return Boxes(self.arrays)
+
+    def column(self, j: int, numbers: _BoxNumbers) -> tuple[Codes, Codes]:
         """The low and the high ends of some boxes on one attribute, MISSING and LAST where it is ignored.
 
         They may be views, and must not be written to.
         """
-        a, n = self.arrays, len(numbers)
+        n = len(numbers)
+        turned = self._turned
+        if n <= FEW:
+            lows, highs = np.empty(n, np.int64), np.empty(n, np.int64)
+            kernels.fill_column(self.arrays, np.ascontiguousarray(numbers), j, lows, highs)
+            return lows, highs
+        first, last = int(numbers.min()), int(numbers.max()) + 1
+        if turned is None or first < turned.first or last > turned.last:
+            turned = self._turned = self._turn(first, last)
+        own = slice(int(turned.starts[j]), int(turned.starts[j + 1]))
+        size = turned.last - turned.first
+        lows, highs = turned.lows[own], turned.highs[own]
+        if len(lows) < size:
+            positions = turned.positions[own]
+            whole = np.full(size, MISSING), np.full(size, LAST)
+            whole[0][positions], whole[1][positions] = lows, highs
+            lows, highs = whole
         if follow_each_other(numbers):
-            own = slice(int(numbers[0]), int(numbers[0]) + n)
-            return a.lows[j, own], a.highs[j, own]
-        return a.lows[j, numbers], a.highs[j, numbers]
+            rows = slice(first - turned.first, last - turned.first)
+            return lows[rows], highs[rows]
+        places = numbers - turned.first
+        return lows[places], highs[places]
 
-    def columns(self, attributes: Iterable[int], numbers: npt.NDArray[np.int64]) -> tuple[Codes, Codes]:
+    def _turn(self, first: int, last: int) -> _Turned:
+        counts = np.zeros(self.n_attributes, np.int64)
+        kernels.count_entries(self.arrays, first, last, counts)
+        starts = starts_of(counts)
+        n = int(starts[-1])
+        positions, lows, highs = np.empty(n, np.int32), np.empty(n, np.int64), np.empty(n, np.int64)
+        kernels.turn_entries(self.arrays, first, last, starts[:-1].copy(), positions, lows, highs)
+        return _Turned(first, last, starts, positions, lows, highs)
+
+    def columns(self, attributes: Iterable[int], numbers: _BoxNumbers) -> tuple[Codes, Codes]:
         """The same of several attributes, a row each."""
         own = np.array(list(attributes), np.int64)
         lows, highs = (np.empty((len(own), len(numbers)), np.int64) for _ in range(2))
@@ -79,8 +125,82 @@ class Boxes:
             lows[k], highs[k] = self.column(j, numbers)
         return lows, highs
 
-    def bounded(self, numbers: npt.NDArray[np.int64]) -> list[int]:
+    def bounded(self, numbers: _BoxNumbers) -> list[int]:
         """The attributes that some of the boxes bound."""
+        marks = np.zeros(self.n_attributes, np.uint8)
+        kernels.mark_bounded(self.arrays, np.ascontiguousarray(numbers), marks)
+        found: list[int] = np.flatnonzero(marks).tolist()
+        return found
+
+    def bounds_at(self, attributes: npt.NDArray[Any], numbers: _BoxNumbers) -> tuple[Codes, Codes]:
+        """The ends of box numbers[i] on attributes[i]."""
+        lows, highs = np.empty(len(numbers), np.int64), np.empty(len(numbers), np.int64)
+        kernels.find_bounds(self.arrays, attributes, np.ascontiguousarray(numbers), lows, highs)
+        return lows, highs
+
+    def entries(self, numbers: _BoxNumbers, owners: npt.NDArray[np.int32]) -> SparseBoxes:
+        """Some boxes by their entries, with the owners that they get."""
+        numbers = np.ascontiguousarray(numbers, np.int64)
+        counts = np.empty(len(numbers), np.int64)
+        kernels.count_own_entries(self.arrays, numbers, counts)
+        starts = starts_of(counts)
+        n = int(starts[-1])
+        attributes, lows, highs = np.empty(n, np.int32), np.empty(n, np.int64), np.empty(n, np.int64)
+        kernels.read_entries(self.arrays, numbers, attributes, lows, highs)
+        none = np.empty(0, np.int64)
+        return SparseBoxes(owners, starts, attributes, lows, highs, none, np.zeros(1, np.int64), none, none)
+
+    def slots_of(self, numbers: _BoxNumbers) -> npt.NDArray[np.int32]:
+        """The slots of some boxes."""
+        slots = self.slots
+        return slots[numbers] if len(slots) else numbers.astype(np.int32)
+
+    def are_slots(self, numbers: _BoxNumbers) -> bool:
+        """Whether the numbers of these boxes are their slots."""
+        return not len(self.slots) or bool((self.slots[numbers] == numbers).all())
+
+    @property
+    def lows(self) -> Codes:
+        """The low ends (d, >= n) of expanded boxes; others have none."""
+        raise AttributeError("boxes are kept by entry: ask for column(), or set `expands` on the index")
+
+    @property
+    def highs(self) -> Codes:
+        """The high ends (d, >= n) of expanded boxes; others have none."""
+        raise AttributeError("boxes are kept by entry: ask for column(), or set `expands` on the index")
+
+
+class ExpandedBoxes(Boxes):
+    """Boxes with the ends of every attribute; what is behind `n` is spare room."""
+
+    def __init__(self, lows: Codes, highs: Codes, slots: npt.NDArray[np.int32], n: int) -> None:
+        self.arrays = DenseArrays(lows, highs, slots, n)
+
+    @property
+    def n_attributes(self) -> int:
+        return len(self.arrays.lows)
+
+    @property
+    def lows(self) -> Codes:
+        lows: Codes = self.arrays.lows
+        return lows
+
+    @property
+    def highs(self) -> Codes:
+        highs: Codes = self.arrays.highs
+        return highs
+
+    def again(self) -> ExpandedBoxes:
+        return self
+
+    def column(self, j: int, numbers: _BoxNumbers) -> tuple[Codes, Codes]:
+        n = len(numbers)
+        if follow_each_other(numbers):
+            own = slice(int(numbers[0]), int(numbers[0]) + n)
+            return self.lows[j, own], self.highs[j, own]
+        return self.lows[j, numbers], self.highs[j, numbers]
+
+    def bounded(self, numbers: _BoxNumbers) -> list[int]:
         out = []
         for j in range(self.n_attributes):
             lows, highs = self.column(j, numbers)
@@ -88,20 +208,14 @@ class Boxes:
                 out.append(j)
         return out
 
-    def bounds_at(self, attributes: npt.NDArray[Any], numbers: npt.NDArray[np.int64]) -> tuple[Codes, Codes]:
-        """The ends of box numbers[i] on attributes[i]."""
-        return self.arrays.lows[attributes, numbers], self.arrays.highs[attributes, numbers]
+    def bounds_at(self, attributes: npt.NDArray[Any], numbers: _BoxNumbers) -> tuple[Codes, Codes]:
+        return self.lows[attributes, numbers], self.highs[attributes, numbers]
 
-    def slots_of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """The slots of some boxes."""
-        return self.arrays.slots[numbers]
-
-    def are_slots(self, numbers: npt.NDArray[np.int64]) -> bool:
-        """Whether the numbers of these boxes are their slots."""
-        return bool((self.slots_of(numbers) == numbers).all())
+    def entries(self, numbers: _BoxNumbers, owners: npt.NDArray[np.int32]) -> SparseBoxes:
+        return from_dense(DenseBoxes(self.lows[:, numbers], self.highs[:, numbers], owners))
 
 
-def follow_each_other(numbers: npt.NDArray[np.int64]) -> bool:
+def follow_each_other(numbers: _BoxNumbers) -> bool:
     """Whether each number is one more than the one before it.
 
     >>> follow_each_other(np.array([4, 5, 6])), follow_each_other(np.array([4, 6, 5, 7]))

@@ -5,12 +5,17 @@
     alive         uint8   n_slots           0 once the slot was deleted or replaced
     overlapping   uint8   n_slots           1 when two boxes of the slot share a point
     first_boxes   int64   n_slots + 1       the boxes of slot s are first_boxes[s] .. first_boxes[s + 1]
-    lows, highs   int64   (d, >= n_boxes)   closed code intervals
     box_slots     int32   >= n_boxes        the slot of each box
+    entries       BoxEntries                the bounds of the boxes (box_entries.py)
+    lows, highs   int64   (d, >= n_boxes)   instead of entries, where a structure needs boxes expanded
     said          SaidBoxes                 the boxes of slots with sets (said_boxes.py), or None; the boxes
                                             above are pieces of those
     table         int32   power of two      hash table from id to slot (model/ids.py)
     texts         Texts   <= n_slots        the conditions as written (model/texts.py), or None; never matched
+
+With entries, what says nothing takes no room: `alive` is there once a slot was deleted, `overlapping` once
+two boxes overlap, `first_boxes` and `box_slots` once a slot has no box or several; before, a box has the
+number of its slot.
 
 A slot is an index's own number for one version of one subscription: replacing an id gives it a new
 slot. What is written is never changed: arrays are replaced by larger ones when full, and `alive` by a copy
@@ -30,7 +35,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.boxes import Boxes
+from rangecast.engine.box_entries import BoxEntries, EntryArrays
+from rangecast.engine.boxes import Boxes, ExpandedBoxes
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.said_boxes import SaidArrays, SaidBoxes, into_pieces
 from rangecast.errors import CapacityError, SubscriptionError
@@ -48,14 +54,17 @@ class CatalogArrays(NamedTuple):
     id_values: npt.NDArray[np.int64] | None
     id_starts: npt.NDArray[np.int64] | None
     id_letters: npt.NDArray[np.uint8] | None
-    alive: npt.NDArray[np.uint8]
-    overlapping: npt.NDArray[np.uint8]
-    first_boxes: npt.NDArray[np.int64]
-    lows: npt.NDArray[np.int64]
-    highs: npt.NDArray[np.int64]
-    box_slots: npt.NDArray[np.int32]
-    texts: npt.NDArray[np.uint8] | None = None
+    alive: npt.NDArray[np.uint8] | None = None
+    overlapping: npt.NDArray[np.uint8] | None = None
+    first_boxes: npt.NDArray[np.int64] | None = None
+    lows: npt.NDArray[np.int64] | None = None
+    highs: npt.NDArray[np.int64] | None = None
+    box_slots: npt.NDArray[np.int32] | None = None
     said: SaidArrays | None = None
+    entries: EntryArrays | None = None
+    n_slots: int | None = None
+    texts: npt.NDArray[np.uint8] | None = None
+    """Last: who maps a file to match reads up to here."""
 
 
 def grown(array: npt.NDArray[Any], used: int, wanted: int) -> npt.NDArray[Any]:
@@ -73,9 +82,13 @@ def grown(array: npt.NDArray[Any], used: int, wanted: int) -> npt.NDArray[Any]:
 class Catalog:
     """The subscriptions of one index."""
 
-    def __init__(self, schema: Schema, *, cuts_sets: bool = True) -> None:
-        """An empty catalog; with cuts_sets=False a box with sets is kept as its hull and the sets."""
+    def __init__(self, schema: Schema, *, cuts_sets: bool = True, expands: bool = True) -> None:
+        """An empty catalog; with cuts_sets=False a box with sets is kept as its hull and the sets, with
+        expands=False bounds are kept by entry."""
         self.schema = schema
+        self.entries = None if expands else BoxEntries(len(schema))
+        self._single = not expands
+        """Whether a box has the number of its slot, and first_boxes and box_slots are not there."""
         self._cuts = cuts_sets
         self.said: SaidBoxes | None = None
         self.n_slots = 0
@@ -87,8 +100,8 @@ class Catalog:
         self._values: npt.NDArray[Any] = np.empty(0, np.int64)
         self._letters: npt.NDArray[Any] = np.empty(0, np.uint8)
         self._textual = False
-        self.alive: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
-        self.overlapping: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._alive: npt.NDArray[np.uint8] | None = np.empty(0, np.uint8) if expands else None
+        self._overlapping: npt.NDArray[np.uint8] | None = np.empty(0, np.uint8) if expands else None
         self.first_boxes: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self.lows: npt.NDArray[np.int64] = np.empty((len(schema), 0), np.int64)
         self.highs: npt.NDArray[np.int64] = np.empty((len(schema), 0), np.int64)
@@ -103,8 +116,33 @@ class Catalog:
         out = Catalog.__new__(Catalog)
         out.__dict__.update(self.__dict__)
         out.said = copy.copy(self.said)
+        out.entries = None if self.entries is None else self.entries.draft()
         self._table = None
         return out
+
+    @property
+    def alive(self) -> npt.NDArray[np.uint8]:
+        """1 for each slot that lives."""
+        return np.ones(self.n_slots, np.uint8) if self._alive is None else self._alive
+
+    @property
+    def overlapping(self) -> npt.NDArray[np.uint8]:
+        """1 for each slot of which two boxes share a point."""
+        return np.zeros(self.n_slots, np.uint8) if self._overlapping is None else self._overlapping
+
+    def box_ranges(self, slots: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where the boxes of some slots begin and end."""
+        if self._single:
+            return slots.astype(np.int64), slots.astype(np.int64) + 1
+        return self.first_boxes[slots], self.first_boxes[slots + 1]
+
+    def living_boxes(self, first: int, last: int) -> npt.NDArray[np.int64]:
+        """The numbers of the boxes first..last whose slot lives."""
+        if self.n_living == self.n_slots:
+            return np.arange(first, last)
+        if self._single:
+            return np.flatnonzero(self.alive[first:last]) + first
+        return np.flatnonzero(self.alive[self.box_slots[first:last]]) + first
 
     @property
     def ids(self) -> Ids:
@@ -116,15 +154,30 @@ class Catalog:
     @property
     def boxes(self) -> Boxes:
         """The box arrays as they are now."""
-        return Boxes(self.lows, self.highs, self.box_slots, self.n_boxes)
+        if self.entries is None:
+            return ExpandedBoxes(self.lows, self.highs, self.box_slots, self.n_boxes)
+        return Boxes(self.entries.arrays(self.box_slots))
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays in use."""
-        columns = 16 * len(self.schema) * self.n_boxes + 4 * self.n_boxes
-        slots = 10 * self.n_slots + 8
-        said = 0 if self.said is None else self.said.nbytes
-        return columns + slots + said + self.ids.nbytes + (self._table.nbytes if self._table else 0)
+        return sum(self.sizes().values())
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each array in use, those that take none left out."""
+        n, m = self.n_slots, self.n_boxes
+        bounds = {"bounds": 16 * len(self.schema) * m} if self.entries is None else self.entries.sizes()
+        several = {} if self._single else {"first_boxes": 8 * (n + 1), "box_slots": 4 * m}
+        sizes = {
+            "ids": self.ids.nbytes,
+            "id_table": self._table.nbytes if self._table else 0,
+            "alive": 0 if self._alive is None else n,
+            "overlapping": 0 if self._overlapping is None else n,
+            **several,
+            **bounds,
+            "sets": 0 if self.said is None else self.said.nbytes,
+        }
+        return {name: size for name, size in sizes.items() if size}
 
     @property
     def table(self) -> IdTable:
@@ -138,6 +191,8 @@ class Catalog:
         """The living slot of each id, -1 where there is none."""
         slots = self.table.find(ids)
         if len(slots):
+            if self.n_living == self.n_slots and self.n_slots:
+                return slots
             gone = (slots >= 0) & (self.alive[np.maximum(slots, 0)] == 0) if self.n_slots else slots >= 0
             slots[gone] = -1
         return slots
@@ -147,10 +202,12 @@ class Catalog:
         # a copy, for readers: 50 us per million slots
         alive = self.alive.copy()
         alive[slots] = 0
-        self.alive = alive
+        self._alive = alive
         self.n_living -= len(slots)
-        self.n_living_boxes -= int((self.first_boxes[slots + 1] - self.first_boxes[slots]).sum())
-        self.n_overlapping -= int(self.overlapping[slots].sum())
+        firsts, ends = self.box_ranges(slots)
+        self.n_living_boxes -= int((ends - firsts).sum())
+        if self._overlapping is not None:
+            self.n_overlapping -= int(self._overlapping[slots].sum())
 
     def check(self, subs: Subscriptions) -> None:
         """Raise unless these subscriptions can be added."""
@@ -164,27 +221,32 @@ class Catalog:
     def add(self, subs: Subscriptions) -> None:
         """Append subscriptions that were checked; their ids must not be alive here."""
         n, m, k = self.n_slots, self.n_boxes, len(subs)
-        pieces = into_pieces(subs, cuts=self._cuts)
-        lows, highs, owners = pieces.dense
+        pieces = into_pieces(subs, cuts=self._cuts, expands=self.entries is None)
+        owners = pieces.bounds.owners
         n_pieces = len(owners)
         had_table = self._table is not None
+        if isinstance(pieces.bounds, DenseBoxes):
+            lows, highs, _ = pieces.bounds
+            if n == 0 and m == 0:
+                # one bulk load: take its arrays as they are, without a copy
+                self.lows, self.highs = lows, highs
+            else:
+                self.lows = grown(self.lows, m, m + n_pieces)
+                self.highs = grown(self.highs, m, m + n_pieces)
+                self.lows[:, m : m + n_pieces] = lows
+                self.highs[:, m : m + n_pieces] = highs
+        elif self.entries is not None:
+            self.entries.add(pieces.bounds)
         self._append_ids(subs.ids, n)
-        if n == 0 and m == 0:
-            # one bulk load: take its arrays as they are, without a copy
-            self.lows, self.highs = lows, highs
-        else:
-            self.lows = grown(self.lows, m, m + n_pieces)
-            self.highs = grown(self.highs, m, m + n_pieces)
-            self.lows[:, m : m + n_pieces] = lows
-            self.highs[:, m : m + n_pieces] = highs
-        self.box_slots = grown(self.box_slots, m, m + n_pieces)
-        self.box_slots[m : m + n_pieces] = owners + np.int32(n)
-        self.alive = grown(self.alive, n, n + k)
-        self.alive[n : n + k] = 1
-        self.overlapping = grown(self.overlapping, n, n + k)
-        self.overlapping[n : n + k] = pieces.overlapping
-        self.first_boxes = grown(self.first_boxes, n + 1, n + k + 1)
-        self.first_boxes[n + 1 : n + k + 1] = m + np.cumsum(np.bincount(owners, minlength=k))
+        self._append_owners(owners, k)
+        if self._alive is not None:
+            self._alive = grown(self._alive, n, n + k)
+            self._alive[n : n + k] = 1
+        if self._overlapping is None and bool(pieces.overlapping.any()):
+            self._overlapping = np.zeros(n, np.uint8)
+        if self._overlapping is not None:
+            self._overlapping = grown(self._overlapping, n, n + k)
+            self._overlapping[n : n + k] = pieces.overlapping
         self.n_slots += k
         self.n_boxes += n_pieces
         self.n_living += k
@@ -218,6 +280,19 @@ class Catalog:
             shaped("priorities", stored, self.n_slots)
         self.priorities = stored
 
+    def _append_owners(self, owners: npt.NDArray[np.int32], k: int) -> None:
+        """Take note of which of k new slots has each of the boxes that were added."""
+        n, m, n_pieces = self.n_slots, self.n_boxes, len(owners)
+        if self._single:
+            if n_pieces == k and bool((owners == np.arange(k)).all()):
+                return
+            self._single = False
+            self.box_slots, self.first_boxes = np.arange(m, dtype=np.int32), np.arange(n + 1)
+        self.box_slots = grown(self.box_slots, m, m + n_pieces)
+        self.box_slots[m : m + n_pieces] = owners + np.int32(n)
+        self.first_boxes = grown(self.first_boxes, n + 1, n + k + 1)
+        self.first_boxes[n + 1 : n + k + 1] = m + np.cumsum(np.bincount(owners, minlength=k))
+
     def _append_ids(self, ids: Ids, n: int) -> None:
         if n == 0:
             self._textual = ids.textual
@@ -238,7 +313,7 @@ class Catalog:
         """What makes ids of the slots of some boxes when added, where that is the same for all."""
         if self._textual or first == last:
             return None
-        a, b = int(self.box_slots[first]), int(self.box_slots[last - 1])
+        a, b = (first, last - 1) if self._single else self.box_slots[[first, last - 1]].tolist()
         values = self._values[a : b + 1]
         base = int(values[0]) - a
         # compared as unsigned, whose differences do not overflow
@@ -247,7 +322,7 @@ class Catalog:
 
     def box_numbers(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
         """The numbers of the boxes of some slots, without going through those of others."""
-        starts, ends = self.first_boxes[slots], self.first_boxes[slots + 1]
+        starts, ends = self.box_ranges(slots)
         counts = ends - starts
         return np.repeat(ends - np.cumsum(counts), counts) + np.arange(int(counts.sum()))
 
@@ -257,9 +332,9 @@ class Catalog:
             numbers, owners = self.said.of_slots(np.array([slot]))
             if len(numbers):
                 return sparse.select(self.said.boxes, numbers, owners.astype(np.int32))
-        columns = slice(int(self.first_boxes[slot]), int(self.first_boxes[slot + 1]))
-        lows, highs = self.lows[:, columns], self.highs[:, columns]
-        return sparse.from_dense(DenseBoxes(lows, highs, np.zeros(lows.shape[1], np.int32)))
+        firsts, ends = self.box_ranges(np.array([slot]))
+        numbers = np.arange(int(firsts[0]), int(ends[0]))
+        return self.boxes.entries(numbers, np.zeros(len(numbers), np.int32))
 
     def texts_of(self, slots: npt.NDArray[Any]) -> Texts | None:
         """What was written for some slots; None when nothing was for any."""
@@ -278,22 +353,33 @@ class Catalog:
         """All living subscriptions, in the order of their slots."""
         slots = np.flatnonzero(self.alive[: self.n_slots])
         texts = self.texts_of(slots)
-        own = self.box_slots[: self.n_boxes]
         if self.said is not None:
             return self._living_with_sets(slots, texts, self.said)
+        if self.entries is not None:
+            ids = self.ids if len(slots) == self.n_slots else self.ids.select(slots)
+            numbers = self.living_boxes(0, self.n_boxes)
+            boxes = self.boxes.entries(numbers, self._ranks(numbers))
+            return Subscriptions.of_boxes(self.schema, ids, boxes, texts=texts)
+        own = self.box_slots[: self.n_boxes]
         if self.n_boxes == self.n_slots and not bool((own[1:] == own[:-1]).any()):
             chosen: Any = slice(self.n_slots) if len(slots) == self.n_slots else slots
             ids = self.ids if len(slots) == self.n_slots else self.ids.select(slots)
             lows, highs = self.lows[:, chosen], self.highs[:, chosen]
             return Subscriptions(self.schema, ids, lows, highs, texts=texts)
-        boxes = np.flatnonzero(self.alive[self.box_slots[: self.n_boxes]])
+        numbers = np.flatnonzero(self.alive[self.box_slots[: self.n_boxes]])
         rank = np.cumsum(self.alive[: self.n_slots], dtype=np.int64) - 1
-        owners = rank[self.box_slots[boxes]].astype(np.int32)
+        owners = rank[self.box_slots[numbers]].astype(np.int32)
         if len(slots) == self.n_slots:
             lows, highs = self.lows[:, : self.n_boxes], self.highs[:, : self.n_boxes]
             return Subscriptions(self.schema, self.ids, lows, highs, owners, texts=texts)
-        ids, lows, highs = self.ids.select(slots), self.lows[:, boxes], self.highs[:, boxes]
+        ids, lows, highs = self.ids.select(slots), self.lows[:, numbers], self.highs[:, numbers]
         return Subscriptions(self.schema, ids, lows, highs, owners, texts=texts)
+
+    def _ranks(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """The place of the slot of each box among the living ones."""
+        slots = numbers if self._single else self.box_slots[numbers]
+        rank = np.cumsum(self.alive[: self.n_slots], dtype=np.int64) - 1
+        return rank[slots].astype(np.int32)
 
     def _living_with_sets(
         self, slots: npt.NDArray[np.int64], texts: Texts | None, said: SaidBoxes
@@ -301,12 +387,11 @@ class Catalog:
         numbers, with_sets = said.of_slots(slots)
         plain = np.ones(self.n_slots, bool)
         plain[slots[with_sets]] = False
-        own = self.box_slots[: self.n_boxes]
-        others = np.flatnonzero(plain[own] & (self.alive[own] == 1))
-        rank = np.cumsum(self.alive[: self.n_slots], dtype=np.int64) - 1
-        rest = DenseBoxes(self.lows[:, others], self.highs[:, others], rank[own[others]].astype(np.int32))
+        others = self.living_boxes(0, self.n_boxes)
+        others = others[plain[others if self._single else self.box_slots[others]]]
+        rest = self.boxes.entries(others, self._ranks(others))
         chosen = sparse.select(said.boxes, numbers, with_sets.astype(np.int32))
-        both = sparse.concat([sparse.from_dense(rest), chosen], [0, 0])
+        both = sparse.concat([rest, chosen], [0, 0])
         order = np.argsort(both.owners, kind="stable")
         boxes = sparse.select(both, order, both.owners[order])
         return Subscriptions.of_boxes(self.schema, self.ids.select(slots), boxes, texts=texts)
@@ -321,14 +406,19 @@ class Catalog:
         else:
             shaped("ids", self._values, n)
         hold("that texts are of subscriptions", self._texts is None or len(self._texts) <= n)
-        shaped("overlapping", self.overlapping, n)
         for name, flags in (("alive", self.alive), ("overlapping", self.overlapping)):
+            shaped(name, flags, n)
             within(name, flags, 2)
-        ascending("first boxes", self.first_boxes, m, n + 1)
-        shaped("lows", self.lows, len(self.schema), m)
-        shaped("highs", self.highs, len(self.schema), m)
-        hold("that boxes have slots", int(self.first_boxes[0]) == 0 and int(self.first_boxes[-1]) == m)
-        within("slots of boxes", self.box_slots, n)
+        if self.entries is None:
+            shaped("lows", self.lows, len(self.schema), m)
+            shaped("highs", self.highs, len(self.schema), m)
+        if self._single:
+            hold("that each slot has a box", n == m)
+        else:
+            ascending("first boxes", self.first_boxes, m, n + 1)
+            hold("that boxes have slots", int(self.first_boxes[0]) == 0 and int(self.first_boxes[-1]) == m)
+            shaped("slots of boxes", self.box_slots, m)
+            within("slots of boxes", self.box_slots, n)
         if self.said is not None:
             self.said.check(len(self.schema), n)
 
@@ -339,35 +429,45 @@ class Catalog:
             id_values=None if self._textual else self._values[:n],
             id_starts=self._values[: n + 1] if self._textual else None,
             id_letters=self._letters[: self._values[n]] if self._textual else None,
-            alive=self.alive[:n],
-            overlapping=self.overlapping[:n],
-            first_boxes=self.first_boxes[: n + 1],
-            lows=self.lows[:, :m],
-            highs=self.highs[:, :m],
-            box_slots=self.box_slots[:m],
+            alive=None if self._alive is None else self._alive[:n],
+            overlapping=None if self._overlapping is None else self._overlapping[:n],
+            first_boxes=None if self._single else self.first_boxes[: n + 1],
+            lows=self.lows[:, :m] if self.entries is None else None,
+            highs=self.highs[:, :m] if self.entries is None else None,
+            box_slots=None if self._single else self.box_slots[:m],
+            entries=None if self.entries is None else self.entries.stored(),
+            n_slots=n,
             texts=None if self._texts is None else self._texts.padded(n).pack(),
             said=None if self.said is None else self.said.stored(n),
         )
 
     @classmethod
     def take(cls, schema: Schema, arrays: CatalogArrays, *, cuts_sets: bool = True) -> Catalog:
-        """A catalog of stored arrays, which it takes as they are."""
-        out = cls(schema, cuts_sets=cuts_sets)
+        """A catalog of stored arrays, which it takes as they are, expanded or by entry."""
+        out = cls(schema, cuts_sets=cuts_sets, expands=arrays.entries is None)
         out.said = None if arrays.said is None else SaidBoxes(arrays.said)
         if arrays.id_starts is not None and arrays.id_letters is not None:
             out._textual = True
             out._values, out._letters = arrays.id_starts, arrays.id_letters
         elif arrays.id_values is not None:
             out._values = arrays.id_values
-        out.alive, out.overlapping = arrays.alive, arrays.overlapping
-        out.first_boxes, out.box_slots = arrays.first_boxes, arrays.box_slots
-        out.lows, out.highs = arrays.lows, arrays.highs
+        out._alive, out._overlapping = arrays.alive, arrays.overlapping
+        if arrays.first_boxes is not None and arrays.box_slots is not None:
+            out.first_boxes, out.box_slots = arrays.first_boxes, arrays.box_slots
+            out._single = False
+        if arrays.entries is not None:
+            out.entries = BoxEntries.take(arrays.entries, len(schema))
+        elif arrays.lows is not None and arrays.highs is not None:
+            out.lows, out.highs = arrays.lows, arrays.highs
         if arrays.texts is not None:  # files of before there were texts have none
             out._texts = Texts.unpack(arrays.texts, resident=False)
-        out.n_slots, out.n_boxes = len(out.alive), len(out.box_slots)
+        # before layout 4 a catalog had all arrays, and did not say how long they are
+        out.n_slots = len(out.alive) if arrays.n_slots is None else arrays.n_slots
+        hold("that slots are counted", out.n_slots >= 0)
+        out.n_boxes = len(out.box_slots) if out.entries is None else out.entries.n
         out._check()
         out.n_living = int(out.alive.sum())
-        out.n_living_boxes = int(out.alive[out.box_slots].sum())
+        out.n_living_boxes = len(out.living_boxes(0, out.n_boxes))
         out.n_overlapping = int((out.overlapping & out.alive).sum())
         return out
 

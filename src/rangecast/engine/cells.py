@@ -282,6 +282,7 @@ class CellsIndex(StaticIndex):
     """
 
     name = "cells"
+    expands = False
 
     def _configure(
         self, on: Any = None, bytes_per_subscription: int = BUDGET, memory_limit: int | None = None

@@ -45,7 +45,7 @@ from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
 
-LAYOUT = 4
+LAYOUT = 5
 """Changes when the arrays of some index in a file do; files of others are read by building anew."""
 
 
@@ -63,6 +63,8 @@ class Index:
     """How boxes with sets are taken (said_boxes.py): "multiplied" out, with the limit of
     `Subscriptions.dense`, "cut" along one of them, or as "hulls". The last two are checked by who reads, and
     are for static layouts alone."""
+
+    expands: ClassVar[bool] = True  # boxes have both ends of every attribute; or else are kept by entry
 
     def __init__(self, schema: Schema, **options: Any) -> None:
         self.schema = schema
@@ -280,10 +282,7 @@ class Index:
         with self._lock:
             self._resume()
             found = self._estimate(events.codes_for(self.schema), level)
-            if events.owners is None:
-                return found
-            # of the event, which is matched without what a tree has noted of its variants
-            return Estimate(np.bincount(events.owners, found.workloads, len(events)).astype(np.int64))
+            return found if events.owners is None else found.of_events(events.owners, len(events))
 
     def match_each(
         self, events: Events, estimate: Estimate | None = None
@@ -335,6 +334,7 @@ class Index:
                 "bytes": total,
                 "bytes_per_subscription": round(total / n, 1) if n else 0.0,
                 "catalog_bytes": catalog.nbytes,
+                "catalog": catalog.sizes(),
                 "text_bytes": catalog.text_bytes,
                 **structure,
                 **self._last,
@@ -382,7 +382,7 @@ class Index:
     # the rest
 
     def _new_catalog(self) -> Catalog:
-        return Catalog(self.schema, cuts_sets=self.sets == "cut")
+        return Catalog(self.schema, cuts_sets=self.sets == "cut", expands=self.expands)
 
     def _publish(self) -> None:
         """Let readers see the writer's state; the end of every write."""
@@ -483,6 +483,7 @@ class Index:
             # of a version that laid out structures in another way: the subscriptions are there
             index._compact(taken)
         else:
+            hold("that boxes are kept as this index reads them", (taken.entries is None) == index.expands)
             kind = get_type_hints(type(index)._structure)["return"]
             index._catalog = taken
             index._take_structure(unflatten(kind, meta["structure"], arrays))
@@ -492,8 +493,7 @@ class Index:
         return index
 
     def __reduce__(self) -> tuple[Any, ...]:
-        meta, arrays = self._dump()
-        return _revive, (type(self), meta, arrays, self.schema)
+        return _revive, (type(self), *self._dump(), self.schema)
 
 
 def _revive(kind: type[Index], meta: dict[str, Any], arrays: Arrays, schema: Schema) -> Index:

@@ -373,8 +373,8 @@ class StaticIndex(Index):
         """Count the boxes that each part loses; `_settle` publishes who is dead."""
         if not self._parts:
             return
-        boxes = self._catalog.first_boxes[slots]
-        lost = self._catalog.first_boxes[slots + 1] - boxes
+        boxes, behind = self._catalog.box_ranges(slots)
+        lost = behind - boxes
         # those of the tail fall behind the last part
         ends = np.array([covered.last for covered in self._parts])
         counts = np.bincount(np.searchsorted(ends, boxes, "right"), lost, len(ends))
@@ -432,8 +432,7 @@ class StaticIndex(Index):
             self._lock.release()
 
     def _living(self, first: int, last: int) -> npt.NDArray[np.int64]:
-        catalog = self._catalog
-        return np.flatnonzero(catalog.alive[catalog.box_slots[first:last]]) + first
+        return self._catalog.living_boxes(first, last)
 
     def _replace(self, covered: _Covered, built: int, part: Part) -> None:
         fresh = covered._replace(built=built, part=part)

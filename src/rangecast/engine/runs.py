@@ -42,7 +42,7 @@ import numpy.typing as npt
 
 from rangecast import buffers
 from rangecast.engine.answers import Counted, Found, Rows, event_order, order_by_cell, writes_past_caches
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.boxes import Boxes, ExpandedBoxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.grid import Grid
 from rangecast.engine.parts import Part, StaticIndex
@@ -171,6 +171,7 @@ class RunsIndex(StaticIndex):
     """
 
     name = "vci"
+    expands = False
 
     def _configure(
         self,
@@ -198,7 +199,7 @@ class RunsIndex(StaticIndex):
     def _arranged(self, subs: Subscriptions) -> Subscriptions:
         if subs.n_boxes < 2:
             return subs
-        boxes = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
+        boxes = ExpandedBoxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
         numbers = np.arange(subs.n_boxes)
         (on,) = self._on or choose_attributes(self.schema, None, 1, boxes, numbers)
         if subs.ids.dense and not bounded_attributes(boxes, numbers, (on,)):

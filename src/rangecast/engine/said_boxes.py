@@ -1,9 +1,10 @@
 """The boxes of subscriptions with sets, as they were said: beside the pieces that layouts are made of.
 
-Layouts know dense boxes (kernels/engine/boxes.py). A box with sets goes to them in pieces, cut along one
-set at most where all would be many: an IN list is a piece per value, and other sets are their hulls. So the
-pieces of a box hold all that the box holds, and sometimes more; a slot whose pieces hold more is *checked*:
-what a layout finds of it is compared with its boxes here (`drop_unheld` in kernels/model/boxes.py).
+Layouts know one interval per attribute (kernels/engine/boxes.py). A box with sets goes to them in pieces, cut
+along one set at most where all would be many: an IN list is a piece per value, and other sets are their
+hulls. So the pieces of a box hold all that the box holds, and sometimes more; a slot whose pieces hold more
+is *checked*: what a layout finds of it is compared with its boxes here (`drop_unheld` in
+kernels/model/boxes.py).
 
 `scan` cuts along all sets or none: where all would be many pieces a box is its hull, and its slot is checked.
 
@@ -33,7 +34,7 @@ FEW = 16
 """Into so many pieces a box is cut along all its sets: they cost no more than a check of what is found."""
 
 MOST = 1 << 22
-"""How many ends the pieces of a box may have, over all attributes; with more it is its hull, and checked."""
+"""How many entries the pieces of a box may have together; with more it is its hull, and checked."""
 
 
 class SaidArrays(NamedTuple):
@@ -46,24 +47,27 @@ class SaidArrays(NamedTuple):
 class BoxPieces(NamedTuple):
     """Boxes as layouts take them; which subscriptions they hold more than, which may be found twice."""
 
-    dense: DenseBoxes
+    bounds: DenseBoxes | SparseBoxes
     checked: npt.NDArray[np.uint8] | None
     overlapping: npt.NDArray[np.uint8]
 
 
-def into_pieces(subs: Subscriptions, *, cuts: bool) -> BoxPieces:
-    """The boxes of subscriptions in pieces; without cuts, only where few of them say all."""
+def into_pieces(subs: Subscriptions, *, cuts: bool, expands: bool) -> BoxPieces:
+    """The boxes of subscriptions in pieces, dense if they are expanded; without cuts, only where few of them
+    say all."""
     if not subs.has_sets:
-        return BoxPieces(subs.dense(), None, subs.overlapping())
+        return BoxPieces(subs.dense() if expands else subs.boxes, None, subs.overlapping())
     boxes, d, n = subs.boxes, len(subs.schema), len(subs)
     chosen = np.zeros(len(boxes.sets), np.uint8)
     of_boxes = np.empty(len(boxes.owners), np.uint8)
-    kernels.choose_cuts(boxes, FEW, max(FEW, MOST // d) if cuts else 0, chosen, of_boxes)
+    ends = d if expands else max(1, int(np.diff(boxes.starts).max(initial=0)))
+    kernels.choose_cuts(boxes, FEW, max(FEW, MOST // ends) if cuts else 0, chosen, of_boxes)
     checked = np.zeros(n, np.uint8)
     checked[boxes.owners[of_boxes == 1]] = 1
     # hulls may meet where sets do not, and then the slot would be found, and hold, twice
     overlapping = subs.overlapping() | (sparse.flag_overlapping(boxes, n, by_hulls=True) & checked)
-    return BoxPieces(sparse.cut(boxes, d, chosen)[0], checked, overlapping)
+    bounds = sparse.cut(boxes, d, chosen)[0] if expands else sparse.cut_entries(boxes, chosen)
+    return BoxPieces(bounds, checked, overlapping)
 
 
 class SaidBoxes:

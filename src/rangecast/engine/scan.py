@@ -49,6 +49,7 @@ class ScanIndex(StaticIndex):
     """
 
     name = "scan"
+    expands = False
     sets = "hulls"
 
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:

@@ -5,8 +5,7 @@ is built over those alone. Where it finds a group, the slots of its members are 
 event pays for what it finds by the group, and by a copy for each member.
 
     array     dtype   shape          meaning
-    lows      int64   (d, n_groups)  the bounds of each group
-    highs     int64   (d, n_groups)
+    bounds    EntryArrays            the bounds of each group (box_entries.py)
     starts    int64   n_groups + 1   where the members of a group begin
     members   int32   n              their slots
 
@@ -32,10 +31,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.answers import Counted, Found, write_rows
-from rangecast.engine.catalog import Boxes
-from rangecast.engine.checks import ascending, shaped, within
+from rangecast.engine.box_entries import BoxEntries, EntryArrays
+from rangecast.engine.boxes import Boxes
+from rangecast.engine.checks import ascending, within
 from rangecast.kernels.engine import shared_boxes as kernels
-from rangecast.types.attributes import Codes
+from rangecast.kernels.engine.boxes import BoxArrays
 
 FEWEST, FEWEST_ON_TWO = 4, 12
 SAMPLED = 16
@@ -46,20 +46,19 @@ _REPEATS = 0.05
 class Groups:
     """Groups of boxes that are alike, and their members."""
 
-    lows: Codes
-    highs: Codes
+    bounds: EntryArrays
     starts: npt.NDArray[np.int64]
     members: npt.NDArray[np.int32]
 
     def __post_init__(self) -> None:
-        n = len(self.starts) - 1
-        self.boxes = Boxes(self.lows, self.highs, np.arange(n, dtype=np.int32), n)
+        b = self.bounds
+        none = np.empty(0, np.int32)
+        self.boxes = Boxes(BoxArrays(b.words, b.starts, b.bases, none, b.n, b.stride))
 
     def check(self, n_attributes: int, n_slots: int) -> None:
         """Raise StorageError unless groups have bounds and members."""
         n = self.boxes.n
-        shaped("bounds of groups", self.lows, n_attributes, n)
-        shaped("bounds of groups", self.highs, n_attributes, n)
+        BoxEntries.take(self.bounds, n_attributes)
         ascending("members of groups", self.starts, len(self.members), n + 1)
         within("members of groups", self.members, n_slots)
 
@@ -83,7 +82,7 @@ class Groups:
         """The groups without dead members; one that has none left stays, and gives nothing."""
         living = dead[self.members] == 0
         before = np.concatenate([[0], np.cumsum(living, dtype=np.int64)])
-        return Groups(self.lows, self.highs, before[self.starts], self.members[living])
+        return Groups(self.bounds, before[self.starts], self.members[living])
 
 
 def find_groups(boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]) -> Groups | None:
@@ -110,10 +109,10 @@ def find_groups(boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]) -
     ends = np.cumsum(sizes)
     taken = np.arange(n) + np.repeat(starts[order] - (ends - sizes), sizes)
     first_boxes = ordered[starts[order]]
-    lows, highs = boxes.columns(range(boxes.n_attributes), first_boxes)
+    bounds = BoxEntries(boxes.n_attributes)
+    bounds.add(boxes.entries(first_boxes, np.arange(len(first_boxes), dtype=np.int32)))
     return Groups(
-        lows=lows,
-        highs=highs,
+        bounds=bounds.stored(),
         starts=np.concatenate([[0], ends]).astype(np.int64),
         members=boxes.slots_of(ordered[taken]),
     )

@@ -135,6 +135,36 @@ def fill_pieces(boxes, chosen, firsts, lows, highs):
 
 
 @kernel
+def fill_piece_entries(boxes, chosen, counts, attributes, lows, highs):
+    """As `fill_pieces`, by entry: the counts[b] pieces of box b one after the other."""
+    number = np.int64(0)
+    end = np.int64(0)
+    for b in range(counts.size):
+        width = boxes.starts[b + 1] - boxes.starts[b]
+        every = np.int64(1)
+        for k in range(width):
+            i = boxes.starts[b] + k
+            size = np.int64(1)
+            start = np.int64(-1)
+            if boxes.attributes[i] & SET:
+                if chosen[number]:
+                    start = boxes.set_starts[number]
+                    size = boxes.set_starts[number + 1] - start
+                number += 1
+            for p in range(counts[b]):
+                at = end + p * width + k
+                attributes[at] = boxes.attributes[i] & _POSITION
+                lows[at] = boxes.lows[i]
+                highs[at] = boxes.highs[i]
+                if start >= 0:
+                    q = start + (p // every) % size
+                    lows[at] = boxes.set_lows[q]
+                    highs[at] = boxes.set_highs[q]
+            every *= size
+        end += width * counts[b]
+
+
+@kernel
 def choose_cuts(boxes, few, most, chosen, checked):
     """Which sets to cut a box along: all where that makes few pieces, otherwise one, at most.
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import kernel
-from rangecast.kernels.engine.boxes import holds, holds_value
+from rangecast.kernels.engine.boxes import holds_dense, holds_dense_value
 
 _LAST = np.iinfo(np.int64).max
 
@@ -110,7 +110,7 @@ def _copy(list_, lists, codes, e, boxes, out, p):
         return p
     for q in range(lists.starts[list_], lists.starts[list_ + 1]):
         out[p] = lists.slots[q]
-        p += holds(boxes, lists.boxes[q], codes, lists.checked, e)
+        p += holds_dense(boxes, lists.boxes[q], codes, lists.checked, e)
     return p
 
 
@@ -125,7 +125,7 @@ def stab(codes, cells, n_cells, lists, boxes, offsets, out):
         p = _copy(0, lists, codes, e, boxes, out, p)
         for q in range(lists.starts[cells[e] + 1], lists.starts[cells[e] + 2]):
             out[p] = lists.slots[q]
-            p += holds_value(boxes, lists.boxes[q], lists.on, v) and holds(
+            p += holds_dense_value(boxes, lists.boxes[q], lists.on, v) and holds_dense(
                 boxes, lists.boxes[q], codes, lists.checked, e
             )
         segment = cells[e] >> lists.k

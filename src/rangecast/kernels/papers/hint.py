@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import kernel
-from rangecast.kernels.engine.boxes import holds, holds_value
+from rangecast.kernels.engine.boxes import holds_dense, holds_dense_value
 
 
 class Hierarchy(NamedTuple):
@@ -108,12 +108,12 @@ def stab(codes, cells, tree, boxes, offsets, out, compared):
             sure = tree.starts[k + 3]
             for q in range(tree.starts[k], sure):
                 out[p] = tree.slots[q]
-                p += holds_value(boxes, tree.boxes[q], tree.on, v) and holds(
+                p += holds_dense_value(boxes, tree.boxes[q], tree.on, v) and holds_dense(
                     boxes, tree.boxes[q], codes, tree.checked, e
                 )
             compared[0] += sure - tree.starts[k]
             for q in range(sure, tree.starts[k + 4]):
                 out[p] = tree.slots[q]
-                p += holds(boxes, tree.boxes[q], codes, tree.checked, e)
+                p += holds_dense(boxes, tree.boxes[q], codes, tree.checked, e)
     offsets[cells.size] = p
     return p

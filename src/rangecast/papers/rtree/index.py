@@ -33,7 +33,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.answers import Estimate, Rows, join_rows
-from rangecast.engine.catalog import Boxes, grown
+from rangecast.engine.boxes import ExpandedBoxes
+from rangecast.engine.catalog import grown
 from rangecast.engine.checks import flat, hold, linked, shaped, within
 from rangecast.engine.contract import Index
 from rangecast.engine.selectivity import estimate_selectivity
@@ -204,7 +205,9 @@ class RTreeIndex(Index):
             columns = numbers if level == 0 else np.arange(len(numbers))
             centres = np.empty((len(lows), len(numbers)))
             load.box_centres(tree, lows, highs, columns, centres)
-            widths = estimate_selectivity(Boxes(lows, highs, catalog.box_slots, lows.shape[1]), columns)
+            widths = estimate_selectivity(
+                ExpandedBoxes(lows, highs, catalog.box_slots, lows.shape[1]), columns
+            )
             narrowest = np.argsort(widths, kind="stable")
             order = np.empty(len(numbers), np.int64)
             load.tile(centres[narrowest], widths[narrowest], n_pages, order)

@@ -39,6 +39,7 @@ import numpy.typing as npt
 
 from rangecast.array_file import count_bytes
 from rangecast.engine.answers import Numbers, Rows
+from rangecast.engine.boxes import ExpandedBoxes
 from rangecast.engine.catalog import Boxes, grown
 from rangecast.engine.checks import flat, hold, linked, shaped, within
 from rangecast.engine.contract import Index
@@ -152,7 +153,7 @@ class IntervalListsIndex(InPlaceIndex):
 
     def _check_capacity(self, subs: Subscriptions) -> None:
         if self._on < 0 and subs.n_boxes:
-            boxes = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
+            boxes = ExpandedBoxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
             numbers = np.arange(boxes.n)
             (on,) = self._on_option or choose_attributes(self.schema, None, 1, boxes, numbers)
             self._check_layout(on, self._plan(on, boxes, numbers))

@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.answers import Numbers, Rows
+from rangecast.engine.boxes import ExpandedBoxes
 from rangecast.engine.catalog import Boxes, grown
 from rangecast.engine.checks import flat, hold, linked, shaped, within
 from rangecast.errors import CapacityError, OptionError
@@ -123,7 +124,10 @@ class RectangleListsIndex(VcrIndex):
         )
 
     def _check_capacity(self, subs: Subscriptions) -> None:
-        boxes, numbers = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes), np.arange(subs.n_boxes)
+        boxes, numbers = (
+            ExpandedBoxes(subs.lows, subs.highs, subs.owners, subs.n_boxes),
+            np.arange(subs.n_boxes),
+        )
         plane, constructs = self._plane, self._constructs
         if plane is None:
             plane, constructs = self._choose(boxes, numbers)

@@ -35,6 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.answers import Found, Rows, restore_order
+from rangecast.engine.boxes import ExpandedBoxes
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.parts import Part, StaticIndex
@@ -209,7 +210,7 @@ class RectangleRunsIndex(VcrIndex, StaticIndex):
     def _arranged(self, subs: Subscriptions) -> Subscriptions:
         if len(subs) < ARRANGED or not subs.n_boxes:
             return subs
-        boxes = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
+        boxes = ExpandedBoxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
         firsts = np.minimum(subs.box_starts()[:-1], subs.n_boxes - 1)
         plane = Plane.fit(self.schema, self._on, boxes, firsts, 1024)
         held = plane.rectangles(boxes, firsts)
@@ -221,7 +222,7 @@ class RectangleRunsIndex(VcrIndex, StaticIndex):
     def _check_capacity(self, subs: Subscriptions) -> None:
         # a sample tells well enough, and before anything has changed
         step = 1 + subs.n_boxes // SAMPLE
-        boxes = Boxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
+        boxes = ExpandedBoxes(subs.lows, subs.highs, subs.owners, subs.n_boxes)
         plan = self._plan(boxes, np.arange(0, subs.n_boxes, step), subs.n_boxes)
         self._check_room(int(plan.entries * step), subs.n_boxes)
 

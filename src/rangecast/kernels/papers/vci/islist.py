@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import kernel
-from rangecast.kernels.engine.boxes import holds
+from rangecast.kernels.engine.boxes import holds_dense
 
 LEVELS = 24
 _LAST = np.iinfo(np.int64).max
@@ -284,7 +284,7 @@ def stab(codes, on, event, top, skip, checked, boxes, plain, offsets, out):
             while m >= 0:
                 box = marks[m, 0]
                 m = marks[m, 3]
-                if holds(boxes, box, codes, checked, e):
+                if holds_dense(boxes, box, codes, checked, e):
                     if p == out.size:
                         return e
                     out[p] = box if plain else boxes.slots[box]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import kernel
-from rangecast.kernels.engine.boxes import holds, holds_value
+from rangecast.kernels.engine.boxes import holds_dense, holds_dense_value
 
 BITMAP, CLIPPED, VIRTUAL, TABLE = 0, 1, 2, 3
 # position of the single bit that is set in a word of 32, by a multiplication (de Bruijn)
@@ -255,9 +255,9 @@ def stab(codes, cells, on, event, shape, lists, found, checked, boxes, plain, of
                 box = nodes[node, 0]
                 node = nodes[node, 1]
                 # the crossing list is the last one: only its boxes are compared on the attribute itself
-                if i == n and not holds_value(boxes, box, on, codes[on, e]):
+                if i == n and not holds_dense_value(boxes, box, on, codes[on, e]):
                     continue
-                if holds(boxes, box, codes, checked, e):
+                if holds_dense(boxes, box, codes, checked, e):
                     if p == out.size:
                         return e
                     out[p] = box if plain else boxes.slots[box]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import kernel
-from rangecast.kernels.engine.boxes import holds
+from rangecast.kernels.engine.boxes import holds_dense
 from rangecast.kernels.model.ids import mix
 from rangecast.kernels.papers.vcr.constructs import construct_id, count_along, cut_along
 
@@ -210,7 +210,7 @@ def _copy_list(place, e, p, tick, lists, codes, tested, boxes, stamps, out):
         if stamps[box] == tick:
             continue
         stamps[box] = tick
-        if needs.size and needs[box] and not holds(boxes, box, codes, tested, e):
+        if needs.size and needs[box] and not holds_dense(boxes, box, codes, tested, e):
             continue
         if p == out.size:
             return -1

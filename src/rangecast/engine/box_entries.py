@@ -1,0 +1,157 @@
+"""The bounds of a catalog's boxes, by entry: what a box says takes memory, and the width of the schema none.
+
+    array     dtype    shape           meaning
+    words     uint32   >= n_words      the entries of all boxes (kernels/engine/boxes.py has their form)
+    starts    uint32   >= n_boxes + 1  where the words of a box begin; none while each has `stride` of them
+    bases     int64    d               what narrow ends of an attribute count from
+    based     uint8    d               1 where the base was chosen: it stays, and ends too far off are wide
+
+Arrays grow at their ends and are replaced by larger ones when full, as those of the catalog are, so a reader
+of one moment goes on reading them. A base is chosen when an attribute is first bounded, so that the ends of
+that load lie in the middle of what 32 bits hold, and is written behind nobody's back: into a copy.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.engine.boxes import Boxes
+from rangecast.engine.checks import ascending, hold, shaped
+from rangecast.errors import CapacityError
+from rangecast.kernels.engine import boxes as kernels
+from rangecast.kernels.engine.boxes import NARROW, BoxArrays
+from rangecast.model.boxes import SparseBoxes
+from rangecast.types.attributes import LAST, MISSING
+
+MOST_WORDS = 2**32 - 1
+_NO_STARTS = np.empty(0, np.uint32)
+
+
+class EntryArrays(NamedTuple):
+    """What a file holds of them."""
+
+    words: npt.NDArray[np.uint32]
+    starts: npt.NDArray[np.uint32]
+    bases: npt.NDArray[np.int64]
+    based: npt.NDArray[np.uint8]
+    stride: int
+    n: int
+
+
+class BoxEntries:
+    """Boxes that are added and never changed."""
+
+    def __init__(self, n_attributes: int) -> None:
+        if n_attributes > kernels.MOST_ATTRIBUTES:
+            raise CapacityError(f"a schema must have at most {kernels.MOST_ATTRIBUTES:,} attributes here")
+        self.n = 0
+        self._n_words = 0
+        self._stride = 0
+        self._words: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
+        self._starts: npt.NDArray[np.uint32] = _NO_STARTS
+        self._bases: npt.NDArray[np.int64] = np.zeros(n_attributes, np.int64)
+        self._based: npt.NDArray[np.uint8] = np.zeros(n_attributes, np.uint8)
+
+    def draft(self) -> BoxEntries:
+        """The same, to be added to while readers go on with this one."""
+        return copy.copy(self)
+
+    def add(self, boxes: SparseBoxes) -> None:
+        """Append boxes without sets."""
+        n, attributes, lows, highs = len(boxes.starts) - 1, boxes.attributes, boxes.lows, boxes.highs
+        self._choose_bases(boxes)
+        counts = np.empty(n, np.int64)
+        kernels.count_words(boxes.starts, attributes, lows, highs, self._bases, counts)
+        more = int(counts.sum())
+        used = self._n_words
+        if used + more > MOST_WORDS:
+            raise CapacityError(
+                f"the bounds of an index take at most {MOST_WORDS:,} words of 32 bits, got {used + more:,}; "
+                "split the set"
+            )
+        self._append_starts(counts)
+        self._words = with_room(self._words, used, used + more)
+        kernels.fill_words(boxes.starts, attributes, lows, highs, self._bases, used, self._words)
+        self._n_words = used + more
+        self.n += n
+
+    def _choose_bases(self, boxes: SparseBoxes) -> None:
+        d = len(self._bases)
+        least, largest, firsts = np.full(d, LAST), np.full(d, MISSING), np.zeros(d, np.int64)
+        kernels.span_ends(boxes.attributes, boxes.lows, boxes.highs, least, largest, firsts)
+        fresh = np.flatnonzero((least <= largest) & (self._based == 0))
+        if not len(fresh):
+            return
+        bases, based = self._bases.copy(), self._based.copy()
+        for j in fresh.tolist():
+            low, span = int(least[j]), int(largest[j]) - int(least[j])
+            if span > NARROW:
+                low, span = int(firsts[j]), 0
+            bases[j] = min(max(low - (NARROW - span) // 2, MISSING), LAST - NARROW)
+        based[fresh] = 1
+        self._bases, self._based = bases, based
+
+    def _append_starts(self, counts: npt.NDArray[np.int64]) -> None:
+        n, more = self.n, len(counts)
+        if not more:
+            return
+        alike = bool((counts == counts[0]).all())
+        if not len(self._starts):
+            if alike and (n == 0 or int(counts[0]) == self._stride):
+                self._stride = int(counts[0])
+                return
+            self._starts = (np.arange(n + 1) * self._stride).astype(np.uint32)
+        self._starts = with_room(self._starts, n + 1, n + 1 + more)
+        self._starts[n + 1 : n + 1 + more] = self._n_words + np.cumsum(counts)
+
+    def arrays(self, slots: npt.NDArray[np.int32]) -> BoxArrays:
+        """What kernels take, with the slots of the boxes."""
+        return BoxArrays(self._words, self._starts, self._bases, slots, self.n, self._stride)
+
+    def read(self, numbers: npt.NDArray[np.int64], owners: npt.NDArray[np.int32]) -> SparseBoxes:
+        """Some boxes by their entries, with the owners that they get."""
+        return Boxes(self.arrays(np.empty(0, np.int32))).entries(numbers, owners)
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each array in use."""
+        starts = 4 * (self.n + 1) if len(self._starts) else 0
+        return {"bounds": 4 * self._n_words, "bound_starts": starts, "bases": 9 * len(self._bases)}
+
+    def stored(self) -> EntryArrays:
+        """What a file holds."""
+        starts = self._starts[: self.n + 1] if len(self._starts) else _NO_STARTS
+        words = self._words[: self._n_words]
+        return EntryArrays(words, starts, self._bases, self._based, self._stride, self.n)
+
+    @classmethod
+    def take(cls, arrays: EntryArrays, n_attributes: int) -> BoxEntries:
+        """Those of a file; StorageError unless kernels stay within them."""
+        out = cls(n_attributes)
+        n, n_words = int(arrays.n), len(arrays.words)
+        hold("that boxes are counted", n >= 0 and arrays.stride >= 0)
+        hold("that words are of 32 bits", arrays.words.dtype == arrays.starts.dtype == np.uint32)
+        shaped("bases of attributes", arrays.bases, n_attributes)
+        shaped("chosen bases of attributes", arrays.based, n_attributes)
+        if len(arrays.starts):
+            ascending("starts of bounds", arrays.starts, n_words, n + 1)
+        else:
+            hold("that bounds are of boxes", n * int(arrays.stride) <= n_words)
+        hold("that bases leave room", n_attributes == 0 or int(arrays.bases.max()) <= LAST - NARROW)
+        whole = kernels.check_words(arrays.words, arrays.starts, int(arrays.stride), n, n_attributes)
+        hold("that bounds are whole entries", whole)
+        out._words, out._starts, out._stride = arrays.words, arrays.starts, int(arrays.stride)
+        out._bases, out._based, out.n, out._n_words = arrays.bases, arrays.based, n, n_words
+        return out
+
+
+def with_room(array: npt.NDArray[np.uint32], used: int, wanted: int) -> npt.NDArray[np.uint32]:
+    """The array, or a copy with more room at its end."""
+    if wanted <= len(array):
+        return array
+    out = np.empty(wanted if used <= 1 else max(wanted, len(array) + (len(array) >> 1), 64), np.uint32)
+    out[:used] = array[:used]
+    return out

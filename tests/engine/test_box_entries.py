@@ -1,0 +1,196 @@
+"""Bounds by entry: exact at every limit of what is narrow, and as large as what was said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rangecast as rc
+from oracle import match_boxes, rows_of
+from rangecast.engine import box_entries
+from rangecast.engine.box_entries import BoxEntries
+from rangecast.engine.boxes import FEW, Boxes, ExpandedBoxes
+from rangecast.errors import CapacityError, StorageError
+from rangecast.kernels.engine import boxes as kernels
+from rangecast.kernels.engine.boxes import NARROW
+from rangecast.model.boxes import DenseBoxes, from_dense
+from rangecast.types.attributes import LAST, MISSING, PRESENT
+from strategies import int_schema, interval
+
+ENDS = [
+    MISSING,
+    PRESENT,
+    PRESENT + 1,
+    -(2**33),
+    -1,
+    0,
+    1,
+    NARROW - 1,
+    NARROW,
+    NARROW + 1,
+    LAST - NARROW,
+    LAST - 1,
+    LAST,
+]
+
+
+def entries_of(lows, highs, loads=1):
+    """Dense bounds (d, n) as entries, in one load or several."""
+    out = BoxEntries(len(lows))
+    for part in np.array_split(np.arange(lows.shape[1]), loads):
+        owners = np.arange(len(part), dtype=np.int32)
+        out = out.draft()
+        out.add(from_dense(DenseBoxes(lows[:, part], highs[:, part], owners)))
+    return out
+
+
+def boxes_of(entries):
+    return Boxes(entries.arrays(np.empty(0, np.int32)))
+
+
+def check(lows, highs, loads=1):
+    boxes = boxes_of(entries_of(lows, highs, loads))
+    numbers = np.arange(boxes.n)
+    for j in range(len(lows)):
+        own = boxes.column(j, numbers)
+        assert np.array_equal(own[0], lows[j])
+        assert np.array_equal(own[1], highs[j])
+    assert boxes.bounded(numbers) == ExpandedBoxes(lows, highs, numbers.astype(np.int32), boxes.n).bounded(
+        numbers
+    )
+    return boxes
+
+
+@given(data=st.data())
+def test_what_is_read_is_what_was_added(data):
+    d, n = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 8))
+    one = st.one_of(interval(), st.tuples(st.sampled_from(ENDS), st.sampled_from(ENDS)).map(sorted))
+    ends = np.array([[data.draw(one) for _ in range(n)] for _ in range(d)], np.int64)
+    check(ends[:, :, 0].copy(), ends[:, :, 1].copy(), data.draw(st.integers(1, 3)))
+
+
+@pytest.mark.parametrize(("span", "words"), [(NARROW - 1, 6), (NARROW, 6), (NARROW + 1, 8)])
+def test_ends_are_narrow_up_to_the_limit(span, words):
+    low = -(2**40)
+    lows, highs = np.array([[low, low + span]]), np.array([[low + 1, low + span + 1]])
+    entries = entries_of(np.array([[low, low + span - 1]]), np.array([[low + 1, low + span]]))
+    assert entries.sizes()["bounds"] == 4 * words
+    check(lows, highs)
+
+
+def test_what_lies_beyond_the_base_is_wide():
+    entries = entries_of(np.array([[10]]), np.array([[20]]))
+    arrays = entries.arrays(np.empty(0, np.int32))
+    base = int(arrays.bases[0])
+    for low, size in ((base, 3), (base - 1, 5), (base + NARROW - 1, 3), (base + NARROW, 5)):
+        more = entries.draft()
+        before = more.sizes()["bounds"]
+        more.add(from_dense(DenseBoxes(np.array([[low]]), np.array([[low + 1]]), np.zeros(1, np.int32))))
+        assert more.sizes()["bounds"] - before == 4 * size
+        assert [end.tolist() for end in boxes_of(more).column(0, np.arange(2))] == [[10, low], [20, low + 1]]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (7, 7, 2),
+        (7, LAST, 2),
+        (PRESENT, 7, 2),
+        (PRESENT, LAST, 1),
+        (MISSING, MISSING, 1),
+        (MISSING, 7, 2),
+        (7, 8, 3),
+    ],
+)
+def test_each_kind_takes_the_ends_that_it_needs(low, high, words):
+    boxes = check(np.array([[low, MISSING]]), np.array([[high, LAST]]))
+    assert entries_of(np.array([[low]]), np.array([[high]])).sizes()["bounds"] == 4 * words
+    codes = np.array([[MISSING, PRESENT, 6, 7, 8, LAST]])
+    found = [bool(kernels.holds(boxes.arrays, 0, codes, codes[0, :0], e)) for e in range(6)]
+    assert found == [low <= code <= high for code in codes[0].tolist()]
+    assert found == [bool(kernels.holds_value(boxes.arrays, 0, 0, code)) for code in codes[0].tolist()]
+    assert kernels.holds(boxes.arrays, 1, codes, codes[0, :0], 0)
+
+
+def test_many_boxes_are_turned_around_once():
+    rng = np.random.default_rng(4)
+    n = FEW + 100
+    lows = rng.integers(0, 1000, (3, n))
+    highs = lows + 5
+    lows[1, ::3], highs[1, ::3] = MISSING, LAST
+    boxes = check(lows, highs)
+    picked = rng.permutation(n)[: FEW + 1]
+    assert np.array_equal(boxes.column(1, picked)[0], lows[1, picked])
+    attributes = rng.integers(0, 3, 50)
+    assert np.array_equal(boxes.bounds_at(attributes, picked[:50])[1], highs[attributes, picked[:50]])
+
+
+def test_too_many_words_are_refused(monkeypatch):
+    monkeypatch.setattr(box_entries, "MOST_WORDS", 6)
+    entries = entries_of(np.array([[1, 2]]), np.array([[3, 4]]))
+    with pytest.raises(CapacityError, match="at most 6 words of 32 bits, got 9"):
+        entries.add(from_dense(DenseBoxes(np.array([[1]]), np.array([[3]]), np.zeros(1, np.int32))))
+    assert boxes_of(entries).n == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"words": np.array([9, 1], np.uint32)}, {"words": np.array([1 << 28], np.uint32)}, {"n": 5}, {"n": -1},
+     {"words": np.array([7 << 28], np.uint32)}, {"bases": np.array([LAST])}, {"stride": 2}],
+)  # fmt: skip
+def test_damaged_entries_are_refused(change):
+    stored = entries_of(np.array([[1, 2]]), np.array([[3, 4]])).stored()
+    assert BoxEntries.take(stored, 1).n == 2
+    with pytest.raises(StorageError):
+        BoxEntries.take(stored._replace(**change), 1)
+
+
+@pytest.mark.parametrize("kind", ["auto", "scan"])
+def test_a_wide_schema_costs_what_is_said(kind, tmp_path):
+    schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(300)))
+    rng = np.random.default_rng(8)
+    texts = {}
+    for i in range(400):
+        names = rng.choice(300, 4, replace=False)
+        first = f"a{names[0]} = {rng.integers(0, 9)}"
+        texts[i] = " and ".join(
+            [
+                first,
+                *(
+                    f"a{j} between {k} and {k + 6}"
+                    for j, k in zip(names[1:], rng.integers(0, 9, 3), strict=True)
+                ),
+            ]
+        )
+    subs = rc.Subscriptions.parse(schema, texts)
+    index = rc.open_index(kind, schema)
+    index.insert(subs)
+    sizes = index.stats()["catalog"]
+    assert sizes["bounds"] == 400 * 4 * (2 + 3 * 3)
+    assert "box_slots" not in sizes
+    assert "alive" not in sizes
+    rows = [{f"a{j}": int(rng.integers(0, 15)) for j in range(300)} for _ in range(12)]
+    events = rc.Events.from_rows(schema, rows)
+    want = [sorted(row) for row in match_boxes(subs, events)]
+    assert sum(map(len, want)) > 5
+    assert rows_of(index.match(events)) == want
+    assert rows_of(index.match(events.select([0]))) == want[:1]
+    index.save(tmp_path / "i")
+    assert rows_of(rc.load_index(tmp_path / "i").match(rc.Events.from_rows(index.schema, rows))) == want
+    index.delete([0, 1])
+    assert index.stats()["catalog"]["alive"] == 400
+    assert sorted(index.subscriptions().ids.values.tolist()) == list(range(2, 400))
+
+
+def test_several_boxes_bring_what_they_need():
+    schema = int_schema(2)
+    index = rc.open_index("scan", schema)
+    index.insert(rc.Subscriptions.parse(schema, {1: "a0 < 3", 2: "a1 = 5"}))
+    assert "first_boxes" not in index.stats()["catalog"]
+    index.insert(rc.Subscriptions.parse(schema, {3: "a0 > 2 or a1 > 4"}))
+    assert {"first_boxes", "box_slots", "overlapping"} < set(index.stats()["catalog"])
+    events = rc.Events.from_rows(schema, [{"a0": 1, "a1": 5}, {"a0": 3, "a1": 6}, {"a0": 1}])
+    assert rows_of(index.match(events)) == [[1, 2, 3], [3], [1]]
+    assert "a0 > 2" in str(index.explain(3, {"a0": 3}))
