@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from rangecast.errors import SchemaError
 from rangecast.language.tree import And, Condition, Not, Or, Span, Within
-from rangecast.types import expressions
+from rangecast.types import addresses, expressions
 from rangecast.types.attributes import Attribute, Interval
 from rangecast.types.derived import PART, derived_attribute, kinds_of, spans_of_number, text_code, text_range
 from rangecast.types.expressions import WEEKDAYS, Expression
@@ -121,6 +121,13 @@ class Drafts:
             length = expressions.called("length", (expression,))
             parts.append(self.within(length, ">=", Fraction(len(first) + len(last)), span))
         return _all(parts, span)
+
+    def in_network(self, expression: Expression, network: str, span: Span) -> Condition:
+        """Whether an expression that gives text is an address of a network."""
+        words = zip(addresses.WORDS, addresses.network_words(network), strict=False)
+        return _all(
+            [self._part(expressions.called(word, (expression,)), 0, ends, span) for word, ends in words], span
+        )
 
     def _part(self, expression: Expression, part: int, interval: Interval, span: Span) -> Condition:
         position, attribute = self.place(expression, part)

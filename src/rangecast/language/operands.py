@@ -5,6 +5,7 @@
                 | operand [ NOT ] IN "(" operand { "," operand } ")"
                 | operand IS [ NOT ] ( MISSING | PRESENT | NULL )
                 | operand [ NOT ] ( LIKE | ILIKE | STARTS WITH | ENDS WITH ) string
+                | operand [ NOT ] IN ( network | NETWORKS "(" network { "," network } ")" )
 
 Operands are read by types/expression_text.py, and conditions made of them by derivation.py. Where a single
 literal stands on the right and none on the left, the predicate keeps it as such, so that texts that differ
@@ -79,6 +80,8 @@ class OperandReader(TokenReader):
                 ):
                     return True
             before = self.tokens[at - 1] if at > self.next else None
+            if word == "IN" and named and at + 1 < len(self.tokens) and self.at_networks(at + 1):
+                return True
             if word == "(":
                 depth += 1
                 if before is not None and before.kind == "name" and before.text.lower() in FUNCTIONS:
@@ -132,7 +135,8 @@ class OperandReader(TokenReader):
                 if self.accept("BETWEEN"):
                     part = self.derived_range(ours, plain, start)
                 elif self.accept("IN"):
-                    part = self.derived_list(ours, start)
+                    networks = self.at_networks(self.next)
+                    part = self.networks(ours, start) if networks else self.derived_list(ours, start)
                 elif self.peek.text.upper() in PATTERNS:
                     part = self.fitting(ours, start)
                 else:
@@ -204,6 +208,30 @@ class OperandReader(TokenReader):
         if word == "ILIKE":
             return self.drafts.like(expressions.called("lower", (ours,)), value.lower(), span)
         return self.drafts.like(ours, value, span)
+
+    def at_networks(self, at: int) -> bool:
+        """Whether networks follow an IN: a string that no parenthesis opens, or the word NETWORKS."""
+        token = self.tokens[at]
+        return token.text[:1] in ("'", *CURLY) or (
+            token.kind == "name" and token.text.upper() == "NETWORKS" and self.tokens[at + 1].word == "("
+        )
+
+    def networks(self, ours: Expression, start: int) -> Condition:
+        """IN and a network, or several in parentheses."""
+        several = self.peek.text.upper() == "NETWORKS"
+        self.next += 2 * several
+        self.irregular = True
+        ways: list[Condition] = []
+        while not ways or (several and self.accept(",")):
+            literal = self.value()
+            value = value_of(literal.text)
+            if not isinstance(value, str) or ours.kind != "text":
+                shown = f"{ours.text} is {ours.kind}, got {literal.text}"
+                raise SchemaError(f"IN and a network takes text and a string, and {shown}")
+            ways.append(self.drafts.in_network(ours, value.strip(), self.since(start)))
+        if several and not self.accept(")"):
+            self.fail("a comma or ) in the networks of IN")
+        return ways[0] if len(ways) == 1 else Or(tuple(ways), self.since(start))
 
     def at_text(self, ours: Expression) -> bool:
         """Whether a string comes next, or must come."""

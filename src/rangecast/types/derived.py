@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from rangecast import forks
 from rangecast.errors import CapacityError
+from rangecast.types import addresses
 from rangecast.types.attributes import (
     LAST,
     MISSING,
@@ -220,6 +221,8 @@ def _evaluated(expression: Expression, look: Look, n: int, memo: dict[str, Value
             missing = missing | arg.missing
     if op in ("lower", "upper", "reverse", "length"):
         return _of_words(op, args[0])
+    if op in addresses.WORDS:
+        return _of_addresses(addresses.WORDS.index(op), args[0])
     with np.errstate(all="ignore"):
         if expression.kind == FLOAT:
             data = _floats(expression, args)
@@ -334,6 +337,15 @@ def _of_words(op: str, arg: Values) -> Values:
         return Values(arg.data, arg.missing, [word[::-1] for word in arg.words])
     change = str.lower if op == "lower" else str.upper
     return Values(arg.data, arg.missing, [change(word) for word in arg.words])
+
+
+def _of_addresses(word: int, arg: Values) -> Values:
+    assert arg.words is not None
+    found = [addresses.words_of(text) for text in arg.words]
+    numbers = np.array([0 if one is None else one[word] for one in found] or [0], np.int64)
+    absent = np.array([one is None for one in found] or [True], bool)
+    # where a value is missing, its place among the words says nothing
+    return Values(numbers[arg.data], arg.missing | absent[arg.data])
 
 
 def _largest(column: npt.NDArray[Any]) -> int:

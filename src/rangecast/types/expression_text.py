@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from rangecast.errors import SchemaError
 from rangecast.types import expressions
+from rangecast.types.addresses import WORDS
 from rangecast.types.expressions import DURATION, FUNCTIONS, INSTANT, Expression
 from rangecast.types.instants import microseconds_of
 from rangecast.types.names import PLAIN_NAME, unquoted
@@ -167,7 +168,8 @@ class ExpressionReader:
     def _call(self, at: int) -> tuple[Expression, int]:
         name = self._tokens[at].text.lower()
         if name not in FUNCTIONS:
-            raise ExpressionError(f"unknown function {name}; there are {', '.join(sorted(FUNCTIONS))}", at)
+            known = ", ".join(sorted(set(FUNCTIONS) - set(WORDS)))
+            raise ExpressionError(f"unknown function {name}; there are {known}", at)
         args: list[Expression] = []
         after = at + 1
         while not args or self._tokens[after].text == ",":

@@ -53,6 +53,10 @@ FUNCTIONS: dict[str, tuple[tuple[str, ...], int, int, str]] = {
     "lower": ((TEXT,), 1, 1, TEXT),
     "upper": ((TEXT,), 1, 1, TEXT),
     "reverse": ((TEXT,), 1, 1, TEXT),
+    # the words of an address (addresses.py)
+    "ip_high": ((TEXT,), 1, 1, INT),
+    "ip_middle": ((TEXT,), 1, 1, INT),
+    "ip_low": ((TEXT,), 1, 1, INT),
 }
 
 
