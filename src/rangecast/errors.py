@@ -12,15 +12,20 @@
     ├── ForkError            (RuntimeError) a forked process has an object that was being changed
     └── StorageError         (OSError)      a saved index, store or input file that cannot be read
 
-What works and was probably not meant is a RangecastWarning (UserWarning).
+What works and was probably not meant is a RangecastWarning (UserWarning); of a condition, it is an
+OddConditionWarning.
 
 Each also inherits the built-in that a caller would catch without knowing rangecast.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+import warnings
 
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # control characters, and those that break lines or turn the direction of writing around
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _UNSEEN_BUT_LINES = re.compile(_UNSEEN.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
@@ -95,3 +100,15 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 class RangecastWarning(UserWarning):
     """What was asked for is done, and is probably not what was meant; the message says what may have been."""
+
+
+class OddConditionWarning(RangecastWarning):
+    """A condition can never match, always does, or was probably meant otherwise (language/lint.py)."""
+
+
+def warn(message: str, category: type[RangecastWarning] = RangecastWarning) -> None:
+    """A warning at the line of whoever called into the package, however deep this is."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

@@ -77,7 +77,7 @@ def test_without_ids_and_with_a_dict_of_conditions():
         ((EVENTS, 5), {}, "subscriptions must be a DataFrame"),
         ((EVENTS, ALERTS), {"event_id": "key"}, "events: there is no column 'key'"),
         ((EVENTS, ALERTS), {"payload": ["team"]}, "subscriptions: there is no column 'team'"),
-        ((EVENTS, {1: "price > 1"}), {"payload": ["owner"]}, "these are no frame"),
+        ((EVENTS, {1: "price > 1"}), {"payload": ["owner"]}, "have no payload 'owner', only none"),
         ((EVENTS, ALERTS), {"keep": ["price", "price"]}, "must differ"),
     ],
 )

@@ -55,7 +55,7 @@ class World:
         for number in range(6):
             condition = f"price > {number} and symbol in ('A', 'S{number}')"
             subs = rc.Subscriptions.parse(store.schema, {number: condition, 100 + number: "price < 9"})
-            store.insert(subs, expires=2**60 if number % 2 else None)
+            store.insert(subs, expires=2**62 if number % 2 else None)
         store.delete([100])
         store.hold("job", 3, "batch 7")
         store.snapshot()

@@ -118,7 +118,7 @@ def made(tmp_path_factory):
     store = rc.Store.open(path, rc.Schema.from_dict(SCHEMA.to_dict()), index="scan")
     store.insert(rc.Subscriptions.parse(store.schema, {1: "price > 5 and symbol = 'A'", 2: "price < 7"}))
     store.snapshot()
-    store.insert(rc.Subscriptions.parse(store.schema, {3: "symbol in ('A', 'B')"}), expires=2**60)
+    store.insert(rc.Subscriptions.parse(store.schema, {3: "symbol in ('A', 'B')"}), expires=2**62)
     store.delete([2])
     with builtins.open(next((path / "log").glob("*.log")), "ab") as file:
         file.write(b"RCRD torn")

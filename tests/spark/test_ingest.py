@@ -224,3 +224,47 @@ def test_workers_agree_on_expressions(tmp_path):
     store.apply(coming, gone)
     again = rc.Store.open(tmp_path / "store").index()
     assert sorted(again.match_one({"a": 4, "b": 3}).tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_payload_and_ends_come_along(spark, schema, tmp_path):
+    rows = [
+        (1, "price = 1", "upsert", "ann", 5, "2031-01-01"),
+        (2, "price =", "upsert", "bob", 6, None),
+        (3, "price = 3", "upsert", None, 7, None),
+        (4, "price = 4", "upsert", "dan", 8, "never"),
+        (5, None, "delete", "eve", 9, None),
+        (6, "price = 6", "upsert", "fay", 9, "2030-01-01T12:00"),
+    ]
+    frame = spark.createDataFrame(
+        rows, "id long, condition string, op string, owner string, n int, ends string"
+    )
+    options = {"op": "op", "payload": ["owner", "n"], "expires": "ends"}
+    report = rs.ingest(frame.repartition(2), schema, tmp_path / "store", **options)
+    store = rc.Store.open(tmp_path / "store")
+    assert (report.accepted, report.rejected_rows) == (3, 2)
+    found = store.index().payload([1, 3, 6]).to_pylist()
+    assert found == [{"owner": "ann", "n": 5}, {"owner": None, "n": 7}, {"owner": "fay", "n": 9}]
+    assert store.expires_at([1, 3, 6]).tolist() == [1924992000000000, 0, 1893499200000000]
+    assert [row["reason"] for row in report.rejected.where("id = '4'").collect()] == [
+        "expires: 'expires' is a timestamp, got the string 'never'"
+    ]
+    bounds = spark.createDataFrame([(9, 3, 4, "z")], "id long, price_low int, price_high int, symbol string")
+    rs.ingest(bounds, schema, store, payload=["symbol"])
+    assert store.index().payload([9], ["symbol", "owner"]).to_pylist() == [{"symbol": "z", "owner": None}]
+    assert store.index().match_one({"price": 3}).tolist() == [3, 9]
+    assert store.delete(where="n > 5 or symbol = 'z'") == [3, 6, 9]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"payload": ["team"]}, "payload: there is no column 'team'"),
+        ({"payload": ["map"]}, "payload: the column 'map' must have strings, numbers, .*, got array<int>"),
+        ({"expires": "team"}, "expires: there is no column 'team'"),
+        ({"expires": "map"}, "expires: the column 'map' must have times, got array<int>"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_at_once(spark, schema, tmp_path, options, message):
+    frame = spark.createDataFrame([], "id long, condition string, map array<int>")
+    with pytest.raises(rc.SubscriptionError, match=message):
+        rs.ingest(frame, schema, tmp_path / "store", **options)

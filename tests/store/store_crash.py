@@ -166,7 +166,7 @@ def main(folder: str, rounds: int, seed: int) -> dict[str, int]:
     schema = rc.Schema(rc.Int("price"))
     store = rc.Store.open(folder, schema, index="scan")
     # compiled before the forks, so that a writer's time is spent on writing
-    living = {1: (0, 1, 0), 3: (5, 6, 2**60)}
+    living = {1: (0, 1, 0), 3: (5, 6, 2**62)}
     subs, ends = subscriptions(schema, {**living, 2: (3, 4, 1)})
     store.insert(subs, expires=ends)
     store.expire(2)

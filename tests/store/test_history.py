@@ -21,7 +21,7 @@ def store(tmp_path, monkeypatch):
 def write(store, n, first=0):
     for number in range(first, first + n):
         subs = rc.Subscriptions.parse(store.schema, {number % 7: f"symbol = 'S{number % 5}'"})
-        store.insert(subs, expires=2**60 if number % 3 == 0 else None)
+        store.insert(subs, expires=2**62 if number % 3 == 0 else None)
 
 
 def facts(store):

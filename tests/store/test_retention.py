@@ -128,7 +128,7 @@ def test_a_reader_starts_anew_when_compact_takes_away_what_it_reads(store):
     """As between a look at the log and the reading of it: the segment is gone when the file is opened."""
     schema = store.schema
     ending = rc.Subscriptions.parse(schema, {50: "price > 0", 51: "price > 0"})
-    store.insert(ending, expires=np.array([1, 2**60]))
+    store.insert(ending, expires=np.array([1, 2**62]))
     reader = rc.Store.open(store.path)
     assert (len(reader), reader.next_expiry()) == (10, 1)
     for name, ask in [("_ends", reader.next_expiry), ("_lives", lambda: len(reader))]:

@@ -191,6 +191,7 @@ class Changer:
                 ids=[want.id for want in wants],
                 texts=[want.condition for want in wants],
                 on_error="collect",
+                remarks=False,
             )
             if wants
             else Subscriptions.empty(store.schema)

@@ -138,7 +138,7 @@ def tested(schema: Schema, condition: str, events: list[dict[str, Any]]) -> dict
     """The condition as it was understood, and for each event whether it matches and why."""
     own = bare_schema(schema)
     understood = parse(condition, own)
-    subs = Subscriptions.parse(own, {1: condition})
+    subs = Subscriptions.parse(own, {1: condition}, remarks=False)
     index = open_index("scan", own)
     index.insert(subs)
     matches, explanations, rejected = [], [], []

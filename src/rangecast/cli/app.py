@@ -9,6 +9,7 @@ import typer
 from rangecast import __version__
 from rangecast.cli import (
     broker,
+    check,
     demo,
     experiment,
     explain,
@@ -54,6 +55,7 @@ def rangecast(
 
 app.command()(match.match)
 app.command()(explain.explain)
+app.command()(check.check)
 app.add_typer(schema.app, name="schema")
 app.add_typer(store.app, name="store")
 spark.app.command()(spark_stream.stream)

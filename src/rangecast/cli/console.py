@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any
+from typing import Any, cast
 
 import typer
 from rich.console import Console
@@ -24,7 +25,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from typer.core import TyperGroup
 
-from rangecast.errors import OptionError, RangecastError, visible
+from rangecast.errors import OptionError, RangecastError, RangecastWarning, visible
 
 OK, REJECTED, FAILED, INTERRUPTED, CUT_OFF = 0, 1, 2, 130, 141
 
@@ -41,7 +42,8 @@ class CommandGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with _said_warnings():
+                return super().invoke(ctx)
         except BrokenPipeError:
             _abandon_stdout()
             raise typer.Exit(CUT_OFF) from None
@@ -55,6 +57,23 @@ class CommandGroup(TyperGroup):
         except KeyboardInterrupt:
             say("rangecast: interrupted")
             raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def _said_warnings() -> Iterator[None]:
+    """What the library warns of, as lines for people."""
+    with warnings.catch_warnings():
+        before = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+            if issubclass(category, RangecastWarning):
+                say(f"rangecast: warning: {message}")
+            else:
+                before(message, category, *rest, **more)
+
+        warnings.simplefilter("always", RangecastWarning)
+        warnings.showwarning = cast(Any, show)
+        yield
 
 
 class Bar:

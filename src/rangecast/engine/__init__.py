@@ -55,8 +55,8 @@ def load_index(path: str | os.PathLike[str], mmap: bool = True, verify: bool | N
     """The index that was saved to a file; `mmap` shares its pages, `verify` checks every array first.
 
     With None the arrays are checked unless this machine has checked the file as it is now (verified.py).
-    Ranges that kernels rely on are checked in any case. The texts of the subscriptions are left where they
-    are, and checked when one is asked for.
+    Ranges that kernels rely on are checked in any case. The texts and the payload of the subscriptions
+    are left where they are, and checked when one is asked for.
     """
     marker = None
     if verify is not False:
@@ -64,7 +64,7 @@ def load_index(path: str | os.PathLike[str], mmap: bool = True, verify: bool | N
             marker = marker_of(path)
     if verify is None:
         verify = marker is None or not marker.exists()
-    meta, arrays = read_arrays(path, mmap, verify, unread=("catalog.texts",))
+    meta, arrays = read_arrays(path, mmap, verify, unread=("catalog.texts", "catalog.payload"))
     if "index" not in meta:
         raise StorageError(f"{path}: holds no index")
     try:

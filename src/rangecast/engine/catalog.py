@@ -11,7 +11,8 @@
     said          SaidBoxes                 the boxes of slots with sets (said_boxes.py), or None; the boxes
                                             above are pieces of those
     table         int32   power of two      hash table from id to slot (model/ids.py)
-    texts         Texts   <= n_slots        the conditions as written (model/texts.py), or None; never matched
+    beside        UserColumns  <= n_slots   what users gave beside the boxes (model/user_columns.py); never
+                                            matched
 
 With entries, what says nothing takes no room: `alive` is there once a slot was deleted, `overlapping` once
 two boxes overlap, `first_boxes` and `box_slots` once a slot has no box or several; before, a box has the
@@ -30,10 +31,12 @@ is for whoever holds the writer's lock.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from rangecast.engine.box_entries import BoxEntries, EntryArrays
 from rangecast.engine.boxes import Boxes, ExpandedBoxes
@@ -44,7 +47,7 @@ from rangecast.model import boxes as sparse
 from rangecast.model.boxes import DenseBoxes, SparseBoxes
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.model.texts import Texts
+from rangecast.model.user_columns import UserColumns, unpacked
 from rangecast.types.schema import Schema
 
 
@@ -64,7 +67,8 @@ class CatalogArrays(NamedTuple):
     entries: EntryArrays | None = None
     n_slots: int | None = None
     texts: npt.NDArray[np.uint8] | None = None
-    """Last: who maps a file to match reads up to here."""
+    """These are last: who maps a file to match reads up to here."""
+    payload: npt.NDArray[np.uint8] | None = None
 
 
 def grown(array: npt.NDArray[Any], used: int, wanted: int) -> npt.NDArray[Any]:
@@ -109,7 +113,7 @@ class Catalog:
         self.priorities: npt.NDArray[np.float64] | None = None
         """What `match(limit=k)` chooses by, of each slot, once a subscription came with a priority."""
         self._table: IdTable | None = None
-        self._texts: Texts | None = None
+        self._beside = UserColumns(0, None, {})
 
     def draft(self) -> Catalog:
         """The same subscriptions in a catalog that may be changed while readers go on with this one."""
@@ -255,9 +259,8 @@ class Catalog:
         if pieces.checked is not None:
             self.said = self.said or SaidBoxes()
             self.said.add(subs, n, pieces.checked)
-        if subs.texts is not None:
-            before = Texts.absent(n) if self._texts is None else self._texts.padded(n)
-            self._texts = Texts.concat([before, subs.texts])
+        if subs.beside:
+            self._beside = UserColumns.concat([self._beside.padded(n), subs.beside.kept()])
         if had_table:
             assert self._table is not None
             self._table = self._table.extended(self.ids, self.alive)
@@ -336,44 +339,51 @@ class Catalog:
         numbers = np.arange(int(firsts[0]), int(ends[0]))
         return self.boxes.entries(numbers, np.zeros(len(numbers), np.int32))
 
-    def texts_of(self, slots: npt.NDArray[Any]) -> Texts | None:
-        """What was written for some slots; None when nothing was for any."""
-        return None if self._texts is None else self._texts.padded(self.n_slots).select(slots)
+    def beside_of(self, slots: npt.NDArray[Any]) -> UserColumns:
+        """What users gave beside the boxes of some slots."""
+        return self._beside.padded(self.n_slots).select(slots)
+
+    def payload_of(self, ids: Ids, names: Sequence[str] | None) -> pa.Table:
+        """Columns of the users' own, a row for each of these ids; null where an id is not here."""
+        slots = self.find(ids).astype(np.int64)
+        beside = self._beside.padded(self.n_slots + 1)  # the last row has nothing
+        return beside.table(names, np.where(slots < 0, self.n_slots, slots))
 
     def text_of(self, slot: int) -> str | None:
         """What was written for a slot; reads no more than the block that it is in."""
-        return None if self._texts is None or slot >= len(self._texts) else self._texts[slot]
+        texts = self._beside.texts
+        return None if texts is None or slot >= len(texts) else texts[slot]
 
     @property
     def text_bytes(self) -> int:
-        """Bytes of the texts, which no match reads."""
-        return 0 if self._texts is None else self._texts.nbytes
+        """Bytes of the texts and the payload, which no match reads."""
+        return self._beside.nbytes
 
     def living(self) -> Subscriptions:
         """All living subscriptions, in the order of their slots."""
         slots = np.flatnonzero(self.alive[: self.n_slots])
-        texts = self.texts_of(slots)
+        beside = self.beside_of(slots)
         if self.said is not None:
-            return self._living_with_sets(slots, texts, self.said)
+            return self._living_with_sets(slots, beside, self.said)
         if self.entries is not None:
             ids = self.ids if len(slots) == self.n_slots else self.ids.select(slots)
             numbers = self.living_boxes(0, self.n_boxes)
             boxes = self.boxes.entries(numbers, self._ranks(numbers))
-            return Subscriptions.of_boxes(self.schema, ids, boxes, texts=texts)
+            return Subscriptions.of_boxes(self.schema, ids, boxes, texts=beside)
         own = self.box_slots[: self.n_boxes]
         if self.n_boxes == self.n_slots and not bool((own[1:] == own[:-1]).any()):
             chosen: Any = slice(self.n_slots) if len(slots) == self.n_slots else slots
             ids = self.ids if len(slots) == self.n_slots else self.ids.select(slots)
             lows, highs = self.lows[:, chosen], self.highs[:, chosen]
-            return Subscriptions(self.schema, ids, lows, highs, texts=texts)
+            return Subscriptions(self.schema, ids, lows, highs, texts=beside)
         numbers = np.flatnonzero(self.alive[self.box_slots[: self.n_boxes]])
         rank = np.cumsum(self.alive[: self.n_slots], dtype=np.int64) - 1
         owners = rank[self.box_slots[numbers]].astype(np.int32)
         if len(slots) == self.n_slots:
             lows, highs = self.lows[:, : self.n_boxes], self.highs[:, : self.n_boxes]
-            return Subscriptions(self.schema, self.ids, lows, highs, owners, texts=texts)
+            return Subscriptions(self.schema, self.ids, lows, highs, owners, texts=beside)
         ids, lows, highs = self.ids.select(slots), self.lows[:, numbers], self.highs[:, numbers]
-        return Subscriptions(self.schema, ids, lows, highs, owners, texts=texts)
+        return Subscriptions(self.schema, ids, lows, highs, owners, texts=beside)
 
     def _ranks(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """The place of the slot of each box among the living ones."""
@@ -382,7 +392,7 @@ class Catalog:
         return rank[slots].astype(np.int32)
 
     def _living_with_sets(
-        self, slots: npt.NDArray[np.int64], texts: Texts | None, said: SaidBoxes
+        self, slots: npt.NDArray[np.int64], beside: UserColumns, said: SaidBoxes
     ) -> Subscriptions:
         numbers, with_sets = said.of_slots(slots)
         plain = np.ones(self.n_slots, bool)
@@ -394,7 +404,7 @@ class Catalog:
         both = sparse.concat([rest, chosen], [0, 0])
         order = np.argsort(both.owners, kind="stable")
         boxes = sparse.select(both, order, both.owners[order])
-        return Subscriptions.of_boxes(self.schema, self.ids.select(slots), boxes, texts=texts)
+        return Subscriptions.of_boxes(self.schema, self.ids.select(slots), boxes, texts=beside)
 
     def _check(self) -> None:
         """Raise StorageError unless ids, slots and boxes fit together."""
@@ -405,7 +415,7 @@ class Catalog:
                 self.ids.arrow().validate(full=True)
         else:
             shaped("ids", self._values, n)
-        hold("that texts are of subscriptions", self._texts is None or len(self._texts) <= n)
+        hold("that texts and payload are of subscriptions", self._beside.n <= n)
         for name, flags in (("alive", self.alive), ("overlapping", self.overlapping)):
             shaped(name, flags, n)
             within(name, flags, 2)
@@ -425,6 +435,7 @@ class Catalog:
     def stored(self) -> CatalogArrays:
         """What a file holds of it."""
         n, m = self.n_slots, self.n_boxes
+        beside = self._beside.padded(n)
         return CatalogArrays(
             id_values=None if self._textual else self._values[:n],
             id_starts=self._values[: n + 1] if self._textual else None,
@@ -437,8 +448,9 @@ class Catalog:
             box_slots=None if self._single else self.box_slots[:m],
             entries=None if self.entries is None else self.entries.stored(),
             n_slots=n,
-            texts=None if self._texts is None else self._texts.padded(n).pack(),
+            texts=None if beside.texts is None else beside.texts.pack(),
             said=None if self.said is None else self.said.stored(n),
+            payload=beside.pack_payload(),
         )
 
     @classmethod
@@ -459,8 +471,8 @@ class Catalog:
             out.entries = BoxEntries.take(arrays.entries, len(schema))
         elif arrays.lows is not None and arrays.highs is not None:
             out.lows, out.highs = arrays.lows, arrays.highs
-        if arrays.texts is not None:  # files of before there were texts have none
-            out._texts = Texts.unpack(arrays.texts, resident=False)
+        # files of before there were texts or payload have none
+        out._beside = unpacked(arrays.texts, arrays.payload, resident=False)
         # before layout 4 a catalog had all arrays, and did not say how long they are
         out.n_slots = len(out.alive) if arrays.n_slots is None else arrays.n_slots
         hold("that slots are counted", out.n_slots >= 0)

@@ -21,11 +21,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from rangecast import forks
 from rangecast.array_file import Arrays, flatten, unflatten, write_arrays
@@ -33,10 +35,12 @@ from rangecast.engine.answers import Estimate, Rows
 from rangecast.engine.catalog import Catalog, CatalogArrays
 from rangecast.engine.checks import hold
 from rangecast.engine.limited import InPlaceReading, PartialReading, check_limit, check_priorities
+from rangecast.engine.lookups import explain_one
 from rangecast.engine.widening import taken_over
 from rangecast.errors import EventError, OptionError, SubscriptionError
+from rangecast.loading.frames import events_of
 from rangecast.model.events import Events
-from rangecast.model.explanation import Explanation, explain_boxes
+from rangecast.model.explanation import Explanation
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
 from rangecast.model.one_event import RowEncoder
@@ -197,7 +201,7 @@ class Index:
 
     def delete(self, ids: Any) -> list[Any]:
         """Take subscriptions out by id; gives back the ids that were not there."""
-        wanted = Ids.of(ids if not isinstance(ids, int | str) else [ids])
+        wanted = Ids.of(ids if not isinstance(ids, int | str | uuid.UUID) else [ids])
         with self._lock:
             self._begin()
             slots = self._catalog.find(wanted)
@@ -214,18 +218,18 @@ class Index:
         return unknown
 
     def match(
-        self, events: Events | Mapping[str, Any], threads: int = 1, limit: int | None = None
+        self, events: Events | Mapping[str, Any] | Any, threads: int = 1, limit: int | None = None
     ) -> Matches:
         """The subscriptions that each event matches; `threads` cuts the batch, the answer is the same.
 
         With a limit, at most so many per event: those of highest priority in descending order if any
         subscription was inserted with a priority, and any of them, in no particular order, if none was. Among
         equal priorities the choice is left to the index.
-        A dict is one event; `match_one` gives its ids sooner.
+        A dict is one event; `match_one` gives its ids sooner. A frame of any kind has one event per row.
         """
         most = None if limit is None else check_limit(limit)
-        if isinstance(events, Mapping):
-            events = Events.from_rows(self.schema, [events])
+        if not isinstance(events, Events):
+            events = events_of(self.schema, events)
         self._prepare(events.codes_for(self._read.catalog.schema))
         n_events = len(events)
         with self._reading() as reading:
@@ -265,14 +269,16 @@ class Index:
         self._last = {"last_events": 1, "last_matches": len(ids)}
         return ids
 
-    def match_any(self, events: Events) -> npt.NDArray[np.bool_]:
+    def match_any(self, events: Events | Any) -> npt.NDArray[np.bool_]:
         """Whether each event matches any subscription at all; an event is done with its first match."""
+        events = events_of(self.schema, events)
         self._prepare(events.codes_for(self._read.catalog.schema))
         with self._reading() as reading:
             return reading.match_any(events.codes_for(reading.catalog.schema), events.several())
 
-    def count(self, events: Events) -> npt.NDArray[np.int64]:
+    def count(self, events: Events | Any) -> npt.NDArray[np.int64]:
         """How many subscriptions each event matches; no id is read."""
+        events = events_of(self.schema, events)
         self._prepare(events.codes_for(self._read.catalog.schema))
         with self._reading() as reading:
             return reading.count(events.codes_for(reading.catalog.schema), events.several())
@@ -349,22 +355,16 @@ class Index:
 
         It speaks in the words of the condition where they were kept, and of bounds otherwise.
         """
-        events = event if isinstance(event, Events) else Events.from_rows(self.schema, [event])
-        if len(events) != 1:
-            raise SubscriptionError(f"explain takes one event, got {len(events)}")
-        if isinstance(subscription, Subscriptions):
-            if len(subscription) != 1:
-                raise SubscriptionError(f"explain takes one subscription, got {len(subscription)}")
-            subs = subscription.reconciled(self.schema)
-            text = None if subs.texts is None else subs.texts[0]
-            return explain_boxes(subs.schema, subs.ids[0], subs.boxes, events, text)
-        wanted = Ids.of([subscription])
+        return explain_one(self.schema, self._read.catalog, self._lock, subscription, event)
+
+    def payload(self, ids: Any, names: Sequence[str] | None = None) -> pa.Table:
+        """The users' own columns (or those named) of some subscriptions, a row for each id; null for unknown.
+
+        It reads no more than the blocks that they are in. Matches take it as `index.payload(matches.ids)`.
+        """
         with self._lock:
             catalog = self._read.catalog
-            slot = int(catalog.find(wanted)[0])
-        if slot < 0:
-            raise SubscriptionError(f"no subscription has the id {subscription!r}")
-        return explain_boxes(self.schema, subscription, catalog.boxes_of(slot), events, catalog.text_of(slot))
+            return catalog.payload_of(Ids.of(ids), names)
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the index to one file (rangecast.load_index reads it) and return the file's size."""

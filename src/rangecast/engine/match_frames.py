@@ -6,14 +6,15 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rangecast.engine import open_index
 from rangecast.errors import OptionError, SchemaError
 from rangecast.loading.frames import frame_like, table_of
 from rangecast.loading.ids import in_one_piece
 from rangecast.model.events import Events
+from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Attribute
 from rangecast.types.schema import Schema
@@ -39,7 +40,7 @@ def match(  # noqa: PLR0913 - each is an option of whoever calls it
     `subscriptions` any of these with an id and a condition or bounds, a dict of ids and conditions, or
     Subscriptions. Without a `schema` the columns of the events say it. `event_id` names the column of ids:
     unless told it is `id`, and without one rows are numbered from 0. Columns of the events in `keep` and of
-    the subscriptions' frame in `payload` come along. A row that cannot be loaded raises.
+    the subscriptions in `payload` come along. A row that cannot be loaded raises.
 
     >>> match([{"price": 12}, {"price": 3}], {7: "price > 10", 8: "price < 15"})[0]
     {'event_id': 0, 'subscription_id': 7}
@@ -58,8 +59,6 @@ def match(  # noqa: PLR0913 - each is an option of whoever calls it
         beside = table_of(subscriptions, "subscriptions")
         _check_columns(beside, [id, *payload], "subscriptions")
         subs = Subscriptions.from_arrow(schema, beside, id=id, condition=condition)
-    if payload and beside is None:
-        raise OptionError("payload names columns of a frame of subscriptions, and these are no frame")
     names = ["event_id", "subscription_id", *keep, *payload]
     if len(set(names)) < len(names):
         raise OptionError(f"columns of the answer must differ, got {', '.join(names)}; rename what is kept")
@@ -72,11 +71,12 @@ def match(  # noqa: PLR0913 - each is an option of whoever calls it
     rows = pa.array(matches.events())
     for name in keep:
         pairs = pairs.append_column(name, table[name].take(rows))
-    if payload and beside is not None:
-        ids = in_one_piece(beside[id]).cast(subscription_ids.type)
-        places = pc.index_in(subscription_ids, ids)
+    if payload:
+        places = IdTable(subs.ids).find(Ids.of(subscription_ids)).astype(np.int64)
+        # of a frame, columns of any type come along as they are
+        own = subs.beside.table(payload, places) if beside is None else beside.take(pa.array(places))
         for name in payload:
-            pairs = pairs.append_column(name, beside[name].take(places))
+            pairs = pairs.append_column(name, own[name])
     return frame_like(pairs, events)
 
 

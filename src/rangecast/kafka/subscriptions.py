@@ -219,7 +219,9 @@ class SubscriptionTopic:
         if texts:
             rows = np.array([s.row for s in texts], np.int64)
             given = [s.condition for s in texts]
-            parts.append(Subscriptions.parse(schema, ids=rows, texts=given, on_error="collect"))
+            parts.append(
+                Subscriptions.parse(schema, ids=rows, texts=given, on_error="collect", remarks=False)
+            )
         bounds = [s for s in said if s.bounds is not None]
         if bounds:
             table = _table(schema.names, bounds, reasons)

@@ -42,7 +42,8 @@ _FEW_TEXTS = 4
 class Compiled(NamedTuple):
     """The clauses of many texts as the arrays of SparseBoxes (model/boxes.py), and the rows that failed.
 
-    `owners` are the rows of the texts, ascending; a text may have no box.
+    `owners` are the rows of the texts, ascending; a text may have no box. `doubts` are the rows that lint.py
+    should look at, ascending.
     """
 
     owners: npt.NDArray[np.int32]
@@ -55,6 +56,7 @@ class Compiled(NamedTuple):
     set_lows: npt.NDArray[np.int64]
     set_highs: npt.NDArray[np.int64]
     errors: list[tuple[int, LanguageError]]
+    doubts: list[int]
 
 
 def parse(text: str, schema: Schema) -> Condition:
@@ -135,6 +137,7 @@ class _Compiler:
         self.expander = Expander(schema)
         self.shapes: dict[tuple[str, ...], _Shape | None] = {}
         self.errors: list[tuple[int, LanguageError]] = []
+        self.doubts: list[int] = []
         self.held = 0
         self.single: list[tuple[int, Clause]] = []
         self.whole: list[tuple[Codes, Bounds]] = []
@@ -183,6 +186,8 @@ class _Compiler:
             bounds = bounds_of(self.schema, shape.steps, len(rows), shape.literals)
             doubtful = bounds.doubtful
             self.whole.append((rows, bounds))
+            if bounds.odd is not None:
+                self.doubts += rows[bounds.odd & ~doubtful].tolist()
         n_literals = len(shape.literals) // len(rows)
         for i in np.flatnonzero(doubtful).tolist():
             row, literals = shape.rows[i], shape.literals[i * n_literals : (i + 1) * n_literals]
@@ -198,10 +203,15 @@ class _Compiler:
         except ValueError:
             self._expand(row, *read(text, self.schema), text)
         else:
-            self.single += [(row, clause) for clause in clauses]
+            self._add(row, clauses)
 
     def _expand(self, row: int, condition: Condition, literals: list[str], text: str) -> None:
-        self.single += [(row, clause) for clause in _clauses(self.expander, condition, literals, text)]
+        self._add(row, _clauses(self.expander, condition, literals, text))
+
+    def _add(self, row: int, clauses: list[Clause]) -> None:
+        self.single += [(row, clause) for clause in clauses]
+        if self.expander.doubtful:
+            self.doubts.append(row)
 
     def result(self) -> Compiled:
         """All boxes, by the row of their text."""
@@ -251,6 +261,7 @@ class _Compiler:
             np.ascontiguousarray(ends[:, 0]),
             np.ascontiguousarray(ends[:, 1]),
             sorted(self.errors, key=lambda pair: pair[0]),
+            sorted(self.doubts),
         )
 
 

@@ -42,6 +42,7 @@ from rangecast.language.tree import (
     value_of,
 )
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Interval
+from rangecast.types.instants import other_unit
 from rangecast.types.schema import Schema
 
 Spans = tuple[Interval, ...]
@@ -57,6 +58,7 @@ _PRESENT: Spans = ((PRESENT, LAST),)
 _TRUTHS: Spans = ((0, 1),)
 _ABSENT: Spans = ((MISSING, MISSING),)
 _DAY = 86_400_000_000  # microseconds
+_DATE_LENGTH = len("'2026-01-31'")
 # A memo of comparisons pays for strings, prices and days that return; this bounds it for the rest.
 _MEMO_LIMIT = 65_536
 
@@ -67,7 +69,10 @@ class Expander:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._memo: dict[tuple[int, str, str], Spans] = {}
+        self._odd: set[tuple[int, str, str]] = set()
         self._work = _Work()
+        self.doubtful = False
+        """Set when something of the last condition is worth a look by lint.py; `clauses` clears it."""
 
     def clauses(self, condition: Condition, texts: Sequence[str]) -> list[Clause]:
         """The clauses of a condition whose literals are `texts`, by their ordinals.
@@ -76,6 +81,7 @@ class Expander:
         hold.
         """
         self._work.left = WORK_LIMIT
+        self.doubtful = False
         clauses = self._clauses(condition, False, texts)
         return _separate(clauses, self._work) if len(clauses) > 1 and _may_trim(clauses) else clauses
 
@@ -86,8 +92,12 @@ class Expander:
         elif isinstance(condition, _JUNCTIONS):
             parts = [self._clauses(part, negated, texts) for part in condition.parts]
             if isinstance(condition, And) is not negated:
-                return _all_of(parts, self._work)
-            return _merge([clause for part in parts for clause in part], self._work)
+                met = _all_of(parts, self._work)
+                self.doubtful |= not met
+                return met
+            united = _merge([clause for part in parts for clause in part], self._work)
+            self.doubtful |= any(len(one) == 1 and _PRESENT in one.values() for one in united)
+            return united
         elif isinstance(condition, Not):
             return self._clauses(condition.part, not negated, texts)
         elif isinstance(condition, Range):
@@ -121,7 +131,14 @@ class Expander:
         if spans is None:
             if len(self._memo) >= _MEMO_LIMIT:
                 self._memo.clear()
-            spans = self._memo[key] = spans_of(self._schema.attribute(position), operator, value_of(text))
+                self._odd.clear()
+            attribute, value = self._schema.attribute(position), value_of(text)
+            spans = self._memo[key] = spans_of(attribute, operator, value)
+            instant = attribute.kind == "timestamp" and odd_instant(operator, text, value)
+            if instant or not spans or spans == _PRESENT:
+                self._odd.add(key)
+        if self._odd and key in self._odd:
+            self.doubtful = True
         return spans
 
     def _between(self, condition: Range, texts: Sequence[str]) -> Spans:
@@ -132,6 +149,22 @@ class Expander:
         if not spans:
             check_order(self._schema.attribute(position), value_of(low), value_of(high))
         return spans
+
+
+def is_everything(spans: Spans) -> bool:
+    """Whether every value is within spans, and no missing one."""
+    return spans == _PRESENT
+
+
+def odd_instant(operator: str, text: str, value: Value) -> bool:
+    """Whether an instant that is compared so was perhaps meant otherwise (lint.py).
+
+    >>> odd_instant("=", "2026-01-31", dt.datetime(2026, 1, 31)), odd_instant(">", "1769817600", 1769817600)
+    (True, True)
+    """
+    if isinstance(value, int):
+        return other_unit(value) is not None
+    return operator in ("=", "!=", "<=") and len(text) <= _DATE_LENGTH
 
 
 def spans_of(attribute: Attribute, operator: str, value: Value) -> Spans:

@@ -33,6 +33,7 @@ from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Codes,
 from rangecast.types.numerals import Mask
 from rangecast.types.schema import Schema
 
+_DAY = 86_400_000_000  # microseconds
 # A quoted string, or a word that begins like a number and does not go on from a name. Looser than the
 # parser's literals, and led by a set of characters: that lets `re` skip ahead, 1.8 to 3.3 times faster.
 _LITERALS = re.compile(
@@ -49,11 +50,13 @@ class Step(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Closed ends of some texts: arrays per attribute position, and the rows that are doubtful."""
+    """Closed ends of some texts: arrays per attribute position, the rows that are doubtful, and those with an
+    instant that was perhaps meant otherwise (lint.py)."""
 
     lows: dict[int, Codes]
     highs: dict[int, Codes]
     doubtful: Mask
+    odd: Mask | None
 
 
 def split(text: str) -> tuple[tuple[str, ...], list[str]]:
@@ -90,14 +93,19 @@ def bounds_of(schema: Schema, steps: list[Step], n_texts: int, literals: Sequenc
     lows: dict[int, Codes] = {}
     highs: dict[int, Codes] = {}
     doubtful = np.zeros(n_texts, bool)
+    odd: Mask | None = None
     for position, operator, literal in steps:
         low: Codes | int = MISSING if operator == "=" else PRESENT
         high: Codes | int = MISSING if operator == "=" else LAST
         if literal is not None:
             ordinal = literal.ordinal
             column = [literal.text] * n_texts if ordinal < 0 else literals[ordinal::n_literals]
-            floors, ceils, bad = _brackets(schema.attribute(position), column)
+            attribute = schema.attribute(position)
+            floors, ceils, bad = _brackets(attribute, column)
             doubtful |= bad
+            if attribute.kind == "timestamp":
+                seen = _odd_instants(operator, floors)
+                odd = seen if odd is None else odd | seen
             if operator[0] in ">=":
                 low = floors + 1 if operator == ">" else ceils
             if operator[0] in "<=":
@@ -105,7 +113,15 @@ def bounds_of(schema: Schema, steps: list[Step], n_texts: int, literals: Sequenc
         lows[position] = np.maximum(lows.get(position, np.full(n_texts, MISSING)), low)
         highs[position] = np.minimum(highs.get(position, np.full(n_texts, LAST)), high)
         doubtful |= lows[position] > highs[position]
-    return Bounds(lows, highs, doubtful)
+    return Bounds(lows, highs, doubtful, odd)
+
+
+def _odd_instants(operator: str, floors: Codes) -> Mask:
+    """What `odd_instant` finds, by the codes: midnights that may be dates, and small or huge numbers."""
+    odd: Mask = (floors >= 10**17) | ((floors >= 10**8) & (floors < 10**14))
+    if operator in ("=", "<="):
+        odd |= floors % _DAY == 0
+    return odd
 
 
 def _brackets(attribute: Attribute, texts: Sequence[str]) -> tuple[Codes, Codes, Mask]:

@@ -11,7 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from rangecast.errors import OptionError
+from rangecast.model.events import Events
 from rangecast.types.columns import describe
+from rangecast.types.schema import Schema
 
 ARROW, PANDAS, POLARS, DUCKDB, ROWS = "pyarrow", "pandas", "polars", "duckdb", "rows"
 
@@ -49,6 +51,17 @@ def table_of(frame: Any, what: str) -> pa.Table:
         f"{what} must be a DataFrame of pandas or Polars, an Arrow table, a DuckDB relation or a list of "
         f"dicts, got {describe(frame)}"
     )
+
+
+def events_of(schema: Schema, events: Any) -> Events:
+    """Events of whatever has them: Events, one event as a dict, or a frame with one in each row."""
+    if isinstance(events, Events):
+        return events
+    if isinstance(events, Mapping):
+        return Events.from_rows(schema, [events])
+    if kind_of(events) == ROWS:
+        return Events.from_rows(schema, events)
+    return Events.from_arrow(schema, table_of(events, "events"))
 
 
 def frame_like(table: pa.Table, frame: Any) -> Any:

@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rangecast.errors import OptionError
+from rangecast.model.ids import is_uuid, uuids_as_text
 from rangecast.types.columns import describe
 
 INT64, STRING = pa.int64(), pa.string()
@@ -76,7 +77,7 @@ def column_type(kind: pa.DataType) -> pa.DataType | None:
     if pa.types.is_integer(kind) or pa.types.is_null(kind):
         return INT64
     text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    return STRING if text else None
+    return STRING if text or is_uuid(kind) else None
 
 
 def settle(column: Any, untyped: bool) -> pa.DataType | None:
@@ -138,6 +139,8 @@ def in_one_piece(column: pa.ChunkedArray | pa.Array[Any]) -> pa.Array[Any]:
         column = pa.concat_arrays(column.chunks or [pa.array([], column.type)])
     if pa.types.is_string_view(column.type):
         return column.cast(STRING)
+    if is_uuid(column.type):
+        return uuids_as_text(column).cast(STRING)
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 

@@ -38,21 +38,28 @@ def load_subscriptions(
     *,
     id: str = "id",
     condition: str | None = None,
+    payload: Sequence[str] = (),
+    expires: str | None = None,
     progress: Callable[[int, int | None], None] | None = None,
     remark: Callable[[str], None] | None = None,
 ) -> Subscriptions:
     """The subscriptions of a file, in texts (`condition`) or bounds (`price_low`, `price_high`, `price`).
 
-    A row that cannot be loaded goes to `rejected`; without one, it raises. `progress` is called with how far
-    the reader is and the file's size, `remark` with what a person should know: columns that are ignored.
+    The columns in `payload` stay with the subscriptions (`Subscriptions.payload`), and the column named by
+    `expires` says when each ends. A row that cannot be loaded goes to `rejected`; without one, it raises.
+    `progress` is called with how far the reader is and the file's size, `remark` with what a person should
+    know: columns that are ignored.
     """
     path = os.fspath(path)
     rejects = rejected if rejected is not None else Rejects(strict=True)
-    wanted = wanted_columns(schema, id, condition)
+    wanted = wanted_columns(schema, id, condition) | dict.fromkeys(payload)
+    needed = [id, *([condition] if condition else []), *([expires] if expires else []), *payload]
+    if expires is not None:
+        wanted[expires] = ARROW_TYPES["timestamp"]
     batches: list[RowBatch] = []
     with open_rows(path, wanted) as source:
         if source.names is not None:
-            unused = _check_columns(path, source.names, wanted, [id, *([condition] if condition else [])])
+            unused = _check_columns(path, source.names, wanted, needed)
             if unused and remark is not None:  # a bound whose name is mistyped would go unseen
                 remark(f"{path}: ignored: {', '.join(unused)}")
         for batch in source.batches():
@@ -62,8 +69,9 @@ def load_subscriptions(
     unread = [u for batch in batches for u in batch.unread]
     problems = [RejectedRow(path, u.row, u.line, None, u.reason, u.raw) for u in unread]
     named = source.names is not None
+    options: dict[str, Any] = {"id": id, "condition": condition, "payload": payload, "expires": expires}
     try:
-        subs, reasons = _load(schema, batches, named, source.textual, id, condition)
+        subs, reasons = _load(schema, batches, named, source.textual, options)
     except SubscriptionError as error:
         raise SubscriptionError(f"{path}: {error}") from error
     starts = np.cumsum([0, *map(len, batches)])
@@ -176,9 +184,11 @@ def _check_columns(path: str, names: list[str], wanted: Collection[str], needed:
 
 
 def _load(
-    schema: Schema, batches: Sequence[RowBatch], named: bool, textual: bool, id: str, condition: str | None
+    schema: Schema, batches: Sequence[RowBatch], named: bool, textual: bool, options: dict[str, Any]
 ) -> tuple[Subscriptions, dict[int, str]]:
     """The good rows, and what is wrong with the others, by position."""
+    id, condition = options["id"], options["condition"]
+    beside = {*options["payload"], *([options["expires"]] if options["expires"] else [])}
     tables = [batch.data for batch in batches if isinstance(batch.data, pa.Table)]
     rows: list[dict[str, Any]] = []
     if len(tables) == len(batches):
@@ -186,7 +196,9 @@ def _load(
             return Subscriptions.empty(schema), {}
         table = pa.concat_tables(tables)
         if not named:  # JSON lines: a column that no row has is a column that is not there
-            table = table.select([n for n in table.column_names if table[n].null_count < len(table)])
+            table = table.select(
+                [n for n in table.column_names if n in beside or table[n].null_count < len(table)]
+            )
         there: Collection[str] = table.column_names
         column: Any = in_one_piece(table[id]) if id in there else None
     else:
@@ -205,9 +217,12 @@ def _load(
     id_type = settle(column, textual) or pa.int64()
     ids, reasons = typed_ids(column, id_type, _OWNER)
     good = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))
-    options: dict[str, Any] = {"id": id, "condition": condition, "on_error": "collect"}
+    options = options | {"on_error": "collect"}
     if rows:
-        kept = [rows[i] | {id: value} for i, value in enumerate(ids.to_pylist()) if value is not None]
+        absent = dict.fromkeys(beside)
+        kept = [
+            absent | rows[i] | {id: value} for i, value in enumerate(ids.to_pylist()) if value is not None
+        ]
         subs = Subscriptions.from_rows(schema, kept, **options)
     else:
         table = table.set_column(table.column_names.index(id), id, ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,8 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import SubscriptionError
+from rangecast.kernels.model import subscriptions as kernels
+from rangecast.model.expiry_times import expiry_times
 from rangecast.model.ids import Ids
 from rangecast.model.texts import Texts
+from rangecast.model.user_columns import UserColumns
+from rangecast.types.attributes import HIGH, LAST, LOW, MISSING, Category, Codes
 from rangecast.types.columns import is_unicode
 from rangecast.types.schema import Schema
 
@@ -25,12 +30,12 @@ class Rejected(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What a load took: ids, a mask of the rows (None: all of them), the rejected rows, the texts."""
+    """What a load took: ids, a mask of the rows (None: all of them), the rejected rows, what is beside."""
 
     ids: Ids
     good: npt.NDArray[np.bool_] | None
     rejected: list[Rejected]
-    texts: Texts | None
+    beside: UserColumns
 
 
 def as_written(texts: list[Any]) -> Texts:
@@ -71,6 +76,45 @@ def _matrix_dtype(bounds: Any) -> Any:
     return None if kinds <= {int} or kinds <= {float} else object
 
 
+def bound_codes(load: Load, lows: Any, highs: Any) -> tuple[Codes, Codes]:
+    """Inclusive bounds as codes (d, n); rows whose bounds cannot be are rejected."""
+    schema, n = load.schema, load.n
+    low_codes = np.full((len(schema), n), MISSING, np.int64)
+    high_codes = np.full((len(schema), n), LAST, np.int64)
+    low_columns, high_columns = columns_of(schema, lows, "lows"), columns_of(schema, highs, "highs")
+    for j, attribute in enumerate(schema):
+        low, high = low_columns.get(j), high_columns.get(j)
+        if low is None and high is None:
+            continue
+        for column in (low, high):
+            if column is not None:
+                load.check_length(len(column), f"bounds of {attribute.name!r}")
+        grow = isinstance(attribute, Category)
+        a = attribute.encode(low, LOW, grow) if low is not None else None
+        b = attribute.encode(high, HIGH, grow) if high is not None else None
+        for encoded in (a, b):
+            if encoded is not None:
+                for row, reason in zip(encoded.bad.tolist(), encoded.reasons, strict=True):
+                    load.reject(row, reason)
+        low_row, high_row = low_codes[j], high_codes[j]
+        if a is not None:
+            low_row[:] = a.codes
+        if b is not None:
+            high_row[:] = b.codes
+        kernels.close_bounds(low_row, high_row, b is not None)
+        wrong = low_row > high_row
+        if isinstance(attribute, Category):
+            wrong |= (low_row != high_row) & ~((low_row == MISSING) & (high_row == LAST))
+        for row in np.flatnonzero(wrong).tolist():
+            ends = f"[{attribute.decode(low_row[row])}, {attribute.decode(high_row[row])}]"
+            if isinstance(attribute, Category):
+                reason = f"low must equal high on the category {attribute.name!r}, got {ends}"
+            else:
+                reason = f"low must not exceed high on {attribute.name!r}, got {ends}"
+            load.reject(row, reason)
+    return low_codes, high_codes
+
+
 class Load:
     """One bulk load: which rows were rejected and why; raises at once unless told to collect."""
 
@@ -93,6 +137,7 @@ class Load:
     def _salvage_ids(self, ids: Any) -> Ids:
         """Ids of a column in which some are no ids; those rows are rejected."""
         items = ids.to_pylist() if isinstance(ids, pa.Array | pa.ChunkedArray) else list(ids)
+        items = [str(item) if isinstance(item, uuid.UUID) else item for item in items]
         kinds = [
             int
             if isinstance(i, int | np.integer) and not isinstance(i, bool) and -(2**63) <= i < 2**63
@@ -135,11 +180,16 @@ class Load:
         for row in repeats.tolist():
             self.reject(row, "this id stands in an earlier row of the load; ids must differ")
 
-    def finish(self, texts: Texts | None = None) -> Loaded:
+    def finish(self, beside: UserColumns, expires: Any = None) -> Loaded:
         """Which rows were taken, once all were looked at; raises for the first bad one unless collecting."""
+        if expires is not None:
+            times, bad = expiry_times(expires, self.n)
+            for row, reason in bad.items():
+                self.reject(row, f"expires: {reason}")
+            beside = UserColumns(self.n, beside.texts, beside.payload, times)
         self._reject_repeats()
         if not self.reasons:
-            return Loaded(self.ids, None, [], texts)
+            return Loaded(self.ids, None, [], beside)
         rejected = [Rejected(row, self.id_of(row), self.reasons[row]) for row in sorted(self.reasons)]
         if not self.collect:
             first = rejected[0]
@@ -151,4 +201,4 @@ class Load:
         good = np.ones(self.n, bool)
         good[list(self.reasons)] = False
         rows = np.flatnonzero(good)
-        return Loaded(self.ids.select(rows), good, rejected, None if texts is None else texts.select(rows))
+        return Loaded(self.ids.select(rows), good, rejected, beside.select(rows))

@@ -4,12 +4,14 @@
     int       values int64[n]
     string    starts int64[n + 1], letters uint8[starts[n]]  UTF-8, as in an Arrow large string array
 
-`Ids` is an immutable row of ids. `IdTable` finds the slot of an id: an open-addressing hash table in
-one int32 array, so that it is built by a kernel, pickles, and maps from a file, for both forms.
+A UUID is the string that it is usually written as. `Ids` is an immutable row of ids. `IdTable` finds the slot
+of an id: an open-addressing hash table in one int32 array, so that it is built by a kernel, pickles, and maps
+from a file, for both forms.
 """
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import numpy as np
@@ -23,9 +25,33 @@ from rangecast.kernels.model import ids as kernels
 from rangecast.types.columns import describe, is_unicode
 
 FEW_IDS = 256  # up to here numpy takes them sooner than a kernel is called
+_UUID_DIGITS = [k for k in range(36) if k not in (8, 13, 18, 23)]
 _NO_LETTERS = np.empty(0, np.uint8)
 _NO_STARTS = np.zeros(1, np.int64)
 _NO_VALUES = np.empty(0, np.int64)
+
+
+def is_uuid(kind: pa.DataType) -> bool:
+    """Whether a column of this Arrow type holds UUIDs."""
+    return getattr(kind, "extension_name", "") == "arrow.uuid"
+
+
+def uuids_as_text(column: pa.Array[Any]) -> pa.Array[Any]:
+    """A column of UUIDs as strings; any other as it is.
+
+    >>> uuids_as_text(pa.array([uuid.UUID(int=7).bytes, None], pa.uuid())).to_pylist()
+    ['00000000-0000-0000-0000-000000000007', None]
+    """
+    if not is_uuid(column.type):
+        return column
+    n = len(column)
+    raw = pa.concat_arrays([column.storage.fill_null(bytes(16))]).buffers()[1].to_pybytes()[: 16 * n]
+    digits = np.frombuffer(raw.hex().encode(), np.uint8).reshape(n, 32)
+    letters = np.full((n, 36), ord("-"), np.uint8)
+    letters[:, _UUID_DIGITS] = digits
+    starts = pa.py_buffer(np.arange(n + 1, dtype=np.int64) * 36)
+    text = pa.LargeStringArray.from_buffers(n, starts, pa.py_buffer(letters))
+    return pc.if_else(column.is_valid(), text, pa.scalar(None, pa.large_string()))
 
 
 class Ids:
@@ -59,12 +85,15 @@ class Ids:
             items = values if isinstance(values, np.ndarray) else list(values)
             if len(items) == 0:
                 return cls(np.empty(0, np.int64))
+            if isinstance(items[0], uuid.UUID):
+                items = [str(item) if isinstance(item, uuid.UUID) else item for item in items]
             try:
                 values = pa.array(items)
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError):
                 raise SubscriptionError(_complaint(items)) from None
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
+        values = uuids_as_text(values)
         if values.null_count:
             row = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
             raise SubscriptionError(f"row {row}: a subscription must have an id, got null")

@@ -3,9 +3,10 @@
     array    type          shape            meaning
     ids      Ids           n_subscriptions  (ids.py)
     boxes    SparseBoxes   n_boxes          the attributes that each box bounds, and its owner (boxes.py)
-    texts    Texts         n_subscriptions  the conditions as they were written (texts.py), or None
+    beside   UserColumns   n_subscriptions  the conditions as they were written, and columns of the users' own
+                                            (user_columns.py)
 
-No match reads the texts: they are for people, who want to see what they wrote.
+No match reads what is beside: it is for people, who want to see what they wrote, and whom to tell.
 
 A subscription has as many boxes as its condition needs: one for a conjunction, IN and != included, several
 for OR across attributes, none for a contradiction. Boxes that come as dense arrays (d, n) stay so until their
@@ -25,15 +26,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.errors import CapacityError, SubscriptionError
+from rangecast.errors import CapacityError, OddConditionWarning, SubscriptionError, warn
 from rangecast.kernels.model import subscriptions as kernels
 from rangecast.language.compiler import compile_conditions
+from rangecast.language.lint import describe_doubts
 from rangecast.model import boxes as sparse
 from rangecast.model.boxes import DenseBoxes, SparseBoxes
-from rangecast.model.bulk_load import Load, Rejected, as_written, columns_of
+from rangecast.model.bulk_load import Load, Rejected, as_written, bound_codes
 from rangecast.model.ids import Ids
 from rangecast.model.texts import Texts
-from rangecast.types.attributes import HIGH, LAST, LOW, MISSING, Category, Codes
+from rangecast.model.user_columns import UserColumns
+from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
 
 DENSE_LIMIT = 1_024
@@ -105,11 +108,34 @@ class Subscriptions:
         ):
             raise SubscriptionError("owners must ascend and name rows of ids")
         self.rejected = list(rejected)
-        self.texts = None if texts is None else Texts.of(texts)
-        if self.texts is not None and len(self.texts) != len(self.ids):
-            raise SubscriptionError(
-                f"texts must have one row per id, got {len(self.texts)} for {len(self.ids)} ids"
-            )
+        self.beside = UserColumns.of(len(ids), texts)
+
+    @property
+    def texts(self) -> Texts | None:
+        """The conditions as written, or None."""
+        return self.beside.texts
+
+    @property
+    def payload(self) -> pa.Table:
+        """The users' own columns, a row for each subscription.
+
+        >>> from rangecast import Int, Schema
+        >>> subs = Subscriptions.parse(Schema(Int("price")), {7: "price < 10"})
+        >>> subs.with_payload({"owner": ["ann"]}).payload.to_pylist()
+        [{'owner': 'ann'}]
+        """
+        return self.beside.table()
+
+    @property
+    def expires(self) -> npt.NDArray[np.int64] | None:
+        """When each ends, in microseconds since 1970 UTC, 0 for never; None where none does."""
+        return self.beside.expires
+
+    def with_payload(self, payload: Any) -> Subscriptions:
+        """The same with columns of the users' own: a table, or a mapping of names to columns."""
+        out = self._like(self.schema, self.rejected)
+        out.beside = UserColumns.of(len(self), self.beside, payload)
+        return out
 
     @classmethod
     def of_boxes(
@@ -133,12 +159,12 @@ class Subscriptions:
         return out
 
     def _like(self, schema: Schema, rejected: Sequence[Rejected]) -> Subscriptions:
-        """The same ids, boxes and texts."""
+        """The same ids, boxes, texts and payload."""
         out = type(self).__new__(type(self))
         out._sparse, out._dense = self._sparse, self._dense
         if self._dense is not None and len(self._dense.lows) < len(schema):
             out._dense = sparse.widened(self._dense, len(schema))
-        out._take(schema, self.ids, self.owners, self.n_boxes, rejected, self.texts)
+        out._take(schema, self.ids, self.owners, self.n_boxes, rejected, self.beside)
         return out
 
     def __len__(self) -> int:
@@ -191,7 +217,7 @@ class Subscriptions:
         if not self.has_sets:
             return self
         return Subscriptions(
-            self.schema, self.ids, *self.dense(), rejected=self.rejected, texts=self.texts, copy=False
+            self.schema, self.ids, *self.dense(), rejected=self.rejected, texts=self.beside, copy=False
         )
 
     @property
@@ -216,7 +242,7 @@ class Subscriptions:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays that are matched; `texts.nbytes` is apart."""
+        """Bytes of the arrays that are matched; `beside.nbytes` is apart."""
         arrays = {id(a): a.nbytes for held in (self._dense, self._sparse) if held is not None for a in held}
         return self.ids.nbytes + sum(arrays.values())
 
@@ -234,7 +260,7 @@ class Subscriptions:
         rows = np.asarray(rows)
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
         ids = self.ids.select(rows)
-        texts = None if self.texts is None else self.texts.select(rows)
+        texts = self.beside.select(rows)
         if self.single:
             owners = np.arange(len(rows), dtype=np.int32)
             return self._chosen(ids, rows, owners, texts=texts)
@@ -248,7 +274,7 @@ class Subscriptions:
         numbers: npt.NDArray[np.int64],
         owners: npt.NDArray[np.int32],
         rejected: Sequence[Rejected] = (),
-        texts: Texts | None = None,
+        texts: UserColumns | None = None,
     ) -> Subscriptions:
         """Some of the boxes, with the owners that they get."""
         if self._dense is None:
@@ -258,7 +284,7 @@ class Subscriptions:
         return Subscriptions(self.schema, ids, lows, highs, owners, rejected, texts, copy=False)
 
     def select_boxes(self, numbers: npt.NDArray[np.int64]) -> Subscriptions:
-        """Some of the boxes (ascending) and the subscriptions that have them, without texts."""
+        """Some of the boxes (ascending) and the subscriptions that have them, without what is beside."""
         rows, owners = np.unique(self.owners[numbers], return_inverse=True)
         return self._chosen(self.ids.select(rows), numbers, owners.astype(np.int32))
 
@@ -284,7 +310,7 @@ class Subscriptions:
 
     @classmethod
     def concat(cls, several: Iterable[Subscriptions], *, distinct: bool = True) -> Subscriptions:
-        """Several Subscriptions as one, in their order, each with its texts; their ids must differ.
+        """Several Subscriptions as one, in their order, each with what is beside; their ids must differ.
 
         The schema is that of the first, whose dictionaries take over the strings of the others. With
         distinct=False ids may repeat, for who selects afterwards the rows that count.
@@ -315,11 +341,7 @@ class Subscriptions:
                 f"concat: ids must differ, got {ids[int(repeated[0])]!r} twice "
                 f"({len(repeated):,} of {len(ids):,} subscriptions)"
             )
-        texts = None
-        if any(subs.texts is not None for subs in parts):
-            texts = Texts.concat(
-                Texts.absent(len(subs)) if subs.texts is None else subs.texts for subs in parts
-            )
+        texts = UserColumns.concat(subs.beside for subs in parts)
         firsts = np.cumsum([0, *(len(subs) for subs in parts)])[:-1].tolist()
         if any(subs._dense is None for subs in parts):
             boxes = sparse.concat([subs.boxes for subs in parts], firsts)
@@ -351,9 +373,17 @@ class Subscriptions:
         *,
         ids: Any = None,
         texts: Any = None,
+        payload: Any = None,
+        expires: Any = None,
         on_error: str = "raise",
+        remarks: bool = True,
     ) -> Subscriptions:
-        """Subscriptions from condition texts: a mapping or pairs id -> text, or two columns."""
+        """Subscriptions from condition texts: a mapping or pairs id -> text, or two columns.
+
+        `payload` are columns of the users' own, a table or a mapping of names to columns; `expires` is when
+        they end, as in `Store.insert`, one time or one for each row that is given here.
+        With `remarks`, a condition that was probably meant otherwise is an OddConditionWarning.
+        """
         if conditions is not None:
             pairs = list(conditions.items() if isinstance(conditions, Mapping) else conditions)
             ids, texts = [i for i, _ in pairs], [t for _, t in pairs]
@@ -367,17 +397,28 @@ class Subscriptions:
         compiled = compile_conditions(schema, texts)
         for row, error in compiled.errors:
             load.reject(row, str(error), error)
-        loaded = load.finish(as_written(texts))
-        boxes = SparseBoxes(*compiled[:-1])
+        loaded = load.finish(UserColumns.of(load.n, as_written(texts), payload), expires)
+        said = describe_doubts(schema, texts, compiled.doubts, load.id_of) if remarks else None
+        if said is not None:
+            warn(said, OddConditionWarning)
+        boxes = SparseBoxes(*compiled[:-2])
         if loaded.good is not None:
             kept = np.flatnonzero(loaded.good[boxes.owners])
             rank = (np.cumsum(loaded.good) - 1).astype(np.int32)
             boxes = sparse.select(boxes, kept, rank[boxes.owners[kept]])
-        return cls.of_boxes(schema.widest(), loaded.ids, boxes, loaded.rejected, loaded.texts)
+        return cls.of_boxes(schema.widest(), loaded.ids, boxes, loaded.rejected, loaded.beside)
 
     @classmethod
     def from_arrays(
-        cls, schema: Schema, ids: Any, lows: Any, highs: Any, *, on_error: str = "raise"
+        cls,
+        schema: Schema,
+        ids: Any,
+        lows: Any,
+        highs: Any,
+        *,
+        payload: Any = None,
+        expires: Any = None,
+        on_error: str = "raise",
     ) -> Subscriptions:
         """Subscriptions of one box each, from inclusive bounds.
 
@@ -387,90 +428,61 @@ class Subscriptions:
         """
         schema = schema.declared
         load = Load(schema, ids, on_error)
-        n = load.n
-        low_codes = np.full((len(schema), n), MISSING, np.int64)
-        high_codes = np.full((len(schema), n), LAST, np.int64)
-        low_columns, high_columns = columns_of(schema, lows, "lows"), columns_of(schema, highs, "highs")
-        for j, attribute in enumerate(schema):
-            low, high = low_columns.get(j), high_columns.get(j)
-            if low is None and high is None:
-                continue
-            for column in (low, high):
-                if column is not None:
-                    load.check_length(len(column), f"bounds of {attribute.name!r}")
-            grow = isinstance(attribute, Category)
-            a = attribute.encode(low, LOW, grow) if low is not None else None
-            b = attribute.encode(high, HIGH, grow) if high is not None else None
-            for encoded in (a, b):
-                if encoded is not None:
-                    for row, reason in zip(encoded.bad.tolist(), encoded.reasons, strict=True):
-                        load.reject(row, reason)
-            low_row, high_row = low_codes[j], high_codes[j]
-            if a is not None:
-                low_row[:] = a.codes
-            if b is not None:
-                high_row[:] = b.codes
-            kernels.close_bounds(low_row, high_row, b is not None)
-            wrong = low_row > high_row
-            if isinstance(attribute, Category):
-                wrong |= (low_row != high_row) & ~((low_row == MISSING) & (high_row == LAST))
-            if wrong.any():
-                rows = np.flatnonzero(wrong)
-                for row in rows.tolist():
-                    ends = f"[{attribute.decode(low_row[row])}, {attribute.decode(high_row[row])}]"
-                    if isinstance(attribute, Category):
-                        reason = f"low must equal high on the category {attribute.name!r}, got {ends}"
-                    else:
-                        reason = f"low must not exceed high on {attribute.name!r}, got {ends}"
-                    load.reject(row, reason)
-        loaded = load.finish()
+        low_codes, high_codes = bound_codes(load, lows, highs)
+        loaded = load.finish(UserColumns.of(load.n, None, payload), expires)
         if loaded.good is not None:
             low_codes, high_codes = low_codes[:, loaded.good], high_codes[:, loaded.good]
-        return cls(schema, loaded.ids, low_codes, high_codes, None, loaded.rejected, copy=False)
+        return cls(
+            schema, loaded.ids, low_codes, high_codes, None, loaded.rejected, loaded.beside, copy=False
+        )
 
     @classmethod
-    def from_arrow(
-        cls,
-        schema: Schema,
-        table: pa.Table,
-        *,
-        id: str = "id",
-        condition: str | None = None,
-        on_error: str = "raise",
-    ) -> Subscriptions:
+    def from_arrow(cls, schema: Schema, table: pa.Table, **options: Any) -> Subscriptions:
         """Subscriptions from a table: `id` with a `condition` column, or with bound columns.
 
         Bound columns are named after their attribute: `price_low` and `price_high`, or `price` for
-        equality. Without `condition=` a column of that name is taken when there is one.
+        equality. Without `condition=` a column of that name is taken when there is one. The columns in
+        `payload` stay with the subscriptions, and that named by `expires` says when each ends; neither is a
+        bound. `on_error` is as elsewhere.
         """
-        names = set(table.column_names)
-        if id not in names:
-            raise SubscriptionError(
-                f"the table must have the id column {id!r}, got {', '.join(table.column_names)}"
-            )
-        if condition is None and "condition" in names and "condition" not in schema:
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        return cls._from_columns(schema, columns, "the table", **options)
+
+    @classmethod
+    def _from_columns(
+        cls,
+        schema: Schema,
+        columns: dict[str, Any],
+        what: str,
+        *,
+        id: str = "id",
+        condition: str | None = None,
+        payload: Sequence[str] = (),
+        expires: str | None = None,
+        on_error: str = "raise",
+    ) -> Subscriptions:
+        if condition is None and "condition" in columns and "condition" not in schema:
             condition = "condition"
+        there = ", ".join(columns)
+        for kind, needed in (("id ", id), ("", condition), ("", expires), *(("", name) for name in payload)):
+            if needed is not None and needed not in columns:
+                raise SubscriptionError(f"{what} must have the {kind}column {needed!r}, got {there}")
+        options: dict[str, Any] = {
+            "payload": {name: columns[name] for name in payload},
+            "expires": None if expires is None else columns[expires],
+            "on_error": on_error,
+        }
         if condition is not None:
-            if condition not in names:
-                raise SubscriptionError(
-                    f"the table must have the column {condition!r}, got {', '.join(sorted(names))}"
-                )
-            return cls.parse(schema, ids=table[id], texts=table[condition], on_error=on_error)
-        lows: dict[str, Any] = {}
-        highs: dict[str, Any] = {}
-        for name in schema.names:
-            if name in names:
-                lows[name] = highs[name] = table[name]
-            if f"{name}_low" in names:
-                lows[name] = table[f"{name}_low"]
-            if f"{name}_high" in names:
-                highs[name] = table[f"{name}_high"]
-        if not lows and not highs:
+            return cls.parse(schema, ids=columns[id], texts=columns[condition], **options)
+        bounds = {name: column for name, column in columns.items() if name not in (expires, *payload)}
+        lows = {name: bounds.get(f"{name}_low", bounds.get(name)) for name in schema.names}
+        highs = {name: bounds.get(f"{name}_high", bounds.get(name)) for name in schema.names}
+        if not any(column is not None for column in (*lows.values(), *highs.values())):
             raise SubscriptionError(
-                "the table must have a condition column, or bounds such as "
-                f"{schema.names[0]}_low and {schema.names[0]}_high, got {', '.join(table.column_names)}"
+                f"{what} must have a condition column, or bounds such as "
+                f"{schema.names[0]}_low and {schema.names[0]}_high, got {there}"
             )
-        return cls.from_arrays(schema, table[id], lows, highs, on_error=on_error)
+        return cls.from_arrays(schema, columns[id], lows, highs, **options)
 
     @classmethod
     def from_pandas(cls, schema: Schema, frame: Any, **options: Any) -> Subscriptions:
@@ -480,21 +492,9 @@ class Subscriptions:
     @classmethod
     def from_rows(cls, schema: Schema, rows: Sequence[Mapping[str, Any]], **options: Any) -> Subscriptions:
         """As `from_arrow`, from a list of dicts."""
-        names = list(dict.fromkeys(name for row in rows for name in row))
+        names = dict.fromkeys(name for row in rows for name in row)
         columns = {name: [row.get(name) for row in rows] for name in names}
-        id_name = options.pop("id", "id")
-        if rows and id_name not in names:
-            raise SubscriptionError(f"each row must have the id {id_name!r}, got {', '.join(names)}")
-        if not rows:
-            return cls.empty(schema)
-        condition = options.pop("condition", None)
-        if condition is None and "condition" in names and "condition" not in schema:
-            condition = "condition"
-        if condition is not None:
-            return cls.parse(schema, ids=columns[id_name], texts=columns[condition], **options)
-        lows = {n: columns.get(f"{n}_low", columns.get(n)) for n in schema.names}
-        highs = {n: columns.get(f"{n}_high", columns.get(n)) for n in schema.names}
-        return cls.from_arrays(schema, columns[id_name], lows, highs, **options)
+        return cls._from_columns(schema, columns, "each row", **options) if rows else cls.empty(schema)
 
 
 __all__ = ["DENSE_LIMIT", "Rejected", "Subscriptions"]

@@ -26,6 +26,8 @@ both workers and driver can write and read; a row per file comes back through Sp
     orders         int64   the order of the rows in the input
     boxes.*                the boxes of the rows (model/boxes.py), deletes have none
     texts          uint8   the conditions of the rows as they were written, if they came as text
+    payload        uint8   columns of the users' own, if some were asked for (model/user_columns.py)
+    expires        int64   when the subscription of each row ends, 0 for never, if there is such a column
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,7 @@ from rangecast.loading.rejected import REJECTED, rejected_table
 from rangecast.loading.subscriptions import OWN
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.model.user_columns import UserColumns
 from rangecast.spark.report import REJECTED_FIELDS, Report
 from rangecast.store.record import EXPRESSIONS, boxes_arrays, ids_arrays, ids_from, subscriptions_from
 from rangecast.store.store import Store
@@ -72,6 +75,7 @@ _STAGED = T.StructType(
 )
 _IDS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.StringType)
 _SEQUENCES = (*_IDS[:-1], T.TimestampType, T.TimestampNTZType, T.DateType)
+_PAYLOAD = (*_SEQUENCES, T.StringType, T.BooleanType, T.FloatType, T.DoubleType, T.DecimalType)
 
 
 def ingest(
@@ -83,13 +87,16 @@ def ingest(
     condition: str | None = None,
     sequence: str | None = None,
     op: str | None = None,
+    payload: Sequence[str] = (),
+    expires: str | None = None,
     publish: bool = True,
 ) -> Report:
     """Load subscriptions into a store as one version, and publish its snapshot.
 
     `store` is a Store or a path, where a store is made if there is none (then `schema` is needed).
     `condition` names the column of texts ("condition" if there is one), else bounds are taken from
-    columns named after the attributes. `sequence` orders rows of one id, `op` says upsert or delete.
+    columns named after the attributes. `sequence` orders rows of one id, `op` says upsert or delete. The
+    columns in `payload` are kept with the subscriptions, and that named by `expires` says when each ends.
     The report has version, rows, accepted, deleted, superseded, rejected_rows, and the rejected rows
     as a DataFrame (rangecast.loading.rejected).
     """
@@ -98,6 +105,7 @@ def ingest(
     if schema is not None:
         home.schema.check_same(schema, "the schema given")
     columns = check_columns(subscriptions.schema, home.schema, id, condition, sequence, op)
+    columns = with_beside(columns, subscriptions.schema, payload, expires)
     numbered = subscriptions.withColumn(ORDER, F.monotonically_increasing_id())
     staging = home.path / "staging" / uuid.uuid4().hex
     staging.mkdir(parents=True)
@@ -157,6 +165,24 @@ def check_columns(
     return Columns(id, condition, sequence, op)
 
 
+def with_beside(
+    columns: Columns, given: T.StructType, payload: Sequence[str], expires: str | None
+) -> Columns:
+    """Also the columns that are kept beside the boxes, after they were found to be there."""
+    types = {field.name: field.dataType for field in given.fields}
+    values = "strings, numbers, booleans, dates or times"
+    wanted: list[tuple[str, str, Any, str]] = [("payload", name, _PAYLOAD, values) for name in payload]
+    if expires is not None:
+        wanted.append(("expires", expires, (*_SEQUENCES, T.StringType), "times"))
+    for what, name, taken, words in wanted:
+        if name not in types:
+            raise SubscriptionError(f"{what}: there is no column {name!r}; there are {', '.join(types)}")
+        if not isinstance(types[name], taken):
+            got = types[name].simpleString()
+            raise SubscriptionError(f"{what}: the column {name!r} must have {words}, got {got}")
+    return replace(columns, payload=tuple(payload), expires=expires)
+
+
 def find_words(
     subscriptions: DataFrame, schema: Schema, place: SchemaPlace, columns: Columns
 ) -> dict[str, list[str]]:
@@ -204,7 +230,9 @@ def latest(schema: Schema, parts: Sequence[Arrays]) -> tuple[Subscriptions, Ids,
 
 
 def _rows_of(schema: Schema, part: Arrays) -> Subscriptions:
-    return subscriptions_from(schema.widest(), ids_from(part, "ids"), part)
+    subs = subscriptions_from(schema.widest(), ids_from(part, "ids"), part)
+    subs.beside.expires = part.get("expires")
+    return subs
 
 
 def latest_rows(
@@ -258,6 +286,8 @@ class Columns:
     condition: str | None
     sequence: str | None
     op: str | None
+    payload: tuple[str, ...] = ()
+    expires: str | None = None
 
 
 def schema_of(place: SchemaPlace) -> Schema:
@@ -379,12 +409,16 @@ def _part(schema: Schema, table: pa.Table, columns: Columns) -> tuple[ParsedPiec
     owners = rank[coming[subs.ids.values]][subs.owners].astype(np.int32) if len(subs) else subs.owners
     kept = pa.array(good)
     ids = table[columns.id].combine_chunks().filter(kept)
+    numbers = np.arange(int(good.sum()))
     texts = None
     if columns.condition is not None:
         written = pc.if_else(pa.array(deleting), None, table[columns.condition].combine_chunks())
         texts = written.filter(kept)
-    numbers = np.arange(int(good.sum()))
-    whole = Subscriptions.of_boxes(schema, numbers, subs.boxes._replace(owners=owners), texts=texts)
+    beside = UserColumns.of(len(numbers), texts, table.select(list(columns.payload)).filter(kept))
+    if subs.expires is not None:
+        beside.expires = np.zeros(len(numbers), np.int64)
+        beside.expires[rank[coming[subs.ids.values]]] = subs.expires
+    whole = Subscriptions.of_boxes(schema, numbers, subs.boxes._replace(owners=owners), texts=beside)
     orders = table[ORDER].combine_chunks().to_numpy(zero_copy_only=False)
     return ParsedPiece(ids, deleting[good].astype(np.uint8), sequences[good], orders[good], whole), aside
 
@@ -408,11 +442,16 @@ def _load(schema: Schema, table: pa.Table, columns: Columns) -> Subscriptions:
     rows = np.arange(table.num_rows)
     if not table.num_rows:
         return Subscriptions.empty(schema)
+    options: dict[str, Any] = {"on_error": "collect"}
     if columns.condition is not None:
-        return Subscriptions.parse(schema, ids=rows, texts=table[columns.condition], on_error="collect")
+        texts, ends = table[columns.condition], columns.expires
+        options["expires"] = None if ends is None else table[ends]
+        return Subscriptions.parse(schema, ids=rows, texts=texts, remarks=False, **options)
     name = "rangecast_row"
     numbered = table.append_column(name, pa.array(rows))
-    return Subscriptions.from_arrow(schema, numbered, id=name, condition=None, on_error="collect")
+    # a column that is kept beside is no bound
+    options["payload"] = columns.payload
+    return Subscriptions.from_arrow(schema, numbered, id=name, expires=columns.expires, **options)
 
 
 def _deletes(table: pa.Table, columns: Columns) -> tuple[npt.NDArray[np.bool_], dict[int, str]]:
@@ -437,6 +476,7 @@ def join_pieces(parts: list[ParsedPiece]) -> Arrays:
         "sequences": np.concatenate([part.sequences for part in parts]),
         "orders": np.concatenate([part.orders for part in parts]),
         **boxes_arrays(subs),
+        **({} if subs.expires is None else {"expires": subs.expires}),
     }
 
 

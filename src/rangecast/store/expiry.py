@@ -12,7 +12,6 @@ and a replay sees the same.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,14 @@ import numpy as np
 from rangecast.engine import open_index
 from rangecast.errors import SubscriptionError
 from rangecast.model.events import Events
+from rangecast.model.expiry_times import Times, expiry_times, instant
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.store.record import Change, Times
-from rangecast.types.attributes import LAST, MISSING, VALUE, Int, Timestamp
+from rangecast.store.record import Change
+from rangecast.types.attributes import LAST, Int
 from rangecast.types.schema import Schema
 
-_TIME = Timestamp("expires")
+__all__ = ["Expiries", "checked_times", "instant"]
 
 
 class Expiries:
@@ -83,29 +83,9 @@ class Expiries:
             self._clock.insert(Subscriptions(self._clock.schema, ids, lows, np.full_like(lows, LAST)))
 
 
-def instant(when: Any = None) -> int:
-    """One moment as microseconds since 1970 UTC; now unless told. A time without a zone is UTC."""
-    if when is None:
-        return time.time_ns() // 1000
-    return int(_TIME.bracket(when)[0])
-
-
-def expiry_times(expires: Any, n: int) -> Times | None:
-    """What a caller said of n subscriptions: None, one moment, or a column of them; None when none ends."""
-    if expires is None:
-        return None
-    if isinstance(expires, str) or not hasattr(expires, "__len__"):
-        times = np.full(n, instant(expires), np.int64)
-    else:
-        if len(expires) != n:
-            raise SubscriptionError(
-                f"expires must be one time or one per subscription ({n:,}), got {len(expires):,}"
-            )
-        encoded = _TIME.encode(expires, VALUE)
-        if len(encoded.bad):
-            raise SubscriptionError(f"expires, row {int(encoded.bad[0])}: {encoded.reasons[0]}")
-        times = np.where(encoded.codes == MISSING, 0, encoded.codes)
-    if bool((times < 0).any()):
-        row = int(np.flatnonzero(times < 0)[0])
-        raise SubscriptionError(f"expires, row {row}: must be a time after 1970, got {int(times[row])}")
-    return times if bool(times.any()) else None
+def checked_times(expires: Any, n: int) -> Times | None:
+    """What a caller said of n subscriptions, None when none ends; SubscriptionError for what is no time."""
+    times, bad = expiry_times(expires, n)
+    for row in sorted(bad):
+        raise SubscriptionError(f"expires, row {row}: {bad[row]}")
+    return times

@@ -36,6 +36,7 @@ from rangecast.array_file import (
     writing_to,
 )
 from rangecast.errors import StorageError
+from rangecast.model.expiry_times import Times
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.store.record import (
@@ -44,7 +45,6 @@ from rangecast.store.record import (
     Change,
     Note,
     RecordEntry,
-    Times,
     Words,
     boxes_arrays,
     checked_head,

@@ -20,12 +20,13 @@ import numpy.typing as npt
 from rangecast import forks
 from rangecast.engine import Index, load_index, open_index
 from rangecast.errors import StorageError
+from rangecast.model.expiry_times import Times
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.store.expiry import Expiries, instant
 from rangecast.store.lock import LockedError, holding
 from rangecast.store.log import ChangeLog
-from rangecast.store.record import Change, Times, gathered
+from rangecast.store.record import Change, gathered
 from rangecast.store.retention import Hold, read_holds
 from rangecast.types.schema import Schema
 

@@ -21,6 +21,7 @@
                                    the arrays of their boxes (model/boxes.py); older records have lows,
                                    highs and owners of dense boxes instead
     texts                          what was written for them (model/texts.py); absent when nothing was
+    payload                        columns of the users' own (model/user_columns.py); absent without any
     expires                        when each of those ends, microseconds since 1970 UTC, 0 for never;
                                    absent when none does
     expiring.*, expires            opening records: all subscriptions that end some time, and when
@@ -41,15 +42,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.array_file import Arrays, unpack_head
 from rangecast.errors import StorageError
 from rangecast.model.boxes import SparseBoxes
+from rangecast.model.expiry_times import Times
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.model.texts import Texts
+from rangecast.model.user_columns import unpacked
 from rangecast.types.schema import Schema
 
 HEAD = struct.Struct("<4sIQQQII")
@@ -57,8 +58,6 @@ _MAGIC = b"RCRD"
 Words = dict[str, tuple[int, list[str]]]
 EXPRESSIONS = "\n"
 """The key of the texts of hidden attributes among words; no attribute has such a name."""
-Times = npt.NDArray[np.int64]
-"""Microseconds since 1970 UTC."""
 Note = dict[str, Any]
 """What a writer keeps with a change, by name: values that JSON can hold."""
 
@@ -214,16 +213,20 @@ def ids_arrays(ids: Ids, prefix: str) -> Arrays:
 
 
 def boxes_arrays(subs: Subscriptions) -> Arrays:
-    """The boxes and texts of subscriptions as named arrays."""
+    """The boxes of subscriptions and what is beside them as named arrays."""
     arrays: Arrays = {f"boxes.{name}": array for name, array in subs.boxes._asdict().items()}
     if subs.texts is not None:
         arrays["texts"] = subs.texts.pack()
+    payload = subs.beside.pack_payload()
+    if payload is not None:
+        arrays["payload"] = payload
     return arrays
 
 
 def subscriptions_from(schema: Schema, ids: Ids, arrays: Arrays) -> Subscriptions:
-    """The subscriptions whose boxes and texts `boxes_arrays` gave, or an earlier version wrote."""
-    texts = Texts.unpack(arrays["texts"]) if "texts" in arrays else None
+    """The subscriptions that `boxes_arrays` gave, or an earlier version wrote."""
+    beside = unpacked(arrays.get("texts"), arrays.get("payload"))
+    texts = beside if beside else None
     if "lows" in arrays:
         return Subscriptions(schema, ids, arrays["lows"], arrays["highs"], arrays["owners"], texts=texts)
     boxes = SparseBoxes(*(arrays[f"boxes.{name}"] for name in SparseBoxes._fields))

@@ -43,7 +43,7 @@ from rangecast.errors import RangecastError, SchemaError, StorageError, Subscrip
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.sealed import read_document, write_document
-from rangecast.store.expiry import expiry_times, instant
+from rangecast.store.expiry import checked_times, instant
 from rangecast.store.history import CHECKPOINT, HistoryLimits, read_history, write_history
 from rangecast.store.lock import LockedError, holding
 from rangecast.store.log import ChangeLog
@@ -51,6 +51,7 @@ from rangecast.store.reader import Versions, n_words
 from rangecast.store.record import EXPRESSIONS, checked_note
 from rangecast.store.retention import Hold, remove_hold, write_hold
 from rangecast.store.segment import DamagedMarkError
+from rangecast.store.selection import fulfilling
 from rangecast.types.schema import Schema
 
 FORMAT = 1
@@ -124,13 +125,28 @@ class Store(Versions):
         """Add subscriptions, replacing those of the same id; returns the version that has them.
 
         `expires` says when they end: one time, or one for each (a datetime, which is UTC without a zone,
-        or microseconds since 1970 UTC; null or 0 for never). Replacing one replaces its end as well.
+        or microseconds since 1970 UTC; null or 0 for never). Without it they end as their load said.
+        Replacing one replaces its end as well.
         """
         return self.apply(inserted=subs, expires=expires)
 
-    def delete(self, ids: Any) -> list[Any]:
-        """Take subscriptions out by id; gives back the ids that were not there."""
-        wanted = Ids.of(ids if not isinstance(ids, int | str) else [ids])
+    def delete(self, ids: Any = None, *, where: str | None = None) -> list[Any]:
+        """Take subscriptions out by id; gives back the ids that were not there.
+
+        With `where`, a condition on the payload such as "owner = 'ann'", take out those that fulfil it, and
+        give back their ids.
+        """
+        if where is not None:
+            if ids is not None:
+                raise SubscriptionError("delete takes ids or where=, got both")
+            with self.writing():
+                found = fulfilling(self._state().subscriptions(), where)
+                self.apply(deleted=found)
+                gone: list[Any] = found.arrow().to_pylist()
+                return gone
+        if ids is None:
+            raise SubscriptionError("delete takes ids, or a condition on the payload as where=")
+        wanted = Ids.of(ids if not isinstance(ids, int | str | uuid.UUID) else [ids])
         with self.writing():
             state = self._state()
             self._living = None  # until the change is on disk: a write that fails must not show
@@ -160,7 +176,7 @@ class Store(Versions):
         subs = inserted if inserted is not None else Subscriptions.empty(self._schema)
         if not isinstance(subs, Subscriptions):
             raise SubscriptionError(f"a store takes Subscriptions, got {type(subs).__name__}")
-        times = expiry_times(expires, len(subs))
+        times = subs.expires if expires is None else checked_times(expires, len(subs))
         with self.writing():
             if not len(subs) and not len(gone) and not note:
                 return self._log.version

@@ -27,11 +27,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rangecast.errors import SchemaError
+from rangecast.errors import SchemaError, warn
 from rangecast.types.booleans import boolean_codes, boolean_of
 from rangecast.types.columns import Column, as_column, describe, is_unicode
 from rangecast.types.expressions import Expression
-from rangecast.types.instants import EPOCH, MICROSECOND, instants_of_numpy, microseconds_of
+from rangecast.types.instants import EPOCH, MICROSECOND, instants_of_numpy, microseconds_of, unit_of_numbers
 from rangecast.types.strings import is_text, without_views
 from rangecast.types.vocabulary import FEW, UNKNOWN, Vocabulary
 
@@ -219,6 +219,12 @@ class Timestamp(Attribute):
     def encode(self, values: Any, side: str = VALUE, grow: bool = False) -> Encoded:
         column = as_column(values)
         codes, bad = column.microseconds(side)
+        unit = unit_of_numbers(codes) if column.is_numeric else None
+        if unit is not None:
+            warn(
+                f"{self.name!r}: whole numbers are microseconds since 1970, and these look like {unit}; "
+                "give instants, or multiply them"
+            )
         return self._encoded(codes, bad, column)
 
     def decode(self, code: int) -> Any:

@@ -159,6 +159,13 @@ class Column:
     def __len__(self) -> int:
         return len(self.data)
 
+    @property
+    def is_numeric(self) -> bool:
+        """Whether all of it are numbers, by its type."""
+        if isinstance(self.data, np.ndarray):
+            return self.data.dtype.kind in "iuf"
+        return bool(pa.types.is_integer(self.data.type) or pa.types.is_floating(self.data.type))
+
     def values_at(self, rows: npt.NDArray[np.int64]) -> list[Any]:
         """The original values of some rows, for messages."""
         if not isinstance(self.data, pa.Array):

@@ -37,7 +37,32 @@ _UNITS = {
     "as": (1, 10**12),
 }
 _YEARS = 300_000  # more than microseconds reach, and few enough that days do not wrap
+_SAMPLE = 1_024
 _ZONED = r"[T ].*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+
+
+def other_unit(microseconds: int) -> str | None:
+    """The unit in which whole numbers since 1970 would be a usual time, where microseconds would not be.
+
+    That is where they lie in 1970 to 1973, and in seconds or milliseconds between 1973 and 5138; or beyond
+    the year 5138, and in nanoseconds between 1973 and 2096.
+
+    >>> other_unit(1_769_817_600), other_unit(1_769_817_600_000), other_unit(1_769_817_600_000_000)
+    ('seconds', 'milliseconds', None)
+    """
+    if 10**8 <= microseconds < 10**14:
+        return "seconds" if microseconds < 10**11 else "milliseconds"
+    return "nanoseconds" if 10**17 <= microseconds < 4 * 10**18 else None
+
+
+def unit_of_numbers(codes: Integers) -> str | None:
+    """`other_unit` of a column of whole numbers, where the first of them all agree."""
+    some = codes[:_SAMPLE]
+    some = some[some != MISSING]
+    if not len(some):
+        return None
+    unit = other_unit(int(some.min()))
+    return unit if unit is not None and unit == other_unit(int(some.max())) else None
 
 
 def instants_of_arrow(data: pa.Array[Any], side: str) -> tuple[Integers, Mask | None]:
