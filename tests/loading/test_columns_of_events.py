@@ -157,3 +157,33 @@ def test_a_file_that_is_no_events_is_refused_before_the_first_match(tmp_path, in
     with pytest.raises(rc.EventError, match=r"b.csv: must have a column of the schema"):
         rc.match_file(index, tmp_path / "*.csv", progress=lambda position, done: seen.append(position))
     assert not seen
+
+
+@pytest.mark.parametrize("strange", [False, True], ids=["by Arrow", "line by line"])
+def test_each_object_of_json_lines_settles_its_capitals(tmp_path, strange):
+    """They were settled by the first object, and values of others were missing without a word."""
+    schema = rc.Schema(rc.Int("price"), rc.Category("größe"), rc.Category("note"))
+    lines = [
+        '{"id": 1, "price": 5, "größe": "XL"}',
+        '{"id": 2, "Price": 6, "GRÖSSE": "M"}',
+        '{"id": 3, "PRICE" : 7, "Größe": "S", "note": "Price"}',
+        '{"id": 4, "price": 8, "Price": 99}',
+        '{"id": 5, "note": "PRICE"}',
+        '{"id": 6, "price": "9"}' if strange else '{"id": 6, "price": 9}',
+    ]
+    for first in (lines, lines[1:] + lines[:1]):
+        path = tmp_path / "events.jsonl"
+        path.write_text("\n".join(first) + "\n")
+        with rc.loading.EventFile(schema, str(path)) as file:
+            (batch,) = file
+        found = {id: k for k, id in enumerate(batch.ids.to_pylist())}
+        prices = [batch.events.value("price", found[id]) for id in range(1, 7)]
+        assert prices == [5, 6, 7, 8, None, 9]
+        assert [batch.events.value("größe", found[id]) for id in (1, 2, 3)] == ["XL", "M", "S"]
+
+
+def test_subscriptions_in_json_lines_settle_their_capitals_too(tmp_path):
+    schema = rc.Schema(rc.Int("price"))
+    path = tmp_path / "alerts.jsonl"
+    path.write_text('{"id": 1, "condition": "price > 1"}\n{"ID": 2, "Condition": "price > 2"}\n')
+    assert rc.load_subscriptions(schema, path).texts.to_list() == ["price > 1", "price > 2"]

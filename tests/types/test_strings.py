@@ -70,6 +70,15 @@ def test_a_vocabulary_that_grows_is_looked_up_as_it_is():
     assert vocabulary.find(names.dictionary_encode()).tolist() == [*range(1, 65)]
 
 
+def test_words_that_are_younger_than_the_table_are_found_in_chunks():
+    vocabulary = Vocabulary(["a"])
+    columns = list(forms(["a", "b", "c", "b", None]))
+    vocabulary.find(columns[0])
+    vocabulary.add("b")
+    for column in columns:
+        assert vocabulary.find(column).tolist() == [1, 2, 0, 2, MISSING]
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 def test_bytes_that_are_no_text_are_bad_as_before(kind):
     rows = [b"IBM"] * 40

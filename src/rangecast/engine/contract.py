@@ -38,7 +38,6 @@ from rangecast.engine.limited import InPlaceReading, PartialReading, check_limit
 from rangecast.engine.lookups import explain_one
 from rangecast.engine.widening import taken_over
 from rangecast.errors import EventError, OptionError, SubscriptionError
-from rangecast.loading.frames import events_of
 from rangecast.model.events import Events
 from rangecast.model.explanation import Explanation
 from rangecast.model.ids import Ids
@@ -229,7 +228,7 @@ class Index:
         """
         most = None if limit is None else check_limit(limit)
         if not isinstance(events, Events):
-            events = events_of(self.schema, events)
+            events = Events.of(self.schema, events)
         self._prepare(events.codes_for(self._read.catalog.schema))
         n_events = len(events)
         with self._reading() as reading:
@@ -271,14 +270,14 @@ class Index:
 
     def match_any(self, events: Events | Any) -> npt.NDArray[np.bool_]:
         """Whether each event matches any subscription at all; an event is done with its first match."""
-        events = events_of(self.schema, events)
+        events = Events.of(self.schema, events)
         self._prepare(events.codes_for(self._read.catalog.schema))
         with self._reading() as reading:
             return reading.match_any(events.codes_for(reading.catalog.schema), events.several())
 
     def count(self, events: Events | Any) -> npt.NDArray[np.int64]:
         """How many subscriptions each event matches; no id is read."""
-        events = events_of(self.schema, events)
+        events = Events.of(self.schema, events)
         self._prepare(events.codes_for(self._read.catalog.schema))
         with self._reading() as reading:
             return reading.count(events.codes_for(reading.catalog.schema), events.several())

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from rangecast.engine import open_index
 from rangecast.errors import OptionError, SchemaError
-from rangecast.loading.frames import frame_like, table_of
 from rangecast.loading.ids import in_one_piece
 from rangecast.model.events import Events
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Attribute
+from rangecast.types.frames import frame_like, table_of
 from rangecast.types.schema import Schema
 
 

@@ -3,12 +3,17 @@
 Arrow reads a chunk at once where every value has the type that its column is expected to have. A
 chunk in which something is different is read line by line instead, so that "12" for a number, a whole
 number written 12.0 or a broken line costs only the chunk it is in; both ways give the same values.
+
+Each object names its values itself, so capitals are settled object by object: a key is taken for the wanted
+name that it differs from in capitals alone. Arrow's reader knows the keys of the first object; a chunk in
+which a wanted value is missing somewhere, and its name stands in other capitals, is read line by line too.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -21,12 +26,14 @@ from rangecast.loading.lines import LineChunk, LineReader
 from rangecast.types.column_names import named_columns
 from rangecast.types.columns import describe
 
+_MANY_KINDS = 1_000
+
 
 class JsonLinesFile(RowFile):
     """A file of JSON lines; `wanted` are the columns to keep and their Arrow types, None for all.
 
-    A type of None stands for what the first object has: whole numbers or strings. Where its keys differ from
-    wanted names in capitals alone they are taken for them; `keys` are those of the first object.
+    A type of None stands for what the first object has: whole numbers or strings. `keys` are those of the
+    first object, and of all others that were read line by line.
     """
 
     keys: Sequence[str] = ()
@@ -41,6 +48,7 @@ class JsonLinesFile(RowFile):
         self._wanted = wanted
         self._schema: pa.Schema | None = None
         self._wanted_of: dict[str, str] | None = None
+        self._names_of: dict[tuple[str, ...], dict[str, str]] = {}
         self.size = None if stream else os.path.getsize(path)
 
     def close(self) -> None:
@@ -73,6 +81,8 @@ class JsonLinesFile(RowFile):
             return None
         if len(table) != len(filled):
             return None
+        if _other_capitals(chunk.data, table):
+            return None
         table = table.rename_columns([names.get(name, name) for name in table.column_names])
         rows = np.arange(seen + 1, seen + 1 + len(filled), dtype=np.int64)
         return RowBatch(table, rows, chunk.numbers[filled], _raw(chunk, filled), [], chunk.position)
@@ -81,12 +91,23 @@ class JsonLinesFile(RowFile):
         """The wanted name of each key that is written otherwise, by the first object of the file."""
         if self._wanted_of is None:
             try:
-                self.keys = list(_object(text))
+                found = _object(text)
             except ValueError:
                 return {}
-            named = named_columns(list(self._wanted or ()), self.keys).columns
-            self._wanted_of = {key: name for name, key in named.items() if key != name}
+            self._wanted_of = self._own_names(found)
         return self._wanted_of
+
+    def _own_names(self, found: dict[str, Any]) -> dict[str, str]:
+        """The same by the object itself; objects of one kind have the same keys."""
+        keys = tuple(found)
+        names = self._names_of.get(keys)
+        if names is None:
+            named = named_columns(list(self._wanted or ()), keys).columns
+            names = {key: name for name, key in named.items() if key != name}
+            if len(self._names_of) < _MANY_KINDS:
+                self._names_of[keys] = names
+                self.keys = list(dict.fromkeys([*self.keys, *keys]))
+        return names
 
     def _careful(self, chunk: LineChunk, seen: int) -> RowBatch:
         objects: list[dict[str, Any]] = []
@@ -112,7 +133,7 @@ class JsonLinesFile(RowFile):
                 unread.append(UnreadRow(row, line, str(error), text))
                 continue
             if self._wanted is not None:
-                names = self._names(text)
+                names = self._own_names(found)
                 found = {names.get(n, n): v for n, v in found.items()}
                 found = {n: _widened(v, self._wanted[n]) for n, v in found.items() if n in self._wanted}
             objects.append(found)
@@ -133,6 +154,24 @@ def _looks_regular(chunk: LineChunk, filled: Any) -> bool:
     starts, ends = chunk.starts[filled], chunk.starts[filled + 1] - 2
     returns = letters[ends] == ord("\r")
     return bool((letters[starts] == ord("{")).all() and (letters[ends - returns] == ord("}")).all())
+
+
+def _other_capitals(data: bytes, table: pa.Table) -> bool:
+    """Whether a column that lacks values has its name in the text in other capitals too, as a key."""
+    lowered: bytes | None = None
+    for name in table.column_names:
+        if not table[name].null_count:
+            continue
+        key = json.dumps(name, ensure_ascii=False)
+        if name.isascii():
+            # counting takes a few milliseconds for 8 MB, a search by a pattern fifty
+            lowered = data.lower() if lowered is None else lowered
+            if lowered.count(key.lower().encode()) == data.count(key.encode()):
+                continue
+        keys = re.findall(re.escape(key) + r"(?=\s*:)", data.decode(), re.IGNORECASE)
+        if any(found != key for found in keys):
+            return True
+    return False
 
 
 def _settle(wanted: Mapping[str, pa.DataType | None], names: Mapping[str, str], text: str) -> pa.Schema:

@@ -94,8 +94,7 @@ def bound_codes(load: Load, lows: Any, highs: Any) -> tuple[Codes, Codes]:
         b = attribute.encode(high, HIGH, grow) if high is not None else None
         for encoded in (a, b):
             if encoded is not None:
-                for row, reason in zip(encoded.bad.tolist(), encoded.reasons, strict=True):
-                    load.reject(row, reason)
+                encoded.note(load.reasons, every=load.collect)
         low_row, high_row = low_codes[j], high_codes[j]
         if a is not None:
             low_row[:] = a.codes
@@ -105,13 +104,16 @@ def bound_codes(load: Load, lows: Any, highs: Any) -> tuple[Codes, Codes]:
         wrong = low_row > high_row
         if isinstance(attribute, Category):
             wrong |= (low_row != high_row) & ~((low_row == MISSING) & (high_row == LAST))
-        for row in np.flatnonzero(wrong).tolist():
+        rows = np.flatnonzero(wrong).tolist()
+        for row in rows if load.collect else rows[:1]:
             ends = f"[{attribute.decode(low_row[row])}, {attribute.decode(high_row[row])}]"
             if isinstance(attribute, Category):
                 reason = f"low must equal high on the category {attribute.name!r}, got {ends}"
             else:
                 reason = f"low must not exceed high on {attribute.name!r}, got {ends}"
             load.reject(row, reason)
+        for row in rows:  # where nothing is collected they are counted
+            load.reject(row, "")
     return low_codes, high_codes
 
 
@@ -190,14 +192,14 @@ class Load:
         self._reject_repeats()
         if not self.reasons:
             return Loaded(self.ids, None, [], beside)
-        rejected = [Rejected(row, self.id_of(row), self.reasons[row]) for row in sorted(self.reasons)]
         if not self.collect:
-            first = rejected[0]
-            tail = f" ({len(rejected)} of {self.n} subscriptions)" if self.n > 1 else ""
+            row = min(self.reasons)
+            tail = f" ({len(self.reasons)} of {self.n} subscriptions)" if self.n > 1 else ""
             # the count goes to the end of the first line: a language error draws a caret below it
-            headline, *below = first.reason.split("\n")
-            message = "\n".join([f"subscription {first.id!r}: {headline}{tail}", *below])
+            headline, *below = self.reasons[row].split("\n")
+            message = "\n".join([f"subscription {self.id_of(row)!r}: {headline}{tail}", *below])
             raise SubscriptionError(message) from self.first_error
+        rejected = [Rejected(row, self.id_of(row), self.reasons[row]) for row in sorted(self.reasons)]
         good = np.ones(self.n, bool)
         good[list(self.reasons)] = False
         rows = np.flatnonzero(good)

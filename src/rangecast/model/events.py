@@ -39,6 +39,7 @@ from rangecast.types.attributes import MISSING, Category, Codes, Encoded, decode
 from rangecast.types.column_names import named_columns
 from rangecast.types.columns import Column, as_column
 from rangecast.types.derived import Values, codes_of
+from rangecast.types.frames import kind_of, table_of
 from rangecast.types.lists import list_codes
 from rangecast.types.schema import Schema
 from rangecast.types.strings import without_views
@@ -296,8 +297,7 @@ class Events:
             if len(encoded.bad) and several_values.as_lists(as_column(column)) is not None:
                 return cls._from_lists(schema, given, n, on_error)
             codes[position] = encoded.codes
-            for row, reason in zip(encoded.bad.tolist(), encoded.reasons, strict=True):
-                reasons.setdefault(row, reason)
+            encoded.note(reasons, every=on_error == "collect")
             if isinstance(attribute, Category):
                 rows = np.flatnonzero(codes[position] == UNKNOWN)
                 if len(rows):
@@ -310,10 +310,10 @@ class Events:
         """These events without bad ones, or an error that names the first of them."""
         if not reasons:
             return self
-        rejected = [RejectedEvent(row, reasons[row]) for row in sorted(reasons)]
         if on_error == "raise":
-            first = rejected[0]
-            raise EventError(f"event {first.row}: {first.reason} ({len(rejected)} of {len(self)} events)")
+            first = min(reasons)
+            raise EventError(f"event {first}: {reasons[first]} ({len(reasons)} of {len(self)} events)")
+        rejected = [RejectedEvent(row, reasons[row]) for row in sorted(reasons)]
         good = np.ones(len(self), bool)
         good[list(reasons)] = False
         out = self.select(good)
@@ -338,8 +338,7 @@ class Events:
             if lists is not None:
                 rows = np.searchsorted(lists.starts, rows, "right") - 1
                 starts[position] = lists.starts
-            for row, reason in zip(rows.tolist(), encoded.reasons, strict=True):
-                reasons.setdefault(row, reason)
+            encoded.note(reasons, rows, every=on_error == "collect")
         kept = {}
         for position, own in list(starts.items()):
             kept[position], starts[position] = several_values.without_nulls(columns[position][1], own)
@@ -368,19 +367,41 @@ class Events:
     def from_arrow(
         cls,
         schema: Schema,
-        table: pa.Table | pa.RecordBatch,
+        table: Any,
         *,
         on_error: str = "raise",
         strict: bool = False,
     ) -> Events:
-        """Events from the columns of an Arrow table that are attributes; other columns are ignored.
+        """Events from the columns of an Arrow table, or of another frame, that are attributes; others are
+        ignored.
 
         A column that is ignored and looks like an attribute that has none is a RangecastWarning; with
         `strict`, an attribute without a column is an EventError.
         """
+        if not isinstance(table, pa.Table | pa.RecordBatch):
+            table = table_of(table, "events")
         names = _columns_of(schema, table.column_names, "table", strict)
         columns = {name: table.column(column) for name, column in names.items()}
         return cls.from_arrays(schema, columns, on_error=on_error)
+
+    @classmethod
+    def of(cls, schema: Schema, events: Any, *, strict: bool = False) -> Events:
+        """Events of whatever has them: Events, one event as a dict, or a frame with one in each row.
+
+        >>> from rangecast import Int
+        >>> Events.of(Schema(Int("price")), pa.table({"price": [3, 4]}))
+        Events(2 events of price)
+        """
+        if isinstance(events, Events):
+            return events
+        if isinstance(events, Mapping):
+            return cls.from_rows(schema, [events], strict=strict)
+        match kind_of(events):
+            case "rows":
+                return cls.from_rows(schema, events, strict=strict)
+            case "pandas":
+                return cls.from_pandas(schema, events, strict=strict)
+        return cls.from_arrow(schema, events, strict=strict)
 
     @classmethod
     def from_pandas(

@@ -3,8 +3,7 @@
     array    type          shape            meaning
     ids      Ids           n_subscriptions  (ids.py)
     boxes    SparseBoxes   n_boxes          the attributes that each box bounds, and its owner (boxes.py)
-    beside   UserColumns   n_subscriptions  the conditions as they were written, and columns of the users' own
-                                            (user_columns.py)
+    beside   UserColumns   n_subscriptions  conditions as written, and columns of users (user_columns.py)
 
 No match reads what is beside: it is for people, who want to see what they wrote, and whom to tell.
 
@@ -37,6 +36,7 @@ from rangecast.model.ids import Ids
 from rangecast.model.texts import Texts
 from rangecast.model.user_columns import UserColumns
 from rangecast.types.attributes import Codes
+from rangecast.types.frames import table_of
 from rangecast.types.schema import Schema
 
 DENSE_LIMIT = 1_024
@@ -112,7 +112,7 @@ class Subscriptions:
 
     @property
     def texts(self) -> Texts | None:
-        """The conditions as written, or None."""
+        """The conditions as they were written, or None."""
         return self.beside.texts
 
     @property
@@ -437,15 +437,15 @@ class Subscriptions:
         )
 
     @classmethod
-    def from_arrow(cls, schema: Schema, table: pa.Table, **options: Any) -> Subscriptions:
-        """Subscriptions from a table: `id` with a `condition` column, or with bound columns.
+    def from_arrow(cls, schema: Schema, table: Any, **options: Any) -> Subscriptions:
+        """Subscriptions from an Arrow table or another frame: `id`, with a `condition` or with bounds.
 
         Bound columns are named after their attribute: `price_low` and `price_high`, or `price` for
         equality. Without `condition=` a column of that name is taken when there is one. The columns in
-        `payload` stay with the subscriptions, and that named by `expires` says when each ends; neither is a
-        bound. `on_error` is as elsewhere.
+        `payload` stay with the subscriptions, and that named by `expires` says when each ends.
         """
-        columns = dict(zip(table.column_names, table.columns, strict=True))
+        table = table_of(table, "subscriptions")
+        columns = {name: table[name] for name in table.column_names}
         return cls._from_columns(schema, columns, "the table", **options)
 
     @classmethod
@@ -487,7 +487,7 @@ class Subscriptions:
     @classmethod
     def from_pandas(cls, schema: Schema, frame: Any, **options: Any) -> Subscriptions:
         """As `from_arrow`, from a pandas DataFrame."""
-        return cls.from_arrow(schema, pa.Table.from_pandas(frame, preserve_index=False), **options)
+        return cls.from_arrow(schema, frame, **options)
 
     @classmethod
     def from_rows(cls, schema: Schema, rows: Sequence[Mapping[str, Any]], **options: Any) -> Subscriptions:

@@ -20,7 +20,8 @@ from __future__ import annotations
 import datetime as dt
 import math
 import struct
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +53,50 @@ class Encoded(NamedTuple):
 
     codes: Codes
     bad: npt.NDArray[np.int64]
-    reasons: list[str]
+    reasons: Sequence[str]
+
+    def note(self, reasons: dict[int, str], rows: Any = None, *, every: bool) -> None:
+        """Add the reasons of bad rows to those that others have; the rows may have other numbers there.
+
+        Unless `every` reason is wanted, only the first row gets one, and the others an empty text: to say why
+        half a million values are wrong takes seconds, and an error names one of them.
+        """
+        numbers = (self.bad if rows is None else rows).tolist()
+        if every:
+            for row, reason in zip(numbers, self.reasons, strict=True):
+                reasons.setdefault(row, reason)
+        elif numbers:
+            reasons.setdefault(numbers[0], self.reasons[0])
+            for row in numbers:
+                reasons.setdefault(row, "")
+
+
+class Reasons(Sequence[str]):
+    """Why an attribute cannot hold some values of a column, made when they are asked for."""
+
+    def __init__(self, attribute: Attribute, column: Column, rows: npt.NDArray[np.int64]) -> None:
+        self._attribute, self._column, self._rows = attribute, column, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, key: int) -> str: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[str]: ...
+    def __getitem__(self, key: int | slice) -> str | list[str]:
+        if isinstance(key, slice):
+            values = self._column.values_at(self._rows[key])
+            return [str(self._attribute.wrong(value)) for value in values]
+        return self[key : key + 1 or None][0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self[:])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self[:] == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Attribute:
@@ -153,7 +197,7 @@ class Attribute:
             return Encoded(codes, np.empty(0, np.int64), [])
         codes[bad] = MISSING
         rows = np.flatnonzero(bad)
-        return Encoded(codes, rows, [str(self.wrong(v)) for v in column.values_at(rows)])
+        return Encoded(codes, rows, Reasons(self, column, rows))
 
 
 class Int(Attribute):

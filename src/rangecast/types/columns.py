@@ -170,6 +170,8 @@ class Column:
         """The original values of some rows, for messages."""
         if not isinstance(self.data, pa.Array):
             return [_Shown(repr(v)) if isinstance(v, np.datetime64) else v for v in self.data[rows]]
+        if _is_no_value(self.data.type):
+            return [_Shown(f"a column of type {self.data.type}")] * len(rows)
         taken = self.data.take(pa.array(rows))
         try:
             return list(taken.to_pylist())
@@ -409,6 +411,17 @@ def _nearest_double(value: int) -> float:
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_no_value(kind: pa.DataType) -> bool:
+    """Whether no attribute can hold anything of a type, so that the values do not matter."""
+    return bool(
+        pa.types.is_duration(kind)
+        or pa.types.is_time(kind)
+        or pa.types.is_struct(kind)
+        or pa.types.is_map(kind)
+        or pa.types.is_interval(kind)
+    )
 
 
 def _nulls(data: pa.Array[Any]) -> Mask:

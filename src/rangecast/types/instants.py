@@ -8,6 +8,7 @@ and 294,247) has no code, and its row is bad.
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ _UNITS = {
 }
 _YEARS = 300_000  # more than microseconds reach, and few enough that days do not wrap
 _SAMPLE = 1_024
+_DATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ZONED = r"[T ].*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 
 
@@ -148,10 +150,13 @@ def _instant(word: str, kind: pa.DataType) -> int | None:
     """As Arrow reads it or else as Python does, so that it does not depend on the texts beside it."""
     if not word:
         return MISSING
-    try:
-        return int(pa.scalar(word).cast(kind).value)
-    except pa.ArrowInvalid:
-        pass
+    if _DATED.match(
+        word
+    ):  # nothing else is a time to Arrow, and its error takes 50 times as long as Python's
+        try:
+            return int(pa.scalar(word).cast(kind).value)
+        except pa.ArrowInvalid:
+            pass
     try:
         return microseconds_of(dt.datetime.fromisoformat(word), "value")
     except (ValueError, OverflowError):

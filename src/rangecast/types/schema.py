@@ -18,6 +18,7 @@ import pyarrow as pa
 from rangecast.errors import SchemaError
 from rangecast.types.attributes import KINDS, Attribute, Bool, Category, Float, Int, Timestamp
 from rangecast.types.derived import Derivations, hidden_from, kinds_of
+from rangecast.types.frames import table_of
 
 _CATEGORY_TYPES = (
     pa.types.is_string,
@@ -265,8 +266,15 @@ class Schema:
         return "\n".join(lines)
 
     @classmethod
-    def infer(cls, table: pa.Table, skip: tuple[str, ...] = ()) -> Schema:
-        """A schema for the columns of an Arrow table, with no domains."""
+    def infer(cls, frame: Any, skip: Sequence[str] = ()) -> Schema:
+        """A schema for the columns of a frame of any kind (frames.py), with no domains.
+
+        SchemaError for a column that no attribute can hold, unless it is among those to `skip`.
+
+        >>> Schema.infer([{"price": 12, "symbol": "IBM", "paid": True}])
+        Schema(Int('price'), Category('symbol'), Bool('paid'))
+        """
+        table = table_of(frame, "the frame")
         attributes: list[Attribute] = []
         for field in table.schema:
             if field.name in skip:

@@ -127,6 +127,8 @@ class Vocabulary:
             if len(rows):
                 self._stale += 1
                 words = without_views(column).take(pa.array(rows)).cast(pa.large_string())
+                if isinstance(words, pa.ChunkedArray):
+                    words = pa.concat_arrays(words.chunks)
                 codes[rows] = self._by_dictionary(words, self.look_up)
         return codes
 

@@ -1,6 +1,8 @@
 """Frames of every kind as Arrow tables, and tables as frames of the same kind.
 
 A frame is known by the module of its type, so that no library of frames is imported before somebody has one.
+Any other object that hands out Arrow data (`__arrow_c_stream__`, or `__arrow_c_array__` of a struct) is taken
+as well, and what comes back for it is an Arrow table.
 """
 
 from __future__ import annotations
@@ -11,15 +13,21 @@ from typing import Any
 import pyarrow as pa
 
 from rangecast.errors import OptionError
-from rangecast.model.events import Events
 from rangecast.types.columns import describe
-from rangecast.types.schema import Schema
 
+_WAYS = ("__arrow_c_stream__", "__arrow_c_array__")
 ARROW, PANDAS, POLARS, DUCKDB, ROWS = "pyarrow", "pandas", "polars", "duckdb", "rows"
+_KNOWN = {
+    (PANDAS, "DataFrame"),
+    (POLARS, "DataFrame"),
+    (POLARS, "LazyFrame"),
+    (DUCKDB, "DuckDBPyRelation"),
+}
 
 
 def kind_of(frame: Any) -> str | None:
-    """Which library a frame is of; ROWS for a list of dicts, None for what is no frame.
+    """Which library a frame is of; ARROW for what hands out Arrow data, ROWS for a list of dicts, None for
+    what is no frame.
 
     >>> kind_of(pa.table({"a": [1]})), kind_of([{"a": 1}]), kind_of(5)
     ('pyarrow', 'rows', None)
@@ -29,39 +37,47 @@ def kind_of(frame: Any) -> str | None:
     if isinstance(frame, Sequence) and not isinstance(frame, str | bytes):
         return ROWS if all(isinstance(row, Mapping) for row in frame) else None
     library, name = type(frame).__module__.partition(".")[0].lstrip("_"), type(frame).__name__
-    known = {(PANDAS, "DataFrame"), (POLARS, "DataFrame"), (DUCKDB, "DuckDBPyRelation")}
-    return library if (library, name) in known else None
+    if (library, name) in _KNOWN:
+        return library
+    return ARROW if any(hasattr(frame, way) for way in _WAYS) else None
 
 
 def table_of(frame: Any, what: str) -> pa.Table:
     """A frame as an Arrow table; OptionError for what is no frame."""
     match kind_of(frame):
         case "pyarrow":
-            return frame if isinstance(frame, pa.Table) else pa.Table.from_batches([frame])
+            return _arrow_table(frame, what)
         case "pandas":
             return pa.Table.from_pandas(frame, preserve_index=False)
         case "polars":
-            return frame.to_arrow()
+            return (frame.collect() if hasattr(frame, "collect") else frame).to_arrow()
         case "duckdb":
             return frame.to_arrow_table()
         case "rows":
             names = dict.fromkeys(name for row in frame for name in row)
-            return pa.table({name: [row.get(name) for row in frame] for name in names})
+            return pa.table({name: _column([row.get(name) for row in frame], name, what) for name in names})
     raise OptionError(
         f"{what} must be a DataFrame of pandas or Polars, an Arrow table, a DuckDB relation or a list of "
         f"dicts, got {describe(frame)}"
     )
 
 
-def events_of(schema: Schema, events: Any) -> Events:
-    """Events of whatever has them: Events, one event as a dict, or a frame with one in each row."""
-    if isinstance(events, Events):
-        return events
-    if isinstance(events, Mapping):
-        return Events.from_rows(schema, [events])
-    if kind_of(events) == ROWS:
-        return Events.from_rows(schema, events)
-    return Events.from_arrow(schema, table_of(events, "events"))
+def _arrow_table(frame: Any, what: str) -> pa.Table:
+    if isinstance(frame, pa.Table):
+        return frame
+    if isinstance(frame, pa.RecordBatch):
+        return pa.Table.from_batches([frame])
+    try:
+        return pa.table(frame)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise OptionError(f"{what} must have rows of named columns, got {describe(frame)}: {error}") from None
+
+
+def _column(values: list[Any], name: str, what: str) -> Any:
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError) as error:
+        raise OptionError(f"{what}: the values of {name!r} are of several types: {error}") from None
 
 
 def frame_like(table: pa.Table, frame: Any) -> Any:
@@ -72,7 +88,8 @@ def frame_like(table: pa.Table, frame: Any) -> Any:
         case "polars":
             import polars
 
-            return polars.from_arrow(table)
+            made = polars.from_arrow(table)
+            return made.lazy() if hasattr(frame, "collect") else made
         case "duckdb":
             import duckdb
 
