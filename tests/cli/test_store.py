@@ -164,3 +164,24 @@ def test_the_demo_runs_the_pipeline(spark, place, monkeypatch):
     assert re.search(rf"^matches +{n:,}$", result.stdout, re.M)
     assert (place / "demo-output/match-counts.png").exists()
     assert "rejected: alert -3" in result.stderr
+
+
+def test_columns_of_users_from_the_shell(place):
+    rows = ["id,condition,owner,until", "1,price < 5,ann,2031-01-01", "2,price >,bob,", "3,price > 7,bob,"]
+    (place / "owned.csv").write_text("\n".join(rows) + "\n")
+    made = run(
+        *("store", "add", "s", "--schema", "schema.toml", "--subscriptions", "owned.csv", "--index", "scan"),
+        *("--payload", "owner", "--expires-column", "until"),
+    )
+    assert made.exit_code == 1, made.stderr
+    assert run("store", "show", "s", 1).stdout.split() == [
+        *("id", "condition", "owner", "ends"),
+        *("1", "price", "<", "5", "ann", "2031-01-01", "00:00:00+00:00"),
+    ]
+    removed = run("store", "remove", "s", "--where", "owner = 'bob'")
+    assert (removed.exit_code, "1 subscriptions removed" in removed.stderr) == (0, True)
+    assert len(rc.Store.open(place / "s")) == 1
+    assert "takes ids, or --where" in run("store", "remove", "s").stderr
+    assert "unknown attribute 'ownr'" in run("store", "remove", "s", "--where", "ownr = 'x'").stderr
+    refused = run("store", "add", "s", "--id", 9, "--condition", "price = 1", "--payload", "owner")
+    assert "--payload and --expires-column are of a file" in refused.stderr

@@ -252,6 +252,8 @@ def test_payload_and_ends_come_along(spark, schema, tmp_path):
     rs.ingest(bounds, schema, store, payload=["symbol"])
     assert store.index().payload([9], ["symbol", "owner"]).to_pylist() == [{"symbol": "z", "owner": None}]
     assert store.index().match_one({"price": 3}).tolist() == [3, 9]
+    owners = rs.payload(spark, store, ["owner", "n"]).orderBy("subscription_id").collect()
+    assert [tuple(row) for row in owners] == [(1, "ann", 5), (3, None, 7), (6, "fay", 9), (9, None, None)]
     assert store.delete(where="n > 5 or symbol = 'z'") == [3, 6, 9]
 
 

@@ -49,6 +49,12 @@ def add(
     expires: Annotated[
         str | None, typer.Option(help="When they end, as in 2026-12-24T18:00+01:00; UTC without a zone.")
     ] = None,
+    expires_column: Annotated[
+        str | None, typer.Option(help="Column of the file that says when each ends.", show_default="none")
+    ] = None,
+    payload: Annotated[
+        list[str] | None, typer.Option(help="Column of the file that is kept with them; repeat for more.")
+    ] = None,
     rejects: Annotated[Path | None, typer.Option(help="CSV file for rows that were rejected.")] = None,
     index: Annotated[
         str | None, typer.Option(help="Index of the snapshots, when the store is made.", show_default="auto")
@@ -65,18 +71,22 @@ def add(
     \b
     Example:
       rangecast store add alerts/ --schema schema.toml --subscriptions alerts.csv
+      rangecast store add alerts/ --subscriptions alerts.csv --payload owner --expires-column until
       rangecast store add alerts/ --id 7 --condition "price < 10 and symbol = 'IBM'" --ttl 2h
     """
     if (subscriptions is None) == (condition is None):
         raise OptionError("store add takes --subscriptions FILE, or --id ID and --condition TEXT")
     ends = _end(ttl, expires)
+    beside: dict[str, Any] = {"payload": payload or [], "expires": expires_column}
+    if any(beside.values()) and (subscriptions is None or (ends and expires_column)):
+        raise OptionError("--payload and --expires-column are of a file, which ends by one or the other")
     options = options_of(option or [])
     model = Schema.from_toml(schema) if schema is not None else None
     home = Store.open(store, model, index=index, options=options or None)
     aside = Rejects(rejects, most=SHOWN)
     with home.writing():
         if subscriptions is not None:
-            subs = read_subscriptions(home.schema, subscriptions, aside, id=id)
+            subs = read_subscriptions(home.schema, subscriptions, aside, id=id, **beside)
         else:
             subs = Subscriptions.parse(home.schema, [(stored_id(home, id), str(condition))])
         version = home.insert(subs, expires=ends)
@@ -89,15 +99,26 @@ def add(
 @app.command()
 def remove(
     store: Place,
-    ids: Annotated[list[str], typer.Argument(help="Ids of the subscriptions to remove.")],
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of the subscriptions to remove.")] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Those whose own columns fulfil this, as in \"owner = 'ann'\".")
+    ] = None,
 ) -> None:
-    """Remove subscriptions by id, as one version.
+    """Remove subscriptions by id or by their own columns, as one version.
 
     \b
     Example:
       rangecast store remove alerts/ 7 8 9
+      rangecast store remove alerts/ --where "owner = 'ann'"
     """
     home = Store.open(store)
+    if (where is None) == (not ids):
+        raise OptionError("store remove takes ids, or --where CONDITION")
+    if where is not None:
+        gone = home.delete(where=where)
+        say(f"{home.path}: version {home.version}, {len(gone):,} subscriptions removed")
+        return
+    assert ids is not None
     wanted = [stored_id(home, id) for id in ids]
     unknown = home.delete(wanted)
     say(f"{home.path}: version {home.version}, {len(wanted) - len(unknown):,} subscriptions removed")
@@ -153,7 +174,9 @@ def show(
             raise OptionError(f"{home.path}: no subscription has the id {wanted!r}")
         row = subs.ids.arrow().index(wanted).as_py()
         end = int(home.expires_at([wanted])[0])
-        heads, cells = ["id", "condition"], [wanted, *conditions_of(subs.select([row]))]
+        one = subs.select([row])
+        own = one.payload.to_pylist()[0] if one.beside.payload else {}
+        heads, cells = ["id", "condition", *own], [wanted, *conditions_of(one), *own.values()]
         print_table(heads + ["ends"] * bool(end), [cells + [_written(end)] * bool(end)])
         return
     snapshots = home.snapshots()

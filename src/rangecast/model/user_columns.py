@@ -216,6 +216,12 @@ def _payload_columns(raw: npt.NDArray[np.uint8], resident: bool) -> dict[str, Pa
     return columns
 
 
+def narrowed(table: pa.Table) -> pa.Table:
+    """The same with strings of the type that all readers take."""
+    fields = [pa.field(f.name, pa.string()) if pa.types.is_large_string(f.type) else f for f in table.schema]
+    return table.cast(pa.schema(fields))
+
+
 def _named(payload: Any) -> Iterable[tuple[str, Any]]:
     if payload is None:
         return ()

@@ -13,6 +13,7 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     doctor.py                  what the workers of a cluster are like, with a sentence for each trouble
     report.py                  what a step did
     ingest.py                  a DataFrame of subscriptions into a store
+    payload.py                 the users' own columns of subscriptions, to be joined with matches
     subscription_files.py      files of subscriptions as a DataFrame
     reduce.py                  which subscriptions of a DataFrame others cover
     batch/match.py             match a DataFrame of events; explain
@@ -45,6 +46,7 @@ from rangecast.spark.batch.match import explain, match
 from rangecast.spark.batch.sql import register_sql
 from rangecast.spark.ingest import ingest
 from rangecast.spark.output import Output
+from rangecast.spark.payload import payload
 from rangecast.spark.reduce import ReducedFrame as Reduction
 from rangecast.spark.reduce import reduce
 from rangecast.spark.report import Report
@@ -66,6 +68,7 @@ __all__ = [
     "match",
     "match_files",
     "match_stream",
+    "payload",
     "read_events",
     "read_matches",
     "read_rejects",
