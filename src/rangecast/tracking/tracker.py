@@ -34,7 +34,6 @@ from rangecast.engine.checks import ascending, hold, within
 from rangecast.errors import CapacityError, EventError, OptionError, StorageError, SubscriptionError
 from rangecast.kernels.model.matches import order_rows
 from rangecast.kernels.tracking import states as kernels
-from rangecast.loading.frames import table_of
 from rangecast.loading.ids import in_one_piece
 from rangecast.model.events import Events
 from rangecast.model.ids import Ids
@@ -42,6 +41,7 @@ from rangecast.model.matches import Matches
 from rangecast.tracking.changes import FORGOTTEN, Changes
 from rangecast.tracking.numbered_ids import NumberedIds
 from rangecast.types.attributes import MISSING, Timestamp
+from rangecast.types.frames import table_of
 
 FORMAT = 1
 UNKNOWN = MISSING

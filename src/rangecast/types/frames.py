@@ -88,7 +88,7 @@ def frame_like(table: pa.Table, frame: Any) -> Any:
         case "polars":
             import polars
 
-            made = polars.from_arrow(table)
+            made: Any = polars.from_arrow(table)
             return made.lazy() if hasattr(frame, "collect") else made
         case "duckdb":
             import duckdb
