@@ -2,6 +2,7 @@
 
 import random
 import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,25 @@ def test_texts_of_the_grammar_are_conditions(seed):
             # rules of meaning, which no grammar says
             if not re.search("cancel out|low must not exceed high", str(error)):
                 raise
+
+
+def test_every_text_can_be_looked_through_and_loads_warn_alike():
+    chance = random.Random(20)
+    odd = 0
+    for _ in range(40):
+        text = " ".join(words("condition", chance))
+        try:
+            found = rc.language.lint(rc.Schema(*SCHEMA), text)
+        except rc.LanguageError:
+            continue
+        odd += bool(found)
+        assert all(0 <= one.start < one.end <= len(text) for one in found)
+        for several in (1, 5):  # by its tree, and by the columns of its shape
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                rc.Subscriptions.parse(rc.Schema(*SCHEMA), dict.fromkeys(range(several), text))
+            assert bool(said) == bool(found), text
+    assert odd > 10
 
 
 def test_what_no_rule_makes_is_refused():

@@ -30,6 +30,7 @@ ODD = [
     ("symbol = 'A' and symbol = 'B'", "symbol = 'A' and symbol = 'B'", "never", "symbol IN ('A', 'B')"),
     ("qty > 3 and qty in (1, 2)", "qty > 3 and qty in (1, 2)", "never hold", "qty > 3 OR qty IN (1, 2)"),
     ("active and not active", "active and not active", "contradict", "OR instead of AND"),
+    ("not (price < 6 and price > 6)", "price < 6 and price > 6", "NOT (price", "OR within it"),
     ("not (qty > 1 or qty < 5)", "qty > 1 or qty < 5", "can never hold", "AND within it"),
     ("qty is missing and qty > 3", "qty is missing and qty > 3", "never hold", "qty IS MISSING OR qty > 3"),
     ("price * 2 > 5 and price * 2 < 1", "price * 2 > 5 and price * 2 < 1", "never hold", "OR instead"),

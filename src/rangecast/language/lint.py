@@ -238,7 +238,7 @@ class _Linter:
             for clause in clauses:
                 full = [p for p, spans in clause.items() if is_everything(spans)]
                 if len(clause) == 1 and full and not self.says_present(condition, full[0], negated):
-                    self.tautology(condition, full[0])
+                    self.tautology(condition, full[0], negated)
 
     def says_present(self, condition: And | Or, position: int, negated: bool) -> bool:
         """Whether a part by itself asks for any value."""
@@ -268,14 +268,17 @@ class _Linter:
         other = "AND within it" if negated else "OR instead of AND"
         self.add(condition, f"{shown} can never hold: its parts contradict one another", other)
 
-    def tautology(self, condition: And | Or, position: int) -> None:
+    def tautology(self, condition: And | Or, position: int, negated: bool) -> None:
         name = quoted_name(self.schema.attribute(position).name)
         parts = condition.parts
-        meant = "AND instead of OR"
-        if all(isinstance(p, Comparison) and p.operator == "!=" and p.position == position for p in parts):
+        meant = "OR within it" if negated else "AND instead of OR"
+        if not negated and all(
+            isinstance(p, Comparison) and p.operator == "!=" and p.position == position for p in parts
+        ):
             values = ", ".join(p.literal.text for p in parts if isinstance(p, Comparison))
             meant = f"{name} NOT IN ({values})"
-        self.add(condition, f"{_short(condition)} holds for every value of {name}", meant)
+        shown = f"NOT ({_short(condition)})" if negated else _short(condition)
+        self.add(condition, f"{shown} holds for every value of {name}", meant)
 
 
 def quoted_date(text: str, date: dt.date) -> str:

@@ -123,7 +123,10 @@ class Expander:
             spans = complement(spans)
             if self._schema.attribute(position).kind == "bool":
                 spans = intersect(spans, _TRUTHS)  # one value is left, not what lies around the other
-        return [{position: spans}] if spans else []
+        if not spans:
+            self.doubtful = True
+            return []
+        return [{position: spans}]
 
     def _compare(self, position: int, operator: str, text: str) -> Spans:
         key = (position, operator, text)
