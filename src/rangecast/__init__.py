@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rangecast.tracking import Tracker
     from rangecast.types.attributes import Attribute, Bool, Category, Float, Int, Timestamp
     from rangecast.types.schema import Schema
+    from rangecast.workloads.warm_up import warm_up
 
 _HOMES = {
     "rangecast.covering": ("CoverIndex",),
@@ -58,6 +59,7 @@ _HOMES = {
     "rangecast.tracking": ("Tracker",),
     "rangecast.types.attributes": ("Attribute", "Bool", "Category", "Float", "Int", "Timestamp"),
     "rangecast.types.schema": ("Schema",),
+    "rangecast.workloads.warm_up": ("warm_up",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _FOLDERS = (
@@ -76,6 +78,7 @@ _FOLDERS = (
     "kernels",
     "array_file",
     "buffers",
+    "compile_clock",
     "forks",
     "memory",
     "sealed",
@@ -141,4 +144,5 @@ __all__ = [
     "match",
     "match_file",
     "open_index",
+    "warm_up",
 ]

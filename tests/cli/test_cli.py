@@ -17,7 +17,8 @@ import rangecast as rc
 from rangecast import workloads
 from rangecast.cli import demo as demo_module
 from rangecast.cli import experiment as experiment_module
-from rangecast.cli.app import app
+from rangecast.cli import warm_up as warm_up_module
+from rangecast.cli.app import COMMANDS, app, load_command
 from rangecast.loading import pace
 from rangecast.papers import EXPERIMENTS
 
@@ -674,3 +675,32 @@ def test_the_examples_of_the_page_run(tmp_path):
             ["bash", "-c", command + script], cwd=tmp_path, capture_output=True, text=True, check=True
         )
         assert done.stdout == shown, done.stderr
+
+
+def test_the_help_of_the_app_says_what_each_command_says_of_itself():
+    shown = run("--help")
+    assert shown.exit_code == 0
+    for name, place in COMMANDS.items():
+        assert f" {name} " in shown.stdout
+        assert load_command(name).get_short_help_str(200).rstrip(".") == place.line.rstrip(".")
+    mistaken = run("mach")
+    assert mistaken.exit_code == 2
+    assert "match" in mistaken.stderr
+
+
+def test_help_loads_no_compiler():
+    heavy = ["numba", "pyarrow", "numpy", "pyspark"]
+    code = (
+        "import sys; from rangecast.cli.app import app\n"
+        "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stderr.strip() == "[]"
+
+
+def test_warm_up(monkeypatch):
+    monkeypatch.setattr(warm_up_module, "compile_all", lambda: 2.0)
+    assert run("warm-up").stderr == "compiled for 2.0 s\n"
+    monkeypatch.setattr(warm_up_module, "compile_all", lambda: 0.0)
+    assert run("warm-up").stderr == "everything was compiled before\n"

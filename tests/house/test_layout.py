@@ -36,7 +36,7 @@ LAYERS = (
     ("language",),
     ("types",),
     ("zorder",),
-    ("sealed", "array_file", "forks", "buffers", "memory", "errors"),
+    ("sealed", "array_file", "forks", "buffers", "memory", "compile_clock", "errors"),
     ("kernels",),
 )
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}

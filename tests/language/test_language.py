@@ -538,9 +538,9 @@ def unpack(compiled, n_texts):
     return rows
 
 
-def check_bulk(texts):
+def check_bulk(texts, more=()):
     """Compile texts together and one by one: the same boxes, the same errors."""
-    schema = make_schema()
+    schema = rc.Schema(*make_schema(), *more)
     compiled = compile_conditions(schema, texts)
     assert [column.dtype.itemsize for column in compiled[:9]] == [4, 8, 4, 8, 8, 8, 8, 8, 8]
     assert (np.diff(compiled.owners) >= 0).all()
@@ -613,13 +613,49 @@ SHAPES = [
     "volume > {} and volume<= {}", "change >= {} and change < {}", "symbol = {} and price > {}",
     "at > {} and symbol={}", "{} > at", "price in ({}, {})", "symbol != {} or change = {}",
     "symbol is missing and price ={}", "price is present and price<{}", "not at <= {}",
+    "not (price in ({}, {}))", "price between {} and 3 or price is missing or price > {}",
 ]  # fmt: skip
 pairs_of_literals = st.tuples(st.sampled_from(LITERALS), st.sampled_from(LITERALS))
 
 
-@given(st.sampled_from(SHAPES), st.lists(pairs_of_literals, min_size=4, max_size=12))
+@given(st.sampled_from(SHAPES), st.lists(pairs_of_literals, min_size=8, max_size=12))
 def test_any_literal_fares_in_bulk_as_alone(shape, rows):
     check_bulk([shape.format(*literals) for literals in rows])
+
+
+CLAUSES = [
+    "price = {}", "price < {}", "price != {}", "{} <= price < {}", "price not between {} and {}",
+    "price in ({}, {}, {})", "price not in ({}, {})", "price is missing", "price is present",
+    "volume >= {}", "volume in ({}, 1)", "not volume = {}", "change > {}", "symbol = 's{}'",
+    "symbol not in ('s{}', 's{}')", "symbol != 's{}'", "active", "not active", "active is not true",
+]  # fmt: skip
+shapes = st.recursive(
+    st.sampled_from(CLAUSES),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: "(" + " and ".join(parts) + ")"),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: "(" + " or ".join(parts) + ")"),
+        inner.map(lambda part: f"not ({part})"),
+    ),
+    max_leaves=6,
+)
+
+
+@given(shapes, st.lists(st.lists(st.integers(0, 5), min_size=18, max_size=18), min_size=8, max_size=12))
+def test_shapes_of_any_depth_are_filled_as_each_text_is_read(shape, rows):
+    # values from so few that predicates contradict, clauses meet and some become one
+    check_bulk([shape.format(*values) for values in rows], [rc.Bool("active")])
+
+
+def test_most_texts_of_a_shape_are_filled_together(monkeypatch):
+    monkeypatch.setattr("rangecast.language.normal_form.Expander.clauses", None)
+    for text in (
+        "price = {} and (volume in ({}, 900) or not symbol = 'a{}')",
+        "(price < {} or price > 100) and volume = {}",
+        "price = {} and volume = 1 or price = 100{} and volume = 2",
+        "price in ({}, 50, 100{})",
+    ):
+        texts = [text.format(i, i + 2, i) for i in range(20)]
+        assert len(np.unique(compile_conditions(make_schema(), texts).owners)) == len(texts)
 
 
 INSTANTS = [dt.datetime(2026, 1, day, tzinfo=dt.UTC) for day in (1, 2, 3)]

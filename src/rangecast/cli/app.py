@@ -1,33 +1,147 @@
-"""The command line: one app, a module per command in this folder."""
+"""The command line: one app, a module per command in this folder.
+
+A command's module is loaded when the command is called: the help of the app knows the commands by name and
+first line alone, since compilers, Arrow and HTTP clients would take seconds to load for nothing.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import importlib
+import sys
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand
 
 from rangecast import __version__
-from rangecast.cli import (
-    broker,
-    check,
-    demo,
-    experiment,
-    explain,
-    generate,
-    indexes,
-    kafka,
-    match,
-    schema,
-    serve_demo,
-    spark,
-    spark_stream,
-    store,
-    stream_demo,
-)
-from rangecast.cli.console import CommandGroup
+from rangecast.cli.console import CommandGroup, say
+
+
+class _CommandPlace(NamedTuple):
+    """Where a command is: a function or a group (`app`) of a module, and the first line of its help."""
+
+    module: str
+    name: str
+    line: str
+
+
+COMMANDS = {
+    "match": _CommandPlace("match", "match", "Match a file of events against a file of subscriptions."),
+    "explain": _CommandPlace(
+        "explain",
+        "explain",
+        "Say predicate by predicate why a subscription does or does not match an event.",
+    ),
+    "check": _CommandPlace(
+        "check",
+        "check",
+        "Look for conditions that cannot be read, can never match, or were probably meant otherwise.",
+    ),
+    "serve": _CommandPlace(
+        "broker", "serve", "Serve subscriptions and events over HTTP, until SIGTERM or Ctrl-C."
+    ),
+    "token": _CommandPlace(
+        "broker", "token", "Make a token and print it; the file keeps its hash, so it is shown this once."
+    ),
+    "publish": _CommandPlace(
+        "broker", "publish", "Publish JSON lines from stdin; rejected lines go to stderr, with exit code 1."
+    ),
+    "subscribe": _CommandPlace(
+        "broker", "subscribe", "Add a subscription to a broker, replace it, or delete it."
+    ),
+    "tail": _CommandPlace(
+        "broker",
+        "tail",
+        "Print the messages of a consumer as JSON lines, as they come; resumes when the connection breaks.",
+    ),
+    "generate": _CommandPlace(
+        "generate", "generate", "Draw a named workload and write schema.toml, subscriptions and events."
+    ),
+    "indexes": _CommandPlace("indexes", "indexes", "List the indexes."),
+    "experiment": _CommandPlace(
+        "experiment",
+        "experiment",
+        "Run the experiment of a paper: tables, plots, and a page that weighs its claims.",
+    ),
+    "warm-up": _CommandPlace("warm_up", "warm_up", "Compile what matching needs, once per machine or image."),
+    "demo": _CommandPlace(
+        "demo", "demo", "Generate stock alerts and trades, match them, write Parquet and say how fast it was."
+    ),
+    "stream-demo": _CommandPlace(
+        "stream_demo",
+        "stream_demo",
+        "Let stock ticks flow through a stream on Spark while another process adds and removes alerts.",
+    ),
+    "serve-demo": _CommandPlace(
+        "serve_demo",
+        "serve_demo",
+        "Run a broker with alerts and a made-up market, and print the address of its page.",
+    ),
+    "schema": _CommandPlace("schema", "app", "Make a schema file from events, or look at one."),
+    "store": _CommandPlace("store", "app", "Keep subscriptions durably: add, remove, look, tidy up."),
+    "spark": _CommandPlace(
+        "spark_stream",
+        "app",
+        "The same on Spark: ingest subscriptions, match files of events, streams, reduce by covering.",
+    ),
+    "kafka": _CommandPlace("kafka", "app", "Match the events of a Kafka topic; take subscriptions from one."),
+}
+
+
+class LateCommands(CommandGroup):
+    """The commands of the table above, each loaded when it is called."""
+
+    _listing = False
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        # by their names, for what is suggested in place of a command that there is not
+        names: dict[str, Any] = dict.fromkeys(COMMANDS)
+        self.commands = names
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All names, as the help shows them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, or what the help shows of it; None where there is none of this name."""
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        if self._listing:
+            return TyperCommand(cmd_name, help=place.line)
+        return load_command(cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of the app without loading a command."""
+        self._listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
+
+
+def load_command(name: str) -> Any:
+    """The command of a name, with its module loaded."""
+    place = COMMANDS[name]
+    found = getattr(importlib.import_module(f"rangecast.cli.{place.module}"), place.name)
+    clock = sys.modules.get("rangecast.compile_clock")
+    if clock is not None and sys.stderr.isatty():
+        clock.when_compiling(
+            lambda: say("compiling, once per machine (`rangecast warm-up` does it beforehand)")
+        )
+    if isinstance(found, typer.Typer):
+        command: Any = typer.main.get_command(found)
+    else:
+        alone = typer.Typer(add_completion=False)
+        alone.command(name)(found)
+        command = typer.main.get_command(alone)
+    command.name = name
+    return command
+
 
 app = typer.Typer(
-    cls=CommandGroup,
+    cls=LateCommands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -51,27 +165,6 @@ def rangecast(
 
     Data goes to stdout or files, everything for people to stderr.
     """
-
-
-app.command()(match.match)
-app.command()(explain.explain)
-app.command()(check.check)
-app.add_typer(schema.app, name="schema")
-app.add_typer(store.app, name="store")
-spark.app.command()(spark_stream.stream)
-app.add_typer(spark.app, name="spark")
-app.command()(broker.serve)
-app.command()(broker.token)
-app.command()(broker.publish)
-app.command()(broker.subscribe)
-app.command()(broker.tail)
-app.add_typer(kafka.app, name="kafka")
-app.command()(generate.generate)
-app.command()(indexes.indexes)
-app.command()(experiment.experiment)
-app.command()(demo.demo)
-app.command()(stream_demo.stream_demo)
-app.command()(serve_demo.serve_demo)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from rangecast.cli.console import OK, REJECTED, live_table, print_table, say
-from rangecast.cli.spark import Conf, Master, start_session
+from rangecast.cli.spark import Conf, Master, app, start_session
 from rangecast.errors import OptionError, SetupError, StorageError
 from rangecast.memory import readable
 from rangecast.store.store import Store
@@ -27,6 +27,7 @@ _LAST_WORDS_SECONDS = 5.0
 _OWN_ERROR = re.compile(r"^rangecast\.errors\.\w+: (.*)$", re.MULTILINE)
 
 
+@app.command()
 def stream(
     out: Annotated[
         Path, typer.Option(help="Folder for the matches, one folder batch_id=N for each micro-batch.")

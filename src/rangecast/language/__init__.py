@@ -7,6 +7,7 @@
     compiler.py     the ways in: one tree, the boxes of one text, a column of texts
     templates.py    texts that differ in their literals alone, compiled together
     lint.py         what is odd about a condition, and what was probably meant
+    span_columns.py what a predicate allows in each of many texts
     evaluation.py   what each part of a condition comes to for one event, for people
 
 `docs/language.md` says what a text means.

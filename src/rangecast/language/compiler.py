@@ -18,7 +18,7 @@ from rangecast.errors import LanguageError
 from rangecast.kernels.model.boxes import SET
 from rangecast.language.normal_form import Clause, Expander
 from rangecast.language.parser import read
-from rangecast.language.templates import Bounds, bounds_of, conjunction, split
+from rangecast.language.templates import Filled, fill, split
 from rangecast.language.tree import Condition
 from rangecast.types.attributes import Codes, Interval
 from rangecast.types.columns import describe
@@ -35,8 +35,8 @@ _CHUNK = 65_536
 _SHAPE_LIMIT = 16_384
 # Shapes of long IN lists hold a tree of as many literals: so many are remembered for all shapes of a load.
 _LITERAL_LIMIT = 1 << 20
-# Arrays cost some 100 us per shape, filling its tree some 30 us per text.
-_FEW_TEXTS = 4
+# Arrays cost some 200 to 400 us per shape, filling its tree some 25 to 60 us per text.
+_FEW_TEXTS = 8
 
 
 class Compiled(NamedTuple):
@@ -120,11 +120,10 @@ def compile_conditions(schema: Schema, texts: Sequence[str]) -> Compiled:
 class _Shape:
     """A shape and the texts of it that wait for their boxes."""
 
-    __slots__ = ("condition", "literals", "rows", "steps")
+    __slots__ = ("condition", "literals", "rows")
 
     def __init__(self, condition: Condition) -> None:
         self.condition = condition
-        self.steps = conjunction(condition)
         self.rows: list[int] = []
         self.literals: list[str] = []
 
@@ -140,7 +139,7 @@ class _Compiler:
         self.doubts: list[int] = []
         self.held = 0
         self.single: list[tuple[int, Clause]] = []
-        self.whole: list[tuple[Codes, Bounds]] = []
+        self.whole: list[tuple[Codes, Filled]] = []
 
     def add(self, start: int, texts: Sequence[str]) -> None:
         """Compile a chunk whose first text is row `start`."""
@@ -172,22 +171,17 @@ class _Compiler:
             if shape is None:
                 self._expand(row, condition, found, text)
                 return
-        if shape.steps is None:
-            self._from_tree(row, shape.condition, literals, text)
-        else:
-            shape.rows.append(row)
-            shape.literals += literals
+        shape.rows.append(row)
+        shape.literals += literals
 
     def _fill(self, shape: _Shape, start: int, texts: Sequence[str]) -> None:
-        assert shape.steps is not None
         rows = np.array(shape.rows)
         doubtful = np.ones(len(rows), bool)
         if len(rows) >= _FEW_TEXTS:
-            bounds = bounds_of(self.schema, shape.steps, len(rows), shape.literals)
-            doubtful = bounds.doubtful
-            self.whole.append((rows, bounds))
-            if bounds.odd is not None:
-                self.doubts += rows[bounds.odd & ~doubtful].tolist()
+            filled = fill(self.schema, shape.condition, len(rows), shape.literals)
+            doubtful = filled.doubtful
+            self.whole.append((rows, filled))
+            self.doubts += rows[filled.odd & ~doubtful].tolist()
         n_literals = len(shape.literals) // len(rows)
         for i in np.flatnonzero(doubtful).tolist():
             row, literals = shape.rows[i], shape.literals[i * n_literals : (i + 1) * n_literals]
@@ -215,53 +209,99 @@ class _Compiler:
 
     def result(self) -> Compiled:
         """All boxes, by the row of their text."""
-        owners = [np.array([row for row, _ in self.single], np.int64)]
-        sizes = np.array([len(clause) for _, clause in self.single], np.int64)
-        boxes = [np.repeat(np.arange(len(sizes)), sizes)]
-        attributes = [np.array([position for _, clause in self.single for position in clause], np.int64)]
-        said = [spans for _, clause in self.single for spans in clause.values()]
-        lows = [np.array([spans[0][0] for spans in said], np.int64)]
-        highs = [np.array([spans[-1][1] for spans in said], np.int64)]
-        count = len(sizes)
-        for rows, bounds in self.whole:
-            good = ~bounds.doubtful
-            owners.append(rows[good])
-            n = len(owners[-1])
-            for position, low in bounds.lows.items():
-                boxes.append(np.arange(count, count + n))
-                attributes.append(np.full(n, position))
-                lows.append(low[good])
-                highs.append(bounds.highs[position][good])
-            count += n
-        owner = np.concatenate(owners)
-        order = np.argsort(owner, kind="stable")
-        rank = np.empty(count, np.int64)
-        rank[order] = np.arange(count)
-        box = rank[np.concatenate(boxes)]
-        attribute = np.concatenate(attributes)
-        entries = np.argsort(box * self.schema.width + attribute, kind="stable")
-        # sets stand by the entries that have them, which went to other places
-        several = np.array([len(spans) for spans in said], np.int64)
-        with_sets = entries[entries < len(said)]
-        with_sets = with_sets[several[with_sets] > 1]
-        place = np.empty(len(entries), np.int64)
-        place[entries] = np.arange(len(entries))
+        entries = _CompiledEntries()
+        entries.add_clauses(self.single)
+        for rows, filled in self.whole:
+            entries.add_columns(rows, filled)
+        errors = sorted(self.errors, key=lambda pair: pair[0])
+        return entries.result(self.schema.width, errors, sorted(self.doubts))
+
+
+class _CompiledEntries:
+    """Boxes and their entries in any order: arrays that `result` joins and sorts.
+
+    A box stands by its number in this order; `places` say which of the boxes of its text it is. `counts` say
+    how many spans an entry has, and `spans` are those of the entries that have several.
+    """
+
+    def __init__(self) -> None:
+        self.n_boxes = 0
+        self.owners: list[Codes] = [np.empty(0, np.int64)]
+        self.places: list[Codes] = [np.empty(0, np.int64)]
+        self.boxes: list[Codes] = [np.empty(0, np.int64)]
+        self.attributes: list[Codes] = [np.empty(0, np.int64)]
+        self.lows: list[Codes] = [np.empty(0, np.int64)]
+        self.highs: list[Codes] = [np.empty(0, np.int64)]
+        self.counts: list[Codes] = [np.empty(0, np.int64)]
+        self.spans: list[tuple[Codes, Codes]] = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+
+    def add_clauses(self, single: list[tuple[int, Clause]]) -> None:
+        """Clauses with the rows of their texts; those of one text are in their order."""
+        sizes = np.array([len(clause) for _, clause in single], np.int64)
+        said = [spans for _, clause in single for spans in clause.values()]
+        self.owners.append(np.array([row for row, _ in single], np.int64))
+        self.places.append(np.arange(len(single)))
+        self.boxes.append(np.repeat(np.arange(len(sizes)), sizes))
+        self.attributes.append(np.array([position for _, clause in single for position in clause], np.int64))
+        self.lows.append(np.array([spans[0][0] for spans in said], np.int64))
+        self.highs.append(np.array([spans[-1][1] for spans in said], np.int64))
+        self.counts.append(np.array([len(spans) for spans in said], np.int64))
+        ends = np.array([span for spans in said if len(spans) > 1 for span in spans], np.int64).reshape(-1, 2)
+        self.spans.append((ends[:, 0], ends[:, 1]))
+        self.n_boxes += len(single)
+
+    def add_columns(self, rows: Codes, filled: Filled) -> None:
+        """The clauses of the texts of a shape, but for the doubtful ones."""
+        good = np.flatnonzero(~filled.doubtful)
+        n = len(good)
+        for place, clause in enumerate(filled.clauses):
+            self.owners.append(rows[good])
+            self.places.append(np.full(n, place) if filled.ranks is None else filled.ranks[place][good])
+            for position, spans in clause.items():
+                lows, highs, counts = (column[good] for column in spans)
+                self.boxes.append(np.arange(self.n_boxes, self.n_boxes + n))
+                self.attributes.append(np.full(n, position))
+                self.counts.append(counts)
+                self.lows.append(lows[:, 0])
+                if lows.shape[1] == 1:
+                    self.highs.append(highs[:, 0])
+                else:
+                    self.highs.append(highs[np.arange(n), counts - 1])
+                    several = (np.arange(lows.shape[1]) < counts[:, None]) & (counts > 1)[:, None]
+                    self.spans.append((lows[several], highs[several]))
+            self.n_boxes += n
+
+    def result(self, width: int, errors: list[tuple[int, LanguageError]], doubts: list[int]) -> Compiled:
+        """All boxes by owner, with their entries by attribute."""
+        owner = np.concatenate(self.owners)
+        order = np.lexsort((np.concatenate(self.places), owner))
+        rank = np.empty(len(owner), np.int64)
+        rank[order] = np.arange(len(owner))
+        box = rank[np.concatenate(self.boxes)]
+        attribute = np.concatenate(self.attributes)
+        entries = np.argsort(box * width + attribute, kind="stable")
+        counts = np.concatenate(self.counts)
         positions = attribute[entries].astype(np.int32)
-        positions[place[with_sets]] |= SET
-        spans = [span for k in with_sets.tolist() for span in said[k]]
-        ends = np.array(spans, np.int64).reshape(-1, 2)
+        sets = np.flatnonzero(counts[entries] > 1)
+        positions[sets] |= SET
+        # the spans of sets go where their entries went
+        moved = entries[sets]
+        several = counts[moved]
+        firsts = _starts(np.where(counts > 1, counts, 0))[moved]
+        set_starts = _starts(several)
+        spans = np.arange(set_starts[-1]) + np.repeat(firsts - set_starts[:-1], several)
         return Compiled(
             owner[order].astype(np.int32),
-            _starts(np.bincount(box, minlength=count)),
+            _starts(np.bincount(box, minlength=len(owner))),
             positions,
-            np.concatenate(lows)[entries],
-            np.concatenate(highs)[entries],
-            place[with_sets],
-            _starts(several[with_sets]),
-            np.ascontiguousarray(ends[:, 0]),
-            np.ascontiguousarray(ends[:, 1]),
-            sorted(self.errors, key=lambda pair: pair[0]),
-            sorted(self.doubts),
+            np.concatenate(self.lows)[entries],
+            np.concatenate(self.highs)[entries],
+            sets,
+            set_starts,
+            np.concatenate([lows for lows, _ in self.spans])[spans],
+            np.concatenate([highs for _, highs in self.spans])[spans],
+            errors,
+            doubts,
         )
 
 

@@ -11,7 +11,7 @@
     a number of seconds, milliseconds or nanoseconds for an instant   the instant that it is in that unit
 
 `lint` takes one text. A load of many texts cannot afford that for each: it notes rows that are doubtful as it
-goes (`Expander.doubtful`, `Bounds.odd`), at the cost of a comparison per predicate, and looks at the first of
+goes (`Expander.doubtful`, `Filled.odd`), at the cost of a comparison per predicate, and looks at the first of
 them here (`describe_doubts`). A row that is doubtful need not be odd; a row that is odd is always doubtful.
 """
 

@@ -54,9 +54,9 @@ WORK_LIMIT = 4_000_000
 _JUNCTIONS = (And, Or)  # And | Or in isinstance would be made anew for each call
 _ANY: Interval = (MISSING, LAST)
 _EVERYTHING: Spans = (_ANY,)
-_PRESENT: Spans = ((PRESENT, LAST),)
-_TRUTHS: Spans = ((0, 1),)
-_ABSENT: Spans = ((MISSING, MISSING),)
+PRESENT_SPANS: Spans = ((PRESENT, LAST),)
+TRUTH_SPANS: Spans = ((0, 1),)
+ABSENT_SPANS: Spans = ((MISSING, MISSING),)
 _DAY = 86_400_000_000  # microseconds
 _DATE_LENGTH = len("'2026-01-31'")
 # A memo of comparisons pays for strings, prices and days that return; this bounds it for the rest.
@@ -96,7 +96,7 @@ class Expander:
                 self.doubtful |= not met
                 return met
             united = _merge([clause for part in parts for clause in part], self._work)
-            self.doubtful |= any(len(one) == 1 and _PRESENT in one.values() for one in united)
+            self.doubtful |= any(len(one) == 1 and PRESENT_SPANS in one.values() for one in united)
             return united
         elif isinstance(condition, Not):
             return self._clauses(condition.part, not negated, texts)
@@ -116,13 +116,13 @@ class Expander:
             position, spans = condition.position, condition.spans
             self._work.spend(len(spans))
         elif isinstance(condition, Presence):
-            return [{condition.position: _PRESENT if condition.present is not negated else _ABSENT}]
+            return [{condition.position: PRESENT_SPANS if condition.present is not negated else ABSENT_SPANS}]
         else:
             raise TypeError(f"expected a condition, got {condition!r}")
         if negated:
             spans = complement(spans)
             if self._schema.attribute(position).kind == "bool":
-                spans = intersect(spans, _TRUTHS)  # one value is left, not what lies around the other
+                spans = intersect(spans, TRUTH_SPANS)  # one value is left, not what lies around the other
         if not spans:
             self.doubtful = True
             return []
@@ -138,7 +138,7 @@ class Expander:
             attribute, value = self._schema.attribute(position), value_of(text)
             spans = self._memo[key] = spans_of(attribute, operator, value)
             instant = attribute.kind == "timestamp" and odd_instant(operator, text, value)
-            if instant or not spans or spans == _PRESENT:
+            if instant or not spans or spans == PRESENT_SPANS:
                 self._odd.add(key)
         if self._odd and key in self._odd:
             self.doubtful = True
@@ -156,7 +156,7 @@ class Expander:
 
 def is_everything(spans: Spans) -> bool:
     """Whether every value is within spans, and no missing one."""
-    return spans == _PRESENT
+    return spans == PRESENT_SPANS
 
 
 def odd_instant(operator: str, text: str, value: Value) -> bool:
@@ -179,7 +179,7 @@ def spans_of(attribute: Attribute, operator: str, value: Value) -> Spans:
             return attribute.intervals(operator, float(value))
         # between two whole numbers, with no double there to say so
         if operator in ("=", "!="):
-            return _PRESENT if operator == "!=" else ()
+            return PRESENT_SPANS if operator == "!=" else ()
         return attribute.intervals("<=" if operator[0] == "<" else ">", math.floor(value))
     return attribute.intervals(operator, value)
 

@@ -1,16 +1,22 @@
 """Files of JSON lines: one object a line.
 
 Arrow reads a chunk at once where every value has the type that its column is expected to have. A
-chunk in which something is different is read line by line instead, so that "12" for a number, a whole
-number written 12.0 or a broken line costs only the chunk it is in; both ways give the same values.
+chunk in which something is different is cut into PARTS, and those of them again in which it is; what is left
+is read line by line. So "12" for a number, a whole number written 12.0 or a broken line costs the lines
+around it; both ways give the same values. Where most parts are different, cutting stops.
 
 Each object names its values itself, so capitals are settled object by object: a key is taken for the wanted
 name that it differs from in capitals alone. Arrow's reader knows the keys of the first object; a chunk in
 which a wanted value is missing somewhere, and its name stands in other capitals, is read line by line too.
+
+A wanted name with dots, `user.country`, that is no key of an object is looked for inside of it: the key
+`country` of the object that is its `user`.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import os
 import re
@@ -19,6 +25,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pajson
 
 from rangecast.loading.batches import RowBatch, RowFile, UnreadRow
@@ -27,6 +34,8 @@ from rangecast.types.column_names import named_columns
 from rangecast.types.columns import describe
 
 _MANY_KINDS = 1_000
+PARTS = 8
+FEW_LINES = 64
 
 
 class JsonLinesFile(RowFile):
@@ -49,6 +58,10 @@ class JsonLinesFile(RowFile):
         self._schema: pa.Schema | None = None
         self._wanted_of: dict[str, str] | None = None
         self._names_of: dict[tuple[str, ...], dict[str, str]] = {}
+        self._dotted = [name for name in wanted or () if "." in name]
+        # of those names: the path of keys that the first object has it by, or () for a key
+        self._paths: dict[str, tuple[str, ...]] = {}
+        self._tangled = False
         self.size = None if stream else os.path.getsize(path)
 
     def close(self) -> None:
@@ -57,9 +70,32 @@ class JsonLinesFile(RowFile):
     def batches(self) -> Iterator[RowBatch]:
         seen = 0
         for chunk in self._reader.chunks(quoted=False):
-            batch = self._fast(chunk, seen) or self._careful(chunk, seen)
-            seen += len(batch) + len(batch.unread)
-            yield batch
+            for batch in self._cut(chunk, seen):
+                seen += len(batch) + len(batch.unread)
+                yield batch
+
+    def _cut(self, chunk: LineChunk, seen: int) -> Iterator[RowBatch]:
+        """A chunk as few batches: by Arrow as far as it can, line by line around what is different."""
+        whole = self._fast(chunk, seen)
+        if whole is not None:
+            yield whole
+            return
+        n = len(chunk.numbers)
+        if n <= FEW_LINES or self._wanted is None:
+            yield self._careful(chunk, seen)
+            return
+        cuts = np.linspace(0, n, PARTS + 1).astype(int).tolist()
+        parts = [chunk.part(a, b) for a, b in itertools.pairwise(cuts)]
+        # not yet with their rows' numbers, which depend on how many rows the parts before have
+        read = [self._fast(part, 0) for part in parts]
+        if 2 * sum(batch is None for batch in read) > PARTS:
+            yield self._careful(chunk, seen)
+            return
+        for part, batch in zip(parts, read, strict=True):
+            batches = self._cut(part, seen) if batch is None else [_numbered(batch, seen)]
+            for one in batches:
+                seen += len(one) + len(one.unread)
+                yield one
 
     def _fast(self, chunk: LineChunk, seen: int) -> RowBatch | None:
         """The batch by Arrow's reader, or None when it has to be read line by line."""
@@ -68,9 +104,19 @@ class JsonLinesFile(RowFile):
         filled = np.flatnonzero(~chunk.blank())
         if not len(filled) or not _looks_regular(chunk, filled):
             return None
-        names = self._names(chunk.text(filled[0], filled[0] + 1))
+        text = chunk.text(filled[0], filled[0] + 1)
+        names = self._names(text)
+        if self._tangled or self._wanted_of is None:
+            return None
         if self._schema is None:
-            self._schema = _settle(self._wanted, names, chunk.text(filled[0], filled[0] + 1))
+            self._schema = _settle(self._wanted, names, self._paths, text)
+        # what the first object has by a path another may have by a key, or the other way round
+        lowered = chunk.data.lower() if self._paths else b""
+        if any(
+            f'"{name if path else name.partition(".")[0]}"'.lower().encode() in lowered
+            for name, path in self._paths.items()
+        ):
+            return None
         try:
             table = pajson.read_json(
                 pa.py_buffer(chunk.data),
@@ -83,6 +129,9 @@ class JsonLinesFile(RowFile):
             return None
         if _other_capitals(chunk.data, table):
             return None
+        for name, path in self._paths.items():
+            if path:
+                table = table.append_column(name, _inside(table[path[0]], path[1:]))
         table = table.rename_columns([names.get(name, name) for name in table.column_names])
         rows = np.arange(seen + 1, seen + 1 + len(filled), dtype=np.int64)
         return RowBatch(table, rows, chunk.numbers[filled], _raw(chunk, filled), [], chunk.position)
@@ -95,6 +144,14 @@ class JsonLinesFile(RowFile):
             except ValueError:
                 return {}
             self._wanted_of = self._own_names(found)
+            keys = {self._wanted_of.get(key, key) for key in found}
+            self._paths = {name: () if name in keys else tuple(name.split(".")) for name in self._dotted}
+            # a value and what is inside of it: Arrow reads one type per key
+            self._tangled = any(
+                path and other != name and name.startswith(f"{other}.")
+                for name, path in self._paths.items()
+                for other in self._wanted or ()
+            )
         return self._wanted_of
 
     def _own_names(self, found: dict[str, Any]) -> dict[str, str]:
@@ -135,6 +192,9 @@ class JsonLinesFile(RowFile):
             if self._wanted is not None:
                 names = self._own_names(found)
                 found = {names.get(n, n): v for n, v in found.items()}
+                for name in self._dotted:
+                    if name not in found:
+                        found[name] = _value_inside(found, name.split("."))
                 found = {n: _widened(v, self._wanted[n]) for n, v in found.items() if n in self._wanted}
             objects.append(found)
             positions.append(where[line])
@@ -174,15 +234,50 @@ def _other_capitals(data: bytes, table: pa.Table) -> bool:
     return False
 
 
-def _settle(wanted: Mapping[str, pa.DataType | None], names: Mapping[str, str], text: str) -> pa.Schema:
+def _settle(
+    wanted: Mapping[str, pa.DataType | None],
+    names: Mapping[str, str],
+    paths: Mapping[str, tuple[str, ...]],
+    text: str,
+) -> pa.Schema:
     try:
         first = _object(text)
     except ValueError:
         first = {}
     keys = {name: key for key, name in names.items()}
-    read = {keys.get(name, name): kind for name, kind in wanted.items()}
-    open_type = {key: pa.int64() if type(first.get(key)) is int else pa.string() for key in read}
-    return pa.schema([(key, kind or open_type[key]) for key, kind in read.items()])
+    fields: dict[str, Any] = {}
+    for name, kind in wanted.items():
+        path = paths.get(name) or (keys.get(name, name),)
+        value = _value_inside(first, path)
+        inner = fields
+        for key in path[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[path[-1]] = kind or (pa.int64() if type(value) is int else pa.string())
+    return pa.schema(list(_struct(fields)))
+
+
+def _struct(fields: Mapping[str, Any]) -> pa.DataType:
+    kinds = {key: _struct(kind) if isinstance(kind, dict) else kind for key, kind in fields.items()}
+    return pa.struct(list(kinds.items()))
+
+
+def _inside(column: pa.ChunkedArray[Any], path: Sequence[str]) -> pa.ChunkedArray[Any]:
+    """The values at a path of keys in a column of objects."""
+    for key in path:
+        column = pc.struct_field(column, key)
+    return column
+
+
+def _value_inside(found: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def _numbered(batch: RowBatch, seen: int) -> RowBatch:
+    """A batch whose rows were counted from 1, after so many rows."""
+    assert batch.rows is not None
+    return dataclasses.replace(batch, rows=batch.rows + seen)
 
 
 def _widened(value: Any, kind: pa.DataType | None) -> Any:

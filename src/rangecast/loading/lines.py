@@ -43,6 +43,16 @@ class LineChunk(NamedTuple):
         """Some lines as text, without the last line's end."""
         return self.data[self.starts[first] : self.starts[last]].decode().rstrip("\r\n")
 
+    def part(self, first: int, last: int) -> LineChunk:
+        """Some of the lines as a chunk, with the foreign lines that come before the next one."""
+        numbers = self.numbers
+        begin = 0 if first == 0 else int(numbers[first])
+        end = None if last == len(numbers) else int(numbers[last])
+        foreign = [(n, raw) for n, raw in self.foreign if n > begin and (end is None or n < end)]
+        data = self.data[self.starts[first] : self.starts[last]]
+        starts = self.starts[first : last + 1] - self.starts[first]
+        return LineChunk(data, starts, numbers[first:last], foreign, self.position)
+
     def blank(self) -> npt.NDArray[np.bool_]:
         """Which lines hold nothing but their end."""
         letters = np.frombuffer(self.data, np.uint8)

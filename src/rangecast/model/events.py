@@ -37,7 +37,7 @@ from rangecast.model import several_values
 from rangecast.model.boxes import ragged
 from rangecast.types.attributes import MISSING, Category, Codes, Encoded, decoded_floats
 from rangecast.types.column_names import named_columns
-from rangecast.types.columns import Column, as_column
+from rangecast.types.columns import Column, arrow_of, as_column
 from rangecast.types.derived import Values, codes_of
 from rangecast.types.frames import kind_of, table_of
 from rangecast.types.lists import list_codes
@@ -270,10 +270,10 @@ class Events:
         if on_error not in ("raise", "collect"):
             raise EventError(f"on_error must be 'raise' or 'collect', got {on_error!r}")
         schema = schema.declared
-        given = {schema.position(name): column for name, column in columns.items()}
+        given = {schema.position(name): arrow_of(column) for name, column in columns.items()}
         lengths = {len(column) for column in given.values()}
         if len(lengths) > 1:
-            shown = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
+            shown = ", ".join(f"{schema[at].name} {len(column)}" for at, column in given.items())
             raise EventError(f"event columns must be equally long, got {shown}")
         n = lengths.pop() if lengths else 0
         codes = np.full((len(schema), n), MISSING, np.int64)
@@ -374,6 +374,9 @@ class Events:
     ) -> Events:
         """Events from the columns of an Arrow table, or of another frame, that are attributes; others are
         ignored.
+
+        A table is a Table or RecordBatch of PyArrow, or what hands its columns over by Arrow's C interface
+        (`__arrow_c_stream__` or `__arrow_c_array__`): a frame of Polars, a relation of DuckDB, and the like.
 
         A column that is ignored and looks like an attribute that has none is a RangecastWarning; with
         `strict`, an attribute without a column is an EventError.

@@ -67,10 +67,23 @@ def describe(value: Any) -> str:
     return shown
 
 
+def arrow_of(values: Any) -> Any:
+    """What hands its values over by Arrow's C interface, as an Arrow column; anything else as it is.
+
+    A Series of pandas stays as it is: what it is of is known better from its own type.
+    """
+    if isinstance(values, pa.Array | pa.ChunkedArray) or type(values).__module__.startswith("pandas."):
+        return values
+    if hasattr(values, "__arrow_c_array__"):
+        return pa.array(values)
+    return pa.chunked_array(values) if hasattr(values, "__arrow_c_stream__") else values
+
+
 def as_column(values: Any) -> Column:
     """Wrap whatever a user gave as a column."""
     if isinstance(values, Column):
         return values
+    values = arrow_of(values)
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
         if isinstance(values, pa.ChunkedArray):  # an Arrow column too large for one array

@@ -158,6 +158,11 @@ def _whole(value: Decimal, side: str) -> int | None:
 
 def integers_of_text(data: pa.Array[Any], side: str) -> tuple[Integers, Mask | None]:
     """Codes of texts; a text that is empty, or says NaN, is MISSING."""
+    quick = _cast_of_letters(data, _DIGIT_LETTERS, pa.int64())
+    if quick is not None:
+        codes = quick.fill_null(MISSING).to_numpy(zero_copy_only=False)
+        if np.count_nonzero(codes == MISSING) == data.null_count:  # the smallest number is none
+            return codes, None
     plain = _matches(data, _INTEGER)
     codes = np.full(len(data), MISSING, np.int64)
     codes[plain] = _digits(data.filter(pa.array(plain))).cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -211,6 +216,9 @@ def _decimal(text: str, nearest: float) -> Decimal:
 
 def floats_of_text(data: pa.Array[Any]) -> tuple[Doubles, Mask | None]:
     """The nearest doubles of texts; a text that is empty, or says NaN, is NaN."""
+    quick = _cast_of_letters(data, _DECIMAL_LETTERS, pa.float64())
+    if quick is not None:
+        return np.asarray(quick.to_numpy(zero_copy_only=False), np.float64), None
     number = _matches(data, _NUMBER)
     values = np.full(len(data), np.nan)
     values[number] = _digits(data.filter(pa.array(number))).cast(pa.float64()).to_numpy(zero_copy_only=False)
@@ -219,6 +227,36 @@ def floats_of_text(data: pa.Array[Any]) -> tuple[Doubles, Mask | None]:
     nothing = pc.match_substring_regex(data, _NOTHING).fill_null(True).to_numpy(zero_copy_only=False)
     bad = ~number & ~nothing
     return values, bad if bad.any() else None
+
+
+def _cast_of_letters(data: pa.Array[Any], allowed: Mask, kind: pa.DataType) -> pa.Array[Any] | None:
+    """Texts as Arrow casts them if they are made of these letters alone and all can be cast, or None.
+
+    A tenth of the time of asking a regular expression about each text: among such letters Arrow takes nothing
+    that we do not.
+    """
+    wide = pa.types.is_large_string(data.type)
+    if not len(data) or not (wide or pa.types.is_string(data.type)):
+        return None
+    _, starts, letters = data.buffers()
+    if letters is None:
+        return None
+    ends = np.frombuffer(starts, np.int64 if wide else np.int32)[data.offset : data.offset + len(data) + 1]
+    if not allowed[np.frombuffer(letters, np.uint8)[ends[0] : ends[-1]]].all():
+        return None
+    try:
+        return data.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _letters(which: bytes) -> Mask:
+    allowed = np.zeros(256, bool)
+    allowed[list(which)] = True
+    return allowed
+
+
+_DIGIT_LETTERS, _DECIMAL_LETTERS = _letters(b"0123456789-"), _letters(b"0123456789-.")
 
 
 def _digits(text: pa.Array[Any]) -> pa.Array[Any]:

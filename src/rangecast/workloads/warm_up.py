@@ -1,0 +1,66 @@
+"""Everything that matching compiles, compiled beforehand: for images and for services that start.
+
+Kernels compile at their first call and are kept on the disk after that. Which ones a match calls depends on
+its subscriptions, so a few small workloads are matched here that together take every access path of `auto`,
+by every way in: rows, Arrow, one event, limits, counts, and after inserts and deletes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.compile_clock import compile_seconds
+from rangecast.engine import open_index
+from rangecast.model.events import Events
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.types.attributes import Category, Float, Int, Timestamp
+from rangecast.types.schema import Schema
+from rangecast.workloads.registry import workload
+
+# together they have all access paths: nested lists, equality, cells, windows, runs, bitmaps
+NAMES = ("intervals", "rectangles", "lonlat", "stock-alerts", "market", "equality-led", "boolean-expressions")
+_SUBSCRIPTIONS = 6_000
+_EVENTS = 300
+
+
+def warm_up() -> float:
+    """Compile what is not yet on the disk, and load the rest; gives the seconds spent compiling.
+
+    >>> import rangecast
+    >>> rangecast.warm_up() >= 0
+    True
+    """
+    before = compile_seconds()
+    _texts_and_rows()
+    for name in NAMES:
+        drawn = workload(name, _SUBSCRIPTIONS, _EVENTS)
+        index = open_index("auto", drawn.schema)
+        subs = drawn.subscriptions()
+        index.insert(subs)
+        events = drawn.events()
+        few = events.select(np.arange(3))
+        for some in (events, few, events.select(np.arange(1))):
+            found = index.match(some)
+            found.sort().to_arrow()
+        index.count(events)
+        index.match_any(events)
+        index.match(few, limit=2)
+        index.delete(subs.ids.values[:5])
+        index.match(few)
+    return compile_seconds() - before
+
+
+def _texts_and_rows() -> None:
+    schema = Schema(Int("price"), Float("change"), Category("symbol"), Timestamp("at"))
+    texts = {k: f"price > {k} and symbol = 's{k % 9}' or change in ({k}, 2)" for k in range(1_000)}
+    subs = Subscriptions.parse(schema, texts)
+    rows = [{"price": k, "symbol": f"s{k % 20}", "at": "2026-01-31T10:00:00"} for k in range(100)]
+    for name in ("auto", "scan"):
+        index = open_index(name, schema)
+        index.insert(subs)
+        events = Events.from_rows(schema, rows)
+        index.match(events).sort().to_arrow()
+        index.match_one(rows[0])
+    import pyarrow as pa
+
+    Events.from_arrow(schema, pa.table({"symbol": [row["symbol"] for row in rows]}))

@@ -1,0 +1,78 @@
+"""What is compiled, how long that took, and who hears of it."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+import rangecast as rc
+from rangecast import compile_clock
+from rangecast.workloads import warm_up
+from rangecast.workloads.registry import names
+
+
+class Numba:
+    """Announces compilations as Numba does."""
+
+    def __init__(self, clock, times):
+        self.clock = clock
+        self.times = iter(times)
+
+    def compile(self, *inner):
+        self.clock.on_start(None)
+        for calls in inner:
+            self.compile(*calls)
+        self.clock.on_end(None)
+
+
+@pytest.fixture
+def numba(monkeypatch):
+    times = []
+    monkeypatch.setattr(compile_clock, "perf_counter", lambda: times.pop(0))
+    announcer = Numba(compile_clock._CompileClock(), times)
+    announcer.times = times
+    return announcer
+
+
+def test_the_outermost_compilation_is_timed(numba):
+    numba.times += [1.0, 3.5]
+    numba.compile([], [[]])
+    assert numba.clock.seconds == 2.5
+    numba.times += [4.0, 5.0]
+    numba.compile()
+    assert numba.clock.seconds == 3.5
+
+
+def test_who_waits_is_told_once_when_it_takes_long(numba):
+    told = []
+    numba.clock.waiting.append(lambda: told.append(1))
+    numba.times += [0.0, 0.0, 0.1]
+    numba.compile()
+    assert not told
+    numba.times += [1.0, 1.0, 1.2, 1.4, 2.0]
+    numba.compile([], [], [])
+    assert told == [1]
+
+
+@pytest.mark.without_kernels
+def test_warm_up_matches_every_way(monkeypatch):
+    monkeypatch.setattr(warm_up, "_SUBSCRIPTIONS", 40)
+    monkeypatch.setattr(warm_up, "_EVENTS", 5)
+    assert set(warm_up.NAMES) <= set(names())
+    assert rc.warm_up() >= 0
+
+
+def test_a_file_says_what_compiling_took(tmp_path, monkeypatch):
+    schema = rc.Schema(rc.Int("price"))
+    index = rc.open_index("scan", schema)
+    index.insert(rc.Subscriptions.parse(schema, {1: "price > 5"}))
+    path = tmp_path / "events.csv"
+    path.write_text("price\n7\n")
+    index.match(rc.Events(schema, np.zeros((1, 1), np.int64)))
+    spent = iter([10.0, 110.0])
+    # the package has a function of the same name
+    module = importlib.import_module("rangecast.loading.match_file")
+    monkeypatch.setattr(module, "compile_seconds", lambda: next(spent))
+    done = rc.match_file(index, path)
+    assert done.compile_seconds == 100
+    assert done.match_seconds < 0
