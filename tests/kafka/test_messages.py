@@ -8,6 +8,7 @@ import pytest
 import rangecast as rc
 from rangecast.errors import OptionError
 from rangecast.kafka.messages import MessageForm, dead_letter, matches_to_messages, read_events
+from rangecast.kafka.subscriptions import SubscriptionTopic, TopicCounts
 
 
 class Message:
@@ -121,3 +122,40 @@ def test_numbers_beyond_a_double_stay_exact():
     [batch] = read_events(SCHEMA, [message], MessageForm(), "ticks")
     assert batch.events.value("price", 0) == 9007199254740993
     assert isinstance(batch.rows, np.ndarray)
+
+
+def test_values_of_subscriptions_have_columns_of_users_and_ends(tmp_path):
+    """What a batch of messages does to a store; how they come is in test_kafka.py."""
+    topic = SubscriptionTopic.__new__(SubscriptionTopic)
+    topic.store = rc.Store.open(tmp_path / "store", SCHEMA)
+    topic.counts = TopicCounts()
+    topic.name, topic._topic, topic._cluster = "kafka:alerts", "alerts", "c"
+    topic._id_type, topic._payload, topic._expires = "int64", ("owner", "n"), "until"
+    topic._on_rejected = lambda row: None
+    values = [
+        {"condition": "price < 5", "owner": "ann", "n": 1, "until": "2031-01-01"},
+        {"price_low": 3, "owner": "bob", "n": 2, "until": "2030-01-01"},
+        {"condition": "price < 7", "owner": ["x"], "n": "three"},
+        {"condition": "price < 8", "until": "soon"},
+        {"owner": "eve"},
+        {"condition": 5},
+    ]
+    messages = [
+        Message(json.dumps(value).encode(), str(key).encode(), offset=key) for key, value in enumerate(values)
+    ]
+    topic._apply(messages, {})
+    store = topic.store
+    assert store.index().payload([0, 1, 2]).to_pylist() == [
+        {"owner": "ann", "n": "1"},
+        {"owner": "bob", "n": "2"},
+        {"owner": '["x"]', "n": "three"},
+    ]
+    assert store.expires_at([0, 1, 2]).tolist() == [1924992000000000, 1893456000000000, 0]
+    assert [(row.id, row.reason.partition(",")[0]) for row in topic.counts.first_rejected] == [
+        ("3", "expires: 'expires' is a timestamp"),
+        ("4", "a value must have a condition or bounds such as price_low"),
+        ("5", "a condition must be a text"),
+    ]
+    topic._apply([Message(None, b"0", offset=9)], {})
+    assert store.delete(where="owner = 'bob'") == [1]
+    assert [*store.subscriptions().ids] == [2]

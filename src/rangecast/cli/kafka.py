@@ -127,6 +127,12 @@ def subscriptions(
     id_type: Annotated[
         str | None, typer.Option(help="Ids of a new store: string or int64.", show_default="string")
     ] = None,
+    payload: Annotated[
+        list[str] | None, typer.Option(help="Member of the values that is kept with them; repeat for more.")
+    ] = None,
+    expires_column: Annotated[
+        str | None, typer.Option(help="Member that says when one ends.", show_default="none")
+    ] = None,
     until_end: Annotated[
         bool, typer.Option("--until-end", help="End when all that is there now is taken in.")
     ] = False,
@@ -154,6 +160,8 @@ def subscriptions(
             bootstrap,
             topic,
             id_type=id_type,
+            payload=payload or (),
+            expires=expires_column,
             settings=parse_settings(config or ()),
             on_rejected=rejected,
         ) as following,

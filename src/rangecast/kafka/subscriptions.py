@@ -5,6 +5,9 @@
     {"price_low": 1, "price_high": 5, "symbol": "A"} bounds, named as in a file of subscriptions
     null                                             the subscription goes
 
+Further members may be columns of the users' own (`payload` names them, model/user_columns.py) and when the
+subscription ends (`expires` names it).
+
 A batch of messages is one change of the store, and how far the topic was read is a note of the same change:
 both are there or neither, so nothing is taken twice or lost, whenever the process ends. Of several messages
 of a key the last good one counts; one that cannot be read is rejected with its reason, and an earlier one
@@ -41,11 +44,15 @@ _ROW = "rangecast_row"
 
 
 class TopicEntry(NamedTuple):
-    """What a message says: the row of its batch, and a condition, bounds, or neither for a delete."""
+    """What a message says: the row of its batch, and its members; none of these for a delete."""
 
     row: int
-    condition: str | None = None
-    bounds: Mapping[str, Any] | None = None
+    members: Mapping[str, Any] | None = None
+
+    @property
+    def condition(self) -> Any:
+        """Its text, None where it has bounds or is a delete."""
+        return None if self.members is None else self.members.get("condition")
 
 
 @dataclass
@@ -70,18 +77,25 @@ class SubscriptionTopic:
         topic: str,
         *,
         id_type: str | None = None,
+        payload: Sequence[str] = (),
+        expires: str | None = None,
         batch: int = 20_000,
         linger: float = 0.2,
         settings: Mapping[str, str] | None = None,
         on_rejected: Callable[[RejectedRow], None] | None = None,
     ) -> None:
-        """Ids are those of the store, and strings in an empty one unless `id_type` says int64."""
+        """Ids are those of the store, and strings in an empty one unless `id_type` says int64.
+
+        `payload` names members of the values that are kept with the subscriptions, and `expires` the member
+        that says when one ends.
+        """
         self.store = store if isinstance(store, Store) else Store.open(store)
         self.counts = TopicCounts(version=self.store.version)
         self.name = f"kafka:{topic}"
         self._topic, self._bootstrap = topic, bootstrap
         self._batch, self._linger = batch, linger
         self._id_type = id_type
+        self._payload, self._expires = tuple(payload), expires
         self._on_rejected = on_rejected
         self._kafka = client()
         self._consumer = make_consumer(bootstrap, settings or {}, {"group.id": _GROUP})
@@ -190,7 +204,7 @@ class SubscriptionTopic:
         kept = [row for row in rows.tolist() if row in at]
         upserts = coming.select(np.array([at[row] for row in kept], np.int64))
         named = Ids.of([ids[row] for row in kept]) if kept else Ids.of([])
-        subs = Subscriptions.of_boxes(self.store.schema, named, upserts.boxes, texts=upserts.texts)
+        subs = Subscriptions.of_boxes(self.store.schema, named, upserts.boxes, texts=upserts.beside)
         # an id that is not there may be deleted as well: nothing happens
         gone = [ids[row] for row in rows.tolist() if row not in at]
         offsets = dict(taken)
@@ -219,14 +233,28 @@ class SubscriptionTopic:
         if texts:
             rows = np.array([s.row for s in texts], np.int64)
             given = [s.condition for s in texts]
+            beside = {name: _values(texts, name) for name in self._payload}
+            ends = None if self._expires is None else [(s.members or {}).get(self._expires) for s in texts]
             parts.append(
-                Subscriptions.parse(schema, ids=rows, texts=given, on_error="collect", remarks=False)
+                Subscriptions.parse(
+                    schema,
+                    ids=rows,
+                    texts=given,
+                    payload=beside,
+                    expires=ends,
+                    on_error="collect",
+                    remarks=False,
+                )
             )
-        bounds = [s for s in said if s.bounds is not None]
+        bounds = [s for s in said if s.members is not None and s.condition is None]
         if bounds:
-            table = _table(schema.names, bounds, reasons)
+            kept = [*self._payload, *([self._expires] if self._expires else [])]
+            table = _table(schema.names, bounds, kept, reasons)
             if len(table):
-                loaded = Subscriptions.from_arrow(schema, table, id=_ROW, condition=None, on_error="collect")
+                options: dict[str, Any] = {"payload": self._payload, "expires": self._expires}
+                loaded = Subscriptions.from_arrow(
+                    schema, table, id=_ROW, condition=None, on_error="collect", **options
+                )
                 parts.append(loaded)
         for part in parts:
             for rejected in part.rejected:
@@ -265,29 +293,41 @@ def _said(message: Any, row: int, reasons: dict[int, str]) -> TopicEntry | None:
         reasons[row] = f"a value must be a JSON object or null, got {type(value).__name__}"
         return None
     condition = value.get("condition")
-    if condition is None:
-        return TopicEntry(row, bounds=value)
-    if not isinstance(condition, str):
+    if condition is not None and not isinstance(condition, str):
         reasons[row] = f"a condition must be a text, got {type(condition).__name__}"
         return None
-    return TopicEntry(row, condition)
+    return TopicEntry(row, value)
 
 
-def _table(names: Sequence[str], said: list[TopicEntry], reasons: dict[int, str]) -> pa.Table:
+def _values(said: list[TopicEntry], name: str) -> pa.Array[Any]:
+    """A member of some values as a column; as texts where they have several types."""
+    values = [None if s.members is None else s.members.get(name) for s in said]
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) <= 1 and kinds <= {str, int, float, bool}:
+        try:
+            return pa.array(values)
+        except (pa.ArrowException, OverflowError):  # a whole number beyond 64 bits
+            pass
+    return pa.array([v if v is None or isinstance(v, str) else json.dumps(v) for v in values], STRING)
+
+
+def _table(
+    names: Sequence[str], said: list[TopicEntry], kept: Sequence[str], reasons: dict[int, str]
+) -> pa.Table:
     """The bounds of some rows as columns of texts, which are read as those of a CSV file are."""
-    columns = [n for name in names for n in (name, f"{name}_low", f"{name}_high")]
+    columns = [n for name in names for n in (name, f"{name}_low", f"{name}_high") if n not in kept]
     good = []
     for s in said:
-        assert s.bounds is not None
-        if not any(s.bounds.get(name) is not None for name in columns):
+        assert s.members is not None
+        if not any(s.members.get(name) is not None for name in columns):
             reasons[s.row] = f"a value must have a condition or bounds such as {names[0]}_low"
         else:
             good.append(s)
     out: dict[str, Any] = {_ROW: pa.array([s.row for s in good], INT64)}
     for name in columns:
-        values = [None if s.bounds is None else s.bounds.get(name) for s in good]
+        values = [None if s.members is None else s.members.get(name) for s in good]
         if any(value is not None for value in values):
             out[name] = pa.array(
                 [None if v is None else v if isinstance(v, str) else json.dumps(v) for v in values]
             )
-    return pa.table(out)
+    return pa.table(out | {name: _values(good, name) for name in kept})
