@@ -134,7 +134,7 @@ def test_every_text_can_be_looked_through_and_loads_warn_alike():
             continue
         odd += bool(found)
         assert all(0 <= one.start < one.end <= len(text) for one in found)
-        for several in (1, 5):  # by its tree, and by the columns of its shape
+        for several in (1, 12):  # by its tree, and by the columns of its shape
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
                 rc.Subscriptions.parse(rc.Schema(*SCHEMA), dict.fromkeys(range(several), text))

@@ -84,7 +84,7 @@ def test_what_is_odd_is_found_at_its_place(text, part, what, meant):
     assert what in found[0].what
     assert meant in found[0].meant
     # by the tree, and by the columns of its shape
-    for texts in ([text], [text] * 5):
+    for texts in ([text], [text] * 12):
         (said,) = loaded(texts)
         assert said.startswith(f"subscription 0: {found[0]}")
 
@@ -92,7 +92,7 @@ def test_what_is_odd_is_found_at_its_place(text, part, what, meant):
 @pytest.mark.parametrize("text", FINE)
 def test_what_is_fine_is_not_found(text):
     assert lint(SCHEMA, text) == []
-    assert loaded([text]) == loaded([text] * 5) == []
+    assert loaded([text]) == loaded([text] * 12) == []
 
 
 def test_a_load_warns_of_what_lint_finds_and_of_nothing_else():
