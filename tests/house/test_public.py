@@ -68,3 +68,21 @@ def test_import_loads_no_optional_package():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_a_first_match_loads_no_pandas():
+    code = """
+import sys
+import rangecast as rc
+schema = rc.Schema(rc.Int("price"), rc.Float("change"), rc.Category("symbol"))
+texts = {f"id{k}": f"price > {k} and symbol = 's{k % 5}'" for k in range(100)}
+rows = [{"price": k, "change": 0.5, "symbol": f"s{k % 7}"} for k in range(100)]
+for given in (texts, dict(enumerate(texts.values()))):
+    index = rc.open_index("scan", schema)
+    index.insert(rc.Subscriptions.parse(schema, given))
+    index.match(rc.Events.from_rows(schema, rows)).to_arrow()
+    index.match_one(rows[0])
+print("pandas" in sys.modules)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"

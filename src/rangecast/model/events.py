@@ -42,7 +42,7 @@ from rangecast.types.derived import Values, codes_of
 from rangecast.types.frames import kind_of, table_of
 from rangecast.types.lists import list_codes
 from rangecast.types.schema import Schema
-from rangecast.types.strings import without_views
+from rangecast.types.strings import arrow_numbers, arrow_words, without_views
 from rangecast.types.vocabulary import UNKNOWN, Vocabulary
 
 
@@ -145,7 +145,7 @@ class Events:
             where[strangers.rows] = np.arange(len(strangers.rows))
             held = where[rows]
             kept = np.flatnonzero(held >= 0)
-            words = strangers.words.take(pa.array(held[kept]))
+            words = strangers.words.take(arrow_numbers(held[kept]))
             out._strangers[position] = _Strangers(strangers.known, kept, words)
         return out
 
@@ -235,7 +235,7 @@ class Events:
             found = self._vocabulary(position).encode(words, grow=False)
             codes[position, rows] = found
             rest = np.flatnonzero(found == UNKNOWN)
-            strangers[position] = _Strangers(now, rows[rest], words.take(pa.array(rest)))
+            strangers[position] = _Strangers(now, rows[rest], words.take(arrow_numbers(rest)))
         return _View(view.schema, view.vocabularies, known, codes, strangers)
 
     def _vocabulary(self, position: int) -> Vocabulary:
@@ -288,7 +288,7 @@ class Events:
                 if isinstance(attribute, Category):
                     rows = np.flatnonzero(plain == UNKNOWN)
                     if len(rows):
-                        words = pa.array([column[row] for row in rows.tolist()], pa.large_string())
+                        words = arrow_words([column[row] for row in rows.tolist()])
                         strangers[position] = _Strangers(known, rows, words)
                 continue
             if not isinstance(column, pa.Array | pa.ChunkedArray):
@@ -469,5 +469,5 @@ def _columns_of(schema: Schema, names: Sequence[str], what: str, strict: bool) -
 def _words_at(column: Any, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:
     if isinstance(column, Column):
         words, _ = column.strings()
-        return words.take(pa.array(rows))
-    return as_column(without_views(column).take(pa.array(rows))).strings()[0]
+        return words.take(arrow_numbers(rows))
+    return as_column(without_views(column).take(arrow_numbers(rows))).strings()[0]

@@ -23,6 +23,7 @@ from rangecast import buffers
 from rangecast.errors import SubscriptionError
 from rangecast.kernels.model import ids as kernels
 from rangecast.types.columns import describe, is_unicode
+from rangecast.types.strings import arrow_numbers, arrow_words
 
 FEW_IDS = 256  # up to here numpy takes them sooner than a kernel is called
 _UUID_DIGITS = [k for k in range(36) if k not in (8, 13, 18, 23)]
@@ -52,6 +53,9 @@ def uuids_as_text(column: pa.Array[Any]) -> pa.Array[Any]:
     starts = pa.py_buffer(np.arange(n + 1, dtype=np.int64) * 36)
     text = pa.LargeStringArray.from_buffers(n, starts, pa.py_buffer(letters))
     return pc.if_else(column.is_valid(), text, pa.scalar(None, pa.large_string()))
+
+
+_FEW_WORDS = 4096
 
 
 class Ids:
@@ -87,8 +91,12 @@ class Ids:
                 return cls(np.empty(0, np.int64))
             if isinstance(items[0], uuid.UUID):
                 items = [str(item) if isinstance(item, uuid.UUID) else item for item in items]
+            plain = items if isinstance(items, list) else []
+            kinds = set(map(type, plain))
             try:
-                values = pa.array(items)
+                if kinds == {int}:
+                    return cls(np.array(plain, np.int64))
+                values = arrow_words(plain) if kinds == {str} else pa.array(items)
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError):
                 raise SubscriptionError(_complaint(items)) from None
         if pa.types.is_dictionary(values.type):
@@ -136,7 +144,7 @@ class Ids:
         """The ids at some slots, as Ids."""
         if not self.textual:
             return Ids(self.values[slots])
-        return Ids._of_text(self.arrow().take(pa.array(slots)))
+        return Ids._of_text(self.arrow().take(arrow_numbers(slots)))
 
     def head(self, n: int) -> Ids:
         """The first n ids, without a copy."""
@@ -145,7 +153,7 @@ class Ids:
     def arrow(self) -> pa.Array[Any]:
         """An Arrow array of int64 or large_string, without a copy."""
         if not self.textual:
-            return pa.array(self.values)
+            return arrow_numbers(self.values)
         starts, letters = pa.py_buffer(self.starts), pa.py_buffer(self.letters)
         return pa.LargeStringArray.from_buffers(len(self), starts, letters)
 
@@ -162,8 +170,10 @@ class Ids:
             kernels.gather(self.values, np.ascontiguousarray(slots, np.int32), out)
             return out
         distinct, where = np.unique(slots, return_inverse=True)
-        words = self.arrow().take(pa.array(distinct)).to_numpy(zero_copy_only=False)
-        return words.astype(object)[where]  # type: ignore[no-any-return]
+        found = self.arrow().take(arrow_numbers(distinct))
+        if len(distinct) <= _FEW_WORDS:  # twice as slow per word, but without pandas
+            return np.fromiter(found.to_pylist(), object, len(distinct))[where]
+        return found.to_numpy(zero_copy_only=False).astype(object)[where]  # type: ignore[no-any-return]
 
     def _consecutive(self, wanted: int) -> bool:
         """Whether the ids count up by one; looked at only when that costs less than it may save."""
@@ -198,8 +208,8 @@ class Ids:
     def take_arrow(self, slots: npt.NDArray[Any]) -> pa.Array[Any]:
         """The ids at some slots: int64, or a dictionary array that shares this row's strings."""
         if not self.textual:
-            return pa.array(self.take(slots))
-        return pa.DictionaryArray.from_arrays(pa.array(slots, pa.int32()), self.arrow())
+            return arrow_numbers(self.take(slots))
+        return pa.DictionaryArray.from_arrays(arrow_numbers(np.asarray(slots, np.int32)), self.arrow())
 
     def ranks(self) -> npt.NDArray[np.int64] | None:
         """Each id's place in ascending order (equal ids share one); None when slots are in order."""

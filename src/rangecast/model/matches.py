@@ -25,6 +25,7 @@ import pyarrow as pa
 from rangecast import buffers
 from rangecast.kernels.model import matches as kernels
 from rangecast.model.ids import Ids
+from rangecast.types.strings import arrow_numbers
 
 _SHOWN = 10
 MANY = 1024  # below this, starting numpy's conversion costs more than reading a table
@@ -152,13 +153,19 @@ class Matches:
 
     def to_arrow(self, event_ids: Any = None) -> pa.Table:
         """A table of pairs: `event_id` (the id given for it, or the row number) and `subscription_id`."""
-        events: pa.Array[Any] = pa.array(self.events())
+        events: pa.Array[Any] = arrow_numbers(self.events())
         if event_ids is not None:
             column = (
                 event_ids.combine_chunks() if isinstance(event_ids, pa.ChunkedArray) else pa.array(event_ids)
             )
             events = column.take(events)
-        return pa.table({"event_id": events, "subscription_id": self._names.take_arrow(self.slots)})
+        return pa.table({"event_id": events, "subscription_id": self._arrow_ids()})
+
+    def _arrow_ids(self) -> pa.Array[Any]:
+        """The ids of all pairs: numbers as they are delivered, strings by their place in a dictionary."""
+        if self._names.textual:
+            return self._names.take_arrow(self.slots)
+        return arrow_numbers(self.ids)
 
     def to_pandas(self, event_ids: Any = None) -> Any:
         """The pairs of `to_arrow` as a DataFrame of pandas."""

@@ -36,6 +36,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import StorageError, SubscriptionError
+from rangecast.types.strings import arrow_numbers
 
 TextRows = npt.NDArray[np.int32]
 
@@ -121,7 +122,7 @@ class PackedTexts:
         places = where.reshape(-1) * _BLOCK_ROWS + rows % _BLOCK_ROWS
         if len(places) == len(column) and bool((places == np.arange(len(places))).all()):
             return column
-        return column.take(pa.array(places))
+        return column.take(arrow_numbers(places))
 
     @property
     def nbytes(self) -> int:
@@ -183,7 +184,7 @@ class _Stretch(NamedTuple):
             places[mine] = filled + np.arange(len(mine))
             found.append(source.take(theirs))
             filled += len(mine)
-        return pa.concat_arrays(found).take(pa.array(places))
+        return pa.concat_arrays(found).take(arrow_numbers(places))
 
 
 class Texts:

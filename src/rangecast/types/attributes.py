@@ -33,7 +33,7 @@ from rangecast.types.booleans import boolean_codes, boolean_of
 from rangecast.types.columns import Column, as_column, describe, is_unicode
 from rangecast.types.expressions import Expression
 from rangecast.types.instants import EPOCH, MICROSECOND, instants_of_numpy, microseconds_of, unit_of_numbers
-from rangecast.types.strings import is_text, without_views
+from rangecast.types.strings import arrow_numbers, is_text, without_views
 from rangecast.types.vocabulary import FEW, UNKNOWN, Vocabulary
 
 MISSING = -(2**63)
@@ -372,7 +372,7 @@ class Category(Attribute):
             codes = self.vocabulary.find(column)
             strangers = np.flatnonzero(codes == UNKNOWN)
             if len(strangers):
-                column.take(pa.array(strangers)).validate(full=True)
+                column.take(arrow_numbers(strangers)).validate(full=True)
         except pa.ArrowInvalid:
             return None
         return codes

@@ -23,6 +23,7 @@ from rangecast.types.columns import is_unicode
 from rangecast.types.vocabulary import UNKNOWN
 
 _NONE = type(None)
+_SHORT = 4096
 _TYPES: dict[type[Attribute], type] = {Int: int, Float: float, Category: str, Timestamp: int}
 
 
@@ -42,6 +43,8 @@ def list_codes(attribute: Attribute, items: list[Any]) -> Codes | None:
         return None
     if isinstance(attribute, Category):
         return _words(attribute, items, some)
+    if len(items) <= _SHORT and not some:
+        return _short(items, wanted)
     try:
         column = pa.array(items, pa.float64() if wanted is float else pa.int64(), from_pandas=False)
     except (pa.ArrowException, OverflowError):
@@ -53,6 +56,17 @@ def list_codes(attribute: Attribute, items: list[Any]) -> Codes | None:
     if np.count_nonzero(codes == MISSING) != column.null_count:
         return None
     return codes
+
+
+def _short(items: list[Any], wanted: type) -> Codes | None:
+    """A short list by numpy: half as fast as Arrow, which would import pandas first, half a second."""
+    if wanted is float:
+        return float_codes(np.array(items, np.float64))
+    try:
+        codes = np.array(items, np.int64)
+    except OverflowError:
+        return None
+    return None if bool((codes == MISSING).any()) else codes
 
 
 def _words(attribute: Category, items: list[Any], some: bool) -> Codes | None:

@@ -14,6 +14,7 @@ become much.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,40 @@ MISSING = -(2**63)
 _NO_LETTERS = np.zeros(8, np.uint8)
 
 
+def arrow_numbers(values: npt.NDArray[Any]) -> pa.Array[Any]:
+    """An array of int32 or int64 as Arrow, without a copy; `pa.array` would import pandas first.
+
+    >>> arrow_numbers(np.array([5, 7])).to_pylist()
+    [5, 7]
+    """
+    kind = pa.int32() if values.dtype == np.int32 else pa.int64()
+    own = np.ascontiguousarray(values, np.int32 if values.dtype == np.int32 else np.int64)
+    return pa.Array.from_buffers(kind, len(own), [None, pa.py_buffer(own)])
+
+
+def arrow_words(words: Sequence[str]) -> pa.Array[Any]:
+    """Strings as Arrow's large strings, likewise; UnicodeEncodeError for half of a surrogate pair.
+
+    >>> arrow_words(["a", "", "é"]).to_pylist()
+    ['a', '', 'é']
+    """
+    letters = "".join(words).encode()
+    sizes = np.fromiter(map(len, words), np.int64, len(words))
+    if len(letters) != int(sizes.sum()):  # not all of it is ASCII
+        sizes = np.fromiter(map(len, map(str.encode, words)), np.int64, len(words))
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
+    return pa.Array.from_buffers(pa.large_string(), len(sizes), buffers)
+
+
 def word_table(words: list[str]) -> WordTable:
     """A table of these words, which all differ; word k has the code k + 1.
 
     >>> find_strings(word_table(["IBM", "HAL"]), pa.array(["HAL", None, "DEC"])).tolist()
     [2, -9223372036854775808, 0]
     """
-    text = pa.array(words, pa.large_string())
+    text = arrow_words(words)
     starts = np.frombuffer(text.buffers()[1], np.int64, len(text) + 1).copy()
     letters = _letters(text.buffers()[2]).copy()
     size = 1 << max(4, (2 * len(words)).bit_length())

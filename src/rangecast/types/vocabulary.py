@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from rangecast import forks
 from rangecast.kernels.types.strings import WordTable
-from rangecast.types.strings import find_strings, without_views, word_table
+from rangecast.types.strings import arrow_numbers, find_strings, without_views, word_table
 
 UNKNOWN = 0
 FEW = 32  # strings: fewer are looked up sooner in Python's own dictionary
@@ -126,7 +126,7 @@ class Vocabulary:
             rows = np.flatnonzero(codes == UNKNOWN)
             if len(rows):
                 self._stale += 1
-                words = without_views(column).take(pa.array(rows)).cast(pa.large_string())
+                words = without_views(column).take(arrow_numbers(rows)).cast(pa.large_string())
                 if isinstance(words, pa.ChunkedArray):
                     words = pa.concat_arrays(words.chunks)
                 codes[rows] = self._by_dictionary(words, self.look_up)
