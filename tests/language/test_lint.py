@@ -149,5 +149,7 @@ def test_columns_of_instants_in_other_units_warn(unit, ticks):
 
 def test_columns_of_instants_do_not_warn():
     day = dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
-    for column in ([1_769_817_600_000_000], [day], ["2026-01-31"], [5, 1_769_817_600], [None]):
-        rc.Events.from_arrays(SCHEMA, {"at": column})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for column in ([1_769_817_600_000_000], [day], ["2026-01-31"], [5, 1_769_817_600], [None]):
+            rc.Events.from_arrays(SCHEMA, {"at": column})
