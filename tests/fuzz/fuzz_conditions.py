@@ -10,16 +10,17 @@ them, texts are damaged at random: each is a condition or a LanguageError, in bu
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
-import time
 from pathlib import Path
 
 import rangecast as rc
 from rangecast.language import clauses_of, compile_conditions
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import fuzzing
+
 from oracle import match_boxes, rows_of
 
 BIG = 2**53 + 1
@@ -172,26 +173,10 @@ def check_texts(rng: random.Random) -> int:
     return 8
 
 
-def run(seconds: float, inputs: int, seed: int) -> tuple[int, int]:
-    """Until the time or the inputs are used up: (pairs of condition and row, damaged texts)."""
-    rng = random.Random(seed)
-    end = time.monotonic() + seconds
-    pairs = texts = 0
-    while pairs + texts < inputs and time.monotonic() < end:
-        pairs += check_meaning(rng)
-        texts += check_texts(rng)
-    return pairs, texts
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--inputs", type=int, default=10**9)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    pairs, texts = run(options.seconds, options.inputs, options.seed)
-    print(f"seed {options.seed}: {pairs:,} pairs of condition and event, {texts:,} damaged texts, 0 wrong")
+def check(rng: random.Random, folder: Path) -> tuple[int, int]:
+    """Some conditions and some texts: (pairs of condition and row, damaged texts)."""
+    return check_meaning(rng), check_texts(rng)
 
 
 if __name__ == "__main__":
-    main()
+    fuzzing.main(__doc__, check, "{:,} pairs of condition and event, {:,} damaged texts, 0 wrong")

@@ -10,15 +10,12 @@ RangecastError or an answer.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import gzip
 import io
 import json
 import random
 import sys
-import tempfile
-import time
 import warnings
 from pathlib import Path
 
@@ -26,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import fuzzing
 from fuzz_values import BAD, drawn_text, whole
 
 import rangecast as rc
@@ -149,29 +147,13 @@ def check_bytes(rng: random.Random, folder: Path) -> int:
     return n
 
 
-def run(seconds: float, inputs: int, seed: int) -> tuple[int, int]:
-    """Until the time or the inputs are used up: (rows, damaged files)."""
-    rng = random.Random(seed)
-    end = time.monotonic() + seconds
-    rows = files = 0
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+def check(rng: random.Random, folder: Path) -> tuple[int, int]:
+    """Some whole files and some damaged ones: (rows, damaged files)."""
+    with warnings.catch_warnings():
         # a file without a value for an attribute is told apart from one that is wrong
         warnings.simplefilter("ignore", RangecastWarning)
-        while rows + files < inputs and time.monotonic() < end:
-            rows += check_rows(rng, Path(folder))
-            files += check_bytes(rng, Path(folder))
-    return rows, files
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--inputs", type=int, default=10**9)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    rows, files = run(options.seconds, options.inputs, options.seed)
-    print(f"seed {options.seed}: {rows:,} rows of files, {files:,} damaged files, 0 raised, 0 wrong")
+        return check_rows(rng, folder), check_bytes(rng, folder)
 
 
 if __name__ == "__main__":
-    main()
+    fuzzing.main(__doc__, check, "{:,} rows of files, {:,} damaged files, 0 raised, 0 wrong")

@@ -9,14 +9,15 @@ is a fault; so is an index out of range, which kernels tell when they check boun
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
-import tempfile
-import time
+import sys
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import fuzzing
 
 import rangecast as rc
 from rangecast.array_file import read_arrays, write_arrays
@@ -29,6 +30,7 @@ KINDS = [
     ("vci", {"lookup": "clipped", "cells": 64}), ("islist", {}), ("direct", {"cells": 64}), ("vcr", {}),
     ("vcr", {"storage": "array", "cells": 32}), ("vcr", {"storage": "hash", "cells": 32}), ("counting", {}),
     ("ubtree", {"leaf": 16, "fanout": 4}), ("rtree", {}),
+    ("hint", {}), ("cei", {}), ("rein", {}), ("opindex", {}),
 ]  # fmt: skip
 FILES_EACH = 25
 
@@ -121,29 +123,5 @@ def check(rng: random.Random, folder: Path) -> tuple[int, int]:
     return refused, read
 
 
-def run(seconds: float, inputs: int, seed: int) -> tuple[int, int]:
-    """Until the time or the inputs are used up: files (refused, read)."""
-    rng = random.Random(seed)
-    end = time.monotonic() + seconds
-    refused = read = 0
-    with tempfile.TemporaryDirectory() as folder:
-        while refused + read < inputs and time.monotonic() < end:
-            more = check(rng, Path(folder))
-            refused, read = refused + more[0], read + more[1]
-    return refused, read
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--inputs", type=int, default=10**9)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    refused, read = run(options.seconds, options.inputs, options.seed)
-    print(
-        f"seed {options.seed}: {refused:,} index files refused, {read:,} read within their arrays, 0 faults"
-    )
-
-
 if __name__ == "__main__":
-    main()
+    fuzzing.main(__doc__, check, "{:,} index files refused, {:,} read within their arrays, 0 faults")

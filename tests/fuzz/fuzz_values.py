@@ -10,16 +10,19 @@ alone.
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 import math
 import random
 import re
-import time
+import sys
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import fuzzing
 
 import rangecast as rc
 from rangecast.types.attributes import LAST, MISSING
@@ -206,7 +209,7 @@ def encoded(attribute, column, grow=False):
     return codes
 
 
-def check(values: list, forms: list) -> int:
+def check_column(values: list, forms: list) -> int:
     """One round; gives back how many values were encoded."""
     n = 0
     a, x, t = rc.Int("a"), rc.Float("x"), rc.Timestamp("t")
@@ -245,31 +248,15 @@ def forms_of(values: list, rng: random.Random) -> tuple[list, list]:
     return values, [values, arrow, arrow.dictionary_encode(), np.array(values, object)]
 
 
-def run(seconds: float, inputs: int, seed: int) -> tuple[int, int]:
-    """Rounds until the time or the inputs are used up: (rounds, values encoded)."""
-    rng = random.Random(seed)
-    end = time.monotonic() + seconds
-    rounds = done = 0
-    while done < inputs and time.monotonic() < end:
-        size = rng.randrange(1, 12)
-        if rng.random() < 0.5:
-            drawn = [drawn_text(rng) for _ in range(size)]
-        else:
-            drawn = [drawn_value(rng) for _ in range(size)]
-        done += check(*forms_of(drawn, rng))
-        rounds += 1
-    return rounds, done
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--inputs", type=int, default=10**9)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    rounds, done = run(options.seconds, options.inputs, options.seed)
-    print(f"seed {options.seed}: {done:,} values in {rounds:,} columns, 0 raised, 0 wrong")
+def check(rng: random.Random, folder: Path) -> tuple[int, int]:
+    """One column: (values encoded, columns)."""
+    size = rng.randrange(1, 12)
+    if rng.random() < 0.5:
+        drawn = [drawn_text(rng) for _ in range(size)]
+    else:
+        drawn = [drawn_value(rng) for _ in range(size)]
+    return check_column(*forms_of(drawn, rng)), 1
 
 
 if __name__ == "__main__":
-    main()
+    fuzzing.main(__doc__, check, "{:,} values in {:,} columns, 0 raised, 0 wrong")
