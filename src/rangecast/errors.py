@@ -27,7 +27,7 @@ import warnings
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # control characters, and those that break lines or turn the direction of writing around
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _UNSEEN_BUT_LINES = re.compile(_UNSEEN.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
 
 

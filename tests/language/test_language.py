@@ -865,9 +865,12 @@ def test_trimming_makes_no_more_spans():
 def test_a_string_that_cannot_be_written_down_is_refused():
     schema = rc.Schema(rc.Category("c"), rc.Int("a"))
     texts = ["c = 'x'", "c = '\ud800'", "c in ('y', '\udfff')", "c = 'z'", "c = 'v'", "c = 'w'", "a = \ud800"]
+    texts += ["a > -\ud8001", "a + 1 \udfff 2 > 3", "(a \x1b 1) = 2"]
     compiled = compile_conditions(schema, texts)
-    assert [row for row, _ in compiled.errors] == [1, 2, 6]
-    assert all(str(error).encode() for _, error in compiled.errors)
+    assert [row for row, _ in compiled.errors] == [1, 2, 6, 7, 8, 9]
+    assert all(
+        str(error).encode() and str(error).replace("\n", "").isprintable() for _, error in compiled.errors
+    )
     assert sorted(schema["c"].vocabulary.words()) == ["v", "w", "x", "z"]
     with pytest.raises(rc.LanguageError, match=r"column 5: 'c' is a category, got the string '\\ud800'"):
         boxes_of(schema, texts[1])

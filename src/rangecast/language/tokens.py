@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from rangecast.errors import LanguageError
+from rangecast.errors import LanguageError, visible
 from rangecast.language.tree import NUMBER, STRING, TIMESTAMP
 from rangecast.types.columns import is_unicode
 from rangecast.types.names import KEYWORDS, PLAIN_NAME
@@ -125,7 +125,7 @@ def error_at(message: str, text: str, position: int) -> LanguageError:
     # one column for each character, whatever a tab would take
     shown = "".join(c if c.isprintable() else " " for c in line[first : first + _WINDOW])
     caret = " " * (len(before) + column - first) + "^"
-    lines = f"{describe_position(text, position)}: {message}", before + shown + after, caret
+    lines = f"{describe_position(text, position)}: {visible(message)}", before + shown + after, caret
     return LanguageError("\n  ".join(lines), text, position)
 
 
