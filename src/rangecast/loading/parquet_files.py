@@ -1,7 +1,13 @@
-"""Parquet files: columns come with their types, a row group at a time."""
+"""Parquet files: columns come with their types, a row group at a time.
+
+A few kilobytes can stand for any number of bytes: a text in the dictionary of a column is written once and
+meant by every row. So before a row group is read, the longest text of its dictionaries tells how many rows
+are read at once.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Collection, Iterator
@@ -9,10 +15,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rangecast.errors import StorageError
 from rangecast.loading.batches import ROWS_AT_ONCE, RowBatch, RowFile
+
+MOST_BYTES = 1 << 28
+"""Of the texts of a column that are read at once, as far as dictionaries say them; one text may be longer."""
 
 
 class ParquetFile(RowFile):
@@ -45,9 +55,12 @@ class ParquetFile(RowFile):
         self._groups = range(first, last if last >= 0 else self._file.num_row_groups)
         self._kept = [name for name in self.names if wanted is None or name in wanted]
         self._batch = batch
+        self._dictionaries: pq.ParquetFile | None = None
 
     def close(self) -> None:
         self._file.close()
+        if self._dictionaries is not None:
+            self._dictionaries.close()
 
     def keep(self, names: Collection[str]) -> None:
         self._kept = [name for name in self.types if name in names]
@@ -55,20 +68,63 @@ class ParquetFile(RowFile):
     def batches(self) -> Iterator[RowBatch]:
         metadata = self._file.metadata
         seen = sum(metadata.row_group(group).num_rows for group in range(self._groups.start))
-        pieces = self._file.iter_batches(
-            self._batch, list(self._groups), columns=self._kept, use_threads=self._alone
-        )
+        pieces = self._pieces()
         while True:
             try:
                 piece = next(pieces, None)
             except (OSError, pa.ArrowInvalid) as error:
                 raise StorageError(f"{self._path}: damaged after row {seen:,}: {error}") from error
+            except MemoryError as error:
+                raise StorageError(f"{self._path}: too large after row {seen:,}: {error}") from error
             if piece is None:
                 break
             rows = np.arange(seen + 1, seen + 1 + len(piece), dtype=np.int64)
             seen += len(piece)
             table = pa.Table.from_batches([piece])
             yield RowBatch(table, rows, None, table_raw(table), [], seen)
+
+    def _pieces(self) -> Iterator[pa.RecordBatch]:
+        """The rows, those of a run of row groups that are alike by one reader."""
+        for at_once, groups in itertools.groupby(self._groups, self._rows_at_once):
+            yield from self._file.iter_batches(
+                at_once, list(groups), columns=self._kept, use_threads=self._alone
+            )
+
+    def _rows_at_once(self, group: int) -> int:
+        """How many rows of a row group are read at once."""
+        metadata = self._file.metadata.row_group(group)
+        most = min(self._batch, max(metadata.num_rows, 1))
+        names = []
+        for j in range(metadata.num_columns):
+            column = metadata.column(j)
+            if (
+                column.physical_type == "BYTE_ARRAY"
+                and column.has_dictionary_page
+                and column.path_in_schema in self._kept
+                # what it says of its own size is no more than a reason to look
+                and most * column.total_uncompressed_size > MOST_BYTES
+            ):
+                names.append(column.path_in_schema)
+        if not names:
+            return self._batch
+        if self._dictionaries is None:
+            texts = [field.name for field in self._file.schema_arrow if field.name in self._kept]
+            self._dictionaries = pq.ParquetFile(
+                self._path, metadata=self._file.metadata, memory_map=not self._alone, read_dictionary=texts
+            )
+        # one row brings the whole dictionary
+        row = next(self._dictionaries.iter_batches(1, [group], columns=names, use_threads=False), None)
+        columns = [] if row is None else row.columns
+        longest = max(
+            (_longest(column.dictionary) for column in columns if pa.types.is_dictionary(column.type)),
+            default=0,
+        )
+        return self._batch if most * longest <= MOST_BYTES else max(MOST_BYTES // longest, 1)
+
+
+def _longest(texts: pa.Array[Any]) -> int:
+    lengths = pc.binary_length(texts)
+    return int(pc.max(lengths).as_py() or 0)
 
 
 def table_raw(table: pa.Table | pa.RecordBatch) -> Callable[[int], str]:
