@@ -8,6 +8,9 @@ import sys
 from rangecast.errors import CapacityError
 
 MOST_NUMBERED = 2**31 - 1
+"""Entries of a structure: its lists, nodes and bitsets."""
+MOST_ROWS = 2**31 - 1
+"""Subscriptions, boxes, events of a batch and ids that are given: their numbers have 32 bits everywhere."""
 
 
 def available_bytes() -> int:
@@ -36,6 +39,12 @@ def check_numbered(n: int, what: str, advice: str) -> None:
     """Raise CapacityError when there are more things than 32 bits can number."""
     if n > MOST_NUMBERED:
         raise CapacityError(f"{what} can be {MOST_NUMBERED:,} at most, but would be {n:,}; {advice}")
+
+
+def check_rows(n: int, what: str) -> None:
+    """Raise CapacityError when there are more subscriptions, boxes or events than 32 bits can number."""
+    if n > MOST_ROWS:
+        raise CapacityError(f"{what} can be {MOST_ROWS:,} at most, got {n:,}; cut them into several")
 
 
 def readable(n: float) -> str:

@@ -55,7 +55,7 @@ from rangecast.kernels.engine import nested as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels
 from rangecast.kernels.engine.nested import CLOSED, FALLING, RISING, SortedLists
 from rangecast.kernels.model.ids import hash_integers
-from rangecast.memory import check_fits
+from rangecast.memory import check_fits, check_numbered
 from rangecast.types.attributes import Codes
 
 SORTED = 4096
@@ -264,6 +264,8 @@ def _lay_out_places(
     both, ends = both[order], ends[order]
     fresh = np.concatenate([[True], (ends[1:] != ends[:-1]) | (both[1:] != both[:-1])])
     counts = np.bincount(both[fresh], minlength=n_lists)
+    # up to two ends of each member
+    check_numbered(int(counts.sum()), "the ends of sorted lists", "the index 'scan' needs none")
     lists = lists._replace(
         ends=np.ascontiguousarray(ends[fresh]),
         end_starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),

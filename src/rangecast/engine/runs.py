@@ -59,6 +59,8 @@ from rangecast.types.attributes import Codes
 
 MOST_CELLS = 2**20
 LONGEST = 2**20
+MOST_NARROW = 2**31 - 1
+"""Entries whose places take 32 bits; those of more take 64."""
 FEWEST_CELLS = 1024
 SAMPLE = 16_384
 SORTED = 4096
@@ -267,7 +269,7 @@ def build_runs(
     )
     flat = np.zeros(len(spans) * grid.n_cells + 1, np.int64)
     kernels.count_entries(ranges, k, columns, grid.n_cells, flat)
-    starts = np.empty((grid.n_cells + 1, len(spans)), np.int32 if n < 2**31 else np.int64)
+    starts = np.empty((grid.n_cells + 1, len(spans)), np.int32 if n <= MOST_NARROW else np.int64)
     kernels.turn(flat, grid.n_cells, starts)
     slots, entry_boxes = np.empty(n, np.int32), np.empty(n_boxes, np.int32)
     runs = Runs(on, len(used), starts, spans, slots, entry_boxes, checked)

@@ -33,6 +33,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import EventError
+from rangecast.memory import check_rows
 from rangecast.model import several_values
 from rangecast.model.boxes import ragged
 from rangecast.types.attributes import MISSING, Category, Codes, Encoded, decoded_floats
@@ -88,6 +89,7 @@ class Events:
         self.codes = np.array(codes, np.int64, order="C", copy=copy or None)
         if self.codes.ndim != 2 or self.codes.shape[0] not in (len(schema), len(self.schema)):
             raise EventError(f"codes must be ({len(schema)}, n_events), got {self.codes.shape}")
+        check_rows(self.codes.shape[1], "the events of a batch")
         self.owners: npt.NDArray[np.int64] | None = None
         if len(self.codes) > len(self.schema):  # hidden attributes are computed
             self.codes = np.ascontiguousarray(self.codes[: len(self.schema)])

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from rangecast import buffers
 from rangecast.kernels.model import matches as kernels
+from rangecast.memory import check_rows
 from rangecast.model.ids import Ids
 from rangecast.types.strings import arrow_numbers
 
@@ -72,6 +73,7 @@ class Matches:
     def from_ids(cls, offsets: Any, ids: Any) -> Matches:
         """Matches whose ids are given outright."""
         names = Ids.of(ids)
+        check_rows(len(names), "ids that are given")
         return cls(np.array(offsets, np.int64), np.arange(len(names), dtype=np.int32), names)
 
     def __len__(self) -> int:

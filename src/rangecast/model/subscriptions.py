@@ -29,6 +29,7 @@ from rangecast.errors import CapacityError, OddConditionWarning, SubscriptionErr
 from rangecast.kernels.model import subscriptions as kernels
 from rangecast.language.compiler import compile_conditions
 from rangecast.language.lint import describe_doubts
+from rangecast.memory import check_rows
 from rangecast.model import boxes as sparse
 from rangecast.model.boxes import DenseBoxes, SparseBoxes
 from rangecast.model.bulk_load import Load, Rejected, as_written, bound_codes
@@ -99,10 +100,9 @@ class Subscriptions:
         self.ids = ids
         self.owners = owners
         """The row of `ids` of each box, ascending."""
+        check_rows(max(len(ids), n_boxes), "subscriptions and their boxes")
         if len(owners) != n_boxes:
-            raise SubscriptionError(
-                f"each box must have one owner, got {n_boxes} boxes and {len(owners)} owners"
-            )
+            raise SubscriptionError(f"each box must have one owner, got {n_boxes} and {len(owners)} owners")
         if len(owners) and (
             bool((np.diff(owners) < 0).any()) or owners[0] < 0 or owners[-1] >= len(self.ids)
         ):

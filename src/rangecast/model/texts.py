@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.errors import StorageError, SubscriptionError
+from rangecast.errors import CapacityError, StorageError, SubscriptionError
 from rangecast.types.strings import arrow_numbers
 
 TextRows = npt.NDArray[np.int32]
@@ -43,6 +43,8 @@ TextRows = npt.NDArray[np.int32]
 _MAGIC = b"RCTEXT01"
 _HEAD = struct.Struct("<8sQQ")
 _BLOCK_ROWS = 1024
+MOST_BYTES = 2**31 - 1
+"""Of the texts of a block: lengths have 32 bits."""
 # Making a compressor takes 60 us, which a few short texts do not pay back.
 _PLAIN_BYTES = 512
 _FEW_ROWS = 64
@@ -92,6 +94,12 @@ class PackedTexts:
         blocks, sizes = [], []
         for first in range(0, n, _BLOCK_ROWS):
             last = min(n, first + _BLOCK_ROWS)
+            size = int(starts[last] - starts[first])
+            if size > MOST_BYTES:
+                raise CapacityError(
+                    f"the texts of {last - first:,} subscriptions can have {MOST_BYTES:,} bytes, "
+                    f"got {size:,}; write shorter ones, or give them as arrays"
+                )
             plain = lengths[first:last].tobytes() + letters[int(starts[first]) : int(starts[last])]
             packed = _codec().compress(plain, asbytes=True) if len(plain) > _PLAIN_BYTES else plain
             blocks.append(packed if len(packed) < len(plain) else plain)
