@@ -1,10 +1,10 @@
 """What must hold of arrays that came from a file before a kernel follows them.
 
 Kernels check nothing. A file whose sums are right may still have been made by somebody else, so whoever
-loads a structure checks, in a pass or two of numpy over each array, that everything a kernel indexes by is in
-range: a `check` of each kind of structure says what that is, in the words of this module. It keeps
-reads and writes inside the arrays, and loops finite. It does not tell whether the answers are right: that is
-what the sums are for.
+loads a structure checks, in one pass over each array, that everything a kernel indexes by is in range: a
+`check` of each kind of structure says what that is, in the words of this module. It keeps reads and writes
+inside the arrays, and loops finite. It does not tell whether the answers are right: that is what the sums
+are for. docs/reliability.md tells what it costs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import StorageError
+from rangecast.kernels.engine import checks as kernels
 
 
 def hold(what: str, holds: Any) -> None:
@@ -26,6 +27,10 @@ def hold(what: str, holds: Any) -> None:
 def within(name: str, numbers: npt.NDArray[Any], n: int, least: int = 0) -> None:
     """Every number is one of least, ..., n - 1."""
     if not numbers.size:
+        return
+    # a negative number is a large one without its sign: one pass instead of two
+    signed = least == 0 and numbers.dtype.kind == "i"
+    if signed and int(numbers.view(f"u{numbers.dtype.itemsize}").max()) < n:
         return
     low, high = int(numbers.min()), int(numbers.max())
     if low < least or high >= n:
@@ -48,14 +53,41 @@ def linked(name: str, n: int, *links: npt.NDArray[Any]) -> None:
 
     A walk along them then ends: it would come back only to a node that two links lead to.
     """
-    met = np.zeros(n, np.bool_)
-    total = 0
-    for some in links:
-        within(name, some, n, -1)
-        targets = some[some >= 0]
-        met[targets] = True
-        total += len(targets)
-    hold(f"that no two {name} lead to the same place", np.count_nonzero(met) == total)
+    met = np.zeros(n // 64 + 1, np.uint64)
+    if not all(kernels.meet(some, n, met) for some in links):
+        for some in links:
+            within(name, some, n, -1)
+        hold(f"that no two {name} lead to the same place", False)
+
+
+def listed(
+    name: str, nodes: npt.NDArray[np.int32], link: int, n_boxes: int, *heads: npt.NDArray[Any]
+) -> None:
+    """Nodes of lists are boxes, in column 0, and the node that follows; every walk from heads ends.
+
+    In lists that have only grown each node leads to one from before it. Where nodes were freed and taken
+    again, no two links lead to the same node.
+    """
+    paired = nodes.shape[1] == 2 and nodes.flags.c_contiguous
+    seen = (
+        kernels.check_pairs(nodes.reshape(-1).view("<u8"), n_boxes)
+        if paired
+        else kernels.check_nodes(nodes, link, n_boxes)
+    )
+    if seen == kernels.OUTSIDE:
+        within(f"boxes of {name}", nodes[:, 0], n_boxes)
+    if seen == kernels.FINE:
+        for some in heads:
+            within(f"links of {name}", some, len(nodes), -1)
+    else:
+        linked(f"links of {name}", len(nodes), *heads, nodes[:, link])
+
+
+def counted(what: str, members: npt.NDArray[Any], n: int, needed: npt.NDArray[Any]) -> None:
+    """Each of n members, which are in range, comes as often as is said of it."""
+    counts = np.zeros(n, np.uint32)
+    kernels.count_members(members, counts)
+    hold(what, np.array_equal(counts, needed))
 
 
 def flat(arrays: tuple[Any, ...], **more: int) -> None:

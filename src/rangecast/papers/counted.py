@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rangecast.engine.answers import Rows
 from rangecast.engine.catalog import Boxes
-from rangecast.engine.checks import hold
+from rangecast.engine.checks import counted
 from rangecast.engine.parts import Part
 from rangecast.types.attributes import Codes
 
@@ -47,8 +47,7 @@ class CountedPart(Part):
         return offsets, out[: offsets[-1]]
 
 
-def hold_needed(boxes: npt.NDArray[np.int32], needed: npt.NDArray[Any]) -> None:
-    """Raise unless every box is listed as often as it has predicates."""
+def hold_needed(boxes: npt.NDArray[np.int32], n: int, needed: npt.NDArray[Any]) -> None:
+    """Raise unless each of n boxes, which are in range, is listed as often as it has predicates."""
     # a count that went beyond would give a box twice, and beyond the room for one each
-    found = np.bincount(boxes, minlength=len(needed))
-    hold("that boxes have the predicates they need", bool((found == needed).all()))
+    counted("that boxes have the predicates they need", boxes, n, needed)

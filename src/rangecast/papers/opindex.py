@@ -69,7 +69,7 @@ class OpIndexPart(CountedPart):
         within("boxes of lists", own.boxes, n)
         within("boxes without predicates", own.always, n)
         within("slots of lists", own.slots, n_slots)
-        hold_needed(own.boxes, own.needed)
+        hold_needed(own.boxes, n, own.needed)
 
     def stats(self) -> dict[str, int]:
         return {

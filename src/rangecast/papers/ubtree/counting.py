@@ -72,7 +72,7 @@ class CountingPart(CountedPart):
         within("boxes without predicates", t.always, n)
         for name, held in (("low_boxes", t.low_boxes), ("high_boxes", t.high_boxes)):
             within(f"{name} of trees", held, n)
-            hold_needed(held, t.needed)
+            hold_needed(held, n, t.needed)
 
     def stats(self) -> dict[str, int]:
         return {

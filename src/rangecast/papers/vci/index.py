@@ -41,12 +41,13 @@ from rangecast.array_file import count_bytes
 from rangecast.engine.answers import Numbers, Rows
 from rangecast.engine.boxes import ExpandedBoxes
 from rangecast.engine.catalog import Boxes, grown
-from rangecast.engine.checks import flat, hold, linked, shaped, within
+from rangecast.engine.checks import flat, hold, listed, shaped
 from rangecast.engine.contract import Index
 from rangecast.engine.grid import Grid
 from rangecast.engine.runs import RunsIndex, check_length, cover_cells
 from rangecast.engine.selectivity import choose_attributes
 from rangecast.errors import OptionError
+from rangecast.kernels.engine import checks
 from rangecast.kernels.engine.runs import CellRanges
 from rangecast.kernels.papers.vci import lists as kernels
 from rangecast.kernels.papers.vci.lists import ConstructShape, IntervalLists
@@ -286,23 +287,18 @@ class IntervalListsIndex(InPlaceIndex):
         shaped("crossing lists", lists.crossing, n_cells if len(lists.crossing) else 0)
         shaped("nodes of lists", lists.nodes, len(lists.nodes), 2)
         shaped("the pool of lists", lists.pool, 2)
-        within("boxes of lists", lists.nodes[:, 0], n_boxes)
-        links = lists.heads, lists.crossing, lists.nodes[:, 1], lists.pool[:1]
-        linked("links of lists", len(lists.nodes), *links)
+        listed("lists", lists.nodes, 1, n_boxes, lists.heads, lists.crossing, lists.pool[:1])
         if self._lookup == kernels.TABLE:
             distances = layout.constructs.distances(closed=False)
             hold("that distances are those of constructs", np.array_equal(lists.table, distances))
         shaped("bitmaps of cells", lists.bits, n_cells if layout.words else 0, layout.words)
-        cells, words = np.nonzero(lists.bits)
-        set_bits = np.unpackbits(lists.bits[cells, words].astype("<u4").view(np.uint8), bitorder="little")
-        word, bit = np.nonzero(set_bits.reshape(-1, 32))
-        constructs = 32 * words[word] + bit
+        base, step = 0, 0
         if self._lookup == kernels.CLIPPED:
             width, longest = layout.constructs.width, layout.constructs.longest
-            constructs += (cells[word] - longest + 1) * width + width - 1
-        within("bits of constructs", constructs, n_constructs)
+            base, step = (1 - longest) * width + width - 1, width
+        hold("that bits are of constructs", checks.check_bits(lists.bits, base, step, n_constructs))
         # beside the list of all and the crossing one
-        most = np.bincount(cells[word], minlength=1).max()
+        most = checks.most_bits(lists.bits)
         hold("that bits find as many lists as there can be", most <= len(self._found) - 2)
 
     def _structure_stats(self) -> dict[str, Any]:

@@ -38,7 +38,8 @@ import numpy as np
 from rangecast.array_file import count_bytes
 from rangecast.engine.answers import Numbers, Rows
 from rangecast.engine.catalog import Boxes, grown
-from rangecast.engine.checks import flat, hold, linked, shaped, within
+from rangecast.engine.checks import flat, hold, listed, shaped
+from rangecast.kernels.engine import checks
 from rangecast.kernels.papers.vci import islist as kernels
 from rangecast.kernels.papers.vci.islist import SkipList
 from rangecast.memory import check_numbered
@@ -182,21 +183,10 @@ class IslistIndex(InPlaceIndex):
         shaped("heads of edges", skip.edge_heads, n_edges)
         shaped("markers", skip.marks, n_marks, 5)
         shaped("states of the list", skip.state, 8)
-        within("heights of nodes", skip.heights, levels + 1)
-        within("edges of nodes", skip.edges, n_edges)
         hold("that a list has a head", n_nodes and skip.heights[0] == levels and skip.edges[0] == 0)
-        heights = skip.heights.astype(np.int64)
-        hold("that nodes have their edges", (skip.edges + heights <= n_edges).all())
-        # an edge leads to a higher key, and to a node that has edges of its level too; free nodes have none
-        nodes = np.repeat(np.arange(n_nodes), heights)
-        steps = np.arange(len(nodes)) - np.repeat(np.cumsum(heights) - heights, heights)
-        targets = skip.targets[skip.edges[nodes] + steps]
-        within("targets of edges", targets, n_nodes, -1)
-        led = targets >= 0
-        hold("that edges lead up", (skip.keys[targets[led]] > skip.keys[nodes[led]]).all())
-        hold("that edges keep their level", (heights[targets[led]] > steps[led]).all())
-        within("boxes of markers", skip.marks[:, 0], n_boxes)
-        linked("markers of edges", n_marks, skip.edge_heads, skip.marks[:, 3])
+        # free nodes have no edges
+        hold("that edges lead up and keep their level", checks.check_edges(skip, levels))
+        listed("markers", skip.marks, 3, n_boxes, skip.edge_heads)
 
     def _structure_stats(self) -> dict[str, Any]:
         if self._on < 0:

@@ -36,7 +36,7 @@ import numpy.typing as npt
 from rangecast.engine.answers import Numbers, Rows
 from rangecast.engine.boxes import ExpandedBoxes
 from rangecast.engine.catalog import Boxes, grown
-from rangecast.engine.checks import flat, hold, linked, shaped, within
+from rangecast.engine.checks import flat, hold, listed, shaped, within
 from rangecast.errors import CapacityError, OptionError
 from rangecast.kernels.papers.vcr import lists as kernels
 from rangecast.kernels.papers.vcr.lists import Cutting, RectangleLists
@@ -309,8 +309,7 @@ class RectangleListsIndex(VcrIndex):
             within("distances of constructs", lists.distances, constructs.n_constructs - pivot)
         shaped("nodes of lists", lists.nodes, len(lists.nodes), 2)
         shaped("states of lists", lists.state, 5)
-        within("boxes of lists", lists.nodes[:, 0], n_boxes)
-        linked("links of lists", len(lists.nodes), lists.heads, lists.nodes[:, 1], lists.state[:1])
+        listed("lists", lists.nodes, 1, n_boxes, lists.heads, lists.state[:1])
         hold("that boxes are to be compared or not", not self._n_needs or len(lists.needs) >= n_boxes)
 
     def _structure_stats(self) -> dict[str, Any]:
