@@ -21,6 +21,27 @@ def with_own_schema(words):
 
 @pytest.mark.parametrize("kind", INDEXES)
 @pytest.mark.parametrize("own", [True, False])
+def test_a_string_that_comes_right_before_the_state_is_known(kind, own, monkeypatch):
+    schema = rc.Schema(rc.Category("c"))
+    index = rc.open_index(kind, schema)
+    index.insert(rc.Subscriptions.parse(schema, {1: "c != 'v'"}))
+    events = with_own_schema(["w", "v"]) if own else rc.Events.from_arrays(schema, {"c": ["w", "v"]})
+    plain = index._reading
+
+    @contextlib.contextmanager
+    def reading():
+        index.insert(rc.Subscriptions.parse(schema, {2: "c != 'w'", 3: "c = 'w'"}))
+        with plain() as taken:
+            yield taken
+
+    monkeypatch.setattr(index, "_reading", reading)
+    found = index.match(events).sort()
+    assert [found.row(e).tolist() for e in range(2)] == [[1, 3], [2]]
+    assert index.count(events).tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+@pytest.mark.parametrize("own", [True, False])
 def test_a_string_that_comes_with_the_state_is_known(kind, own, monkeypatch):
     """`c != 'w'` must not match c = 'w', though nobody had named 'w' when the match began."""
     schema = rc.Schema(rc.Category("c"))
