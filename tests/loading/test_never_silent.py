@@ -18,6 +18,7 @@ import random
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import rangecast as rc
@@ -35,7 +36,7 @@ def pairs(index, *paths, **options):
     """What `match_file` gives of files."""
     out = paths[0].parent / "pairs.parquet"
     rc.match_file(index, [str(path) for path in paths], out, **options)
-    table = pa.parquet.read_table(out)
+    table = pq.read_table(out)
     return sorted(zip(table["event_id"].to_pylist(), table["subscription_id"].to_pylist(), strict=True))
 
 

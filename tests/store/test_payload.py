@@ -7,6 +7,7 @@ import uuid
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,7 +146,7 @@ def test_files_have_payload_and_ends(tmp_path):
     header = ",".join(TABLE.column_names)
     lines = [",".join("" if v is None else str(v) for v in row.values()) for row in rows]
     (tmp_path / "a.csv").write_text("\n".join([header, *lines]))
-    pa.parquet.write_table(TABLE, tmp_path / "a.parquet")
+    pq.write_table(TABLE, tmp_path / "a.parquet")
     for name in ("a.jsonl", "a.csv", "a.parquet"):
         rejects = rc.Rejects()
         subs = rc.load_subscriptions(
