@@ -84,6 +84,7 @@ experiments: $(STAMP) ## the papers' experiments and their pages, all five; abou
 
 soak: $(STAMP) ## kill the processes of streams at random, count what is lost or doubled; damage every file
 	$(BIN)/python tests/spark/stream_soak.py --kills 24
+	$(BIN)/python tests/spark/stream_soak.py --kills 12 --kinds worker,jvm,driver,daemon --schemes T
 	$(BIN)/python tests/faults/sweep.py --full
 	RANGECAST_FULL=1 $(BIN)/python -m pytest -q -n 0 tests/faults/test_file_operations.py tests/faults/test_power_loss.py
 

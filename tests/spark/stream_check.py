@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from oracle import match_values
@@ -22,6 +23,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         living: dict[int, Any] = {}
+        made = {0: 0}
         self.versions: dict[int, tuple[np.ndarray, np.ndarray]] = {0: _boxes({})}
         for line in path.read_text().splitlines():
             change = json.loads(line)
@@ -29,6 +31,19 @@ class Journal:
                 living.pop(gone, None)
             living.update({int(i): box for i, box in change["inserted"].items()})
             self.versions[change["version"]] = _boxes(living)
+            made[change["version"]] = change["time"]
+        # the numbers of versions are 0, 1, 2, ...
+        self._made = np.array([made[version] for version in range(len(made))])
+
+    def match_by_time(self, path: str) -> np.ndarray:
+        """All pairs of a file whose events are matched against the versions of their own time."""
+        table = pq.ParquetFile(path).read()
+        versions = np.searchsorted(self._made, table["at"].cast("int64").to_numpy(), "right") - 1
+        pieces = [
+            match_table(table.filter(pa.array(versions == version)), self.versions[version])
+            for version in np.unique(versions).tolist()
+        ]
+        return np.concatenate(pieces)
 
 
 def _boxes(living: dict[int, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -37,7 +52,7 @@ def _boxes(living: dict[int, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def batches_of(folder: Path, scheme: str) -> dict[int, tuple[int, list[str]]]:
-    """Version and files of each batch: B by its offsets, A by its commits and Spark's log of files."""
+    """Version and files of each batch: B by its offsets, A and T by commits and Spark's log of files."""
     checkpoint = folder / f"check-{scheme}"
     offsets = {}
     for path in (checkpoint / "offsets").glob("[0-9]*"):
@@ -48,7 +63,9 @@ def batches_of(folder: Path, scheme: str) -> dict[int, tuple[int, list[str]]]:
         names = [arrival.path for arrival in log.files(0, len(log))]
         versions = {batch: offset["version"] for batch, offset in offsets.items()}
         return {b: (versions[b], names[ends.get(b - 1, 0) : end]) for b, end in ends.items()}
-    versions = {commit.batch: commit.version for commit in Ledger("", str(folder / "out-A")).commits()}
+    versions = {
+        commit.batch: commit.version for commit in Ledger("", str(folder / f"out-{scheme}")).commits()
+    }
     entered: dict[int, set[str]] = {}
     for path in (checkpoint / "sources" / "0").glob("[0-9]*"):
         for line in path.read_text().splitlines()[1:]:
@@ -64,10 +81,14 @@ def batches_of(folder: Path, scheme: str) -> dict[int, tuple[int, list[str]]]:
 
 def match_file(path: str, subscriptions: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """All pairs of a file, as one number each: every event beside every subscription."""
-    table = pq.ParquetFile(path).read()
+    return match_table(pq.ParquetFile(path).read(), subscriptions)
+
+
+def match_table(table: pa.Table, subscriptions: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """The same for some events."""
     ids, boxes = subscriptions
     inside = np.ones((len(table), len(ids)), bool)
-    for j, name in enumerate(table.column_names[1:]):
+    for j, name in enumerate(NAMES):
         values = table[name].to_numpy()
         # a missing value is NaN here, which is inside of nothing
         inside &= (values[:, None] >= boxes[None, :, 0, j]) & (values[:, None] <= boxes[None, :, 1, j])
@@ -98,7 +119,11 @@ def count(folder: Path, scheme: str, schema: Any) -> dict[str, int]:
         )
     version, names = batches[max(batches)]
     check_definition(names[0], journal.versions[version], schema)
-    pieces = [match_file(n, journal.versions[v]) for v, names in batches.values() for n in names]
+    pieces = [
+        journal.match_by_time(name) if scheme == "T" else match_file(name, journal.versions[version])
+        for version, names in batches.values()
+        for name in names
+    ]
     expected = np.sort(np.concatenate(pieces))
     table = pq.ParquetFile(folder / f"found-{scheme}.parquet").read()
     rows = (table["event_id"].to_numpy() << _ID_BITS) | table["subscription_id"].to_numpy()

@@ -17,7 +17,10 @@ its files and the version that it was pinned to are taken from the checkpoint; t
 are those of a plain comparison of all events of these files with all subscriptions of the journal at
 this version. Prints what was lost (must be there and is not), doubled, and wrong (is there and must not be).
 
-`--control` runs a third stream without pins, which takes the newest version whenever a batch is tried, and
+Scheme T is `match_stream` by event time: each event has a time of its own in the last seconds, and must be
+matched against the version that was the newest then, in whatever batch and however often it is tried.
+
+`--control` runs another stream without pins, which takes the newest version whenever a batch is tried, and
 says how many batches that were tried again had another version than at first.
 """
 
@@ -49,6 +52,8 @@ SPAN = 1000
 TICK = 0.2
 EVENTS, SUBSCRIPTIONS, FILES_A_BATCH = 200, 400, 40
 VICTIMS = ("jvm", "driver", "worker", "planner", "daemon")
+OLDEST = 4_000_000
+"""Microseconds that an event may be old when it comes."""
 ENDS_DRIVER = ("jvm", "driver")
 
 
@@ -81,16 +86,24 @@ def feed(folder: Path, seed: int) -> None:
         version = store.apply(subs, np.array(gone, np.int64), expires=np.full(len(ids), ends))
         living -= note_ends(store, seen, version - 1, journal)
         boxes = {i: [low, high] for i, low, high in zip(ids, lows.tolist(), highs.tolist(), strict=True)}
-        journal.write(json.dumps({"version": version, "deleted": gone, "inserted": boxes}) + "\n")
+        entry = {"version": version, "time": microseconds(store, version)}
+        journal.write(json.dumps({**entry, "deleted": gone, "inserted": boxes}) + "\n")
         journal.flush()
         living = (living - set(gone)) | set(ids)
         seen = version
         put_events(folder / "events", n_files, rng)
         n_files += 1
-        if n_files % 25 == 0:
+        # a stream by event time needs the versions from before it began, and holds them from then on
+        begun = (folder / "out-T" / "_rangecast" / "commits.jsonl").exists()
+        if n_files % 25 == 0 and (begun or not (folder / "by-event-time").exists()):
             store.compact()
         due += TICK
         time.sleep(max(0.0, due - time.monotonic()))
+
+
+def microseconds(store: rc.Store, version: int) -> int:
+    """When a version was made."""
+    return round(store.time_of(version).timestamp() * 1_000_000)
 
 
 def note_ends(store: rc.Store, since: int, until: int, journal: Any) -> set[int]:
@@ -98,7 +111,8 @@ def note_ends(store: rc.Store, since: int, until: int, journal: Any) -> set[int]
     gone: set[int] = set()
     for change in store.changes(since, until):
         ended = change.deleted.values.tolist()
-        journal.write(json.dumps({"version": change.version, "deleted": ended, "inserted": {}}) + "\n")
+        entry = {"version": change.version, "time": microseconds(store, change.version)}
+        journal.write(json.dumps({**entry, "deleted": ended, "inserted": {}}) + "\n")
         gone |= set(ended)
     return gone
 
@@ -106,6 +120,10 @@ def note_ends(store: rc.Store, since: int, until: int, journal: Any) -> set[int]
 def put_events(folder: Path, number: int, rng: np.random.Generator) -> None:
     ids = pa.array(np.arange(number * EVENTS, (number + 1) * EVENTS))
     columns = {name: _some_missing(rng.integers(0, SPAN, EVENTS), rng) for name in NAMES}
+    # old enough that no version of that time is still on its way, and young enough to be kept by `compact`
+    now = time.time_ns() // 1000
+    ages = rng.integers(OLDEST // 8, OLDEST, EVENTS)
+    columns["at"] = pa.array(now - ages, pa.timestamp("us", "UTC"))
     scratch = folder / f"_{number:06}"
     pq.write_table(pa.table({"id": ids, **columns}), scratch)
     os.rename(scratch, folder / f"{number:06}.parquet")
@@ -133,7 +151,8 @@ def drive(folder: Path, schemes: list[str]) -> None:
     }
     spark = rs.session("local[2,4]", conf=conf)
     spark.sparkContext.setLogLevel("OFF")
-    fields = T.StructType([T.StructField(name, T.LongType()) for name in ("id", *NAMES)])
+    whole = [T.StructField(name, T.LongType()) for name in ("id", *NAMES)]
+    fields = T.StructType([*whole, T.StructField("at", T.TimestampType())])
 
     def files() -> Any:
         return (
@@ -145,6 +164,13 @@ def drive(folder: Path, schemes: list[str]) -> None:
     def start_a() -> Any:
         out, checkpoint = folder / "out-A", folder / "check-A"
         return rs.match_stream(files(), folder / "store", out=out, checkpoint=checkpoint, text_ids=False)
+
+    def start_t() -> Any:
+        out, checkpoint = folder / "out-T", folder / "check-T"
+        return rs.match_stream(
+            files(), folder / "store", out=out, checkpoint=checkpoint, text_ids=False,
+            version="event-time", time="at",
+        )  # fmt: skip
 
     def start_b() -> Any:
         reader = spark.readStream.format("rangecast").schema("event_id long, subscription_id long")
@@ -162,7 +188,7 @@ def drive(folder: Path, schemes: list[str]) -> None:
         return writer.option("checkpointLocation", str(folder / "check-control")).start()
 
     rs.register_source(spark)
-    starters = {"A": start_a, "B": start_b, "control": start_control}
+    starters = {"A": start_a, "B": start_b, "T": start_t, "control": start_control}
     queries = {scheme: starters[scheme]() for scheme in schemes}
     parent = os.getppid()
     while not (folder / "finish").exists():
@@ -176,8 +202,9 @@ def drive(folder: Path, schemes: list[str]) -> None:
     for query in queries.values():
         query.processAllAvailable()
         query.stop()
-    if "A" in schemes:
-        pq.write_table(rs.read_matches(spark, folder / "out-A").toArrow(), folder / "found-A.parquet")
+    for scheme in {"A", "T"} & set(schemes):
+        found = rs.read_matches(spark, folder / f"out-{scheme}").toArrow()
+        pq.write_table(found, folder / f"found-{scheme}.parquet")
     if "B" in schemes:
         pq.write_table(spark.read.parquet(str(folder / "out-B")).toArrow(), folder / "found-B.parquet")
     spark.stop()
@@ -209,6 +236,8 @@ class Soak:
         self.starts = 0
         (folder / "events").mkdir()
         rc.Store.open(folder / "store", schema(), index="scan")
+        if "T" in schemes:
+            (folder / "by-event-time").touch()
         self.feeder = self._start("feed", str(seed))
         self.driver = self._start_driver()
 
@@ -373,8 +402,8 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=24, help="how many processes to kill (24)")
     parser.add_argument("--seconds", type=float, default=3.0, help="longest wait before a kill (3)")
     parser.add_argument("--kinds", default=",".join(VICTIMS), help="what to kill, in turn (%(default)s)")
-    parser.add_argument("--schemes", default="A,B", help="which streams: A, B or both (A,B)")
-    parser.add_argument("--control", action="store_true", help="a third stream, without pins")
+    parser.add_argument("--schemes", default="A,B", help="which streams, of A, B and T (A,B)")
+    parser.add_argument("--control", action="store_true", help="one more stream, without pins")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="keep everything in this folder")
     parser.add_argument("--role", nargs=2, help=argparse.SUPPRESS)

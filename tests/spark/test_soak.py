@@ -11,22 +11,19 @@ pytest.importorskip("pyspark")
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.integration]
 
 
-def test_nothing_is_lost_or_doubled(tmp_path):
+@pytest.mark.parametrize(("schemes", "kinds"), [("A,B", "worker,planner,jvm"), ("T", "worker,jvm,driver")])
+def test_nothing_is_lost_or_doubled(tmp_path, schemes, kinds):
     script = Path(__file__).with_name("stream_soak.py")
-    options = [
-        "--kills",
-        "3",
-        "--seconds",
-        "1",
-        "--kinds",
-        "worker,planner,jvm",
-        "--folder",
-        str(tmp_path / "run"),
-    ]
-    run = subprocess.run([sys.executable, script, *options], capture_output=True, text=True, check=False)
+    options = ["--kills", "3", "--seconds", "1", "--kinds", kinds, "--schemes", schemes]
+    run = subprocess.run(
+        [sys.executable, script, *options, "--folder", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode == 0, run.stdout + run.stderr[-4000:]
     assert run.stdout.startswith("kills 3")
-    for scheme in "AB":
+    for scheme in schemes.split(","):
         line = next(line for line in run.stdout.splitlines() if line.startswith(f"{scheme}:"))
         counted = dict(re.findall(r"(\w+) ([\d,]+)", line))
         assert (counted["lost"], counted["doubled"], counted["wrong"]) == ("0", "0", "0")
