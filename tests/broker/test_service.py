@@ -426,7 +426,16 @@ def test_operations(client, url):
     assert status["next"] == 2
     consumers = httpx.get(f"{url}/v1/main/consumers").json()["consumers"]
     assert consumers[0]["consumer"] == "alice"
-    assert consumers[0]["behind"] == 1
+    assert (consumers[0]["behind"], consumers[0]["unacknowledged"]) == (1, 1)
+    # who is sent everything and acknowledges nothing is not behind
+    stream = client.stream("alice", start=1)
+    next(stream)
+    deadline = time.monotonic() + 10
+    while (found := httpx.get(f"{url}/v1/main/consumers").json()["consumers"][0])["behind"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert found["unacknowledged"] == 1
+    stream.close()
     assert httpx.get(f"{url}/").headers["content-type"].startswith("text/html")
 
 

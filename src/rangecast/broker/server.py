@@ -21,6 +21,7 @@ from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.listener import Listener
 from rangecast.errors import OptionError
 
+_log = logging.getLogger("rangecast.broker")
 HEAD_SECONDS = 10.0
 """How long a client may take for the head of a request."""
 HEAD_BYTES = 65_536
@@ -94,6 +95,8 @@ class BrokerServer(uvicorn.Server):
         self._broker = broker
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        spaces = sorted(self._broker.spaces)
+        _log.info("ends", extra={"connections": len(self.server_state.connections), "spaces": spaces})
         self._broker.drain()
         await super().shutdown(sockets)
         # uvicorn would raise the signal again, and an orderly end would look like a failure
@@ -140,6 +143,10 @@ def make_server(broker: Broker) -> BrokerServer:
 
 def serve(broker: Broker) -> None:
     """Serve until SIGTERM or Ctrl-C."""
+    settings = broker.settings
+    secure = settings.certificate is not None
+    where = {"host": settings.host, "port": settings.port, "tls": secure, "spaces": sorted(broker.spaces)}
+    _log.info("serves", extra=where)
     make_server(broker).run()
 
 
@@ -158,7 +165,8 @@ def serving(broker: Broker) -> Iterator[str]:
                     f"the broker could not listen on {broker.settings.host}:{broker.settings.port}"
                 )
             thread.join(0.01)
-        yield f"http://{broker.settings.host}:{broker.settings.port}"
+        scheme = "http" if broker.settings.certificate is None else "https"
+        yield f"{scheme}://{broker.settings.host}:{broker.settings.port}"
     finally:
         server.should_exit = True
         thread.join(30)

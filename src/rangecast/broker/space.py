@@ -156,7 +156,8 @@ class Space:
     def log_error(self, what: str, error: Exception) -> None:
         """Say in the log that something failed."""
         self.metrics.errors.inc()
-        _log.error("space %s: %s: %s", self.name, what, error, exc_info=not isinstance(error, StorageError))
+        trace = None if isinstance(error, StorageError) else error
+        _log.error("%s: %s", what, error, exc_info=trace, extra={"space": self.name})
 
     # the matcher thread
 
@@ -384,11 +385,18 @@ class Space:
         number = self.directory.find_consumer(consumer)
         own = [one for one in self.listeners if one.consumer == consumer]
         cursor = self.cursors.get(consumer)
+        unacknowledged = self.log.durable - 1 - (cursor or self.log.first - 1)
+        # who is served now is as far as the best of its connections, acknowledged or not
+        behind = min(
+            (0 if one.state == "live" else max(self.log.durable - one.position, 0) for one in own),
+            default=unacknowledged,
+        )
         return {
             "consumer": consumer,
             "subscriptions": 0 if number is None else self.directory.n_lasting(number),
             "acknowledged": cursor,
-            "behind": self.log.durable - 1 - (cursor or self.log.first - 1),
+            "unacknowledged": unacknowledged,
+            "behind": behind,
             "connections": [{"state": one.state, "position": one.position} for one in own],
         }
 

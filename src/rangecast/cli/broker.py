@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
 import tomllib
@@ -40,6 +39,7 @@ def serve(
     origin: Annotated[
         list[str] | None, typer.Option(help="Origin whose pages may call the broker (CORS); repeat for more.")
     ] = None,
+    log: Annotated[str | None, typer.Option(help="How logs are written to stderr: text or json.")] = None,
 ) -> None:
     """Serve subscriptions and events over HTTP, until SIGTERM or Ctrl-C.
 
@@ -53,13 +53,12 @@ def serve(
     try:
         from rangecast.broker.broker import Broker, BrokerSettings
         from rangecast.broker.limits import SpaceLimits
+        from rangecast.broker.log_lines import log_to
         from rangecast.broker.server import check_address
         from rangecast.broker.server import serve as run
     except ImportError as error:
         raise SetupError(f"rangecast serve needs {error.name}: pip install 'rangecast[serve]'") from None
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
+    log_to(sys.stderr, log or given.get("log", "text"))
     token_file = tokens or (Path(given["tokens"]) if "tokens" in given else None)
     settings = BrokerSettings(
         data=folder,
