@@ -79,8 +79,8 @@ test-bounds: $(STAMP) ## tests with kernels that check every array index
 bench: $(STAMP) ## the benchmark tables
 	$(BIN)/python benchmarks/run.py
 
-experiments: $(STAMP) ## the papers' experiments and their pages, all five; about an hour
-	for name in covering vci vcr ubtree batch; do $(BIN)/rangecast experiment $$name --docs || exit 1; done
+experiments: $(STAMP) ## the papers' experiments and their pages, all in one go, about an hour; QUICK=1: small sizes, some minutes, into experiment-output
+	for name in covering vci vcr ubtree batch seeds; do $(BIN)/rangecast experiment $$name $(if $(QUICK),--quick,--docs) || exit 1; done
 
 soak: $(STAMP) ## kill the processes of streams at random, count what is lost or doubled; damage every file
 	$(BIN)/python tests/spark/stream_soak.py --kills 24

@@ -2,49 +2,91 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from pathlib import Path
 
 import pytest
 
-from rangecast.papers import EXPERIMENTS, code_of
+from rangecast.papers import EXPERIMENTS, ExperimentReport, code_of, experiment
+from rangecast.papers.overview import PAPERS, describe, read_spread
 from rangecast.papers.report import read_page
+from rangecast.papers.seeds import RATIOS
 
 PAGES = Path(__file__).parents[2] / "docs" / "experiments"
-# their full runs have not been made since the experiments were changed; the pages say what they depart in
-TO_BE_MADE = {"batch", "ubtree"}
-MADE = sorted(set(EXPERIMENTS) - TO_BE_MADE)
+QUICK = Path(__file__).parent / "quick-verdicts.json"
+REMAKE = "run `rangecast experiment {} --docs`"
+
+
+def text_of(name):
+    return (PAGES / f"{name}.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.once
-def test_pages_that_are_to_be_made_say_so():
-    for name in TO_BE_MADE:
-        text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
-        assert "by code `" not in text
-        assert "This page was written by an earlier form of the experiment." in text
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_code_has_not_changed_since_the_page_was_made(name):
-    text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
-    made_by = text.partition(", Python ")[2].partition(", by code")[0].rpartition(".")[0]
+    made_by = text_of(name).partition(", Python ")[2].partition(", by code")[0].rpartition(".")[0]
     if made_by != platform.python_version().rpartition(".")[0]:
         pytest.skip(f"the hash is of the syntax tree of Python {made_by}")
-    assert read_page(PAGES / f"{name}.md")[0] == code_of(name), f"run `rangecast experiment {name} --docs`"
+    assert read_page(PAGES / f"{name}.md")[0] == code_of(name), REMAKE.format(name)
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("name", MADE)
-def test_a_page_gives_a_reason_for_every_claim_that_does_not_agree(name):
-    text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
-    rows = [line.split(" | ") for line in text.partition("## Claims")[2].partition("\n## ")[0].splitlines()]
-    claims = [row for row in rows if len(row) == 5 and row[1] in ("agrees", "differs", "open")]
-    assert len(claims) == len(read_page(PAGES / f"{name}.md")[1])
-    assert all(row[2] for row in claims)
-    assert all(row[4].strip(" |") for row in claims if row[1] != "agrees")
-    assert "(ours)" not in " ".join(row[0] for row in claims)
-    assert "## Departures from the paper's parameters" in text
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_no_page_is_of_a_quick_run(name):
+    assert f"Written by `rangecast experiment {name} --docs`" in text_of(name), REMAKE.format(name)
     # every file of the experiment is on its page
     for path in PAGES.glob(f"{name}-*"):
-        assert path.name in text
+        assert path.name in text_of(name)
+    assert "## Departures from the paper's parameters" in text_of(name)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_page_gives_a_reason_for_every_claim_that_does_not_agree(name):
+    claims = read_page(PAGES / f"{name}.md")[1]
+    assert f"Of {len(claims)} claims" in text_of(name)
+    assert all(claim.by for claim in claims)
+    assert all(claim.why for claim in claims if claim.verdict != "agrees")
+    assert not any("(ours)" in claim.text for claim in claims)
+
+
+@pytest.mark.once
+def test_the_page_of_all_papers_is_made_from_theirs():
+    claims = {name: read_page(PAGES / f"{name}.md")[1] for name in PAPERS}
+    written = (PAGES / "README.md").read_text(encoding="utf-8")
+    assert written == describe(claims, read_spread(PAGES / "seeds-ratios.csv"))
+
+
+@pytest.mark.once
+def test_the_spread_over_seeds_is_of_claims_that_are_weighed():
+    for ratio in RATIOS.values():
+        assert ratio.claim in {claim.text for claim in read_page(PAGES / f"{ratio.paper}.md")[1]}
+
+
+def stable(report):
+    """Verdicts that are the same in every quick run: of counted things, and of what stays open in it."""
+    return {c.text: c.verdict if c.counted or c.agrees is None else "timed" for c in report.claims}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_quick_run_has_the_verdicts_that_are_committed(name, tmp_path):
+    """What a change is meant to change is changed in quick-verdicts.json too, as the failure shows it."""
+    report = ExperimentReport(name, tmp_path, quick=True, code="")
+    experiment(name)(report)
+    assert stable(report) == json.loads(QUICK.read_text(encoding="utf-8"))[name]
+    # the page weighs the same claims, in the same order
+    assert list(stable(report)) == [claim.text for claim in read_page(PAGES / f"{name}.md")[1]]
+    assert (tmp_path / f"{name}.md").exists()
+
+
+def test_a_changed_experiment_is_found_out(tmp_path, monkeypatch):
+    """The hash is of what the code does: a comment leaves it, another number does not."""
+    from rangecast.papers.report import hash_code
+
+    one, two, three = (tmp_path / f"{k}.py" for k in range(3))
+    one.write_text('"""A."""\nSIZE = 3\n')
+    two.write_text('"""B."""\n# more\nSIZE = (\n    3\n)\n')
+    three.write_text('"""A."""\nSIZE = 4\n')
+    assert hash_code([one]) == hash_code([two]) != hash_code([three])

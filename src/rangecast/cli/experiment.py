@@ -11,6 +11,7 @@ from rangecast.cli.console import say
 from rangecast.errors import OptionError
 from rangecast.papers import EXPERIMENTS, ExperimentReport, code_of
 from rangecast.papers import experiment as find
+from rangecast.papers.overview import write_overview
 from rangecast.papers.report import Unfinished
 
 DOCS = Path("docs") / "experiments"
@@ -56,5 +57,7 @@ def experiment(
     except Unfinished as step:
         say(f"the time is over before {step}; run the same command again to go on")
         raise typer.Exit(3) from None
+    if docs:
+        write_overview(folder)
     counts = ", ".join(f"{n} {case}" for case, n in report.counts().items())
     say(f"{len(report.claims)} claims: {counts}; written to {folder}")

@@ -19,6 +19,7 @@ EXPERIMENTS: dict[str, tuple[str, ...]] = {
     "vci": ("rangecast.papers.vci.experiment",),
     "vcr": ("rangecast.papers.vcr.experiment", "rangecast.papers.vcr.measures"),
     "batch": ("rangecast.papers.rtree.experiment",),
+    "seeds": ("rangecast.papers.seeds",),
 }
 """The module whose `run` is called, and others that its page is made by."""
 

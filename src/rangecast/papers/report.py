@@ -118,7 +118,7 @@ class ExperimentReport:
             writer.writerow(columns)
             writer.writerows(rows)
         lines = [f"### {title}", "", f"Numbers: [{path.name}]({path.name})", ""]
-        lines += _markdown(columns, rows)
+        lines += as_markdown(columns, rows)
         self._sections.append("\n".join(lines))
 
     def plot(
@@ -150,6 +150,9 @@ class ExperimentReport:
         axes.set_title(title, fontsize=10 if len(title) <= 60 else 8, loc="left")
         if log_x:
             axes.set_xscale("log", base=2)
+        elif not any(isinstance(x, str) for xs, _ in series.values() for x in xs):
+            # more numbers of six digits would run into each other
+            axes.xaxis.set_major_locator(MaxNLocator(6))
         if log_y:
             axes.set_yscale("log")
         if whole_y:
@@ -203,36 +206,51 @@ class ExperimentReport:
             f"{platform.python_version()}, by code `{self.code}`. Times are of one run on a shared machine: "
             "read the ratios, not the times.",
             "",
-            "## Claims",
-            "",
-            f"Of {len(self.claims)} claims of the paper {counts['agrees']} agree, {counts['differs']} "
-            "differ and "
-            f"{counts['open']} are open.",
-            "",
-            *_markdown(
-                ("the paper says", "verdict", "yardstick", "seen here", "why not"),
-                [(c.text, c.verdict, c.by, c.evidence, c.why) for c in self.claims],
-            ),
-            "",
         ]
+        if self.claims:
+            lines += [
+                "## Claims",
+                "",
+                f"Of {len(self.claims)} claims of the paper {counts['agrees']} agree, {counts['differs']} "
+                f"differ and {counts['open']} are open.",
+                "",
+                *as_markdown(
+                    ("the paper says", "verdict", "yardstick", "seen here", "why not"),
+                    [(c.text, c.verdict, c.by, c.evidence, c.why) for c in self.claims],
+                ),
+                "",
+            ]
         if self._checks:
             rows = [(text, "yes" if holds else "no", seen) for text, holds, seen in self._checks]
-            lines += ["## What we check besides", "", *_markdown(("what", "holds", "seen here"), rows), ""]
+            lines += ["## What we check besides", "", *as_markdown(("what", "holds", "seen here"), rows), ""]
         if self._departures:
             lines += ["## Departures from the paper's parameters", ""]
-            lines += [*_markdown(("parameter", "the paper", "here", "why"), self._departures), ""]
+            lines += [*as_markdown(("parameter", "the paper", "here", "why"), self._departures), ""]
         lines += ["## Figures", "", "\n\n".join(self._sections), ""]
         path = self.folder / f"{self.name}.md"
         path.write_text("\n".join(lines), encoding="utf-8")
         return path
 
 
-def read_page(path: Path) -> tuple[str, dict[str, str]]:
-    """The hash that a page was written by, and its verdicts by claim."""
+class PageClaim(NamedTuple):
+    """A claim as a page has it."""
+
+    text: str
+    verdict: str
+    by: str
+    evidence: str
+    why: str
+
+
+def read_page(path: Path) -> tuple[str, list[PageClaim]]:
+    """The hash that a page was written by, and its claims."""
     text = path.read_text(encoding="utf-8")
     code = text.partition("by code `")[2].partition("`")[0]
     rows = [line.split(" | ") for line in text.partition("## Claims")[2].partition("\n## ")[0].splitlines()]
-    return code, {row[0].removeprefix("| "): row[1] for row in rows if len(row) > 3 and row[1] in CASES}
+    claims = [PageClaim(text.removeprefix("| "), verdict, by, evidence, why.rstrip(" |"))
+              for text, verdict, by, evidence, why in (row for row in rows if len(row) == 5)
+              if verdict in CASES]  # fmt: skip
+    return code, claims
 
 
 def hash_code(paths: Sequence[Path]) -> str:
@@ -266,7 +284,8 @@ def spread(values: Sequence[float], form: str = ",.4g") -> str:
     return f"{statistics.fmean(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+def as_markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """The lines of a table."""
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     return lines + ["| " + " | ".join(_shown(cell) for cell in row) + " |" for row in rows]
 
@@ -280,4 +299,5 @@ def _shown(cell: Any) -> str:
         return ""
     if isinstance(cell, float):
         return f"{cell:,.4g}" if abs(cell) < 1000 else f"{cell:,.0f}"
-    return f"{cell:,}" if isinstance(cell, int) else str(cell)
+    # a bar would end the cell
+    return f"{cell:,}" if isinstance(cell, int) else str(cell).replace("|", "\\|")

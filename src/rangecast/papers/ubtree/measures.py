@@ -1,13 +1,12 @@
 """How the UB-tree's experiment measures: who takes part, and one point of a figure.
 
-Times are of this thread on the processor, best of a few rounds. At the paper's sizes only one contender fits
-beside the subscriptions, so they are built, checked, timed and dropped one after the other; every answer
-must be scan's.
+Times are of this thread on the processor. All contenders of a point are built first and then take turns,
+round by round, so that a busy moment falls on all of them; the best round counts, and every answer must be
+scan's.
 """
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "scan": ("scan", {}),
 }
 OURS = ("bitmap", "auto")
-ROUNDS = 2
+ROUNDS = 3
 
 
 class ContenderPoint(NamedTuple):
@@ -57,38 +56,38 @@ def contenders() -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def measure(drawn: Workload) -> Points:
-    """All contenders on one workload, one after the other; their answers must be scan's."""
+    """All contenders on one workload, round by round in turns; their answers must be scan's."""
     subs, events = drawn.subscriptions(), drawn.events()
-    points: Points = {}
-    expected: Matches | None = None
-    # scan first: its answer is what the others are held against
-    for name, (kind, options) in sorted(contenders().items(), key=lambda item: item[0] != "scan"):
+    indexes, build_seconds = {}, {}
+    for name, (kind, options) in contenders().items():
         # a small set first: compiling is not building
         warm = open_index(kind, drawn.schema, **options)
         warm.insert(subs.select(np.arange(min(600, len(subs)))))
         warm.match(drawn.events(0, 2))
-        index = open_index(kind, drawn.schema, **options)
-        build, _ = timed(index.insert, subs, clock=THREAD)
-        if expected is None:
-            expected = index.match(events).sort()
+        indexes[name] = open_index(kind, drawn.schema, **options)
+        build_seconds[name], _ = timed(indexes[name].insert, subs, clock=THREAD)
+    expected = indexes["scan"].match(events).sort()
+    calls: dict[tuple[str, str], Callable[[], Any]] = {}
+    for name, index in indexes.items():
         check(name, index.match(events), expected)
-        calls: dict[str, Callable[[], Any]] = {"match": partial(index.match, events)}
+        calls["match", name] = partial(index.match, events)
         if isinstance(index, UBTreeIndex):
-            calls["collect"] = partial(collecting, index, events)
-        taken = take_turns(calls, ROUNDS, clock=THREAD)
+            calls["collect", name] = partial(collecting, index, events)
+    taken = take_turns(calls, ROUNDS, clock=THREAD, pause_collector=True)
+    points: Points = {}
+    for name, index in indexes.items():
         index.match(events)
         stats = index.stats()
+        collect = taken.get(("collect", name))
         points[name] = ContenderPoint(
-            taken["match"].best / len(events) * 1e6,
-            taken["collect"].best / len(events) * 1e6 if "collect" in taken else 0.0,
+            taken["match", name].best / len(events) * 1e6,
+            collect.best / len(events) * 1e6 if collect else 0.0,
             stats.get("last_entries", 0) / len(events),
             stats.get("last_candidates", 0) / len(events),
-            build,
+            build_seconds[name],
             stats["bytes_per_subscription"],
         )
-        del index, warm, calls
-        gc.collect()
-    return {name: points[name] for name in contenders()}
+    return points
 
 
 def satisfied_operators(drawn: Workload) -> float:

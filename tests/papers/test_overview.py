@@ -1,0 +1,52 @@
+"""The page of all papers: counts, reasons and the spread over seeds, from the papers' own pages."""
+
+from __future__ import annotations
+
+import pytest
+
+from rangecast.papers.overview import PAPERS, describe, read_spread, write_overview
+from rangecast.papers.report import ExperimentReport, PageClaim, read_page
+
+pytestmark = [pytest.mark.without_kernels, pytest.mark.once]
+
+
+def filled(name, folder, **options):
+    report = ExperimentReport(name, folder, code="abc", **options)
+    report.claim("it is fast", True, "2 times", by="time")
+    report.claim("it is small", False, "3 | 4 bytes", by="bytes", why="it is not", counted=True)
+    report.claim("it is fair", None, "who knows", by="taste", why="nobody said")
+    return report
+
+
+def test_a_page_is_read_as_it_was_written(tmp_path):
+    path = filled("vci", tmp_path).write("Title", "Source.")
+    code, claims = read_page(path)
+    assert code == "abc"
+    assert claims[0] == PageClaim("it is fast", "agrees", "time", "2 times", "")
+    assert [claim.verdict for claim in claims] == ["agrees", "differs", "open"]
+
+
+def test_all_papers_on_one_page(tmp_path):
+    assert write_overview(tmp_path) is None
+    for name in PAPERS:
+        filled(name, tmp_path).write("Title", "Source.")
+    text = write_overview(tmp_path).read_text()
+    assert "| all | 15 | 5 | 5 | 5 |" in text
+    assert "| vci | it is small | differs | it is not |" in text
+    (tmp_path / "seeds-ratios.csv").write_text(
+        "paper,claim,ratio,agrees when,seen,seeds that agree\nvci,it is fast,a / b,above 1,2 (1 to 3),3 of 3"
+    )
+    assert read_spread(tmp_path / "seeds-ratios.csv") == {"it is fast": ("a / b: 2 (1 to 3)", "3 of 3")}
+    assert (
+        "| it is fast | agrees | time | a / b: 2 (1 to 3) | 3 of 3 |" in write_overview(tmp_path).read_text()
+    )
+
+
+def test_a_report_without_claims_has_no_table_of_them(tmp_path):
+    report = ExperimentReport("seeds", tmp_path, code="abc")
+    report.table("ratios", "Ratios", ["a"], [[1]])
+    assert "## Claims" not in report.write("Title", "Source.").read_text()
+
+
+def test_nothing_claimed_is_nothing_counted():
+    assert "| all | 0 | 0 | 0 | 0 |" in describe({name: [] for name in PAPERS}, {})
