@@ -9,13 +9,18 @@ import numpy as np
 import pytest
 
 import rangecast as rc
+from rangecast.engine.auto import AccessPath, AutoPart
+from rangecast.engine.bitmap import build_bitmap
 from rangecast.engine.cells import build_cells
 from rangecast.engine.equality import build_equality
+from rangecast.engine.nested import build_nested
 from rangecast.engine.parts import StaticIndex
 from rangecast.engine.small_batches import FEW_EVENTS, ROOM
+from rangecast.engine.windows import build_windows
 from rangecast.kernels import kernel
+from rangecast.kernels.engine.nested import CLOSED, FALLING, RISING
 from rangecast.kernels.machine.views import Views, view, view_rows
-from rangecast.types.attributes import LAST, MISSING
+from rangecast.types.attributes import LAST, MISSING, PRESENT
 
 SCHEMA = rc.Schema(rc.Int("key"), rc.Int("a"), rc.Float("b"))
 SPAN = 10**12
@@ -49,7 +54,25 @@ def subscriptions(n: int, keys: int, step: int, n_ids: int) -> rc.Subscriptions:
     return rc.Subscriptions(SCHEMA, np.arange(n_ids), lows, highs, np.sort(np.arange(n) % n_ids))
 
 
-@pytest.mark.parametrize("kind", [Lists, Plane])
+class Windows(StaticIndex):
+    """Intervals of one attribute."""
+
+    expands = False
+
+    def _build(self, boxes, numbers):
+        return build_windows(boxes, numbers, 0)
+
+
+class Bitsets(StaticIndex):
+    """Bitsets on all attributes."""
+
+    expands = False
+
+    def _build(self, boxes, numbers):
+        return build_bitmap(boxes, numbers)
+
+
+@pytest.mark.parametrize("kind", [Lists, Plane, Bitsets])
 @pytest.mark.parametrize(("keys", "step"), [(1, 1), (60, 1), (60, 10**9)])
 @pytest.mark.parametrize("n_boxes", [1, 2])
 def test_events_match_the_same_however_many_come(kind, keys, step, n_boxes, size, monkeypatch):
@@ -72,6 +95,62 @@ def test_events_match_the_same_however_many_come(kind, keys, step, n_boxes, size
     for e in range(FEW_EVENTS):
         one = index.match(rc.Events(SCHEMA, codes[:, e : e + 1]))
         assert sorted(one.ids.tolist()) == sorted(want.row(e).tolist())
+
+
+class Sorted(StaticIndex):
+    """Sorted lists by key, of three forms and in three parts."""
+
+    expands = False
+
+    def _build(self, boxes, numbers):
+        forms = [(CLOSED, [2]), (RISING, []), (FALLING, [2])]
+        parts = [build_nested(boxes, numbers[k::3], 0, 1, *forms[k]) for k in range(3)]
+        return AutoPart([AccessPath("nested", (0, 1), len(part.lists.boxes), part) for part in parts])
+
+
+def thirds(n: int, keys: int) -> rc.Subscriptions:
+    """One of some keys, and on the second attribute a range, a low end, or a high end."""
+    subs = subscriptions(n, keys, 1, n)
+    lows, highs = subs.lows.copy(), subs.highs.copy()
+    lows[1, lows[1] == MISSING] = 5
+    highs[1, highs[1] == LAST] = SPAN
+    highs[1, 1::3], lows[1, 2::3] = LAST, PRESENT
+    lows[2, 1::3], highs[2, 1::3] = MISSING, LAST
+    return rc.Subscriptions(SCHEMA, np.arange(n), lows, highs)
+
+
+@pytest.mark.parametrize("room", [1, ROOM])
+@pytest.mark.parametrize("kind", [Sorted, Windows])
+def test_lists_and_windows_need_whatever_room(kind, room, size, monkeypatch):
+    monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
+    subs = thirds(3 * max(size(700), 60), 3)
+    if kind is Windows:
+        # one attribute alone, of 32 bits or of 64
+        wide = SPAN if room == 1 else 2**31
+        own = rc.Schema(SCHEMA[1])
+        ends = np.minimum(subs.lows[1:2], wide), np.where(subs.highs[1:2] == LAST, LAST, wide + 7)
+        subs = rc.Subscriptions(own, np.arange(len(subs)), *ends)
+    index, scan = kind(subs.schema), rc.open_index("scan", subs.schema)
+    for one in (index, scan):
+        one.insert(subs)
+    (part,) = [covered.part for covered in index._read.state.parts]
+    held = [part._lists, *(path.part._few for path in part.paths)] if kind is Sorted else [part._few]
+    for few in held:
+        few._room = room
+    rng = np.random.default_rng(5)
+    codes = rng.integers(0, 2 * SPAN, (3, FEW_EVENTS + 1))
+    codes[0] = rng.integers(0, 4, FEW_EVENTS + 1)
+    codes[1, ::7] = MISSING
+    events = rc.Events(subs.schema, codes if kind is Sorted else codes[1:2])
+    want = scan.match(events).sort()
+    assert want.n_pairs > 0
+    for e in range(12):
+        one = index.match(events.select(np.array([e])))
+        assert np.sort(one.ids).tolist() == want.row(e).tolist()
+    for m in (0, 2, FEW_EVENTS - 1, FEW_EVENTS + 1):
+        some = events.select(np.arange(m))
+        assert index.match(some) == scan.match(some)
+    assert pickle.loads(pickle.dumps(index)).match(events) == want
 
 
 @kernel

@@ -253,6 +253,9 @@ def join_found(several: Sequence[Found], n_events: int) -> Found:
         return np.zeros(n_events + 1, np.int64), _NO_ROWS
     if len(held) == 1:
         return held[0]
+    if n_events == 1 and not any(isinstance(found, Counted) for found in held):
+        slots = np.concatenate([found[1] for found in held])
+        return np.array([0, len(slots)]), slots
     counts = [count_rows(found) for found in held]
 
     def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:

@@ -48,7 +48,7 @@ from rangecast.engine.catalog import Boxes
 from rangecast.engine.cells import BUDGET, build_cells
 from rangecast.engine.equality import EqualityPart, build_equality
 from rangecast.engine.limited import count_all, hold_any, stab_in_turn
-from rangecast.engine.nested import NestedPart, build_nested
+from rangecast.engine.nested import NestedPart, build_nested, one_event
 from rangecast.engine.outlines import assign_boxes, choose_sorted
 from rangecast.engine.packed_bounds import fit_grid
 from rangecast.engine.parts import Part, StaticIndex, _Covered
@@ -94,6 +94,10 @@ class AutoPart(Part):
     def __post_init__(self) -> None:
         self.ratio = min((path.part.ratio for path in self.paths), default=Part.ratio)
         self.seconds = [0.0] * len(self.paths)
+        # sorted lists stand first, and one event asks all of them at once
+        kinds = [path.kind for path in self.paths]
+        self._first = next((k for k, kind in enumerate(kinds) if kind != "nested"), len(kinds))
+        self._lists = one_event([path.part for path in self.paths[: self._first]])
         self.events = 0
         self.history = PartHistory()
 
@@ -111,9 +115,15 @@ class AutoPart(Part):
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         own = boxes if self.groups is None else self.groups.boxes
-        found = []
+        found: list[Found] = []
         start = perf_counter()
-        for k, path in enumerate(self.paths):
+        paths = self.paths
+        if codes.shape[1] == 1 and self._lists is not None:
+            found.append(self._lists.stab(codes, own))
+            paths = paths[self._first :]
+            self.seconds[0] += perf_counter() - start
+            start = perf_counter()
+        for k, path in enumerate(paths, len(self.paths) - len(paths)):
             found.append(path.part.stab(codes, own))
             now = perf_counter()
             self.seconds[k] += now - start

@@ -58,11 +58,13 @@ from rangecast.engine.limited import ALL
 from rangecast.engine.packed_bounds import Packed
 from rangecast.engine.parts import Part, StaticIndex
 from rangecast.engine.selectivity import bounded_attributes
+from rangecast.engine.small_batches import ROOM, FewEvents
 from rangecast.errors import OptionError
 from rangecast.kernels.engine import bitmap as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels
 from rangecast.kernels.engine.bitmap import BitmapBlocks
 from rangecast.kernels.engine.grid import sort_by_cell
+from rangecast.kernels.machine.views import Views
 from rangecast.memory import check_fits, check_numbered
 from rangecast.types.attributes import Codes
 
@@ -81,6 +83,12 @@ class BitmapPart(Part):
     blocks: BitmapBlocks
 
     exact = True
+
+    def __post_init__(self) -> None:
+        fields = self.packed.fields
+        # as kernels.stab_one reads them; a block is begun only where there is room for all of its boxes
+        views = Views(*self.blocks, fields.ones, fields.inexact, self.packed.views)
+        self._one = FewEvents(kernels.stab_one, views, BLOCK + ROOM)
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
         b, k, n = self.blocks, len(self.packed.attributes), len(self.blocks.boxes)
@@ -121,6 +129,11 @@ class BitmapPart(Part):
         return len(self.blocks.n_block_attributes)
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
+        if codes.shape[1] == 1:
+            offsets, out = self._one.stab(codes, boxes)
+            if not self.identical:
+                packed_kernels.to_slots(out, len(out), boxes.slots)
+            return offsets, out
         return self._stab(codes, boxes, ALL)
 
     def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:

@@ -37,6 +37,7 @@ order of the events.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,11 +50,13 @@ from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.equality import enter_values
 from rangecast.engine.limited import ALL
 from rangecast.engine.parts import Part
+from rangecast.engine.small_batches import FEW_EVENTS, FewEvents
 from rangecast.engine.windows import lay_out
 from rangecast.kernels.engine import equality as list_kernels
 from rangecast.kernels.engine import nested as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels
 from rangecast.kernels.engine.nested import CLOSED, FALLING, RISING, SortedLists
+from rangecast.kernels.machine.views import Views
 from rangecast.kernels.model.ids import hash_integers
 from rangecast.memory import check_fits, check_numbered
 from rangecast.types.attributes import Codes
@@ -75,6 +78,14 @@ class NestedPart(Part):
 
     exact = True
     ratio = 32
+
+    def __post_init__(self) -> None:
+        s = self.lists
+        head = np.array([self.on, self.dense, s.by, s.form], np.int64)
+        # as kernels.stab_few reads them
+        arrays = (s.starts, s.ends, s.end_starts, s.boxes, s.lows, s.highs, s.tables, s.classes)
+        checked = (s.checked, s.checked_lows, s.checked_highs)
+        self._few = FewEvents(kernels.stab_few, Views(head, self.values, self.table, *arrays, *checked))
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
         s, d = self.lists, boxes.n_attributes
@@ -134,6 +145,11 @@ class NestedPart(Part):
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         m = codes.shape[1]
+        if m < FEW_EVENTS:
+            offsets, out = self._few.stab(codes, boxes)
+            if not self.identical:
+                packed_kernels.to_slots(out, len(out), boxes.slots)
+            return offsets, out
         found, places = self._find(codes)
         turned = m >= SORTED
         order = event_order(m)
@@ -196,6 +212,12 @@ class NestedPart(Part):
 
     def stats(self) -> dict[str, int]:
         return {"sorted_lists": len(self.lists.starts) - 1}
+
+
+def one_event(parts: Sequence[Part]) -> FewEvents | None:
+    """What asks several parts of sorted lists for one event in one call; None where that would not do."""
+    views = [part._few.views for part in parts if isinstance(part, NestedPart) and part.identical]
+    return FewEvents(kernels.stab_one, Views(*views)) if len(views) == len(parts) > 1 else None
 
 
 def build_nested(

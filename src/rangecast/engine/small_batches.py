@@ -22,13 +22,14 @@ from rangecast.types.attributes import Codes
 
 FEW_EVENTS = 64  # smaller batches take this way
 ROOM = 256  # matches per event at first
+_NO_BOXES = np.empty((0, 3), np.int64)
 
 
 class FewEvents:
     """A kernel with the arrays of a part.
 
     `kernel(table, boxes.table, codes, offsets, out)` writes rows of box numbers and returns how many there
-    are, or minus the room that it needs.
+    are, or minus the room to try with.
     """
 
     def __init__(self, kernel: Callable[..., int], views: Views, room: int = ROOM) -> None:
@@ -36,13 +37,18 @@ class FewEvents:
         self._views = views
         self._room = room
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
-        """The boxes that hold each event."""
+    @property
+    def views(self) -> Views:
+        """The arrays of the part."""
+        return self._views
+
+    def stab(self, codes: Codes, boxes: Boxes | None) -> Rows:
+        """The boxes that hold each event; a kernel that looks at no box needs none."""
         m = codes.shape[1]
-        table, own = self._views.table, boxes.table
+        table, own = self._views.table, _NO_BOXES if boxes is None else boxes.table
         offsets, out = np.empty(m + 1, np.int64), np.empty(m * self._room, np.int32)
         n = self._kernel(table, own, codes, offsets, out)
-        if n < 0:
+        while n < 0:
             out = buffers.empty(-n, np.int32)
             n = self._kernel(table, own, codes, offsets, out)
         return offsets, out[:n]

@@ -53,9 +53,11 @@ from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import hold, shaped, within
 from rangecast.engine.limited import ALL
 from rangecast.engine.parts import Part
+from rangecast.engine.small_batches import FEW_EVENTS, FewEvents
 from rangecast.kernels.engine import windows as kernels
 from rangecast.kernels.engine.grid import sort_by_cell
 from rangecast.kernels.engine.windows import Windows
+from rangecast.kernels.machine.views import Views
 from rangecast.memory import check_fits
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Codes
 
@@ -78,6 +80,12 @@ class WindowsPart(Part):
 
     exact = True
     ratio = 32
+
+    def __post_init__(self) -> None:
+        w = self.windows
+        few = kernels.stab_few_32 if w.lows.dtype == np.uint32 else kernels.stab_few_64
+        # as the kernel reads them
+        self._few = FewEvents(few, Views(np.array([self.on, w.base], np.int64), *w[1:]))
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
         w = self.windows
@@ -108,6 +116,8 @@ class WindowsPart(Part):
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         values = codes[self.on]
         m = len(values)
+        if m < FEW_EVENTS:
+            return self._few.stab(codes, None)
         turned = m >= SORTED
         order = self._order(values) if turned else event_order(m)
         counts = buffers.empty(m, np.int64)

@@ -12,14 +12,16 @@ import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.engine.boxes import holds, view_boxes
-from rangecast.kernels.engine.packed_bounds import GUARDS
+from rangecast.kernels.engine.packed_bounds import GUARDS, pack_values
 from rangecast.kernels.machine.memory import prefetch, scratch
+from rangecast.kernels.machine.views import view, view_rows
 
 WORDS = 64
 _BLOCK = 64 * WORDS
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
 _ALL = ~_NONE
+_EVERY = np.int64(np.iinfo(np.int64).max)
 _SEQUENCE = np.uint64(0x03F7_9D71_B4CB_0A89)  # de Bruijn's: every six bits in a row are different
 _POSITIONS = np.zeros(64, np.int32)
 _POSITIONS[[(int(_SEQUENCE) << k & 2**64 - 1) >> 58 for k in range(64)]] = np.arange(64)
@@ -340,3 +342,48 @@ def place_runs(run_events, run_ends, n_runs, rows, boxes, places, add, out):
             out[p + q] = boxes[np.uint64(rows[a + q])] + add
         places[run_events[r]] += n
         a += n
+
+
+@allocating_kernel
+def stab_one(part, own_boxes, codes, offsets, out):
+    """All that one event needs, in one call: its words, its blocks, the boxes that hold it.
+
+    `part` is the table of views of engine/bitmap.py, `own_boxes` that of the boxes. Returns how many boxes
+    there are, or where `out` may have too little room, minus what is surely enough.
+    """
+    # in the order of the fields
+    blocks = BitmapBlocks(
+        view(part[0], np.int32),
+        view_rows(part[1], np.uint64),
+        view(part[2], np.uint8),
+        view(part[3], np.int64),
+        view_rows(part[4], np.uint64),
+        view_rows(part[5], np.int32),
+        view_rows(part[6], np.int32),
+        view(part[7], np.int32),
+        view(part[8], np.int64),
+        view_rows(part[9], np.uint64),
+        view(part[10], np.int64),
+        view(part[11], np.uint8),
+    )
+    ones = view(part[12], np.uint64)
+    words = np.empty((1, ones.size), np.uint64)
+    pack_values(codes, view_rows(part[14], np.int64), words)
+    cells = np.empty((1, blocks.top_bases.size), np.uint8)
+    chosen = np.full((1, blocks.tops.shape[1]), _ALL)
+    state = np.zeros(6, np.int64)
+    state[5] = _EVERY
+    n_blocks = blocks.n_block_attributes.size
+    run_events = np.empty(n_blocks + 1, np.int32)
+    run_ends = np.empty(n_blocks + 1, np.int64)
+    if not stab_blocks(
+        blocks, words, cells, chosen, codes, own_boxes, ones, view(part[13], np.int64), state, run_events,
+        run_ends, out,
+    ):  # fmt: skip
+        return -(blocks.boxes.size + _BLOCK + 1)
+    n = state[1]
+    for q in range(n):
+        out[q] = blocks.boxes[out[q]]
+    offsets[0] = 0
+    offsets[1] = n
+    return n

@@ -7,10 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import inlined_kernel, kernel
+from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
+from rangecast.kernels.engine.equality import find_dense, find_hashed
 from rangecast.kernels.engine.windows import copy_slots, window
+from rangecast.kernels.machine.views import view, view_rows
+from rangecast.kernels.model.ids import hash_integers
 
 _MISSING = np.iinfo(np.int64).min
+_EVERY = np.int64(np.iinfo(np.int64).max)
 
 # how the members of a list are bounded on the attribute by which they are sorted
 RISING, FALLING, CLOSED = range(3)
@@ -181,3 +185,68 @@ def stab(order, found, places, s, codes, limit, offsets, out):
             out[q] = s.boxes[np.uint64(out[q])]
     offsets[order.size] = p
     return np.int64(p)
+
+
+@allocating_kernel
+def stab_few(part, own_boxes, codes, offsets, out):
+    """All that a few events need, in one call: their lists, their places, the boxes that hold them.
+
+    `part` is the table of views of engine/nested.py. Returns how many boxes there are, or where `out` has
+    less room than events look at, minus that.
+    """
+    m = codes.shape[1]
+    head = view(part[0], np.int64)
+    on = head[0]
+    # in the order of the fields
+    s = SortedLists(
+        head[2],
+        head[3],
+        view(part[3], np.int32),
+        view(part[4], np.int64),
+        view(part[5], np.int32),
+        view(part[6], np.int32),
+        view(part[7], np.uint32),
+        view(part[8], np.uint32),
+        view(part[9], np.int32),
+        view_rows(part[10], np.int64),
+        view(part[11], np.int64),
+        view_rows(part[12], np.int64),
+        view_rows(part[13], np.int64),
+    )
+    found = np.zeros(m, np.int32)
+    if on >= 0:
+        own = codes[on]
+        values = view(part[1], np.int64)
+        table = view(part[2], np.int32)
+        if head[1] != 0:
+            origin = values[0] if values.size else 0
+            find_dense(own, origin, table, s.starts, found)
+        else:
+            hashes = np.empty(m, np.uint64)
+            hash_integers(own, hashes)
+            find_hashed(own, hashes, values, table, s.starts, found)
+    places = np.empty(m, np.int64)
+    place(found, codes[s.by], s, places)
+    order = np.arange(m)
+    # what is counted is not asked for: offsets have the room
+    total = count_members(order, found, places, s, offsets) + 1
+    if total > out.size:
+        return -total
+    return stab(order, found, places, s, codes, _EVERY, offsets, out)
+
+
+@allocating_kernel
+def stab_one(parts, own_boxes, codes, offsets, out):
+    """What one event matches in several parts, one after the other; `parts` is a table of their tables.
+
+    Returns how many boxes there are, or where `out` has too little room, minus the room to try with.
+    """
+    p = 0
+    for k in range(parts.shape[0]):
+        n = stab_few(view_rows(parts[k], np.int64), own_boxes, codes, offsets, out[p:])
+        if n < 0:
+            return n - 4 * out.size
+        p += n
+    offsets[0] = 0
+    offsets[1] = p
+    return p

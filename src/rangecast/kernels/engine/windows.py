@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import inlined_kernel, kernel
+from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
+from rangecast.kernels.machine.views import view, view_rows
 
 _MISSING = np.iinfo(np.int64).min
+_EVERY = np.int64(np.iinfo(np.int64).max)
 
 # the columns of `classes`
 TABLE, BUCKETS, SHIFT, NARROWEST, WIDEST = range(5)
@@ -202,3 +204,69 @@ def stab(order, values, w, limit, offsets, out):
             p = keep_holders(w, end, stop, own, out, p)
     offsets[order.size] = p
     return np.int64(p)
+
+
+@allocating_kernel
+def _stab_few(w, values, offsets, out):
+    order = np.arange(values.size)
+    # what is counted is not asked for: offsets have the room
+    total = count_candidates(order, values, w, offsets) + 1
+    if total > out.size:
+        return -total
+    return stab(order, values, w, _EVERY, offsets, out)
+
+
+@allocating_kernel
+def stab_few_32(part, own_boxes, codes, offsets, out):
+    """All that a few events need, in one call, where ends have 32 bits.
+
+    `part` is the table of views of engine/windows.py. Returns how many slots there are, or where `out` has
+    less room than events read, minus that.
+    """
+    head = view(part[0], np.int64)
+    # in the order of the fields
+    w = Windows(
+        head[1],
+        view(part[1], np.uint64),
+        view(part[2], np.uint32),
+        view(part[3], np.uint32),
+        view(part[4], np.int32),
+        view(part[5], np.int32),
+        view_rows(part[6], np.int64),
+        view(part[7], np.int64),
+        view(part[8], np.int32),
+        view(part[9], np.int64),
+        view(part[10], np.int32),
+        view(part[11], np.int64),
+        view(part[12], np.int32),
+        view(part[13], np.int32),
+    )
+    return _stab_few(w, codes[head[0]], offsets, out)
+
+
+@allocating_kernel
+def stab_few_64(part, own_boxes, codes, offsets, out):
+    """All that a few events need, in one call, where ends have 64 bits.
+
+    `part` is the table of views of engine/windows.py. Returns how many slots there are, or where `out` has
+    less room than events read, minus that.
+    """
+    head = view(part[0], np.int64)
+    # in the order of the fields
+    w = Windows(
+        head[1],
+        view(part[1], np.uint64),
+        view(part[2], np.uint64),
+        view(part[3], np.uint64),
+        view(part[4], np.int32),
+        view(part[5], np.int32),
+        view_rows(part[6], np.int64),
+        view(part[7], np.int64),
+        view(part[8], np.int32),
+        view(part[9], np.int64),
+        view(part[10], np.int32),
+        view(part[11], np.int64),
+        view(part[12], np.int32),
+        view(part[13], np.int32),
+    )
+    return _stab_few(w, codes[head[0]], offsets, out)
