@@ -187,12 +187,12 @@ def find_words(
     subscriptions: DataFrame, schema: Schema, place: SchemaPlace, columns: Columns
 ) -> dict[str, list[str]]:
     """For each attribute, the strings that have no code yet; also the expressions that are new."""
-    found = subscriptions.mapInArrow(word_finder(place, columns), _WORDS).distinct().toArrow()
-    # sorted, so that the codes do not depend on which worker was first
-    found = found.sort_by([("position", "ascending"), ("word", "ascending")])
-    positions = found["position"].to_numpy()
+    found = subscriptions.mapInArrow(word_finder(place, columns), _WORDS).toArrow()
+    # each task has its words once; sorted, so that the codes do not depend on which worker was first
+    order = [("position", "ascending"), ("word", "ascending")]
+    found = found.group_by(["position", "word"]).aggregate([]).sort_by(order)
     words = found["word"].to_pylist()
-    cuts = np.searchsorted(positions, np.arange(len(schema.names) + 1))
+    cuts = np.searchsorted(found["position"].to_numpy(), np.arange(len(schema.names) + 1))
     by_name = {name: words[cuts[j] : cuts[j + 1]] for j, name in enumerate(schema.names)}
     return {EXPRESSIONS: words[: cuts[0]], **by_name}
 
