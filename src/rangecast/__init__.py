@@ -26,7 +26,7 @@ from rangecast.errors import (
 if TYPE_CHECKING:
     from rangecast import covering
     from rangecast.covering import CoverIndex
-    from rangecast.engine import Index, load_index, open_index
+    from rangecast.engine import Index, load_index, open_index, register_index
     from rangecast.engine.match_frames import match
     from rangecast.loading import FileMatch, Rejects, load_subscriptions
     from rangecast.loading.match_file import match_file
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "rangecast.covering": ("CoverIndex",),
-    "rangecast.engine": ("Index", "load_index", "open_index"),
+    "rangecast.engine": ("Index", "load_index", "open_index", "register_index"),
     "rangecast.engine.match_frames": ("match",),
     "rangecast.loading": ("FileMatch", "Rejects", "load_subscriptions", "match_file"),
     "rangecast.model.events": ("Events",),
@@ -144,5 +144,6 @@ __all__ = [
     "match",
     "match_file",
     "open_index",
+    "register_index",
     "warm_up",
 ]

@@ -373,7 +373,7 @@ class TestMatch:
         )
 
     def test_usage_errors(self, folder):
-        result = run("match", "--schema", "schema.toml")
+        result = run("match", "--schema", "schema.toml", "--events", "events.csv")
         assert result.exit_code == 2
         assert "--subscriptions" in result.stderr
         assert run(*match("--threads", "0")).exit_code == 2
@@ -497,7 +497,7 @@ class TestSchema:
         )
         Path("ids.csv").write_text("id\n1\n")
         assert "ids.csv: no columns are left to make attributes of" in fails("schema", "infer", "ids.csv")
-        Path("odd.csv").write_text("unit\tprice\n1\n")
+        Path("odd.csv").write_text("unit\x01price\n1\n")
         assert "name must be a text in one line" in fails("schema", "infer", "odd.csv")
         Path("bad.toml").write_text("attributes = 5\n")
         assert "bad.toml: needs a table [attributes.NAME]" in fails("schema", "show", "bad.toml")

@@ -14,7 +14,8 @@ import typer
 from typer.core import TyperCommand
 
 from rangecast import __version__
-from rangecast.cli.console import CommandGroup, say
+from rangecast.cli import completion
+from rangecast.cli.console import CommandGroup, say, tidy_help
 
 
 class _CommandPlace(NamedTuple):
@@ -26,7 +27,7 @@ class _CommandPlace(NamedTuple):
 
 
 COMMANDS = {
-    "match": _CommandPlace("match", "match", "Match a file of events against a file of subscriptions."),
+    "match": _CommandPlace("match", "match", "Match files of events against a file of subscriptions, or a store."),
     "explain": _CommandPlace(
         "explain",
         "explain",
@@ -57,11 +58,16 @@ COMMANDS = {
     "generate": _CommandPlace(
         "generate", "generate", "Draw a named workload and write schema.toml, subscriptions and events."
     ),
-    "indexes": _CommandPlace("indexes", "indexes", "List the indexes."),
+    "indexes": _CommandPlace("indexes", "indexes", "List the indexes and what each is good for."),
     "experiment": _CommandPlace(
         "experiment",
         "experiment",
         "Run the experiment of a paper: tables, plots, and a page that weighs its claims.",
+    ),
+    "completion": _CommandPlace(
+        "completion",
+        "completion",
+        "Print the script that makes a shell complete commands and options.",
     ),
     "warm-up": _CommandPlace("warm_up", "warm_up", "Compile what matching needs, once per machine or image."),
     "demo": _CommandPlace(
@@ -110,7 +116,9 @@ class LateCommands(CommandGroup):
             return None
         if self._listing:
             return TyperCommand(cmd_name, help=place.line)
-        return load_command(cmd_name)
+        found = load_command(cmd_name)
+        tidy_help(found, ctx)
+        return found
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help of the app without loading a command."""
@@ -145,7 +153,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "RANGECAST"},
 )
 
 
@@ -158,15 +166,20 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def rangecast(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, allow_from_autoenv=False, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     """Which of many stored subscriptions does each event match?
 
-    Data goes to stdout or files, everything for people to stderr.
+    Data goes to stdout or files, everything for people to stderr. An option of a command can be given
+    as an environment variable: RANGECAST_MATCH_SCHEMA is that of match --schema.
     """
 
 
 def main() -> None:
     """The entry point `rangecast`."""
-    app()
+    completion.prepare()
+    app(prog_name="rangecast")

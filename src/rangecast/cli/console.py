@@ -11,6 +11,7 @@ Data goes to stdout and everything for people to stderr; bars and colours appear
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import warnings
@@ -37,8 +38,17 @@ def say(line: str = "") -> None:
     _stderr.print(visible(line, lines=True), soft_wrap=True)
 
 
+def say_summary(values: dict[str, Any], on_stdout: bool) -> None:
+    """What a run did, as one line of JSON: on stdout unless that has the data."""
+    typer.echo(json.dumps(values, ensure_ascii=False), err=not on_stdout)
+
+
 class CommandGroup(TyperGroup):
     """Turns errors that are not bugs into one line and an exit code; a bug keeps its traceback."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """The options of `rangecast` itself, tidied in the same way."""
+        return _tidy(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -74,6 +84,26 @@ def _said_warnings() -> Iterator[None]:
         warnings.simplefilter("always", RangecastWarning)
         warnings.showwarning = cast(Any, show)
         yield
+
+
+def tidy_help(command: Any, ctx: Any) -> None:
+    """Have the help of a command, and of those below it, show flags as flags."""
+    if command is not None:
+        _tidy(command.get_params(ctx))
+    for inner in getattr(command, "commands", {}).values():
+        tidy_help(inner, ctx)
+
+
+def _tidy(params: Any) -> Any:
+    """No <bool> behind a flag, and no line for the variable that every option has (docs/cli.md)."""
+    for param in params:
+        if getattr(param, "is_flag", False) and not param.metavar:
+            param.metavar = ""
+        elif getattr(param, "multiple", False) and not param.metavar:
+            param.metavar = "<text>"
+        if getattr(param, "envvar", None) is None:
+            param.show_envvar = False
+    return params
 
 
 class Bar:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from rangecast.cli.console import say
+from rangecast.cli.console import print_table, say
 from rangecast.errors import OptionError
-from rangecast.papers import EXPERIMENTS, ExperimentReport, code_of
+from rangecast.papers import EXPERIMENTS, TITLES, ExperimentReport, code_of
 from rangecast.papers import experiment as find
 from rangecast.papers.overview import write_overview
 from rangecast.papers.report import Unfinished
@@ -29,7 +29,7 @@ def experiment(
         typer.Option(help="Stop between two steps after so long; the same command goes on from there."),
     ] = None,
     docs: Annotated[bool, typer.Option("--docs", help="Write to docs/experiments of this clone.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the experiments with their papers.")] = False,
 ) -> None:
     """Run the experiment of a paper: tables, plots, and a page that weighs its claims.
 
@@ -41,7 +41,7 @@ def experiment(
       rangecast experiment NAME --quick --out results
     """
     if list_:
-        typer.echo("\n".join(EXPERIMENTS))
+        print_table(["experiment", "paper"], [[name, TITLES.get(name, "")] for name in EXPERIMENTS])
         return
     if name is None:
         raise OptionError("experiment takes a NAME; --list shows them")

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from rangecast.cli.console import OK, REJECTED, bar, options_of, say
+from rangecast.cli.console import OK, REJECTED, bar, options_of, say, say_summary
+from rangecast.compile_clock import compile_seconds, running_seconds
 from rangecast.engine import Index, open_index
 from rangecast.errors import OptionError
 from rangecast.loading import (
-    PAIR_WRITERS,
     EventFile,
     FileMatch,
     OutputFile,
@@ -24,13 +24,15 @@ from rangecast.loading import (
     load_subscriptions,
 )
 from rangecast.loading.batches import ROWS_AT_ONCE
+from rangecast.loading.carried import PayloadColumns, check_names
 from rangecast.loading.ids import named_type
 from rangecast.loading.match_file import open_events, write_matches
-from rangecast.loading.pairs import PairWriter
+from rangecast.loading.pairs import CsvPairs, PairWriter, pair_writer
 from rangecast.loading.rejected import SHOWN
 from rangecast.loading.several_files import EventFiles
 from rangecast.memory import readable
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 
 STDIO = "-"
@@ -42,19 +44,34 @@ def available_cores() -> int:
 
 
 def match(
-    schema: Annotated[Path, typer.Option(help="Schema file (TOML); `rangecast schema infer` makes one.")],
-    subscriptions: Annotated[
-        str,
-        typer.Option(help="Subscriptions: .csv, .jsonl or .parquet with an id and a condition, or bounds."),
-    ],
     events: Annotated[
         list[str],
-        typer.Option(help="Events: .csv, .jsonl or .parquet, or a pattern; repeat for more; - is stdin."),
+        typer.Option(help="Files of events, or patterns; repeat for more; - is stdin."),
     ],
+    schema: Annotated[
+        Path | None, typer.Option(help="Schema file (TOML); `rangecast schema infer` makes one.")
+    ] = None,
+    subscriptions: Annotated[
+        str | None,
+        typer.Option(help="File of subscriptions with an id and a condition, or bounds; - is stdin."),
+    ] = None,
+    store: Annotated[Path | None, typer.Option(help="Folder of a store to take instead of both.")] = None,
+    version: Annotated[
+        int | None, typer.Option(help="Version of the store.", show_default="the newest")
+    ] = None,
     out: Annotated[str, typer.Option(help="Matches: .csv, .jsonl or .parquet; - is CSV on stdout.")] = STDIO,
-    index: Annotated[str, typer.Option(help="Name of the index; `rangecast indexes` lists them.")] = "auto",
+    keep: Annotated[
+        list[str] | None, typer.Option(help="Column of the events to write too; repeatable.")
+    ] = None,
+    payload: Annotated[
+        list[str] | None, typer.Option(help="Column of the subscriptions to write too; repeat for more.")
+    ] = None,
+    index: Annotated[
+        str | None,
+        typer.Option(help="Name of the index; `rangecast indexes` lists them.", show_default="auto"),
+    ] = None,
     option: Annotated[
-        list[str] | None, typer.Option(help="Option of the index, such as on=symbol; repeat for more.")
+        list[str] | None, typer.Option(help="Option of the index, as in on=symbol; repeatable.")
     ] = None,
     threads: Annotated[
         int, typer.Option(min=1, help="Threads that match.", show_default="all cores")
@@ -75,6 +92,15 @@ def match(
     events_format: Annotated[
         str | None, typer.Option(help="Format of the events where no suffix tells: csv, jsonl or parquet.")
     ] = None,
+    subscriptions_format: Annotated[
+        str | None, typer.Option(help="Format of the subscriptions where no suffix tells.")
+    ] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(
+            help="What stands between the fields of CSV files; tab for a tab.", show_default="by the header"
+        ),
+    ] = None,
     rejects: Annotated[
         Path | None,
         typer.Option(help="CSV file for rows that were rejected.", show_default="OUT.rejects.csv"),
@@ -82,17 +108,21 @@ def match(
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad row.")] = False,
     sort: Annotated[bool, typer.Option("--sort", help="Order each event's subscriptions by id.")] = False,
     batch: Annotated[int, typer.Option(min=1, help="Most events matched at once.")] = ROWS_AT_ONCE,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The summary as JSON, on stdout unless matches are there.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary.")] = False,
 ) -> None:
-    """Match a file of events against a file of subscriptions.
+    """Match files of events against a file of subscriptions, or a store.
 
-    Writes one row per match: event_id, subscription_id. Rows that cannot be loaded
-    are rejected with their reasons and do not stop the others.
+    Writes one row per match: event_id, subscription_id, and the columns of --keep and --payload.
+    Rows that cannot be loaded are rejected with their reasons and do not stop the others.
 
     \b
     Example:
       rangecast match --schema schema.toml --subscriptions alerts.csv \\
                       --events trades.parquet --out matches.parquet
+      rangecast match --store alerts/ --events 'trades/*.csv' --keep at --out found.csv
       zcat trades.jsonl.gz | rangecast match --schema schema.toml \\
                       --subscriptions alerts.csv --events - --events-format jsonl
 
@@ -100,13 +130,18 @@ def match(
     Exit code: 0 all rows loaded, 1 finished but rows were rejected,
                2 wrong usage or unreadable input (nothing is written).
     """
-    form = "csv" if out == STDIO else format_of(out)
-    if STDIO in events and len(events) > 1:
-        raise OptionError("--events - is stdin, which cannot be read beside other files")
-    stream = _stdin(events_format) if STDIO in events else None
-    model = Schema.from_toml(schema)
-    made = open_index(index, model, **options_of(option or []))
+    if out != STDIO:
+        format_of(out)
+    given = {"--schema": schema, "--subscriptions": subscriptions}
+    _check_sources(store, given | {"--index": index, "--option": option or None}, version)
+    check_names(keep or (), payload or ())
+    remarks: list[str] = []
+    streams = _stdin(events, events_format, subscriptions, subscriptions_format)
+    compiled = compile_seconds()
     with contextlib.ExitStack() as stack:
+        home = None if store is None else Store.open(store)
+        model = Schema.from_toml(str(schema)) if home is None else home.schema
+        made = None if home is not None else open_index(index or "auto", model, **options_of(option or []))
         # opened before anything is loaded: a name that cannot be should not cost an hour first
         target = None if out == STDIO else stack.enter_context(OutputFile(out))
         beside = None if target is None else rejects_beside(target.path)
@@ -117,31 +152,59 @@ def match(
             event_id=event_id,
             id_type=named_type(id_type),
             format=events_format,
-            stream=stream,
+            stream=streams[0],
             batch=batch,
+            keep=tuple(keep or ()),
+            delimiter=delimiter,
         )
         stack.callback(flow.close)
         if strict:
             flow.refuse_absent()
-        start = time.perf_counter()
-        subs = read_subscriptions(model, subscriptions, aside, id=id, condition=condition)
-        loaded = time.perf_counter()
-        made.insert(subs)
-        built = time.perf_counter()
+        start = loaded = running_seconds()
+        if home is not None:
+            made = home.index(version, verify=None)
+        else:
+            subs = read_subscriptions(
+                model,
+                str(subscriptions),
+                aside,
+                id=id,
+                condition=condition,
+                format=subscriptions_format,
+                stream=streams[1],
+                delimiter=delimiter,
+                payload=tuple(payload or ()),
+                remark=remarks.append if as_json else say,
+            )
+            loaded = running_seconds()
+            assert made is not None
+            made.insert(subs)
+        built = running_seconds()
+        columns = PayloadColumns(made.subscriptions(), payload) if payload else None
         sink: BinaryIO = target.stream if target is not None else sys.stdout.buffer
-        writer = PAIR_WRITERS[form](sink)
-        outcome = match_with_bar(made, flow, writer, aside, threads=threads, batch=batch, sort=sort)
+        writer = CsvPairs(sink) if out == STDIO else pair_writer(out, sink)
+        outcome = match_with_bar(
+            made, flow, writer, aside, threads=threads, batch=batch, sort=sort, payload=columns
+        )
         sink.flush()
-    if not quiet:
-        _summarise(made, outcome, loaded - start, built - loaded, None if out == STDIO else out)
-    report_rejects(aside)
+    seconds = {"load": loaded - start, "build": built - loaded, "compile": compile_seconds() - compiled}
+    if as_json:
+        outcome.remarks[:0] = remarks
+        summary = _summary(made, outcome, seconds, aside, None if out == STDIO else out)
+        say_summary(summary, on_stdout=out != STDIO)
+    else:
+        if not quiet:
+            _summarise(made, outcome, seconds, None if out == STDIO else out)
+        report_rejects(aside)
     raise typer.Exit(REJECTED if len(aside) else OK)
 
 
-def read_subscriptions(schema: Schema, path: str, aside: Rejects, **options: Any) -> Subscriptions:
+def read_subscriptions(
+    schema: Schema, path: str, aside: Rejects, *, remark: Callable[[str], None] = say, **options: Any
+) -> Subscriptions:
     """The subscriptions of a file, with a progress bar and a word on columns that are ignored."""
     with bar("subscriptions", None) as progress:
-        return load_subscriptions(schema, path, aside, progress=progress.reach, remark=say, **options)
+        return load_subscriptions(schema, path, aside, progress=progress.reach, remark=remark, **options)
 
 
 def match_with_bar(
@@ -178,25 +241,72 @@ def report_rejects(aside: Rejects) -> None:
         say(f"  and {len(aside) - SHOWN:,} more")
 
 
-def _summarise(index: Index, outcome: FileMatch, load: float, build: float, out: str | None) -> None:
+def _summarise(index: Index, outcome: FileMatch, seconds: dict[str, float], out: str | None) -> None:
     stats: dict[str, Any] = index.stats()
     say(
-        f"{stats['subscriptions']:,} subscriptions loaded in {load:.2f} s; index {stats['index']!r} built in "
-        f"{build:.2f} s, {readable(stats['bytes'])}, {stats['bytes_per_subscription']:,} bytes each"
+        f"{stats['subscriptions']:,} subscriptions loaded in {seconds['load']:.2f} s; index "
+        f"{stats['index']!r} built in {seconds['build']:.2f} s, {readable(stats['bytes'])}, "
+        f"{stats['bytes_per_subscription']:,} bytes each"
     )
-    seconds = max(outcome.match_seconds, 1e-9)
+    spent = max(outcome.match_seconds, 1e-9)
     say(
         f"{outcome.n_events:,} events, {outcome.n_pairs:,} matches in {outcome.seconds:.2f} s, of which "
-        f"{outcome.match_seconds:.2f} s matching: {outcome.n_events / seconds:,.0f} events/s, "
-        f"{outcome.n_pairs / seconds:,.0f} matches/s"
+        f"{outcome.match_seconds:.2f} s matching: {outcome.n_events / spent:,.0f} events/s, "
+        f"{outcome.n_pairs / spent:,.0f} matches/s"
     )
+    if seconds["compile"] >= 0.1:
+        say(f"compiling took {seconds['compile']:.1f} s more, once per machine")
     for remark in outcome.remarks:
         say(remark)
     if out is not None:
         say(f"matches: {out}")
 
 
-def _stdin(format: str | None) -> BinaryIO:
-    if format is None:
-        raise OptionError("--events - needs --events-format csv or jsonl")
-    return sys.stdin.buffer
+def _summary(
+    index: Index, outcome: FileMatch, seconds: dict[str, float], aside: Rejects, out: str | None
+) -> dict[str, Any]:
+    """The same as data."""
+    stats: dict[str, Any] = index.stats()
+    taken = seconds | {"match": outcome.match_seconds, "read_match_write": outcome.seconds}
+    return {
+        "subscriptions": stats["subscriptions"],
+        "index": stats["index"],
+        "index_bytes": stats["bytes"],
+        "events": outcome.n_events,
+        "matches": outcome.n_pairs,
+        "rejected": aside.counts,
+        "rejects": str(aside.path) if aside.path and len(aside) else None,
+        "remarks": outcome.remarks,
+        "seconds": {name: round(value, 6) for name, value in taken.items()},
+        "out": out,
+    }
+
+
+def _check_sources(store: Path | None, given: dict[str, Any], version: int | None) -> None:
+    """Raise unless there is a store, or a schema and subscriptions, and nothing that is of the other."""
+    if store is None:
+        for name in ("--schema", "--subscriptions"):
+            if given[name] is None:
+                raise OptionError(f"match needs {name} FILE, or --store STORE in place of both")
+        if version is not None:
+            raise OptionError("--version is of a store; give it with --store")
+        return
+    for name, value in given.items():
+        if value is not None:
+            raise OptionError(f"match takes --store or {name}, not both: a store has its own")
+
+
+def _stdin(
+    events: list[str], events_format: str | None, subscriptions: str | None, subscriptions_format: str | None
+) -> tuple[BinaryIO | None, BinaryIO | None]:
+    """Stdin as the stream of events, or of subscriptions."""
+    if STDIO in events and (len(events) > 1 or subscriptions == STDIO):
+        raise OptionError("--events - is stdin, which cannot be read beside other files")
+    for name, piped, form in (
+        ("--events", STDIO in events, events_format),
+        ("--subscriptions", subscriptions == STDIO, subscriptions_format),
+    ):
+        if piped and form is None:
+            raise OptionError(f"{name} - needs {name}-format csv or jsonl")
+    stdin = sys.stdin.buffer
+    return stdin if STDIO in events else None, stdin if subscriptions == STDIO else None

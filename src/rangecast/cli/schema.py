@@ -23,6 +23,12 @@ def infer(
         str | None, typer.Option(help="Column of the events' ids, which is no attribute.", show_default="id")
     ] = None,
     skip: Annotated[list[str] | None, typer.Option(help="Column to leave out; repeat for more.")] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(
+            help="What stands between the fields of CSV; tab for a tab.", show_default="by the header"
+        ),
+    ] = None,
     rows: Annotated[int, typer.Option(min=1, help="Look at this many rows at most.")] = 1_000_000,
     domains: Annotated[
         bool, typer.Option("--domains", help="State the smallest and largest value seen as each domain.")
@@ -38,7 +44,7 @@ def infer(
       rangecast schema infer trades.csv > schema.toml
     """
     named = (*([id] if id else []), *(skip or ()))
-    with open_rows(events) as source:
+    with open_rows(events, delimiter=delimiter) as source:
         for name in named:
             if source.names is not None and name not in source.names:
                 raise OptionError(f"{events}: there is no column {name!r}, but {', '.join(source.names)}")

@@ -1,16 +1,22 @@
-"""The indexes, by name. A new one joins with one line in `REGISTRY`."""
+"""The indexes, by name. A new one of ours joins with one line in `REGISTRY`.
+
+One of another package is known by its entry point in the group `rangecast.indexes`, in every process where
+the package is installed, Spark's workers too; or by `register_index` in the process that calls it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
+from importlib.metadata import entry_points
 from typing import Any
 
 from rangecast.array_file import read_arrays, reading_from
 from rangecast.engine.contract import Index
 from rangecast.engine.verified import mark_verified, marker_of
-from rangecast.errors import StorageError, UnknownIndexError
+from rangecast.errors import OptionError, StorageError, UnknownIndexError
 from rangecast.types.schema import Schema
 
 REGISTRY: dict[str, str] = {
@@ -32,13 +38,70 @@ REGISTRY: dict[str, str] = {
 }
 
 
+GROUP = "rangecast.indexes"
+"""The group of entry points by which a package says which indexes it has."""
+
+_REGISTERED: dict[str, type[Index] | str] = {}
+
+
+def index_names() -> list[str]:
+    """The names that `open_index` takes: ours first."""
+    return list(dict.fromkeys([*REGISTRY, *_REGISTERED, *_installed()]))
+
+
 def index_type(name: str) -> type[Index]:
     """The class behind a name."""
-    if name not in REGISTRY:
-        raise UnknownIndexError(f"no index is called {name!r}; there are {', '.join(sorted(REGISTRY))}")
-    module, _, kind = REGISTRY[name].partition(":")
-    found: type[Index] = getattr(importlib.import_module(module), kind)
-    return found
+    place = REGISTRY.get(name) or _REGISTERED.get(name) or _installed().get(name)
+    if place is None:
+        raise UnknownIndexError(f"no index is called {name!r}; there are {', '.join(sorted(index_names()))}")
+    if not isinstance(place, str):
+        return place
+    module, _, kind = place.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), kind)
+    except (ImportError, AttributeError) as error:
+        if name in REGISTRY:
+            raise
+        raise UnknownIndexError(f"index {name!r}: {place} cannot be loaded: {error}") from error
+    return found if name in REGISTRY else _checked(name, found)
+
+
+def register_index(name: str, kind: type[Index] | str) -> None:
+    """Let `open_index` know an index of another package: its class, or where it is as "module:Class".
+
+    The class derives from `rangecast.Index` and has this `name`, by which files tell what they hold. To
+    register the same again is no error; a name that another index has is refused.
+
+    >>> from rangecast.engine.scan import ScanIndex
+    >>> class Mine(ScanIndex):
+    ...     name = "mine"
+    >>> register_index("mine", Mine)
+    >>> "mine" in index_names()
+    True
+    >>> unregister_index("mine")
+    """
+    if name in REGISTRY or _REGISTERED.get(name, kind) != kind:
+        raise OptionError(f"an index is already called {name!r}; register_index takes another name")
+    _REGISTERED[name] = kind if isinstance(kind, str) else _checked(name, kind)
+
+
+def unregister_index(name: str) -> None:
+    """Forget what `register_index` was told."""
+    _REGISTERED.pop(name, None)
+
+
+def _checked(name: str, kind: Any) -> type[Index]:
+    if not (isinstance(kind, type) and issubclass(kind, Index)):
+        raise OptionError(f"index {name!r} must be a class below rangecast.Index, got {kind!r}")
+    if kind.name != name:
+        raise OptionError(f"index {name!r} must have the name by which it is registered, got {kind.name!r}")
+    return kind
+
+
+@functools.cache
+def _installed() -> dict[str, str]:
+    """Indexes of installed packages; our own names cannot be taken."""
+    return {point.name: point.value for point in entry_points(group=GROUP) if point.name not in REGISTRY}
 
 
 def open_index(name: str, schema: Schema, **options: Any) -> Index:
@@ -79,4 +142,13 @@ def load_index(path: str | os.PathLike[str], mmap: bool = True, verify: bool | N
     return index
 
 
-__all__ = ["REGISTRY", "Index", "index_type", "load_index", "open_index"]
+__all__ = [
+    "REGISTRY",
+    "Index",
+    "index_names",
+    "index_type",
+    "load_index",
+    "open_index",
+    "register_index",
+    "unregister_index",
+]

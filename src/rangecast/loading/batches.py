@@ -23,7 +23,14 @@ import pyarrow as pa
 
 from rangecast.errors import OptionError
 
-FORMATS = {"csv": "csv", "jsonl": "jsonl", "ndjson": "jsonl", "parquet": "parquet", "pq": "parquet"}
+FORMATS = {
+    "csv": "csv",
+    "tsv": "csv",
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
+    "parquet": "parquet",
+    "pq": "parquet",
+}
 # of a table; a text file is cut by bytes (lines.py)
 ROWS_AT_ONCE = 65_536
 COMPRESSIONS = {"gz": "gzip", "bz2": "bz2", "zst": "zstd", "lz4": "lz4"}
@@ -96,16 +103,25 @@ class RowFile:
         self.close()
 
 
+def suffix_of(path: str | Path) -> str:
+    """The suffix that tells the format, below that of a compression; "" without one.
+
+    >>> suffix_of("trades.TSV.gz")
+    'tsv'
+    """
+    suffixes = [s.lstrip(".").lower() for s in Path(path).suffixes]
+    if suffixes and suffixes[-1] in COMPRESSIONS:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
 def format_of(path: str | Path, given: str | None = None) -> str:
     """The format of a file: as given, or by its suffix, below that of a compression.
 
     >>> format_of("events.csv"), format_of("events.jsonl.gz"), format_of("-", "csv")
     ('csv', 'jsonl', 'csv')
     """
-    suffixes = [s.lstrip(".").lower() for s in Path(path).suffixes]
-    if suffixes and suffixes[-1] in COMPRESSIONS:
-        suffixes.pop()
-    found = given or (suffixes[-1] if suffixes else "")
+    found = given or suffix_of(path)
     if found not in FORMATS:
         wanted = ".csv, .jsonl or .parquet"
         raise OptionError(f"{path}: the format must be told by the suffix {wanted}, got {found or 'none'!r}")

@@ -6,6 +6,9 @@ right number of fields. So a row of several lines counts only if it is well-form
 of Python's csv module; of any other, the first line is rejected and the lines after it are read
 again by themselves. An empty field is null, a quoted empty one ("") is the empty string, and an empty
 line is no row.
+
+What stands between the fields is a comma, unless the caller, the suffix .tsv or the header says otherwise: a
+semicolon, a tab or a bar that the header has more of than commas.
 """
 
 from __future__ import annotations
@@ -22,9 +25,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from rangecast.errors import StorageError
-from rangecast.loading.batches import RowBatch, RowFile, UnreadRow
+from rangecast.errors import OptionError, StorageError
+from rangecast.loading.batches import RowBatch, RowFile, UnreadRow, suffix_of
 from rangecast.loading.lines import LineChunk, LineReader
+
+# in the order in which they win where a header has as many of several
+_DELIMITERS = (",", ";", "\t", "|")
+
+
+def checked_delimiter(given: str | None) -> str | None:
+    """What somebody gave for a delimiter: one character, or the word tab.
+
+    >>> checked_delimiter("tab"), checked_delimiter(";"), checked_delimiter(None)
+    ('\\t', ';', None)
+    """
+    found = "\t" if given in ("tab", "\\t") else given
+    if found is not None and (len(found) != 1 or not found.isascii() or found in '"\r\n\0'):
+        raise OptionError(f"a delimiter must be one character such as ; or the word tab, got {given!r}")
+    return found
+
+
+def _sniffed(header: str) -> str:
+    """What a header has most of outside of quotes, among the usual ones.
+
+    >>> _sniffed('id;"last, first";at'), _sniffed("id"), _sniffed("a,b;c")
+    (';', ',', ',')
+    """
+    plain = "".join(header.split('"')[::2])
+    return max(_DELIMITERS, key=plain.count)
 
 
 class _Parsed(NamedTuple):
@@ -36,15 +64,23 @@ class _Parsed(NamedTuple):
 
 
 class CsvFile(RowFile):
-    """A CSV file with a header; `wanted` are the columns to keep, None for all."""
+    """A CSV file with a header; `wanted` are the columns to keep, None for all.
+
+    `delimiter` stands between the fields; unless told, the suffix .tsv or the header says it.
+    """
 
     textual = True
     names: list[str]
 
     def __init__(
-        self, path: str, wanted: Collection[str] | None = None, stream: BinaryIO | None = None
+        self,
+        path: str,
+        wanted: Collection[str] | None = None,
+        stream: BinaryIO | None = None,
+        delimiter: str | None = None,
     ) -> None:
         self._path = path
+        self._delimiter = checked_delimiter(delimiter) or ("\t" if suffix_of(path) == "tsv" else "")
         self._reader = LineReader(path, stream)
         try:
             self.names = self._header()
@@ -58,8 +94,9 @@ class CsvFile(RowFile):
         path, header = self._path, self._reader.take_line()
         if header is None or not header.strip():
             raise StorageError(f"{path}: the first line must be a header with the names of the columns")
+        self._delimiter = self._delimiter or _sniffed(header)
         try:
-            names = [name.strip() for name in next(csv.reader([header]))]
+            names = [name.strip() for name in next(csv.reader([header], delimiter=self._delimiter))]
         except csv.Error as error:
             raise StorageError(f"{path}: the header cannot be read: {error}") from error
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -145,10 +182,10 @@ class CsvFile(RowFile):
         again: list[tuple[int, int]] = []
         for i in np.flatnonzero((spans > 1) | ~held):
             a, b = int(firsts[i]), min(int(firsts[i] + spans[i]), last)
-            if held[i] and _strict_fields(chunk.text(a, b)) == n_fields:
+            if held[i] and _strict_fields(chunk.text(a, b), self._delimiter) == n_fields:
                 continue
             kept[i] = False
-            fields = _strict_fields(chunk.text(a, a + 1))
+            fields = _strict_fields(chunk.text(a, a + 1), self._delimiter)
             got = str(fields) if fields else "quotes out of place"
             bad.append((a, f"a row must have {n_fields} fields, got {got}"))
             again.append((a + 1, b))
@@ -168,7 +205,12 @@ class CsvFile(RowFile):
         table = pacsv.read_csv(
             pa.py_buffer(data),
             pacsv.ReadOptions(column_names=self.names, use_threads=False, block_size=len(data) + 1),
-            pacsv.ParseOptions(invalid_row_handler=skip, newlines_in_values=True, ignore_empty_lines=False),
+            pacsv.ParseOptions(
+                delimiter=self._delimiter,
+                invalid_row_handler=skip,
+                newlines_in_values=True,
+                ignore_empty_lines=False,
+            ),
             pacsv.ConvertOptions(
                 column_types={name: pa.string() for name in self.names},
                 include_columns=columns,
@@ -181,10 +223,10 @@ class CsvFile(RowFile):
         return table, ragged
 
 
-def _strict_fields(text: str) -> int:
+def _strict_fields(text: str, delimiter: str) -> int:
     """How many fields a row has, 0 when it is none by the strict rules."""
     try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
     except csv.Error:
         return 0
     return len(rows[0]) if len(rows) == 1 else 0

@@ -145,6 +145,7 @@ class EventFile:
         batch: int = ROWS_AT_ONCE,
         groups: tuple[int, int] | None = None,
         first_row: int = 0,
+        delimiter: str | None = None,
     ) -> None:
         self.path = path
         self.paths = (path,)
@@ -164,7 +165,7 @@ class EventFile:
         wanted[event_id or "id"] = id_type
         wanted |= {name: ARROW_TYPES[schema[name].kind] for name in self._columns.attributes}
         self._file: RowFile = open_rows(
-            path, wanted, format=format, stream=stream, batch=batch, groups=groups
+            path, wanted, format=format, stream=stream, batch=batch, groups=groups, delimiter=delimiter
         )
         self.size = self._file.size
         self._batches = self._file.batches()
@@ -184,6 +185,11 @@ class EventFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def kept_types(self) -> dict[str, pa.DataType]:
+        """The types of the columns that come along: those of the file, texts where it has none."""
+        return {name: self._file.types.get(name, STRING) for name in self._columns.keep}
 
     @property
     def absent(self) -> list[str]:

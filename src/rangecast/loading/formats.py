@@ -22,14 +22,16 @@ def open_rows(
     stream: BinaryIO | None = None,
     batch: int = ROWS_AT_ONCE,
     groups: tuple[int, int] | None = None,
+    delimiter: str | None = None,
 ) -> RowFile:
     """A file of rows, or a stream; `wanted` are the columns to keep with the types to expect in JSON.
 
-    `batch` is how many rows of a Parquet file are read at once, `groups` a range of its row groups.
+    `batch` is how many rows of a Parquet file are read at once, `groups` a range of its row groups;
+    `delimiter` is that of a CSV file, whose header says it unless told.
     """
     kind = format_of(path, format)
     if kind == "csv":
-        return CsvFile(path, wanted, stream)
+        return CsvFile(path, wanted, stream, delimiter)
     if kind == "jsonl":
         return JsonLinesFile(path, wanted, stream)
     if stream is not None:

@@ -7,21 +7,22 @@ import glob
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from rangecast.compile_clock import compile_seconds
+from rangecast.compile_clock import compile_seconds, running_seconds
 from rangecast.errors import EventError, OptionError, RangecastWarning
 from rangecast.loading.batches import ROWS_AT_ONCE, format_of
+from rangecast.loading.carried import PayloadColumns, cast_column, check_names
 from rangecast.loading.events import EventFile
 from rangecast.loading.ids import named_type
 from rangecast.loading.output import OutputFile
 from rangecast.loading.pace import Pace
-from rangecast.loading.pairs import PAIR_WRITERS, PairWriter
+from rangecast.loading.pairs import PairWriter, pair_writer
 from rangecast.loading.rejected import RejectedRow, Rejects
 from rangecast.loading.several_files import EventFiles, expand_paths
 from rangecast.model.events import Events
@@ -82,6 +83,8 @@ def match_file(  # noqa: PLR0913 - each is an option of whoever calls it
     sort: bool = False,
     threads: int = 1,
     progress: Progress | None = None,
+    keep: Sequence[str] = (),
+    delimiter: str | None = None,
 ) -> FileMatch:
     """Match files of events (CSV, JSON lines, Parquet) and write the pairs to `out`, or give them back.
 
@@ -91,9 +94,11 @@ def match_file(  # noqa: PLR0913 - each is an option of whoever calls it
     the CSV file `rejected`. `event_id` names the column of ids; unless told it is `id`, and rows are numbered
     where there is none. `id_type` says "int64" or "string" where the start of the file would tell otherwise.
     `sort` orders the subscriptions of each event by id. Files are put in their place when all is done.
-    `progress` is called with how far the reader is, in the unit of the file's size, and with the counts.
+    Columns of the events in `keep` come along. `delimiter` is that of CSV files, whose headers say it unless
+    told. `progress` is called with how far the reader is, in the unit of the file's size, and with counts.
     """
     kind = None if out is None else format_of(os.fspath(out))
+    check_names(keep, ())
     with contextlib.ExitStack() as stack:
         names = [events] if isinstance(events, str | os.PathLike) else events
         source = open_events(
@@ -102,6 +107,8 @@ def match_file(  # noqa: PLR0913 - each is an option of whoever calls it
             event_id=event_id,
             id_type=named_type(id_type),
             format=format,
+            keep=keep,
+            delimiter=delimiter,
         )
         stack.callback(source.close)
         if strict:
@@ -117,7 +124,7 @@ def match_file(  # noqa: PLR0913 - each is an option of whoever calls it
             done.pairs = gathered.table
         else:
             target = stack.enter_context(OutputFile(os.fspath(out)))
-            writer = PAIR_WRITERS[kind](target.stream)
+            writer = pair_writer(os.fspath(out), target.stream)
             done = write_matches(
                 index, source, writer, rejects, threads=threads, sort=sort, progress=progress
             )
@@ -146,26 +153,39 @@ def write_matches(
     batch: int = ROWS_AT_ONCE,
     sort: bool = False,
     progress: Progress | None = None,
+    payload: PayloadColumns | None = None,
 ) -> FileMatch:
-    """The work behind `match_file`, on what was opened before: match, write the pairs, list rejected rows."""
-    began = time.perf_counter()
+    """The work behind `match_file`, on what was opened before: match, write the pairs, list rejected rows.
+
+    `payload` has columns of the subscriptions to write beside.
+    """
+    began = running_seconds()
     done = FileMatch()
     earlier = len(rejects)
     pace = Pace(batch)
     before = 0
+    types = events.kept_types
     for part in events:
         for row in part.rejected:
             rejects.add(row)
         for first, last in pace.cut(len(part.events)):
             some = part.events.select(np.arange(first, last))
-            start, compiled = time.perf_counter(), compile_seconds()
+            start, compiled = running_seconds(), compile_seconds()
             matches = index.match(some, threads=threads)
-            compiling = compile_seconds() - compiled
-            done.compile_seconds += compiling
-            done.match_seconds += time.perf_counter() - start - compiling
+            done.compile_seconds += compile_seconds() - compiled
+            done.match_seconds += running_seconds() - start
             done.n_pairs += matches.n_pairs
             pace.seen(last - first, matches.n_pairs)
-            writer.write((matches.sort() if sort else matches).to_arrow(part.ids[first:last]))
+            matches = matches.sort() if sort else matches
+            pairs = matches.to_arrow(part.ids[first:last])
+            if types:
+                rows = pa.array(matches.events() + first)
+                for name, kind in types.items():
+                    column = cast_column(part.kept[name], kind, name, events.path)
+                    pairs = pairs.append_column(name, column.take(rows))
+            for name, values in ({} if payload is None else payload.of(matches)).items():
+                pairs = pairs.append_column(name, values)
+            writer.write(pairs)
             done.n_events += last - first
             if progress is not None:
                 progress(before + (part.position - before) * last // len(part.events), done)
@@ -177,8 +197,8 @@ def write_matches(
             done.remarks.append(describe_absent(done.absent, events.near_misses()))
             if rejects.strict:
                 raise EventError(f"{done.remarks[-1]} (which a strict run does not allow)")
-    writer.close(_pair_schema(index, events.id_type))
-    done.seconds = time.perf_counter() - began
+    writer.close(_pair_schema(index, events.id_type, types | ({} if payload is None else payload.types)))
+    done.seconds = running_seconds() - began
     done.n_rejected = len(rejects) - earlier
     done.rejected = [row for row in rejects.first if row.source in events.paths]
     return done
@@ -198,6 +218,6 @@ class _Gathered(PairWriter):
         self.table = pa.concat_tables(self._tables) if self._tables else schema.empty_table()
 
 
-def _pair_schema(index: Matcher, id_type: pa.DataType) -> pa.Schema:
+def _pair_schema(index: Matcher, id_type: pa.DataType, more: Mapping[str, pa.DataType]) -> pa.Schema:
     none = Matches(np.zeros(1, np.int64), np.empty(0, np.int32), index.subscriptions().ids).to_arrow()
-    return pa.schema([("event_id", id_type), none.schema.field("subscription_id")])
+    return pa.schema([("event_id", id_type), none.schema.field("subscription_id"), *more.items()])

@@ -1,7 +1,14 @@
-"""Files that are seen whole or not at all: written under a scratch name, then renamed."""
+"""Files that are seen whole or not at all: written under a scratch name, then renamed.
+
+A run that is killed leaves its scratch file. Whoever writes holds a lock on its own, which ends with the
+process on whatever machine it is; so the next run that writes the same file can tell, and clears the rest.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import glob
 import os
 from pathlib import Path
 from typing import BinaryIO
@@ -19,7 +26,8 @@ class OutputFile:
         self.path = Path(path)
         self._scratch = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         try:
-            self.stream: BinaryIO = open(self._scratch, "wb")  # noqa: SIM115
+            _clear_scratch(self.path)
+            self.stream: BinaryIO = _open_locked(self._scratch)
         except OSError as error:
             raise StorageError(f"{path}: cannot be written: {error.strerror}") from None
 
@@ -41,3 +49,26 @@ class OutputFile:
         """Close the file and remove it."""
         self.stream.close()
         self._scratch.unlink(missing_ok=True)
+
+
+def _open_locked(path: Path) -> BinaryIO:
+    while True:
+        stream = open(path, "wb")  # noqa: SIM115
+        with contextlib.suppress(OSError):  # a file system without locks clears nothing
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        # somebody who cleared may have come between the two
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(stream.fileno()), os.stat(path)):
+                return stream
+        stream.close()
+
+
+def _clear_scratch(path: Path) -> None:
+    """Remove what runs that are no more have left of this file."""
+    pattern = os.path.join(glob.escape(str(path.parent)), f".{glob.escape(path.name)}.*.tmp")
+    for left in glob.glob(pattern):
+        if not left.removesuffix(".tmp").rpartition(".")[2].isdigit():
+            continue
+        with contextlib.suppress(OSError), open(left, "rb+") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(left)

@@ -6,6 +6,8 @@ were, so that a reader of the file is not slowed down by many small groups.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from typing import Any, BinaryIO
 
@@ -14,11 +16,14 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from rangecast.errors import OptionError
+from rangecast.loading.batches import format_of, suffix_of
+
 ROW_GROUP = 1 << 20
 
 
 class PairWriter:
-    """Writes tables of two columns to a stream; `close` finishes the file, empty ones too."""
+    """Writes tables of pairs to a stream; `close` finishes the file, empty ones too."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -35,14 +40,21 @@ class PairWriter:
 class CsvPairs(PairWriter):
     """A header and a line per pair."""
 
+    delimiter = ","
     _writer: pacsv.CSVWriter | None = None
 
     def write(self, pairs: pa.Table) -> None:
         pairs = _without_dictionaries(pairs)
         if self._writer is None:
-            # Arrow quotes every name of a header
-            self._stream.write((",".join(pairs.column_names) + "\n").encode())
-            options = pacsv.WriteOptions(include_header=False, quoting_style="needed")
+            for field in pairs.schema:
+                if pa.types.is_nested(field.type):
+                    raise OptionError(f"the column {field.name!r} is {field.type}: CSV cannot hold it")
+            header = io.StringIO()  # Arrow quotes every name of a header
+            csv.writer(header, delimiter=self.delimiter, lineterminator="\n").writerow(pairs.column_names)
+            self._stream.write(header.getvalue().encode())
+            options = pacsv.WriteOptions(
+                include_header=False, quoting_style="needed", delimiter=self.delimiter
+            )
             self._writer = pacsv.CSVWriter(self._stream, pairs.schema, write_options=options)
         self._writer.write_table(pairs)
 
@@ -51,6 +63,12 @@ class CsvPairs(PairWriter):
             self.write(schema.empty_table())
         assert self._writer is not None
         self._writer.close()
+
+
+class TabPairs(CsvPairs):
+    """The same with tabs."""
+
+    delimiter = "\t"
 
 
 class JsonPairs(PairWriter):
@@ -106,6 +124,11 @@ class ParquetPairs(PairWriter):
 PAIR_WRITERS: dict[str, type[PairWriter]] = {"csv": CsvPairs, "jsonl": JsonPairs, "parquet": ParquetPairs}
 
 
+def pair_writer(path: str, stream: BinaryIO) -> PairWriter:
+    """The writer for a file by its suffix."""
+    return TabPairs(stream) if suffix_of(path) == "tsv" else PAIR_WRITERS[format_of(path)](stream)
+
+
 def _without_dictionaries(pairs: pa.Table) -> pa.Table:
     """String ids as plain strings: an index's dictionary holds every id, a batch needs few of them."""
     for position, column in enumerate(pairs.columns):
@@ -118,7 +141,11 @@ def _without_dictionaries(pairs: pa.Table) -> pa.Table:
 def _json_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Each value as JSON; strings are escaped once for each different one."""
     if pa.types.is_integer(column.type):
-        return column.cast(pa.string())
+        return column.cast(pa.string()).fill_null("null")
+    if pa.types.is_nested(column.type):
+        return pa.chunked_array([[json.dumps(value, default=str) for value in column.to_pylist()]])
+    if pa.types.is_floating(column.type):  # JSON has no NaN
+        column = pc.if_else(pc.is_finite(column), column, None)
     coded = column.combine_chunks()
     if not pa.types.is_dictionary(coded.type):
         coded = coded.dictionary_encode()

@@ -52,6 +52,7 @@ class EventFiles:
         for path in self.paths[1:]:  # a file that cannot be read must not end a run that has written
             EventFile(schema, path, **options).close()
         self._open = EventFile(schema, self.path, **options)
+        self._kept_types = self._open.kept_types
         self._absent = set(schema.names)
         self._near: dict[str, str] = {}
         # a Parquet file counts its rows and others their bytes; bytes are the unit for all of them here
@@ -72,6 +73,11 @@ class EventFiles:
     def id_type(self) -> pa.DataType:
         """The type of ids, by the first file."""
         return self._open.id_type
+
+    @property
+    def kept_types(self) -> dict[str, pa.DataType]:
+        """The types of the columns that come along, by the first file."""
+        return self._kept_types
 
     @property
     def absent(self) -> list[str]:

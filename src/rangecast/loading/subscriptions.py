@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ _OWNER = "a subscription"
 OWN = "rangecast_"
 
 
-def load_subscriptions(
+def load_subscriptions(  # noqa: PLR0913 - each is an option of whoever loads a file
     schema: Schema,
     path: str | os.PathLike[str],
     rejected: Rejects | None = None,
@@ -42,13 +42,16 @@ def load_subscriptions(
     expires: str | None = None,
     progress: Callable[[int, int | None], None] | None = None,
     remark: Callable[[str], None] | None = None,
+    format: str | None = None,
+    stream: BinaryIO | None = None,
+    delimiter: str | None = None,
 ) -> Subscriptions:
     """The subscriptions of a file, in texts (`condition`) or bounds (`price_low`, `price_high`, `price`).
 
     The columns in `payload` stay with the subscriptions (`Subscriptions.payload`), and the column named by
     `expires` says when each ends. A row that cannot be loaded goes to `rejected`; without one, it raises.
     `progress` is called with how far the reader is and the file's size, `remark` with what a person should
-    know: columns that are ignored.
+    know: columns that are ignored. `format`, `stream` and `delimiter` are those of `open_rows`.
     """
     path = os.fspath(path)
     rejects = rejected if rejected is not None else Rejects(strict=True)
@@ -57,7 +60,7 @@ def load_subscriptions(
     if expires is not None:
         wanted[expires] = ARROW_TYPES["timestamp"]
     batches: list[RowBatch] = []
-    with open_rows(path, wanted) as source:
+    with open_rows(path, wanted, format=format, stream=stream, delimiter=delimiter) as source:
         if source.names is not None:
             unused = _check_columns(path, source.names, wanted, needed)
             if unused and remark is not None:  # a bound whose name is mistyped would go unseen

@@ -88,6 +88,11 @@ class Matches:
         return int(self.offsets.item(-1))
 
     @property
+    def names(self) -> Ids:
+        """The ids of all rows of the index: pair p is names[slots[p]]."""
+        return self._names
+
+    @property
     def slots(self) -> npt.NDArray[np.int32]:
         """The row numbers within the index, row after row."""
         if self._slots is None:

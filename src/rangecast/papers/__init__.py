@@ -23,6 +23,15 @@ EXPERIMENTS: dict[str, tuple[str, ...]] = {
 }
 """The module whose `run` is called, and others that its page is made by."""
 
+TITLES: dict[str, str] = {
+    "ubtree": "The UB-tree with dimension transform (Wang, Zhang, Kitsuregawa 2004)",
+    "covering": "Approximate search for covers along the Z curve (Shen, Tirthapura 2012)",
+    "vci": "Virtual construct intervals beside interval skip lists (Wu, Chen, Yu, Mei 2004)",
+    "vcr": "Virtual construct rectangles beside R-trees (Wu, Chen, Yu 2004)",
+    "batch": "Batches on an R*-tree, short jobs first (Wang, Zhang, Kitsuregawa 2004)",
+}
+"""What `rangecast experiment --list` says of each."""
+
 
 def experiment(name: str) -> Callable[[ExperimentReport], None]:
     """The `run` function of an experiment."""
@@ -42,4 +51,4 @@ def _modules(name: str) -> tuple[str, ...]:
     return EXPERIMENTS[name]
 
 
-__all__ = ["EXPERIMENTS", "ExperimentReport", "code_of", "experiment"]
+__all__ = ["EXPERIMENTS", "TITLES", "ExperimentReport", "code_of", "experiment"]
