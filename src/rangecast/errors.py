@@ -31,6 +31,15 @@ _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\
 _UNSEEN_BUT_LINES = re.compile(_UNSEEN.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
 
 
+def extra_hint(extra: str) -> str:
+    """How an optional part of the package is installed; what it says works before the package is published.
+
+    >>> extra_hint("spark")
+    "install the extra 'spark' (from a clone: pip install '.[spark]' -c constraints.txt)"
+    """
+    return f"install the extra {extra!r} (from a clone: pip install '.[{extra}]' -c constraints.txt)"
+
+
 class RangecastError(Exception):
     """The root of everything that rangecast raises on purpose."""
 

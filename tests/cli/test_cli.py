@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 import rangecast as rc
 from rangecast import workloads
-from rangecast.cli import demo as demo_module
 from rangecast.cli import experiment as experiment_module
 from rangecast.cli import warm_up as warm_up_module
 from rangecast.cli.app import COMMANDS, app, load_command
@@ -644,22 +643,6 @@ class TestExperiment:
         assert "no experiment is called 'x'" in fails("experiment", "x")
         assert "experiment takes a NAME" in fails("experiment")
         assert "--out or --docs, not both" in fails("experiment", "small", "--docs", "--out", "x")
-
-
-class TestDemo:
-    def test_demo_matches_and_writes_parquet(self, folder):
-        result = run("demo", "--no-spark", "--subscriptions", 400, "--events", 300, "--threads", "2")
-        assert result.exit_code == 0
-        table = pq.read_table("demo-output/matches.parquet")
-        assert f"matches                       {table.num_rows:,}\n" in result.stdout
-        for row in ("events/s", "matches/s", "bytes per subscription"):
-            assert row in result.stdout
-        assert f"matches: {Path('demo-output/matches.parquet')}" in result.stderr
-        assert f"rejected: {len(demo_module.BROKEN)} of demo-output/alerts-text.parquet" in result.stderr
-        drawn = workloads.workload(demo_module.WORKLOAD, 400, 300)
-        index = rc.open_index("scan", drawn.schema)
-        index.insert(drawn.subscriptions())
-        assert index.match(drawn.events()).n_pairs == table.num_rows
 
 
 @pytest.mark.slow

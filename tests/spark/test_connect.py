@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import rangecast as rc
+from rangecast.errors import extra_hint
 
 pytestmark = [
     pytest.mark.spark,
@@ -137,4 +138,4 @@ def test_without_pyspark_the_import_says_what_to_install():
         "except ImportError as error: print(error)\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "rangecast.spark needs PySpark and a Java: pip install 'rangecast[spark]'"
+    assert run.stdout.strip() == f"rangecast.spark needs PySpark and a Java: {extra_hint('spark')}"

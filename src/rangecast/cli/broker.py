@@ -14,7 +14,7 @@ import typer
 
 from rangecast.cli.console import OK, REJECTED, say
 from rangecast.client import Client
-from rangecast.errors import OptionError, SetupError
+from rangecast.errors import OptionError, SetupError, extra_hint
 from rangecast.types.schema import Schema
 
 Address = Annotated[str, typer.Option(help="Address of the broker.", envvar="RANGECAST_URL")]
@@ -57,7 +57,7 @@ def serve(
         from rangecast.broker.server import check_address
         from rangecast.broker.server import serve as run
     except ImportError as error:
-        raise SetupError(f"rangecast serve needs {error.name}: pip install 'rangecast[serve]'") from None
+        raise SetupError(f"rangecast serve needs {error.name}: {extra_hint('serve')}") from None
     log_to(sys.stderr, log or given.get("log", "text"))
     token_file = tokens or (Path(given["tokens"]) if "tokens" in given else None)
     settings = BrokerSettings(

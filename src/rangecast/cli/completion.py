@@ -6,7 +6,7 @@ import os
 from typing import Annotated
 
 import typer
-from typer.completion import completion_init, get_completion_script
+from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
 
 from rangecast.errors import OptionError
 

@@ -1,16 +1,17 @@
-"""`rangecast demo`: alerts on trades, from generated files to matches in Parquet.
+"""`rangecast demo`: alerts on a day's trades (demo_market.py), from generated files to matches in Parquet.
 
-On Spark it is the pipeline below; in process (--no-spark) each step is a function and takes
-what the one before it left: generate, ingest, build, match, report.
-
-The demo's pipeline on Spark: ingest, publish, match_files, a summary and a plot of match counts.
+On Spark it is the pipeline: ingest, publish, match_files. In process (--no-spark) each step is a function and
+takes what the one before it left. Both end in a table, a picture (demo_picture.py) and what to try next.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
 import shutil
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,8 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
+from rangecast.cli.compiling import Compiling, watch_compiling
 from rangecast.cli.console import print_table, say
-from rangecast.cli.generate import bounds_table, conditions_table, events_table, write_table
+from rangecast.cli.demo_market import SCHEMA, Market, draw_market
+from rangecast.cli.demo_picture import HEADER, busiest, draw_day, example
+from rangecast.cli.generate import write_table
 from rangecast.cli.match import (
     available_cores,
     match_with_bar,
@@ -31,19 +35,16 @@ from rangecast.cli.match import (
     report_rejects,
 )
 from rangecast.engine import Index, open_index
-from rangecast.errors import SetupError
+from rangecast.errors import SetupError, extra_hint
 from rangecast.loading import PAIR_WRITERS, EventFile, FileMatch, OutputFile, Rejects
 from rangecast.memory import readable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
-from rangecast.workloads import workload
 
-WORKLOAD = "stock-alerts"
-INDEX: str = "auto"
-OPTIONS: dict[str, Any] = {}
 # What people type; each becomes a row with its reason in the side file.
 BROKEN = ("price above 10", "price < ", "prize > 5", "symbol = IBM", "change between 0.2 and 0.1")
+_TAIL = 20
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,10 @@ def demo(
         bool, typer.Option("--spark/--no-spark", help="The pipeline on local Spark, or in this process.")
     ] = True,
 ) -> None:
-    """Generate stock alerts and trades, match them, write Parquet and say how fast it was.
+    """Match a day of made-up trades against price alerts: a table, a picture, and how fast it was.
 
     On Spark the alerts are ingested into a store, a snapshot is published, and workers match the trades
-    in files; a plot shows how many matches events have. With --no-spark this process does it alone.
+    in files. With --no-spark this process does it alone.
 
     Half of the alerts are conditions in text and half are bounds in columns. A few texts are broken on
     purpose: they are rejected with their reasons and stop nothing.
@@ -86,39 +87,58 @@ def demo(
     Example:
       rangecast demo --subscriptions 20000 --events 100000
     """
+    if spark and importlib.util.find_spec("pyspark") is None:
+        raise SetupError(
+            f"the demo on Spark needs PySpark: {extra_hint('spark')}, or run rangecast demo --no-spark"
+        )
     out.mkdir(parents=True, exist_ok=True)
     files = Files.under(out)
-    say(f"generating {subscriptions:,} alerts and {events:,} trades")
-    generate(files, subscriptions, events)
+    say(f"drawing {subscriptions:,} alerts and {events:,} trades")
+    market = generate(files, subscriptions, events)
     schema = Schema.from_toml(files.schema)
     if spark:
-        run_pipeline(schema, [files.texts, files.bounds], files.events, out, INDEX, OPTIONS)
-        return
-    with Rejects(rejects_beside(files.matches)) as aside:
+        pairs, home = run_pipeline(schema, [files.texts, files.bounds], files.events, out)
+    else:
+        pairs, home = run_here(schema, files, threads), None
+    found = np.asarray(pairs["event_id"]) - 1, np.asarray(pairs["subscription_id"]) - 1
+    print_table(HEADER, busiest(market, *found))
+    picture = out / "day.png"
+    if draw_day(market, *found, picture):
+        say(f"the day of the busiest symbol: {picture}")
+    else:
+        say(f"no picture: it needs Matplotlib; {extra_hint('bench')}")
+    suggest(market, found, files, home)
+
+
+def generate(files: Files, n_subscriptions: int, n_events: int) -> Market:
+    """Draw the day and write it, with a few broken texts among the others."""
+    market = draw_market(n_subscriptions, n_events)
+    half = n_subscriptions // 2
+    broken = pa.table({"id": range(-len(BROKEN), 0), "condition": BROKEN})
+    files.schema.write_text(SCHEMA.to_toml(), encoding="utf-8")
+    write_table(pa.concat_tables([market.conditions(0, half), broken]), files.texts)
+    write_table(market.bounds.slice(half), files.bounds)
+    write_table(market.trades, files.events)
+    return market
+
+
+def run_here(schema: Schema, files: Files, threads: int) -> pa.Table:
+    """All steps in this process."""
+    with watch_compiling() as compiling, Rejects(rejects_beside(files.matches)) as aside:
         say("ingesting the alerts: half of them texts, half of them bounds")
-        start = time.perf_counter()
+        start = compiling.clock()
         parts = ingest(schema, files, aside)
-        ingested = time.perf_counter() - start
-        say(f"building the index {INDEX!r}")
-        start = time.perf_counter()
+        ingested = compiling.clock() - start
+        say("building the index")
+        start = compiling.clock()
         index = build(schema, parts)
-        built = time.perf_counter() - start
+        built = compiling.clock() - start
         say("matching the trades")
-        outcome = match(index, schema, files, aside, threads)
+        outcome = match(index, schema, files, aside, threads, compiling)
     report(index, outcome, ingested, built, threads)
     report_rejects(aside)
     say(f"matches: {files.matches}; the input is beside it")
-
-
-def generate(files: Files, n_subscriptions: int, n_events: int) -> None:
-    """Draw the workload and write it, with a few broken texts among the others."""
-    drawn = workload(WORKLOAD, n_subscriptions, n_events)
-    half = n_subscriptions // 2
-    broken = pa.table({"id": range(-len(BROKEN), 0), "condition": BROKEN})
-    files.schema.write_text(drawn.schema.to_toml(), encoding="utf-8")
-    write_table(pa.concat_tables([conditions_table(drawn, 0, half), broken]), files.texts)
-    write_table(bounds_table(drawn, half), files.bounds)
-    write_table(events_table(drawn), files.events)
+    return pq.read_table(files.matches)
 
 
 def ingest(schema: Schema, files: Files, aside: Rejects) -> list[Subscriptions]:
@@ -128,17 +148,19 @@ def ingest(schema: Schema, files: Files, aside: Rejects) -> list[Subscriptions]:
 
 def build(schema: Schema, parts: list[Subscriptions]) -> Index:
     """Put the subscriptions into an index."""
-    index = open_index(INDEX, schema, **OPTIONS)
+    index = open_index("auto", schema)
     for part in parts:
         index.insert(part)
     return index
 
 
-def match(index: Index, schema: Schema, files: Files, aside: Rejects, threads: int) -> FileMatch:
+def match(
+    index: Index, schema: Schema, files: Files, aside: Rejects, threads: int, compiling: Compiling
+) -> FileMatch:
     """Match the events batch by batch and write the pairs."""
     with EventFile(schema, str(files.events)) as events, OutputFile(files.matches) as target:
         writer = PAIR_WRITERS["parquet"](target.stream)
-        return match_with_bar(index, events, writer, aside, threads=threads)
+        return match_with_bar(index, events, writer, aside, threads=threads, clock=compiling.clock)
 
 
 def report(index: Index, outcome: FileMatch, ingested: float, built: float, threads: int) -> None:
@@ -146,102 +168,113 @@ def report(index: Index, outcome: FileMatch, ingested: float, built: float, thre
     stats = index.stats()
     seconds = max(outcome.match_seconds, 1e-9)
     rows = [
-        ["subscriptions", f"{stats['subscriptions']:,}"],
+        ["alerts", f"{stats['subscriptions']:,}"],
         ["ingested in", f"{ingested:.2f} s"],
         [f"index {stats['index']!r} built in", f"{built:.2f} s"],
-        ["bytes per subscription", f"{stats['bytes_per_subscription']:,}"],
-        ["events", f"{outcome.n_events:,}"],
-        ["matches", f"{outcome.n_pairs:,}"],
+        ["bytes per alert", f"{stats['bytes_per_subscription']:,}"],
+        ["trades", f"{outcome.n_events:,}"],
+        ["notifications", f"{outcome.n_pairs:,}"],
         [f"matched in ({threads} threads)", f"{outcome.match_seconds:.2f} s"],
         ["read, matched and written in", f"{outcome.seconds:.2f} s"],
-        ["events/s", f"{outcome.n_events / seconds:,.0f}"],
-        ["matches/s", f"{outcome.n_pairs / seconds:,.0f}"],
+        ["trades per second", f"{outcome.n_events / seconds:,.0f}"],
     ]
     print_table(["", ""], rows)
+    typer.echo()
 
 
-def run_pipeline(
-    schema: Schema, alerts: Sequence[Path], trades: Path, out: Path, index: str, options: Mapping[str, Any]
-) -> None:
+def run_pipeline(schema: Schema, alerts: Sequence[Path], trades: Path, out: Path) -> tuple[pa.Table, Path]:
     """Ingest the files of alerts into a store, match the trades against it, say what was done."""
-    try:
-        from rangecast import spark as rs
-    except ImportError as error:
-        raise SetupError(f"{error}; or run the demo with --no-spark") from None
-    home, matches = out / "store", out / "matches"
+    home, matches, log = out / "store", out / "matches", out / "spark.log"
     shutil.rmtree(home, ignore_errors=True)
     say("starting Spark")
-    spark = rs.session(app="rangecast demo")
-    store = Store.open(home, schema, index=index, options=options)
-    ingested = []
-    for path in alerts:
-        say(f"ingesting {path.name} into the store")
-        # absolute: the JVM has a working folder of its own
-        frame = spark.read.parquet(str(path.absolute()))
-        ingested.append(rs.ingest(frame, schema, store, publish=path == alerts[-1]))
-    say("matching the trades, in files")
-    report = rs.match_files(spark, trades, store, matches, overwrite=True)
-    counts = match_counts(matches, report.rows or 0)
+    with quiet_spark(log) as (rs, spark):
+        store = Store.open(home, schema)
+        ingested = []
+        for path in alerts:
+            say(f"ingesting {path.name} into the store")
+            # absolute: the JVM has a working folder of its own
+            frame = spark.read.parquet(str(path.absolute()))
+            ingested.append(rs.ingest(frame, schema, store, publish=path == alerts[-1]))
+        say("matching the trades, in files")
+        done = rs.match_files(spark, trades, store, matches, overwrite=True)
+        rejected = [
+            f"alert {row.id}: {row.reason.splitlines()[0]}"
+            for step in ingested
+            if step.rejected_rows and step.rejected is not None
+            for row in step.rejected.collect()
+        ]
     steps: dict[str, float] = {}
     for step in ingested:
         for name, seconds in step.seconds.items():
             steps[name] = steps.get(name, 0.0) + seconds
-    seconds = sum(report.seconds.values())
-    rejected = sum(step.rejected_rows or 0 for step in ingested)
+    seconds = sum(done.seconds.values())
+    pairs = pa.concat_tables(pq.read_table(path) for path in sorted(matches.glob("part-*.parquet")))
+    matched = len(np.unique(np.asarray(pairs["event_id"])))
     parts = ", ".join(f"{name} {taken:.1f}" for name, taken in steps.items())
     rows = [
-        ["subscriptions", f"{report.subscriptions:,} (and {rejected:,} rejected)"],
+        ["alerts", f"{done.subscriptions:,} (and {len(rejected):,} rejected)"],
         ["ingested and published in", f"{sum(steps.values()):.1f} s ({parts})"],
-        ["snapshot", f"version {report.version}, {readable(report.index_bytes or 0)}"],
-        ["events", f"{report.rows:,} in {report.files} pieces"],
-        ["matches", f"{report.pairs:,}"],
-        ["matches of an event", f"{counts.mean():.2f} on average, {counts.max(initial=0):,} at most"],
-        ["events without a match", f"{np.count_nonzero(counts == 0):,}"],
+        ["snapshot", f"version {done.version}, {readable(done.index_bytes or 0)}"],
+        ["trades", f"{done.rows:,} in {done.files} pieces"],
+        ["trades that fire an alert", f"{matched:,} ({matched / max(done.rows or 1, 1):.1%})"],
+        ["notifications", f"{done.pairs:,}"],
         ["read, matched and written in", f"{seconds:.1f} s"],
-        ["events/s", f"{(report.rows or 0) / seconds:,.0f}"],
-        ["matches/s", f"{(report.pairs or 0) / seconds:,.0f}"],
+        ["trades per second", f"{(done.rows or 0) / seconds:,.0f}"],
     ]
     print_table(["", ""], rows)
-    for step in ingested:
-        if step.rejected_rows and step.rejected is not None:
-            for row in step.rejected.collect():
-                say(f"rejected: alert {row.id}: {row.reason.splitlines()[0]}")
-    spark.stop()
-    draw_counts(counts, out / "match-counts.png")
-    say(f"matches: {matches}; the store: {home}")
+    typer.echo()
+    for line in rejected:
+        say(f"rejected: {line}")
+    say(f"matches: {matches}; the store: {home}; what Spark says: {log}")
+    return pairs, home
 
 
-def match_counts(matches: Path, n_events: int) -> npt.NDArray[np.int64]:
-    """How many matches each event has; events are numbered from 1."""
-    counts = np.zeros(n_events, np.int64)
-    for path in sorted(matches.glob("part-*.parquet")):
-        events = pq.read_table(path, columns=["event_id"])["event_id"].to_numpy()
-        counts += np.bincount(events - 1, minlength=n_events)
-    return counts
+@contextmanager
+def quiet_spark(log: Path) -> Iterator[tuple[Any, Any]]:
+    """A Spark session whose processes write to a log, and not on the terminal; a failure shows its end."""
+    from rangecast import spark as rs
 
-
-def draw_counts(counts: npt.NDArray[np.int64], path: Path) -> None:
-    """Plot how many events have how many matches."""
+    with open(log, "wb") as file, _stderr_into(file.fileno()):
+        spark = rs.session(app="rangecast demo")
     try:
-        import matplotlib as mpl
-    except ImportError:
-        say("no plot: it needs Matplotlib, pip install 'rangecast[bench]'")
-        return
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
+        yield rs, spark
+    except BaseException:
+        for line in log.read_text(errors="replace").splitlines()[-_TAIL:]:
+            say(line)
+        raise
+    finally:
+        spark.stop()
 
-    drawing, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    most = max(int(counts.max(initial=0)), 1)
-    edges = np.unique(np.round(np.geomspace(1, most + 1, 40)).astype(np.int64))
-    axes.hist(counts[counts > 0], bins=edges.tolist(), color="tab:blue")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set(
-        title=f"Matches of {len(counts):,} events ({np.count_nonzero(counts == 0):,} have none)",
-        xlabel="matches of an event",
-        ylabel="events",
+
+@contextmanager
+def _stderr_into(target: int) -> Iterator[None]:
+    """Have processes that start in the block inherit another stderr."""
+    before = os.dup(2)
+    os.dup2(target, 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+
+
+def suggest(
+    market: Market,
+    found: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+    files: Files,
+    home: Path | None,
+) -> None:
+    """Say which three commands to try next."""
+    say()
+    say("to try next:")
+    source = (
+        f"--store {home}" if home is not None else f"--schema {files.schema} --subscriptions {files.bounds}"
     )
-    axes.grid(True, alpha=0.3)
-    drawing.savefig(path, dpi=120)
-    plt.close(drawing)
-    say(f"match counts: {path}")
+    if home is not None and len(found[0]):
+        alert, event = example(market, *found)
+        say(f"  rangecast explain {source} --id {alert} --event '{json.dumps(event)}'")
+        say(f"  rangecast store list {home} --limit 5")
+    else:
+        say(f"  rangecast schema show {files.schema}")
+        say("  rangecast demo   # the same on Spark, with a store")
+    say(f"  rangecast match {source} --events {files.events} --keep symbol --keep price --out found.csv")

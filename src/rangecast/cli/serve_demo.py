@@ -15,7 +15,7 @@ import typer
 
 from rangecast.cli.console import say
 from rangecast.client import Client, ClientError
-from rangecast.errors import SetupError
+from rangecast.errors import SetupError, extra_hint
 from rangecast.types.attributes import Category, Float, Int
 from rangecast.types.schema import Schema
 
@@ -37,7 +37,7 @@ def serve_demo(
         from rangecast.broker.broker import Broker, BrokerSettings
         from rangecast.broker.server import serving
     except ImportError as error:
-        raise SetupError(f"rangecast serve-demo needs {error.name}: pip install 'rangecast[serve]'") from None
+        raise SetupError(f"rangecast serve-demo needs {error.name}: {extra_hint('serve')}") from None
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         broker = Broker(BrokerSettings(data=folder, port=port))

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from rangecast.errors import OptionError
+from rangecast.errors import OptionError, extra_hint
 
 Measured = TypeVar("Measured")
 
@@ -136,7 +136,7 @@ class ExperimentReport:
         try:
             import matplotlib as mpl
         except ImportError:
-            raise OptionError("experiments draw with Matplotlib: pip install 'rangecast[bench]'") from None
+            raise OptionError(f"experiments draw with Matplotlib: {extra_hint('bench')}") from None
         mpl.use("Agg")
         from matplotlib import pyplot as plt
         from matplotlib.ticker import MaxNLocator

