@@ -52,8 +52,9 @@ class SortedPart(Part):
         for event, end in enumerate(ends):
             numbers = self.arrays.numbers[:end]
             values = codes[:, event : event + 1]
-            holds = (boxes.lows[:, numbers] <= values) & (values <= boxes.highs[:, numbers])
-            found.append(boxes.slots[numbers[holds.all(axis=0)]])
+            lows, highs = boxes.columns(range(boxes.n_attributes), numbers)
+            holds = (lows <= values) & (values <= highs)
+            found.append(boxes.slots_of(numbers[holds.all(axis=0)]))
         offsets = np.concatenate([[0], np.cumsum([len(slots) for slots in found])]).astype(np.int64)
         return offsets, np.concatenate([np.empty(0, np.int32), *found])
 
@@ -72,6 +73,6 @@ class SortedIndex(StaticIndex):
 
     def _build(self, boxes: Boxes, numbers: np.ndarray) -> Any:
         """A part of some boxes, by their numbers."""
-        lows = boxes.lows[self._on, numbers]
+        lows, _ = boxes.column(self._on, numbers)
         order = np.argsort(lows, kind="stable")
         return SortedPart(self._on, SortedArrays(lows[order], numbers[order]))

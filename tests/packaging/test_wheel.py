@@ -1,4 +1,4 @@
-"""`python -m build` makes a wheel that installs into an empty environment and runs the README example there."""
+"""`python -m build` makes a wheel that installs into an empty environment and runs README's example there."""
 
 import os
 import re

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from rangecast.cli.console import print_table, say
+from rangecast.cli.console import options_of, print_table, say
 from rangecast.errors import OptionError
 from rangecast.papers import EXPERIMENTS, TITLES, ExperimentReport, code_of
 from rangecast.papers import experiment as find
+from rangecast.papers.figures import draw_figure, figures_of
 from rangecast.papers.overview import write_overview
 from rangecast.papers.report import Unfinished
 
@@ -29,6 +30,13 @@ def experiment(
         typer.Option(help="Stop between two steps after so long; the same command goes on from there."),
     ] = None,
     docs: Annotated[bool, typer.Option("--docs", help="Write to docs/experiments of this clone.")] = False,
+    figure: Annotated[
+        str | None, typer.Option(help="Draw this figure alone, as in 6; --list says which there are.")
+    ] = None,
+    n: Annotated[int | None, typer.Option("--n", min=2, help="Subscriptions of that figure.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="Parameter of that figure, as in L=32; repeat for more.")
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the experiments with their papers.")] = False,
 ) -> None:
     """Run the experiment of a paper: tables, plots, and a page that weighs its claims.
@@ -39,9 +47,11 @@ def experiment(
     Example:
       rangecast experiment --list
       rangecast experiment NAME --quick --out results
+      rangecast experiment vci --figure 6a --n 200000 --option L=32
     """
     if list_:
-        print_table(["experiment", "paper"], [[name, TITLES.get(name, "")] for name in EXPERIMENTS])
+        rows = [[name, TITLES.get(name, ""), " ".join(figures_of(name))] for name in EXPERIMENTS]
+        print_table(["experiment", "paper", "figures"], rows)
         return
     if name is None:
         raise OptionError("experiment takes a NAME; --list shows them")
@@ -50,8 +60,16 @@ def experiment(
         raise OptionError("experiment takes --out or --docs, not both")
     if docs and not DOCS.parent.is_dir():
         raise OptionError("--docs must run in the root of a clone, where docs/ is")
+    if figure is None and (n is not None or option):
+        raise OptionError("--n and --option are of one figure; name it with --figure")
+    if figure is not None and docs:
+        raise OptionError("the pages in docs/ have all figures of a paper; --figure writes to --out")
     folder = DOCS if docs else out or Path("experiment-output") / name
     report = ExperimentReport(name, folder, quick, say, code_of(name), seconds)
+    if figure is not None:
+        draw_figure(report, figure, n, options_of(option or []))
+        say(f"figure {figure} of {name!r}, which weighs no claim; written to {folder}")
+        return
     try:
         run(report)
     except Unfinished as step:

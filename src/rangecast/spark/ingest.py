@@ -59,6 +59,7 @@ from rangecast.loading.subscriptions import OWN
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.user_columns import UserColumns
+from rangecast.spark.output import map_arrow
 from rangecast.spark.report import REJECTED_FIELDS, Report
 from rangecast.store.record import EXPRESSIONS, boxes_arrays, ids_arrays, ids_from, subscriptions_from
 from rangecast.store.store import Store
@@ -114,7 +115,7 @@ def ingest(
             with report.timed("words"):
                 home.learn(find_words(subscriptions, home.schema, str(home.path), columns))
         with report.timed("parse"):
-            staged = numbered.mapInArrow(loader(str(home.path), str(staging), columns), _STAGED).collect()
+            staged = map_arrow(numbered, loader(str(home.path), str(staging), columns), _STAGED).collect()
         report.rows = sum(row["rows"] for row in staged)
         report.rejected_rows = sum(row["rejected"] for row in staged)
         with report.timed("store"):
@@ -187,7 +188,7 @@ def find_words(
     subscriptions: DataFrame, schema: Schema, place: SchemaPlace, columns: Columns
 ) -> dict[str, list[str]]:
     """For each attribute, the strings that have no code yet; also the expressions that are new."""
-    found = subscriptions.mapInArrow(word_finder(place, columns), _WORDS).toArrow()
+    found = map_arrow(subscriptions, word_finder(place, columns), _WORDS).toArrow()
     # each task has its words once; sorted, so that the codes do not depend on which worker was first
     order = [("position", "ascending"), ("word", "ascending")]
     found = found.group_by(["position", "word"]).aggregate([]).sort_by(order)

@@ -5,7 +5,7 @@ fields as keywords, which are folded into one at once (`Output.of`); nothing bel
 
     field      meaning
     event_id   the column of the events' ids; comes out as `event_id`
-    keep       other columns of the events that come along
+    keep       other columns of the events that come along; "*" stands for all of them
     form       "pairs": a row per match; "lists": a row per event with an array of ids; "counts": with their
                number. The last two cost less
     outer      events without a match leave a row too
@@ -16,6 +16,9 @@ fields as keywords, which are folded into one at once (`Output.of`); nothing bel
     id_type    "int64" or "string": what the ids of events become, where files would tell otherwise
                (rangecast.loading.ids); the ids of a DataFrame are of the type that they have
 
+A column may be a field of a struct, by its path: where the events have no column `order.price`, it is the
+field `price` of the column `order`. Column names with dots need no backquotes.
+
 For a schema an Output becomes an Answer: which attributes are read, and whether ids are strings. It goes
 to the workers, who shape their matches by it (worker.py).
 """
@@ -24,12 +27,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import numpy as np
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -42,6 +45,7 @@ from rangecast.types.schema import Schema
 PAIRS, LISTS, COUNTS = "pairs", "lists", "counts"
 FORMS = (PAIRS, LISTS, COUNTS)
 SHORTEST_FIRST = "shortest-first"
+ALL = "*"
 _SECOND = {PAIRS: "subscription_id", LISTS: "subscription_ids", COUNTS: "matches"}
 _WHOLE: tuple[type[T.DataType], ...] = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _TAKEN: dict[str, tuple[str, tuple[type[T.DataType], ...]]] = {
@@ -57,7 +61,7 @@ class OutputKeywords(TypedDict, total=False):
     """The fields of an Output as keywords of a function."""
 
     event_id: str
-    keep: Sequence[str]
+    keep: Sequence[str] | str
     form: str
     outer: bool
     absent: Sequence[str]
@@ -75,7 +79,7 @@ class Output:
     """
 
     event_id: str = "id"
-    keep: Sequence[str] = ()
+    keep: Sequence[str] | str = ()
     form: str = PAIRS
     outer: bool = False
     absent: Sequence[str] = ()
@@ -86,6 +90,8 @@ class Output:
     def __post_init__(self) -> None:
         for name in ("keep", "absent"):
             value = getattr(self, name)
+            if name == "keep" and value == ALL:
+                value = (ALL,)
             if isinstance(value, str):
                 raise OptionError(f"{name} must be a list of column names, got the string {value!r}")
             object.__setattr__(self, name, tuple(value))
@@ -113,6 +119,18 @@ class Output:
         if output is not None and not isinstance(output, Output):
             raise OptionError(f"output must be an Output, got {type(output).__name__}")
         return dataclasses.replace(output or Output(), **keywords)
+
+    def expanded(self, columns: Sequence[str]) -> Output:
+        """The same with the columns that "*" stands for: all but the id, which comes out anyway.
+
+        >>> Output(keep="*").expanded(["id", "price"]).names
+        ['event_id', 'subscription_id', 'price']
+        """
+        if ALL not in self.keep or ALL in columns:
+            return self
+        keep = dict.fromkeys(name for name in self.keep if name != ALL)
+        keep |= dict.fromkeys(name for name in columns if name != self.event_id)
+        return dataclasses.replace(self, keep=tuple(keep))
 
     @property
     def names(self) -> list[str]:
@@ -205,15 +223,20 @@ class Answer(Output):
 
         With `texts`, strings are taken for every attribute: for who can reject those that are no value.
         """
+        wanted = [name for name in self.columns if name not in given.names]
         types = {field.name: field.dataType for field in given.fields}
+        types |= {name: kind for name in wanted if (kind := type_at(given, name)) is not None}
         for name, what in [(self.event_id, "event_id"), *((name, "keep") for name in self.keep)]:
             if name not in types:
-                raise EventError(f"{what}: the events have no column {name!r}; they have {', '.join(types)}")
+                raise EventError(
+                    f"{what}: the events have no column {name!r}; they have {', '.join(given.names)}"
+                )
         for name in self.attributes:
             attribute = schema[name]
             if name not in types:
+                has = ", ".join(given.names)
                 raise EventError(
-                    f"the events have no column {name!r} ({attribute.kind}); they have {', '.join(types)}. "
+                    f"the events have no column {name!r} ({attribute.kind}); they have {has}. "
                     f"If {name!r} is missing in all of them, say absent=[{name!r}]"
                 )
             words, taken = _TAKEN[attribute.kind]
@@ -226,14 +249,66 @@ class Answer(Output):
     def fields(self, given: T.StructType) -> T.StructType:
         """The columns that come out with their types, for events that have these columns."""
         ids: T.DataType = T.StringType() if self.textual else T.LongType()
-        kept = [given[name].dataType for name in self.keep]
-        kinds = [given[self.event_id].dataType, self.second_type(ids), *kept]
+        event_id, *kept = (type_at(given, name) or T.NullType() for name in (self.event_id, *self.keep))
+        kinds = [event_id, self.second_type(ids), *kept]
         return T.StructType([T.StructField(n, kind) for n, kind in zip(self.names, kinds, strict=True)])
 
 
-def column_named(name: str) -> Column:
-    """A column of a DataFrame, whatever characters its name has."""
-    return F.col("`" + name.replace("`", "``") + "`")
+def column_named(name: str, given: T.StructType | None = None) -> Column:
+    """A column of a DataFrame, whatever characters its name has; where there is none, the field at a path."""
+    path = [name] if given is None or name in given.names else _path_to(given, name) or [name]
+    quoted = ".".join("`" + part.replace("`", "``") + "`" for part in path)
+    return F.col(quoted) if len(path) == 1 else F.col(quoted).alias(name)
+
+
+ArrowWork = Callable[[Iterator[Any]], Iterator[Any]]
+"""What mapInArrow calls in a worker."""
+
+
+def map_arrow(frame: DataFrame, work: ArrowWork, fields: T.StructType) -> DataFrame:
+    """`frame.mapInArrow(work, fields)`, whatever characters the names of the columns have.
+
+    PySpark looks each column up by its name, and takes a dot for a path. So columns go to the workers by
+    number where a name has one, and get their names back there.
+    """
+    names = tuple(frame.columns)
+    if not any(set(".`") & set(name) for name in names):
+        return frame.mapInArrow(work, fields)
+    return frame.toDF(*(f"c{i}" for i in range(len(names)))).mapInArrow(_with_names(work, names), fields)
+
+
+def _with_names(work: ArrowWork, names: tuple[str, ...]) -> ArrowWork:
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        return work(batch.rename_columns(list(names)) for batch in batches)
+
+    return run
+
+
+def type_at(given: T.StructType, name: str) -> T.DataType | None:
+    """The type of a column, or of the field at a path such as `order.price`; None where there is none.
+
+    >>> order = T.StructType().add("price", T.LongType())
+    >>> type_at(T.StructType().add("order", order), "order.price")
+    LongType()
+    """
+    kind: T.DataType = given
+    for part in [name] if name in given.names else _path_to(given, name) or ():
+        assert isinstance(kind, T.StructType)
+        kind = kind[part].dataType
+    return None if kind is given else kind
+
+
+def _path_to(given: T.StructType, name: str) -> list[str] | None:
+    """The fields that lead to a path with dots; a name may have dots of its own."""
+    for field in given.fields:
+        if field.name == name:
+            return [name]
+        rest = name.removeprefix(f"{field.name}.")
+        if rest != name and isinstance(field.dataType, T.StructType):
+            inner = _path_to(field.dataType, rest)
+            if inner is not None:
+                return [field.name, *inner]
+    return None
 
 
 def _names(given: Mapping[str, str], name: str) -> tuple[str, ...]:

@@ -52,6 +52,7 @@ from rangecast.spark.ingest import (
     parsed,
     schema_of,
 )
+from rangecast.spark.output import map_arrow
 from rangecast.spark.report import REJECTED_FIELDS, Report
 from rangecast.store.record import EXPRESSIONS
 from rangecast.types.schema import Schema
@@ -125,7 +126,7 @@ def reduce(
     spread = numbered.repartition(key) if partitions is None else numbered.repartition(partitions, key)
     with times.timed("partitions"):
         task = reducer(schema.to_dict(words=True), columns, epsilon, textual)
-        rows = spread.mapInArrow(task, _row_fields(textual)).toArrow()
+        rows = map_arrow(spread, task, _row_fields(textual)).toArrow()
     with times.timed("driver"):
         covered, covering, kept = _reduce_across(schema, rows, epsilon, textual)
     bad = rows.filter(pc.field("reason").is_valid()).select(_REJECTED)

@@ -36,12 +36,12 @@ from pyspark.sql import types as T
 
 from rangecast.array_file import replacing
 from rangecast.errors import EventError, OptionError, StorageError
-from rangecast.loading import EventFile, format_of
+from rangecast.loading import EventFile, format_of, open_rows
 from rangecast.loading.events import bad_id_type, no_column, whole_file_reason
 from rangecast.loading.ids import column_type
 from rangecast.sealed import read_document, write_document
 from rangecast.spark.batch.file_tasks import STATE, FileRun, Unit, run_unit
-from rangecast.spark.output import Answer, Output, OutputKeywords
+from rangecast.spark.output import ALL, Answer, Output, OutputKeywords
 from rangecast.spark.report import Report
 from rangecast.spark.snapshots import Snapshot, resolve
 from rangecast.spark.worker import mapped
@@ -99,10 +99,12 @@ def match_files(  # noqa: PLR0913 - each is an option of whoever calls it
             _clear(target)
             old = None
         snapshot = _snapshot(subscriptions, version, old, target)
-        answer = said.answer(snapshot.schema, snapshot.ids_are_text)
         damaged = set() if strict else damaged_files(files, kinds)
         # if there is no other, what is wrong with them is said
         good = [path for path in files if path not in damaged] or files
+        if ALL in said.keep:
+            said = said.expanded(_columns_of(good[0], kinds[good[0]]))
+        answer = said.answer(snapshot.schema, snapshot.ids_are_text)
         settled = check_files(good, kinds, snapshot.schema, answer)
         if answer.order is not None:
             answer.check_index(mapped(snapshot.path))
@@ -216,6 +218,16 @@ def _snapshot(subscriptions: Any, version: int | None, old: Any, target: Path) -
             f"{newest.version} by now; name another folder, or say overwrite=True"
         )
     return resolve(subscriptions, old["version"])
+
+
+def _columns_of(path: str, kind: str) -> list[str]:
+    """The columns of a file that says them before its rows."""
+    with open_rows(path, format=kind) as file:
+        if file.names is None:
+            raise OptionError(
+                f'{path}: lines of JSON do not say which columns keep="*" stands for; name them'
+            )
+        return file.names
 
 
 def check_files(files: list[str], kinds: dict[str, str], schema: Schema, answer: Answer) -> str:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Observation
 
 from rangecast.memory import readable
 from rangecast.spark.batch.stripes import choose_cuts, choose_placement, match_in_stripes
-from rangecast.spark.output import Answer, Output, OutputKeywords, column_named
+from rangecast.spark.output import Answer, Output, OutputKeywords, column_named, map_arrow
 from rangecast.spark.report import Report
 from rangecast.spark.snapshots import Snapshot, resolve
 from rangecast.spark.worker import mapped, matcher
@@ -47,7 +47,7 @@ def match(
     the DataFrame is evaluated.
     """
     snapshot, answer = _prepared(events, subscriptions, version, Output.of(output, keywords))
-    chosen = events.select(*map(column_named, answer.columns))
+    chosen = events.select(*(column_named(name, events.schema) for name in answer.columns))
     fields = answer.fields(events.schema)
     if report is not None:
         report.describe(snapshot)
@@ -56,7 +56,7 @@ def match(
     if placement.stripes > 1:
         found = match_in_stripes(chosen, snapshot, answer, fields, placement)
     else:
-        found = chosen.mapInArrow(matcher(snapshot.path, answer), fields)
+        found = map_arrow(chosen, matcher(snapshot.path, answer), fields)
     if report is not None:
         found = report.watch(found, "rows", Observation())
     return found
@@ -67,12 +67,21 @@ def _prepared(
 ) -> tuple[Snapshot, Answer]:
     """What is matched against and what comes out, after all was checked that can be before anything runs."""
     snapshot = resolve(subscriptions, version)
-    answer = output.answer(snapshot.schema, snapshot.ids_are_text)
+    answer = output.expanded(events.columns).answer(snapshot.schema, snapshot.ids_are_text)
     answer.check_id_type()
     answer.check_columns(events.schema, snapshot.schema)
     if answer.order is not None:
         answer.check_index(mapped(snapshot.path))
     return snapshot, answer
+
+
+class Lines(str):
+    """A text that is shown as its lines."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def explain(
@@ -86,7 +95,7 @@ def explain(
     memory: int | None = None,
     **keywords: Unpack[OutputKeywords],
 ) -> str:
-    """What `match` with the same arguments would do; prints it and gives it back."""
+    """What `match` with the same arguments would do, as a text: a prompt or a notebook shows its lines."""
     snapshot, answer = _prepared(events, subscriptions, version, Output.of(output, keywords))
     placement = choose_placement(snapshot, mode, stripes, memory, events.sparkSession)
     index = mapped(snapshot.path)
@@ -112,6 +121,4 @@ def explain(
         ]
     else:
         lines.append("steps          each worker maps the snapshot and matches its own events; no shuffle")
-    text = "\n".join(lines)
-    print(text)
-    return text
+    return Lines("\n".join(lines))

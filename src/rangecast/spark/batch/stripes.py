@@ -42,7 +42,7 @@ from rangecast.model.boxes import hulls, select
 from rangecast.model.events import Events
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.sealed import read_document, write_document
-from rangecast.spark.output import Answer
+from rangecast.spark.output import Answer, map_arrow
 from rangecast.spark.snapshots import Snapshot
 from rangecast.spark.worker import answers, mapped
 from rangecast.types.attributes import LAST, MISSING, Codes
@@ -118,13 +118,10 @@ def match_in_stripes(
     )
     plain = router(snapshot.path, answer, cuts, [1] * cuts.n)
     wanted = int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200)
-    seen = events.limit(_SAMPLE).mapInArrow(plain, routed).groupBy(_STRIPE).count().collect()
+    seen = map_arrow(events.limit(_SAMPLE), plain, routed).groupBy(_STRIPE).count().collect()
     tasks = salt([(int(row[0]), int(row[1])) for row in seen], cuts.n, wanted)
-    return (
-        events.mapInArrow(router(snapshot.path, answer, cuts, tasks), routed)
-        .repartitionById(sum(tasks), _TASK)
-        .mapInArrow(stripe_matcher(str(folder), answer), fields)
-    )
+    sent = map_arrow(events, router(snapshot.path, answer, cuts, tasks), routed)
+    return map_arrow(sent.repartitionById(sum(tasks), _TASK), stripe_matcher(str(folder), answer), fields)
 
 
 def salt(seen: list[tuple[int, int]], n_stripes: int, wanted: int) -> list[int]:

@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from rangecast.errors import OptionError, StorageError
-from rangecast.spark.output import Answer, column_named
+from rangecast.spark.output import Answer, column_named, map_arrow
 from rangecast.spark.stream.ledger import Commit, Ledger, Pin, gather, now, put_folder
 from rangecast.spark.stream.tasks import COUNTED, StreamTask, stream_task
 from rangecast.spark.version_policy import PinnedStore, VersionPolicy, check_pinned
@@ -76,8 +76,8 @@ def run_batch(stream: Stream, frame: DataFrame, batch: int) -> None:
         id_type=stream.id_type,
         types=_kept_types(stream) if stream.files else {},
     )
-    chosen = frame.select(*map(column_named, task.columns))
-    counted = chosen.mapInArrow(stream_task(task), COUNTED).collect()
+    chosen = frame.select(*(column_named(name, frame.schema) for name in task.columns))
+    counted = map_arrow(chosen, stream_task(task), COUNTED).collect()
     matched = time.perf_counter()
     found = gather(matches, [row.name for row in counted if row.rows])
     aside = [row.name for row in counted if row.rejected]

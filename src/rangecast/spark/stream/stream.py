@@ -99,7 +99,9 @@ def match_stream(
             f"{home.path}: has no subscription yet, so the type of its ids is not known: insert one, or say "
             "text_ids=True (strings) or text_ids=False (whole numbers)"
         )
-    answer = said.answer(home.schema, home.ids_are_text)
+    answer = said.expanded([name for name in given.names if name not in (file, CORRUPT)]).answer(
+        home.schema, home.ids_are_text
+    )
     answer.check_id_type(None if files is None else files.id_type)
     answer.check_columns(given, home.schema, texts=True)
     fields = answer.fields(given)
