@@ -79,7 +79,17 @@ def test_a_store_is_matched_without_spark(folder):
     assert "has versions up to 2" in fails(*newest, "--version", "9")
     for more in (("--schema", "s"), ("--subscriptions", "r"), ("--index", "scan")):
         assert f"--store or {more[0]}, not both" in fails(*newest, *more)
-    run("store", "add", "owned", "--schema", "schema.toml", "--subscriptions", "rules.csv", "--payload", "owner")
+    run(
+        "store",
+        "add",
+        "owned",
+        "--schema",
+        "schema.toml",
+        "--subscriptions",
+        "rules.csv",
+        "--payload",
+        "owner",
+    )
     owned = ["match", "--store", "owned", "--events", "trades.tsv", "--sort", "--payload"]
     assert run(*owned, "owner").stdout.splitlines()[1:] == ['11,1,"ann"', '12,2,"bob"', '12,3,"c;d"']
     assert "no payload 'phone', only owner" in fails(*owned, "phone")
