@@ -160,12 +160,12 @@ def test_what_cannot_come_along_is_refused(folder):
 def test_a_payload_leaves_out_rejected_rows(folder):
     Path("r.jsonl").write_text(
         '{"id": 1, "condition": "price >", "owner": "x"}\n'
-        '{"id": 2, "condition": "price < 5", "owner": 7}\nnonsense\n'
+        '{"id": 2, "condition": "price < 5", "owner": "bob"}\nnonsense\n'
         '{"id": 3, "condition": "price < 6"}\n'
     )
     done = run(*match("--payload", "owner", rules="r.jsonl"))
     assert done.exit_code == 1
-    assert done.stdout == "event_id,subscription_id,owner\n12,2,7\n12,3,\n"
+    assert done.stdout == 'event_id,subscription_id,owner\n12,2,"bob"\n12,3,\n'
 
 
 def test_a_summary_as_json(folder):

@@ -27,7 +27,9 @@ class _CommandPlace(NamedTuple):
 
 
 COMMANDS = {
-    "match": _CommandPlace("match", "match", "Match files of events against a file of subscriptions, or a store."),
+    "match": _CommandPlace(
+        "match", "match", "Match files of events against a file of subscriptions, or a store."
+    ),
     "explain": _CommandPlace(
         "explain",
         "explain",
@@ -71,7 +73,9 @@ COMMANDS = {
     ),
     "warm-up": _CommandPlace("warm_up", "warm_up", "Compile what matching needs, once per machine or image."),
     "demo": _CommandPlace(
-        "demo", "demo", "Generate stock alerts and trades, match them, write Parquet and say how fast it was."
+        "demo",
+        "demo",
+        "Match a day of made-up trades against price alerts: a table, a picture, and how fast it was.",
     ),
     "stream-demo": _CommandPlace(
         "stream_demo",

@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from rangecast.cli.compiling import Compiling, watch_compiling
 from rangecast.cli.console import print_table, say
 from rangecast.cli.demo_market import SCHEMA, Market, draw_market
 from rangecast.cli.demo_picture import HEADER, busiest, draw_day, example
@@ -34,6 +33,7 @@ from rangecast.cli.match import (
     rejects_beside,
     report_rejects,
 )
+from rangecast.compile_clock import running_seconds
 from rangecast.engine import Index, open_index
 from rangecast.errors import SetupError, extra_hint
 from rangecast.loading import PAIR_WRITERS, EventFile, FileMatch, OutputFile, Rejects
@@ -124,17 +124,17 @@ def generate(files: Files, n_subscriptions: int, n_events: int) -> Market:
 
 def run_here(schema: Schema, files: Files, threads: int) -> pa.Table:
     """All steps in this process."""
-    with watch_compiling() as compiling, Rejects(rejects_beside(files.matches)) as aside:
+    with Rejects(rejects_beside(files.matches)) as aside:
         say("ingesting the alerts: half of them texts, half of them bounds")
-        start = compiling.clock()
+        start = running_seconds()
         parts = ingest(schema, files, aside)
-        ingested = compiling.clock() - start
+        ingested = running_seconds() - start
         say("building the index")
-        start = compiling.clock()
+        start = running_seconds()
         index = build(schema, parts)
-        built = compiling.clock() - start
+        built = running_seconds() - start
         say("matching the trades")
-        outcome = match(index, schema, files, aside, threads, compiling)
+        outcome = match(index, schema, files, aside, threads)
     report(index, outcome, ingested, built, threads)
     report_rejects(aside)
     say(f"matches: {files.matches}; the input is beside it")
@@ -154,13 +154,11 @@ def build(schema: Schema, parts: list[Subscriptions]) -> Index:
     return index
 
 
-def match(
-    index: Index, schema: Schema, files: Files, aside: Rejects, threads: int, compiling: Compiling
-) -> FileMatch:
+def match(index: Index, schema: Schema, files: Files, aside: Rejects, threads: int) -> FileMatch:
     """Match the events batch by batch and write the pairs."""
     with EventFile(schema, str(files.events)) as events, OutputFile(files.matches) as target:
         writer = PAIR_WRITERS["parquet"](target.stream)
-        return match_with_bar(index, events, writer, aside, threads=threads, clock=compiling.clock)
+        return match_with_bar(index, events, writer, aside, threads=threads)
 
 
 def report(index: Index, outcome: FileMatch, ingested: float, built: float, threads: int) -> None:

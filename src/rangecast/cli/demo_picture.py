@@ -84,7 +84,7 @@ def draw_day(
     right.hist(fired, bins=edges.tolist(), orientation="horizontal", color="#e8590c", label="fired")
     right.set(xlabel="alerts by level")
     right.grid(True, axis="x", alpha=0.25)
-    right.legend(loc="upper right", fontsize=8, frameon=False)
+    right.legend(loc="center right", fontsize=8, frameon=False)
     name, day = market.symbols[symbol], np.datetime_as_string(OPENING, "D")
     drawing.suptitle(
         f"{name}, {day}: {len(own):,} trades, {np.count_nonzero(market.watches == symbol):,} alerts, "

@@ -68,10 +68,8 @@ from rangecast.types.schema import Schema
 _WORDS = T.StructType([T.StructField("position", T.IntegerType()), T.StructField("word", T.StringType())])
 _STAGED = T.StructType(
     [
-        T.StructField("file", T.StringType()),
-        T.StructField("rejected_file", T.StringType()),
-        T.StructField("rows", T.LongType()),
-        T.StructField("rejected", T.LongType()),
+        *(T.StructField(name, T.StringType()) for name in ("file", "rejected_file")),
+        *(T.StructField(name, T.LongType()) for name in ("rows", "rejected")),
     ]
 )
 _IDS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.StringType)
