@@ -29,6 +29,7 @@ TITLES: dict[str, str] = {
     "vci": "Virtual construct intervals beside interval skip lists (Wu, Chen, Yu, Mei 2004)",
     "vcr": "Virtual construct rectangles beside R-trees (Wu, Chen, Yu 2004)",
     "batch": "Batches on an R*-tree, short jobs first (Wang, Zhang, Kitsuregawa 2004)",
+    "seeds": "The timed claims of all five, each on several seeds",
 }
 """What `rangecast experiment --list` says of each."""
 
