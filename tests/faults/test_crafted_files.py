@@ -141,6 +141,23 @@ def test_plain_values_that_no_index_wrote_are_refused(tmp_path):
         rc.load_index(tmp_path / "index")
 
 
+@pytest.mark.parametrize("alike", [True, False])
+def test_bounds_that_no_box_has_are_refused(tmp_path, alike):
+    """The next box to be added would have them."""
+    schema = int_schema(2)
+    index = rc.open_index("scan", schema)
+    texts = {1: "a0 = 1", 2: "a0 = 2" if alike else "a0 = 2 and a1 > 5"}
+    index.insert(rc.Subscriptions.parse(schema, texts))
+    index.save(tmp_path / "index")
+    meta, arrays = read_arrays(tmp_path / "index", mmap=False)
+    words = arrays["catalog.entries.words"]
+    assert ("catalog.entries.starts" in arrays and len(arrays["catalog.entries.starts"]) > 0) is not alike
+    for wrong in (np.append(words, np.uint32(2**28 - 1)), words[:-1]):
+        write_arrays(tmp_path / "index", meta, {**arrays, "catalog.entries.words": wrong})
+        with pytest.raises(rc.StorageError, match=r"must (hold|ascend)"):
+            rc.load_index(tmp_path / "index")
+
+
 def test_what_must_hold_is_said():
     with pytest.raises(rc.StorageError, match=r"x must be from 0 to 4, got -1 to 3; save it again"):
         checks.within("x", np.array([3, -1]), 5)

@@ -136,10 +136,12 @@ class BoxEntries:
         hold("that words are of 32 bits", arrays.words.dtype == arrays.starts.dtype == np.uint32)
         shaped("bases of attributes", arrays.bases, n_attributes)
         shaped("chosen bases of attributes", arrays.based, n_attributes)
+        used = n * int(arrays.stride)
         if len(arrays.starts):
             ascending("starts of bounds", arrays.starts, n_words, n + 1)
-        else:
-            hold("that bounds are of boxes", n * int(arrays.stride) <= n_words)
+            used = int(arrays.starts[-1]) if int(arrays.starts[0]) == 0 else -1
+        # a word that no box has would be taken for one of the next box that is added
+        hold("that bounds are of boxes", used == n_words)
         hold("that bases leave room", n_attributes == 0 or int(arrays.bases.max()) <= LAST - NARROW)
         whole = kernels.check_words(arrays.words, arrays.starts, int(arrays.stride), n, n_attributes)
         hold("that bounds are whole entries", whole)
