@@ -71,7 +71,7 @@ def test_what_is_read_is_what_was_added(data):
     check(ends[:, :, 0].copy(), ends[:, :, 1].copy(), data.draw(st.integers(1, 3)))
 
 
-@pytest.mark.parametrize(("span", "words"), [(NARROW - 1, 6), (NARROW, 6), (NARROW + 1, 8)])
+@pytest.mark.parametrize(("span", "words"), [(NARROW - 1, 4), (NARROW, 4), (NARROW + 1, 8)])
 def test_ends_are_narrow_up_to_the_limit(span, words):
     low = -(2**40)
     lows, highs = np.array([[low, low + span]]), np.array([[low + 1, low + span + 1]])
@@ -84,24 +84,24 @@ def test_what_lies_beyond_the_base_is_wide():
     entries = entries_of(np.array([[10]]), np.array([[20]]))
     arrays = entries.arrays(np.empty(0, np.int32))
     base = int(arrays.bases[0])
-    for low, size in ((base, 3), (base - 1, 5), (base + NARROW - 1, 3), (base + NARROW, 5)):
+    # with the same heads two words each; otherwise three, and five where ends are wide
+    for low, words in ((base, 4), (base - 1, 8), (base + NARROW - 1, 4), (base + NARROW, 8)):
         more = entries.draft()
-        before = more.sizes()["bounds"]
         more.add(from_dense(DenseBoxes(np.array([[low]]), np.array([[low + 1]]), np.zeros(1, np.int32))))
-        assert more.sizes()["bounds"] - before == 4 * size
+        assert more.sizes()["bounds"] == 4 * words
         assert [end.tolist() for end in boxes_of(more).column(0, np.arange(2))] == [[10, low], [20, low + 1]]
 
 
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (7, 7, 2),
-        (7, LAST, 2),
-        (PRESENT, 7, 2),
+        (7, 7, 1),
+        (7, LAST, 1),
+        (PRESENT, 7, 1),
         (PRESENT, LAST, 1),
         (MISSING, MISSING, 1),
-        (MISSING, 7, 2),
-        (7, 8, 3),
+        (MISSING, 7, 1),
+        (7, 8, 2),
     ],
 )
 def test_each_kind_takes_the_ends_that_it_needs(low, high, words):
@@ -114,11 +114,39 @@ def test_each_kind_takes_the_ends_that_it_needs(low, high, words):
     assert kernels.holds(boxes.arrays, 1, codes, codes[0, :0], 0)
 
 
+@given(data=st.data())
+def test_heads_are_shared_while_all_have_the_same(data):
+    """Loads of ranges and equalities on the same attributes, then perhaps one that differs."""
+    d = data.draw(st.integers(1, 3))
+    n_loads = data.draw(st.integers(1, 4))
+    kind = st.sampled_from([(0, 1), (0, 0), (0, LAST), (PRESENT, 0), (MISSING, 0), (MISSING, LAST)])
+    usual = [data.draw(kind) for _ in range(d)]
+    lows, highs = [], []
+    for _ in range(n_loads):
+        one = [data.draw(kind) for _ in range(d)] if data.draw(st.integers(0, 3)) == 0 else usual
+        shift = data.draw(st.sampled_from([0, 5, 2**33]))
+        lows.append([low + shift if low == 0 else low for low, _ in one])
+        highs.append([high + shift if high in (0, 1) else high for _, high in one])
+    check(np.array(lows, np.int64).T.copy(), np.array(highs, np.int64).T.copy(), n_loads)
+
+
+def test_an_equality_among_ranges_shares_their_head():
+    lows, highs = np.array([[7, 3, 5], [1, 1, 1]]), np.array([[7, 4, 5], [1, 1, 1]])
+    entries = entries_of(lows, highs)
+    assert entries.sizes()["bounds"] == 4 * 3 * (2 + 1)
+    check(lows, highs)
+    # once an equality alone was the first there is no other end
+    entries = entries_of(lows[:, :1], highs[:, :1])
+    entries.add(from_dense(DenseBoxes(lows[:, 1:], highs[:, 1:], np.arange(2, dtype=np.int32))))
+    assert [end.tolist() for end in boxes_of(entries).column(0, np.arange(3))] == [[7, 3, 5], [7, 4, 5]]
+
+
 def test_many_boxes_are_turned_around_once():
     rng = np.random.default_rng(4)
     n = FEW + 100
     lows = rng.integers(0, 1000, (3, n))
     highs = lows + 5
+    check(lows, highs)
     lows[1, ::3], highs[1, ::3] = MISSING, LAST
     boxes = check(lows, highs)
     picked = rng.permutation(n)[: FEW + 1]
@@ -128,9 +156,9 @@ def test_many_boxes_are_turned_around_once():
 
 
 def test_too_many_words_are_refused(monkeypatch):
-    monkeypatch.setattr(box_entries, "MOST_WORDS", 6)
+    monkeypatch.setattr(box_entries, "MOST_WORDS", 4)
     entries = entries_of(np.array([[1, 2]]), np.array([[3, 4]]))
-    with pytest.raises(CapacityError, match="at most 6 words of 32 bits, got 9"):
+    with pytest.raises(CapacityError, match="at most 4 words of 32 bits, got 6"):
         entries.add(from_dense(DenseBoxes(np.array([[1]]), np.array([[3]]), np.zeros(1, np.int32))))
     assert boxes_of(entries).n == 2
 
@@ -138,10 +166,26 @@ def test_too_many_words_are_refused(monkeypatch):
 @pytest.mark.parametrize(
     "change",
     [{"words": np.array([9, 1], np.uint32)}, {"words": np.array([1 << 28], np.uint32)}, {"n": 5}, {"n": -1},
-     {"words": np.array([7 << 28], np.uint32)}, {"bases": np.array([LAST])}, {"stride": 2}],
+     {"words": np.array([7 << 28], np.uint32)}, {"bases": np.array([LAST])}, {"stride": -1},
+     {"starts": np.array([0, 3, 9], np.uint32)}, {"heads": np.array([1], np.uint32)}],
 )  # fmt: skip
 def test_damaged_entries_are_refused(change):
+    stored = entries_of(np.array([[1, 2]]), np.array([[3, LAST]])).stored()
+    assert BoxEntries.take(stored, 1).n == 2
+    with pytest.raises(StorageError):
+        BoxEntries.take(stored._replace(**change), 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"words": np.array([9, 1], np.uint32)}, {"n": 3}, {"stride": 1}, {"heads": np.array([1], np.uint32)},
+     {"heads": np.array([7 << 28], np.uint32)}, {"heads": np.array([1 << 31], np.uint32)},
+     {"heads": np.array([4 << 28], np.uint32), "stride": 0}, {"heads": np.array([0])},
+     {"starts": np.array([0, 2, 4], np.uint32)}],
+)  # fmt: skip
+def test_damaged_heads_are_refused(change):
     stored = entries_of(np.array([[1, 2]]), np.array([[3, 4]])).stored()
+    assert len(stored.heads) == 1
     assert BoxEntries.take(stored, 1).n == 2
     with pytest.raises(StorageError):
         BoxEntries.take(stored._replace(**change), 1)

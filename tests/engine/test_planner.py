@@ -17,6 +17,7 @@ from rangecast import workloads
 from rangecast.array_file import flatten, unflatten
 from rangecast.engine import auto, planner
 from rangecast.engine.boxes import ExpandedBoxes
+from rangecast.engine.cells import CellsPart
 from rangecast.kernels.engine.planner import mark_holders
 from rangecast.types.attributes import LAST, MISSING
 from strategies import events, int_schema, random_events, random_subscriptions, subscriptions
@@ -224,6 +225,62 @@ def test_a_price_doubles_with_every_replan():
             assert replanner.pays(boxes, plan, n, history, 0.0, batch) is pays
 
 
+def test_what_was_measured_replaces_an_estimate_that_is_far_off():
+    history = planner.PartHistory()
+    estimate = planner.Layout("cells", (0,), 1000.0)
+    for _ in range(planner.FEWEST_BATCHES):
+        assert history.correct(estimate) == estimate
+        # the first one compiles
+        history.took(
+            0.011 * planner.TELLING if not history._costs else 11e-6 * planner.TELLING, planner.TELLING
+        )
+        # and small ones tell nothing
+        history.took(1.0, planner.TELLING - 1)
+    assert history.correct(estimate).ns == pytest.approx(11_000)
+    # what is within OFF of the estimate is left to it, and what was said before is taken back
+    for _ in range(planner.LOOKED_AT):
+        history.took(2e-6 * planner.TELLING, planner.TELLING)
+    assert history.correct(estimate) == estimate
+    for _ in range(planner.LOOKED_AT):
+        history.took(1e-7 * planner.TELLING, planner.TELLING)
+    assert history.correct(estimate).ns == pytest.approx(100)
+    after = history.laid_out_anew(7)
+    assert (after.replans, after.since, after.factors) == (1, 7, {("cells", (0,)): pytest.approx(0.1)})
+
+
+def test_a_layout_that_costs_more_than_estimated_is_given_up(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(auto, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(planner, "TELLING", 32)
+    stab = CellsPart.stab
+
+    def slow(self, codes, boxes):
+        now[0] += 1e-4 * codes.shape[1]
+        return stab(self, codes, boxes)
+
+    monkeypatch.setattr(CellsPart, "stab", slow)
+    rng = np.random.default_rng(3)
+    n = 2_000
+    schema = rc.Schema(rc.Int("x", 0, 999), rc.Int("y", 0, 999))
+    lows = rng.integers(0, 900, (n, 2))
+    subs = rc.Subscriptions.from_arrays(schema, np.arange(n), lows, lows + rng.integers(5, 60, (n, 2)))
+    index = rc.open_index("auto", schema)
+    index.insert(subs)
+    assert paths(index)[0][0] == "cells"
+    batch = rc.Events.from_arrays(schema, {"x": rng.integers(0, 999, 32), "y": rng.integers(0, 999, 32)})
+    want = rows_of(index.match(batch))
+    seen = 1
+    while paths(index)[0][0] == "cells":
+        seen += 1
+        assert seen * 32 < 4_000
+        assert rows_of(index.match(batch)) == want
+    # and what was measured of it is remembered
+    for _ in range(20):
+        assert rows_of(index.match(batch)) == want
+    assert "cells" not in {path for path, *_ in paths(index)}
+    assert "bitmap" in index.explain_plan()
+
+
 class Fickle:
     """Chooses any layout, and always another part is worth building."""
 
@@ -241,7 +298,7 @@ class Fickle:
         )
         patch.setattr(planner.Replanner, "pays", lambda *_: True)
 
-    def choose(self, boxes, numbers, used, around, batch):
+    def choose(self, boxes, numbers, used, around, batch, factors=None):
         plan = self.real(boxes, numbers, used, around, batch)
         every = planner.invent_events(boxes, numbers, tuple(used)) if batch is None else batch
         layouts = planner.weigh_layouts(boxes, plan.sample, len(numbers), plan.used, every)

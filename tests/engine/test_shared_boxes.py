@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 import rangecast as rc
 from oracle import match_boxes, match_held, rows_of
 from rangecast.engine import auto, shared_boxes
-from rangecast.engine.boxes import ExpandedBoxes
+from rangecast.engine.box_entries import BoxEntries
+from rangecast.engine.boxes import Boxes
 from rangecast.kernels.engine import shared_boxes as kernels
+from rangecast.model.boxes import DenseBoxes, from_dense
 from rangecast.types.attributes import LAST, MISSING
 from strategies import events, int_schema, interval, random_events
 
@@ -146,6 +148,13 @@ def test_hashes_that_meet_are_told_apart(monkeypatch):
     assert rows_of(index.match(batch)) == expected(subs, batch)
 
 
+def by_entry(lows, highs, slots=None):
+    n = lows.shape[1]
+    entries = BoxEntries(len(lows))
+    entries.add(from_dense(DenseBoxes(lows, highs, np.arange(n, dtype=np.int32))))
+    return Boxes(entries.arrays(np.empty(0, np.int32) if slots is None else slots))
+
+
 @pytest.mark.parametrize("kinds", [1, 100, 900])
 def test_groups_are_those_of_the_boxes(kinds):
     rng = np.random.default_rng(kinds)
@@ -153,7 +162,7 @@ def test_groups_are_those_of_the_boxes(kinds):
     own = rng.integers(0, 50, (3, kinds))
     picked = rng.integers(0, kinds, n)
     lows = own[:, picked]
-    boxes = ExpandedBoxes(lows, lows + 3, np.arange(n, dtype=np.int32) + 5, n)
+    boxes = by_entry(lows, lows + 3, np.arange(n, dtype=np.int32) + 5)
     groups = shared_boxes.find_groups(boxes, np.arange(n), [0, 1, 2])
     assert groups.boxes.n == len(np.unique(lows, axis=1).T)
     starts, members = groups.starts, groups.members
@@ -167,13 +176,13 @@ def test_leaves_alone_what_differs(size):
     n = max(size(5_000), 500)
     rng = np.random.default_rng(1)
     lows = rng.integers(0, 10**9, (3, n))
-    boxes = ExpandedBoxes(lows, lows + 3, np.arange(n, dtype=np.int32), n)
+    boxes = by_entry(lows, lows + 3)
     assert shared_boxes.find_groups(boxes, np.arange(n), [0, 1, 2]) is None
     # half are alike, but too few by group
     pairs = np.repeat(lows[:, : n // 2], 2, axis=1)
-    boxes = ExpandedBoxes(pairs, pairs + 3, np.arange(n, dtype=np.int32), n)
+    boxes = by_entry(pairs, pairs + 3)
     assert shared_boxes.find_groups(boxes, np.arange(2 * (n // 2)), [0, 1, 2]) is None
     # one attribute is laid out in runs
     same = np.zeros((3, n), np.int64)
-    boxes = ExpandedBoxes(same, same + 3, np.arange(n, dtype=np.int32), n)
+    boxes = by_entry(same, same + 3)
     assert shared_boxes.find_groups(boxes, np.arange(n), [1]) is None

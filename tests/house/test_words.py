@@ -30,7 +30,7 @@ HOMES = {
     "Hold": ("store/",),
     "Level": ("engine/", "papers/"),
     "Part": ("engine/", "papers/"),
-    "Path": ("engine/auto.py",),
+    "Path": ("engine/access_paths.py",),
     "Pin": ("spark/stream/",),
     "Plan": ("engine/planner.py",),
     "Portion": ("engine/answers.py",),

@@ -292,6 +292,8 @@ class PendingRows:
 
     def __init__(self, n_events: int, portions: list[Portion], names: Ids, run: Run = map) -> None:
         self.offsets = np.zeros(n_events + 1, np.int64)
+        if names.first is not None:
+            portions = [portion._replace(base=names.first) for portion in portions]
         self._portions = portions
         self._counts = [count_rows(portion.found) for portion in portions]
         self._names = names

@@ -34,25 +34,26 @@ An access path of `auto`: how boxes without an equality get theirs, and what is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.engine.access_paths import AccessPath, explain_paths, report_paths
 from rangecast.engine.answers import Found, Rows, join_found
 from rangecast.engine.bitmap import BLOCK, build_bitmap, estimate_bytes
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.cells import BUDGET, build_cells
 from rangecast.engine.equality import EqualityPart, build_equality
+from rangecast.engine.leads import are_sparse, build_leads
 from rangecast.engine.limited import count_all, hold_any, stab_in_turn
 from rangecast.engine.nested import NestedPart, build_nested, one_event
 from rangecast.engine.outlines import assign_boxes, choose_sorted
 from rangecast.engine.packed_bounds import fit_grid
 from rangecast.engine.parts import Part, StaticIndex, _Covered
-from rangecast.engine.planner import Layout, PartHistory, Plan, Replanner, choose_layout
+from rangecast.engine.planner import Corrections, PartHistory, Replanner, choose_layout
 from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, build_runs
 from rangecast.engine.scan import ScanPart
 from rangecast.engine.selectivity import bounded_attributes
@@ -61,7 +62,6 @@ from rangecast.engine.windows import build_windows
 from rangecast.errors import CapacityError
 from rangecast.memory import check_fits
 from rangecast.types.attributes import Codes
-from rangecast.types.schema import Schema
 
 TINY = 192
 _NEARLY = 1.5
@@ -70,16 +70,10 @@ _PROBE_NS = 40.0
 _REST_NS = 0.03
 _REST_BLOCK_NS = 1000.0
 _LINE_SAMPLE = 256
-
-
-class AccessPath(NamedTuple):
-    """One access path of a part: its kind, the attributes it goes by, how many boxes it holds, and why."""
-
-    kind: str
-    on: tuple[int, ...]
-    size: int
-    part: Part
-    plan: Plan | None = None
+# Of cells on two attributes where there is no third. With 72, as the index `cells` has it, a million small
+# rectangles take 53 bytes each instead of 37, and an event as long; heaped ones of mixed sizes take 66 bytes
+# instead of 46, and an event 0.85 to 0.92 of the time.
+_PLANE_BUDGET = 46
 
 
 @dataclass(eq=False)
@@ -113,6 +107,10 @@ class AutoPart(Part):
         """The path that was chosen by an estimate; there is one at most."""
         return next((path for path in self.paths if path.plan is not None), None)
 
+    def spent(self) -> float:
+        """Seconds spent on the path that was chosen by an estimate."""
+        return sum(s for s, path in zip(self.seconds, self.paths, strict=True) if path.plan is not None)
+
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         own = boxes if self.groups is None else self.groups.boxes
         found: list[Found] = []
@@ -127,6 +125,8 @@ class AutoPart(Part):
             found.append(path.part.stab(codes, own))
             now = perf_counter()
             self.seconds[k] += now - start
+            if path.plan is not None:
+                self.history.took(now - start, codes.shape[1])
             start = now
         self.events += codes.shape[1]
         joined = found[0] if len(found) == 1 else join_found(found, codes.shape[1])
@@ -241,7 +241,7 @@ class AutoIndex(StaticIndex):
         assert isinstance(part, AutoPart)
         path = part.planned()
         plan = None if path is None else path.plan
-        return self._replanner.events_to_go(plan, part.history, sum(part.seconds))
+        return self._replanner.events_to_go(plan, part.history, part.spent())
 
     def _weigh(self, covered: _Covered, events: Codes) -> None:
         part = covered.part
@@ -250,21 +250,21 @@ class AutoIndex(StaticIndex):
         boxes = self._catalog.boxes if groups is None else groups.boxes.again()
         assert path is not None
         assert path.plan is not None
-        seconds = sum(part.seconds)
-        if not replanner.pays(boxes, path.plan, path.size, part.history, seconds, events):
+        if not replanner.pays(boxes, path.plan, path.size, part.history, part.spent(), events):
             return
         living = self._living(covered.first, covered.last) if groups is None else np.arange(boxes.n)
         others = [other for other in part.paths if other is not path]
         rest = _not_taken(others, living)
         try:
             if len(rest):
-                others.append(rest_path(boxes, rest, living, self._memory_limit, events))
+                limit, factors = self._memory_limit, part.history.factors
+                others.append(rest_path(boxes, rest, living, limit, events, factors))
         except MemoryError:
             # a match must not fail for want of room to do better
             part.history.settled = True
             return
         fresh = AutoPart(others, groups)
-        fresh.history = PartHistory(replanner.seen.n, part.history.replans + 1)
+        fresh.history = part.history.laid_out_anew(replanner.seen.n)
         replanner.replans += 1
         # how many were alive when the part was built is left as it was: other paths may hold dead ones
         self._parts = tuple(one._replace(part=fresh) if one is covered else one for one in self._parts)
@@ -314,6 +314,8 @@ def build_paths(
     if n <= TINY and int(numbers[-1]) - int(numbers[0]) == n - 1:
         return [AccessPath("scan", (), n, ScanPart(int(numbers[0]), int(numbers[-1]) + 1))]
     used = bounded_attributes(boxes, numbers)
+    if are_sparse(n, boxes.count_entries(numbers), len(used)):
+        return [AccessPath("leads", (), n, build_leads(boxes, numbers, memory_limit))]
     check_fits(
         estimate_bytes(n, len(used), 4),
         memory_limit,
@@ -411,17 +413,19 @@ def rest_path(
     around: npt.NDArray[np.int64],
     memory_limit: int | None,
     events: Codes | None,
+    factors: Corrections | None = None,
 ) -> AccessPath:
     """Runs, cells or bitmap, for boxes that no equality tells apart, among all those `around` them."""
     n = len(numbers)
     used = bounded_attributes(boxes, numbers)
     if len(used) < 2:
         return _line_path(boxes, numbers, used[0] if used else 0, memory_limit)
-    plan = choose_layout(boxes, numbers, used, around, events)
+    plan = choose_layout(boxes, numbers, used, around, events, factors)
     kind, on, _ = plan.chosen
     try:
         if kind == "cells":
-            return AccessPath(kind, on, n, build_cells(boxes, numbers, on, BUDGET, memory_limit), plan)
+            budget = _PLANE_BUDGET if len(used) == 2 and len(on) == 2 else BUDGET
+            return AccessPath(kind, on, n, build_cells(boxes, numbers, on, budget, memory_limit), plan)
         return AccessPath(kind, on, n, build_bitmap(boxes, numbers, memory_limit=memory_limit), plan)
     except CapacityError:
         # fewer and larger cells before giving up
@@ -431,65 +435,17 @@ def rest_path(
 def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_limit: int | None) -> AccessPath:
     """Runs, windows or cells, for boxes that bound one attribute at most."""
     n = len(numbers)
-    lows, highs = boxes.column(on, numbers)
+    at = np.linspace(0, n - 1, min(n, _LINE_SAMPLE)).astype(np.int64)
+    sample = np.concatenate(boxes.column(on, numbers[at]))
     # a value per cell: nothing is compared then, and lists are slices whatever the widths; a small part may
     # have as many cells as beside the large one do not matter
-    grid, _ = fit_grid(lows, highs, min(max(4 * n, boxes.n // 2, FEWEST_CELLS), MOST_CELLS))
+    grid, _ = fit_grid(*boxes.column(on, numbers), min(max(4 * n, boxes.n // 2, FEWEST_CELLS), MOST_CELLS))
     try:
         if grid.shift == 0:
             return AccessPath("runs", (on,), n, build_runs(boxes, numbers, on, grid, None, memory_limit))
         windows = build_windows(boxes, numbers, on, memory_limit)
-        at = np.linspace(0, n - 1, min(n, _LINE_SAMPLE)).astype(np.int64)
-        if not windows.crowded(np.concatenate([lows[at], highs[at]])):
+        if not windows.crowded(sample):
             return AccessPath("windows", (on,), n, windows)
         return AccessPath("cells", (on,), n, build_cells(boxes, numbers, (on,), BUDGET, memory_limit))
     except CapacityError:
         return AccessPath("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
-
-
-def report_paths(schema: Schema, spent: Iterable[tuple[AccessPath, float, int]]) -> list[dict[str, Any]]:
-    """Paths of several parts, with their seconds and events, summed by kind and attributes; those with most
-    boxes first. An estimate is that of the largest."""
-    merged: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
-    largest: dict[tuple[str, tuple[int, ...]], int] = {}
-    for path, seconds, events in spent:
-        key = path.kind, path.on
-        named = {"path": path.kind, "on": [schema[j].name for j in path.on]}
-        entry = merged.setdefault(key, {**named, "boxes": 0, "bytes": 0, "seconds": 0.0, "events": 0})
-        entry["boxes"] += path.size
-        entry["bytes"] += path.part.nbytes
-        entry["seconds"] += seconds
-        entry["events"] = max(entry["events"], events)
-        if path.plan is not None and path.size > largest.get(key, 0):
-            largest[key] = path.size
-            entry.update(_reasons(schema, path.plan))
-    return sorted(merged.values(), key=lambda entry: -int(entry["boxes"]))
-
-
-def _reasons(schema: Schema, plan: Plan) -> dict[str, Any]:
-    reasons: dict[str, Any] = {"estimated_ns": round(plan.chosen.ns), "chosen_by": plan.basis}
-    if plan.runner_up is not None:
-        reasons["runner_up"] = _named(schema, plan.runner_up)
-        reasons["runner_up_ns"] = round(plan.runner_up.ns)
-    return reasons
-
-
-def _named(schema: Schema, layout: Layout) -> str:
-    names = ", ".join(schema[j].name for j in layout.on)
-    return f"{layout.kind} on {names}" if names else layout.kind
-
-
-def explain_paths(entries: list[dict[str, Any]]) -> list[str]:
-    """The same as lines for a person."""
-    lines = []
-    for entry in entries:
-        by = f" on {', '.join(entry['on'])}" if entry["on"] else ""
-        per_box = entry["bytes"] / max(entry["boxes"], 1)
-        cost = f", {entry['seconds'] / entry['events'] * 1e6:.2f} us per event" if entry["events"] else ""
-        lines.append(f"  {entry['path']}{by}: {entry['boxes']:,} boxes, {per_box:.0f} bytes each{cost}")
-        if "estimated_ns" in entry:
-            line = f"    by {entry['chosen_by']}: {entry['estimated_ns'] / 1e3:.2f} us per event estimated"
-            if "runner_up" in entry:
-                line += f", {entry['runner_up_ns'] / 1e3:.2f} for {entry['runner_up']}"
-            lines.append(line)
-    return lines

@@ -2,12 +2,15 @@
 
     array     dtype    shape           meaning
     words     uint32   >= n_words      the entries of all boxes (kernels/engine/boxes.py has their form)
+    heads     uint32   n_entries       heads of the entries of a box, while all boxes share them; then words
+                                       are ends alone
     starts    uint32   >= n_boxes + 1  where the words of a box begin; none while each has `stride` of them
     bases     int64    d               what narrow ends of an attribute count from
     based     uint8    d               1 where the base was chosen: it stays, and ends too far off are wide
 
 Arrays grow at their ends and are replaced by larger ones when full, as those of the catalog are, so a reader
-of one moment goes on reading them. A base is chosen when an attribute is first bounded, so that the ends of
+of one moment goes on reading them. The first box that does not share its heads with the others makes them
+all have their own. A base is chosen when an attribute is first bounded, so that the ends of
 that load lie in the middle of what 32 bits hold, and is written behind nobody's back: into a copy.
 """
 
@@ -24,10 +27,11 @@ from rangecast.engine.checks import ascending, hold, shaped
 from rangecast.errors import CapacityError
 from rangecast.kernels.engine import boxes as kernels
 from rangecast.kernels.engine.boxes import NARROW, BoxArrays
-from rangecast.model.boxes import SparseBoxes
-from rangecast.types.attributes import LAST, MISSING
+from rangecast.model.boxes import DenseBoxes, SparseBoxes, from_dense
+from rangecast.types.attributes import LAST, MISSING, Codes
 
 MOST_WORDS = 2**32 - 1
+CHUNK = 1 << 17
 _NO_STARTS = np.empty(0, np.uint32)
 
 
@@ -35,6 +39,7 @@ class EntryArrays(NamedTuple):
     """What a file holds of them."""
 
     words: npt.NDArray[np.uint32]
+    heads: npt.NDArray[np.uint32]
     starts: npt.NDArray[np.uint32]
     bases: npt.NDArray[np.int64]
     based: npt.NDArray[np.uint8]
@@ -52,6 +57,7 @@ class BoxEntries:
         self._n_words = 0
         self._stride = 0
         self._words: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
+        self._heads: npt.NDArray[np.uint32] = _NO_STARTS
         self._starts: npt.NDArray[np.uint32] = _NO_STARTS
         self._bases: npt.NDArray[np.int64] = np.zeros(n_attributes, np.int64)
         self._based: npt.NDArray[np.uint8] = np.zeros(n_attributes, np.uint8)
@@ -63,26 +69,88 @@ class BoxEntries:
     def add(self, boxes: SparseBoxes) -> None:
         """Append boxes without sets."""
         n, attributes, lows, highs = len(boxes.starts) - 1, boxes.attributes, boxes.lows, boxes.highs
+        if not n:
+            return
         self._choose_bases(boxes)
+        if self.n == 0 or len(self._heads):
+            if self._share_heads(boxes):
+                return
+            self._give_heads()
         counts = np.empty(n, np.int64)
         kernels.count_words(boxes.starts, attributes, lows, highs, self._bases, counts)
         more = int(counts.sum())
         used = self._n_words
-        if used + more > MOST_WORDS:
-            raise CapacityError(
-                f"the bounds of an index take at most {MOST_WORDS:,} words of 32 bits, got {used + more:,}; "
-                "split the set"
-            )
+        self._check_room(more)
         self._append_starts(counts)
         self._words = with_room(self._words, used, used + more)
         kernels.fill_words(boxes.starts, attributes, lows, highs, self._bases, used, self._words)
         self._n_words = used + more
         self.n += n
 
+    def add_dense(self, boxes: DenseBoxes) -> None:
+        """Append boxes with one interval per attribute, some at a time: by entry they take twice the room."""
+        n, d = boxes.lows.shape[1], len(self._bases)
+        least, largest, firsts = np.full(d, LAST), np.full(d, MISSING), np.zeros(d, np.int64)
+        kernels.span_dense(boxes.lows, boxes.highs, least, largest, firsts)
+        self._take_bases(least, largest, firsts)
+        for first in range(0, n, CHUNK):
+            own = slice(first, first + CHUNK)
+            chunk = DenseBoxes(
+                np.ascontiguousarray(boxes.lows[:, own]),
+                np.ascontiguousarray(boxes.highs[:, own]),
+                boxes.owners[own],
+            )
+            self.add(from_dense(chunk))
+            if first == 0 and n > CHUNK:
+                # exactly, where all are alike
+                wanted = self._n_words + -(-(n - CHUNK) * self._n_words // self.n)
+                self._words = with_room(self._words, self._n_words, min(wanted, MOST_WORDS))
+
+    def _check_room(self, more: int) -> None:
+        wanted = self._n_words + more
+        if wanted > MOST_WORDS:
+            raise CapacityError(
+                f"the bounds of an index take at most {MOST_WORDS:,} words of 32 bits, got {wanted:,}; "
+                "split the set"
+            )
+
+    def _share_heads(self, boxes: SparseBoxes) -> bool:
+        """Append the ends of boxes if they have the heads of those before; the first, if they share any."""
+        n, fixed = len(boxes.starts) - 1, self.n > 0
+        ends = boxes.starts, boxes.attributes, boxes.lows, boxes.highs, self._bases
+        heads = self._heads if fixed else np.zeros(int(boxes.starts[1] - boxes.starts[0]), np.uint32)
+        if not len(heads) or not kernels.share_heads(*ends, fixed, heads):
+            return False
+        stride, used = int(kernels.count_ends(heads)), self._n_words
+        self._check_room(n * stride)
+        self._words = with_room(self._words, used, used + n * stride)
+        kernels.fill_ends(*ends, heads, used, self._words)
+        self._heads, self._stride = heads, stride
+        self._n_words = used + n * stride
+        self.n += n
+        return True
+
+    def _give_heads(self) -> None:
+        """Let each box have its own heads, in arrays of their own: readers go on with the others."""
+        if not len(self._heads):
+            return
+        owners = np.empty(0, np.int32)
+        stride = self._stride + len(self._heads)
+        words = np.empty(self.n * stride, np.uint32)
+        kernels.interleave_heads(self.arrays(owners), words)
+        self._words, self._n_words = words, len(words)
+        self._heads, self._stride = _NO_STARTS, stride
+
     def _choose_bases(self, boxes: SparseBoxes) -> None:
         d = len(self._bases)
+        if self._based.all():
+            return
         least, largest, firsts = np.full(d, LAST), np.full(d, MISSING), np.zeros(d, np.int64)
         kernels.span_ends(boxes.attributes, boxes.lows, boxes.highs, least, largest, firsts)
+        self._take_bases(least, largest, firsts)
+
+    def _take_bases(self, least: Codes, largest: Codes, firsts: Codes) -> None:
+        """Choose the base of each attribute that is bounded for the first time, by the ends of a load."""
         fresh = np.flatnonzero((least <= largest) & (self._based == 0))
         if not len(fresh):
             return
@@ -110,7 +178,7 @@ class BoxEntries:
 
     def arrays(self, slots: npt.NDArray[np.int32]) -> BoxArrays:
         """What kernels take, with the slots of the boxes."""
-        return BoxArrays(self._words, self._starts, self._bases, slots, self.n, self._stride)
+        return BoxArrays(self._words, self._heads, self._starts, self._bases, slots, self.n, self._stride)
 
     def read(self, numbers: npt.NDArray[np.int64], owners: npt.NDArray[np.int32]) -> SparseBoxes:
         """Some boxes by their entries, with the owners that they get."""
@@ -125,7 +193,7 @@ class BoxEntries:
         """What a file holds."""
         starts = self._starts[: self.n + 1] if len(self._starts) else _NO_STARTS
         words = self._words[: self._n_words]
-        return EntryArrays(words, starts, self._bases, self._based, self._stride, self.n)
+        return EntryArrays(words, self._heads, starts, self._bases, self._based, self._stride, self.n)
 
     @classmethod
     def take(cls, arrays: EntryArrays, n_attributes: int) -> BoxEntries:
@@ -143,8 +211,16 @@ class BoxEntries:
         # a word that no box has would be taken for one of the next box that is added
         hold("that bounds are of boxes", used == n_words)
         hold("that bases leave room", n_attributes == 0 or int(arrays.bases.max()) <= LAST - NARROW)
-        whole = kernels.check_words(arrays.words, arrays.starts, int(arrays.stride), n, n_attributes)
-        hold("that bounds are whole entries", whole)
+        if len(arrays.heads):
+            hold(
+                "that shared heads are of 32 bits", arrays.heads.dtype == np.uint32 and not len(arrays.starts)
+            )
+            hold("that shared heads are of entries", kernels.check_heads(arrays.heads, n_attributes))
+            hold("that bounds are ends", arrays.stride == kernels.count_ends(arrays.heads))
+        else:
+            whole = kernels.check_words(arrays.words, arrays.starts, int(arrays.stride), n, n_attributes)
+            hold("that bounds are whole entries", whole)
+        out._heads = arrays.heads
         out._words, out._starts, out._stride = arrays.words, arrays.starts, int(arrays.stride)
         out._bases, out._based, out.n, out._n_words = arrays.bases, arrays.based, n, n_words
         return out

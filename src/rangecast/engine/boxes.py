@@ -6,6 +6,7 @@ and the kernel asks `holds`.
 
 Boxes are kept by entry, and a layout is built attribute by attribute. So when many boxes are asked for a
 column, their entries are turned around once, and kept for as long as this object lives: one for each build.
+Where all boxes share their heads, a column is read from where it stands.
 
 The structures of papers need the ends of every box on every attribute: `ExpandedBoxes` has them.
 """
@@ -69,7 +70,7 @@ class Boxes:
     @cached_property
     def _views(self) -> Views:
         a = self.arrays
-        return Views(a.words, a.starts, a.bases, a.slots, np.array([a.n, a.stride], np.int64))
+        return Views(a.words, a.heads, a.starts, a.bases, a.slots, np.array([a.n, a.stride], np.int64))
 
     @property
     def table(self) -> _BoxNumbers:
@@ -87,9 +88,10 @@ class Boxes:
         """
         n = len(numbers)
         turned = self._turned
-        if n <= FEW:
+        if n <= FEW or len(self.arrays.heads):
             lows, highs = np.empty(n, np.int64), np.empty(n, np.int64)
-            kernels.fill_column(self.arrays, np.ascontiguousarray(numbers), j, lows, highs)
+            fill = kernels.fill_shared_column if len(self.arrays.heads) else kernels.fill_column
+            fill(self.arrays, np.ascontiguousarray(numbers), j, lows, highs)
             return lows, highs
         first, last = int(numbers.min()), int(numbers.max()) + 1
         if turned is None or first < turned.first or last > turned.last:
@@ -149,6 +151,12 @@ class Boxes:
         kernels.read_entries(self.arrays, numbers, attributes, lows, highs)
         none = np.empty(0, np.int64)
         return SparseBoxes(owners, starts, attributes, lows, highs, none, np.zeros(1, np.int64), none, none)
+
+    def count_entries(self, numbers: _BoxNumbers) -> int:
+        """How many entries some boxes have together."""
+        counts = np.empty(len(numbers), np.int64)
+        kernels.count_own_entries(self.arrays, np.ascontiguousarray(numbers), counts)
+        return int(counts.sum())
 
     def slots_of(self, numbers: _BoxNumbers) -> npt.NDArray[np.int32]:
         """The slots of some boxes."""
@@ -225,3 +233,15 @@ def follow_each_other(numbers: _BoxNumbers) -> bool:
     if not n or int(numbers[-1]) - int(numbers[0]) != n - 1:
         return False
     return bool((numbers[1:] - numbers[:-1] == 1).all())
+
+
+def grown(array: npt.NDArray[Any], used: int, wanted: int) -> npt.NDArray[Any]:
+    """The array, or a copy with more room along its last axis, so that `wanted` entries fit."""
+    capacity = array.shape[-1]
+    if wanted <= capacity:
+        return array
+    # the first load gets exactly its size: most indexes are loaded once
+    room = wanted if used == 0 else max(wanted, capacity + (capacity >> 1), 64)
+    out = np.empty((*array.shape[:-1], room), array.dtype)
+    out[..., :used] = array[..., :used]
+    return out

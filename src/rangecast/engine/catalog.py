@@ -14,7 +14,8 @@
     beside        UserColumns  <= n_slots   what users gave beside the boxes (model/user_columns.py); never
                                             matched
 
-With entries, what says nothing takes no room: `alive` is there once a slot was deleted, `overlapping` once
+With entries, what says nothing takes no room: ids that count up are the first of them, and are found without
+a table; `alive` is there once a slot was deleted, `overlapping` once
 two boxes overlap, `first_boxes` and `box_slots` once a slot has no box or several; before, a box has the
 number of its slot.
 
@@ -39,7 +40,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.engine.box_entries import BoxEntries, EntryArrays
-from rangecast.engine.boxes import Boxes, ExpandedBoxes
+from rangecast.engine.boxes import Boxes, ExpandedBoxes, grown
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.said_boxes import SaidArrays, SaidBoxes, into_pieces
 from rangecast.errors import CapacityError, SubscriptionError
@@ -49,6 +50,8 @@ from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.user_columns import UserColumns, unpacked
 from rangecast.types.schema import Schema
+
+_NONE = np.empty(0, np.int64)
 
 
 class CatalogArrays(NamedTuple):
@@ -66,21 +69,10 @@ class CatalogArrays(NamedTuple):
     said: SaidArrays | None = None
     entries: EntryArrays | None = None
     n_slots: int | None = None
+    first_id: int | None = None
     texts: npt.NDArray[np.uint8] | None = None
     """These are last: who maps a file to match reads up to here."""
     payload: npt.NDArray[np.uint8] | None = None
-
-
-def grown(array: npt.NDArray[Any], used: int, wanted: int) -> npt.NDArray[Any]:
-    """The array, or a copy with more room along its last axis, so that `wanted` entries fit."""
-    capacity = array.shape[-1]
-    if wanted <= capacity:
-        return array
-    # the first load gets exactly its size: most indexes are loaded once
-    room = wanted if used == 0 else max(wanted, capacity + (capacity >> 1), 64)
-    out = np.empty((*array.shape[:-1], room), array.dtype)
-    out[..., :used] = array[..., :used]
-    return out
 
 
 class Catalog:
@@ -104,6 +96,8 @@ class Catalog:
         self._values: npt.NDArray[Any] = np.empty(0, np.int64)
         self._letters: npt.NDArray[Any] = np.empty(0, np.uint8)
         self._textual = False
+        self._first_id: int | None = None
+        """What ids count up from, and are not kept."""
         self._alive: npt.NDArray[np.uint8] | None = np.empty(0, np.uint8) if expands else None
         self._overlapping: npt.NDArray[np.uint8] | None = np.empty(0, np.uint8) if expands else None
         self.first_boxes: npt.NDArray[np.int64] = np.zeros(1, np.int64)
@@ -153,6 +147,8 @@ class Catalog:
         """The ids of all slots."""
         if self._textual:
             return Ids(None, self._values[: self.n_slots + 1], self._letters)
+        if self._first_id is not None:
+            return Ids.counting(self._first_id, self.n_slots)
         return Ids(self._values[: self.n_slots])
 
     @property
@@ -193,7 +189,7 @@ class Catalog:
 
     def find(self, ids: Ids) -> npt.NDArray[np.int32]:
         """The living slot of each id, -1 where there is none."""
-        slots = self.table.find(ids)
+        slots = self.table.find(ids) if self._first_id is None else self.ids.places_of(ids)
         if len(slots):
             if self.n_living == self.n_slots and self.n_slots:
                 return slots
@@ -228,8 +224,9 @@ class Catalog:
         pieces = into_pieces(subs, cuts=self._cuts, expands=self.entries is None)
         owners = pieces.bounds.owners
         n_pieces = len(owners)
-        had_table = self._table is not None
-        if isinstance(pieces.bounds, DenseBoxes):
+        if self.entries is not None and isinstance(pieces.bounds, DenseBoxes):
+            self.entries.add_dense(pieces.bounds)
+        elif isinstance(pieces.bounds, DenseBoxes):
             lows, highs, _ = pieces.bounds
             if n == 0 and m == 0:
                 # one bulk load: take its arrays as they are, without a copy
@@ -261,9 +258,8 @@ class Catalog:
             self.said.add(subs, n, pieces.checked)
         if subs.beside:
             self._beside = UserColumns.concat([self._beside.padded(n), subs.beside.kept()])
-        if had_table:
-            assert self._table is not None
-            self._table = self._table.extended(self.ids, self.alive)
+        if self._table is not None:
+            self._table = None if self._first_id is not None else self._table.extended(self.ids, self.alive)
 
     def prioritize(self, ids: Ids, values: npt.NDArray[np.float64] | None) -> None:
         """Give the subscriptions that were added last their priorities: 0 unless told."""
@@ -299,7 +295,9 @@ class Catalog:
     def _append_ids(self, ids: Ids, n: int) -> None:
         if n == 0:
             self._textual = ids.textual
-            self._values = ids.starts if ids.textual else ids.values
+            counts = self.entries is not None and ids.counts_up()
+            self._first_id = int(ids[0]) if counts else None
+            self._values = _NONE if counts else ids.starts if ids.textual else ids.values
             self._letters = ids.letters
         elif self._textual:
             used = int(self._values[n])
@@ -308,14 +306,19 @@ class Catalog:
             self._letters[used : used + more] = ids.letters[:more]
             self._values = grown(self._values, n + 1, n + 1 + len(ids))
             self._values[n + 1 : n + 1 + len(ids)] = ids.starts[1:] + used
-        else:
-            self._values = grown(self._values, n, n + len(ids))
+        elif len(ids) and (
+            self._first_id is None or int(ids[0]) != self._first_id + n or not ids.counts_up()
+        ):
+            self._values = grown(self.ids.values, n, n + len(ids))
             self._values[n : n + len(ids)] = ids.values
+            self._first_id = None
 
     def id_base(self, first: int, last: int) -> int | None:
         """What makes ids of the slots of some boxes when added, where that is the same for all."""
         if self._textual or first == last:
             return None
+        if self._first_id is not None:
+            return self._first_id if -(2**62) < self._first_id < 2**62 else None
         a, b = (first, last - 1) if self._single else self.box_slots[[first, last - 1]].tolist()
         values = self._values[a : b + 1]
         base = int(values[0]) - a
@@ -413,8 +416,10 @@ class Catalog:
             ascending("starts of ids", self._values, len(self._letters), n + 1)
             if self._letters.size and int(self._letters.max()) >= 128:
                 self.ids.arrow().validate(full=True)
-        else:
+        elif self._first_id is None:
             shaped("ids", self._values, n)
+        else:
+            hold("that ids are of 64 bits", -(2**63) <= self._first_id <= 2**63 - max(n, 1))
         hold("that texts and payload are of subscriptions", self._beside.n <= n)
         for name, flags in (("alive", self.alive), ("overlapping", self.overlapping)):
             shaped(name, flags, n)
@@ -437,7 +442,7 @@ class Catalog:
         n, m = self.n_slots, self.n_boxes
         beside = self._beside.padded(n)
         return CatalogArrays(
-            id_values=None if self._textual else self._values[:n],
+            id_values=None if self._textual or self._first_id is not None else self._values[:n],
             id_starts=self._values[: n + 1] if self._textual else None,
             id_letters=self._letters[: self._values[n]] if self._textual else None,
             alive=None if self._alive is None else self._alive[:n],
@@ -448,6 +453,7 @@ class Catalog:
             box_slots=None if self._single else self.box_slots[:m],
             entries=None if self.entries is None else self.entries.stored(),
             n_slots=n,
+            first_id=self._first_id,
             texts=None if beside.texts is None else beside.texts.pack(),
             said=None if self.said is None else self.said.stored(n),
             payload=beside.pack_payload(),
@@ -463,6 +469,8 @@ class Catalog:
             out._values, out._letters = arrays.id_starts, arrays.id_letters
         elif arrays.id_values is not None:
             out._values = arrays.id_values
+        else:
+            out._first_id = arrays.first_id
         out._alive, out._overlapping = arrays.alive, arrays.overlapping
         if arrays.first_boxes is not None and arrays.box_slots is not None:
             out.first_boxes, out.box_slots = arrays.first_boxes, arrays.box_slots

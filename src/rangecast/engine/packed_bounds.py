@@ -259,7 +259,10 @@ def fit_grid(lows: Codes, highs: Codes, cells: int) -> tuple[Grid, bool]:
         return Grid.uniform(low, high, cells), True
     step = max(1, (len(starts) + len(ends)) // _SAMPLE)
     sample = np.sort(np.concatenate([starts[::step], ends[::step]]))
-    if len(_distinct(sample)) < cells * 3 // 4 or step == 1:
+    distinct = len(_distinct(sample))
+    # by how seldom two of a sample meet: sorting all is for those who probably have few
+    many = distinct * distinct > 8 * cells * max(1, len(sample) - distinct)
+    if step == 1 or (distinct < cells * 3 // 4 and not many):
         points = _distinct(np.sort(np.concatenate([starts, ends + 1])))
         if len(points) + 3 <= cells:
             return Grid.cut_at(points), True

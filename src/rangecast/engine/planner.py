@@ -42,6 +42,11 @@ the loss must be twice as large: events that change their nature every hour do n
 Time is what the part counted, or as estimated where that is more: an estimate from subscriptions alone may be
 far off, and of threads that count at once one may be lost.
 
+Estimates are checked against that. The least time per event of the last LOOKED_AT batches of TELLING events
+and more is what a layout costs here; smaller batches pay for calls more than for matches, and the least is
+what a busy machine does not change. Where the estimate is off by more than OFF, what was measured replaces
+it, for this layout of these boxes, also when another one is in use by then.
+
 Some of the events that an index was asked about lately, as codes.
 
 They must not show in the time of a match: a batch is looked at only when EVERY events have passed since the
@@ -73,9 +78,12 @@ SAMPLE = 2048
 EVENTS = 64
 MARGIN = 0.35
 ROBUST = 1.3
+OFF, TELLING, LOOKED_AT, FEWEST_BATCHES = 3.0, 256, 8, 3
 BUILD_NS = {"cells": (120.0, 12.0, 90.0), "bitmap": (200.0, 100.0, 150.0)}
 _SINGLES, _PAIRED = 3, 5
 _Bits = npt.NDArray[np.uint64]
+Corrections = dict[tuple[str, tuple[int, ...]], float]
+"""By kind and attributes, how many times its estimate a layout was measured to cost."""
 
 
 class Layout(NamedTuple):
@@ -106,6 +114,7 @@ def choose_layout(
     used: list[int],
     around: npt.NDArray[np.int64],
     events: Codes | None,
+    factors: Corrections | None = None,
 ) -> Plan:
     """The cheapest layout for boxes that bound these attributes, among all boxes `around` them."""
     own = tuple(used)
@@ -115,7 +124,7 @@ def choose_layout(
         basis = "subscriptions"
         # not the boxes of the sample, each of which would meet itself
         events = invent_events(boxes, draw_boxes(around, 0.5), own)
-    layouts = weigh_layouts(boxes, sample, len(numbers), own, events)
+    layouts = weigh_layouts(boxes, sample, len(numbers), own, events, factors=factors)
     if basis == "subscriptions":
         # made-up events may be wrong, and a bitmap depends on them least
         layouts.sort(key=lambda layout: layout.ns / (ROBUST if layout.kind == "bitmap" else 1.0))
@@ -146,6 +155,7 @@ def weigh_layouts(
     used: tuple[int, ...],
     events: Codes,
     known: tuple[int, ...] = (),
+    factors: Corrections | None = None,
 ) -> list[Layout]:
     """Layouts for n boxes, the cheapest first; `known` are attributes that one in use goes by."""
     weighed = Weighed.of(boxes, sample, n, used, events)
@@ -158,7 +168,16 @@ def weigh_layouts(
         ons.append(held)
     layouts = [Layout("bitmap", (), weighed.bitmap_ns(order))]
     layouts += [Layout("cells", tuple(used[k] for k in on), weighed.cells_ns(on)) for on in ons]
-    return sorted(layouts, key=lambda layout: layout.ns)
+    return sorted(corrected(layouts, factors or {}), key=_by_ns)
+
+
+def corrected(layouts: list[Layout], factors: Corrections) -> list[Layout]:
+    """Layouts at what was measured of them, where it was."""
+    return [one._replace(ns=one.ns * factors.get((one.kind, one.on), 1.0)) for one in layouts]
+
+
+def _by_ns(layout: Layout) -> float:
+    return layout.ns
 
 
 class Weighed:
@@ -305,6 +324,29 @@ class PartHistory:
         """Seconds that do not count: the first match may have compiled kernels or read a disk."""
         self.weighed_at = 0.0
         """Seconds spent on its events when it was last weighed."""
+        self.factors: Corrections = {}
+        self._costs: list[float] = []
+
+    def took(self, seconds: float, n_events: int) -> None:
+        """Take note of what a batch cost the layout that was chosen by an estimate."""
+        if n_events >= TELLING:
+            self._costs = [*self._costs[1 - LOOKED_AT :], seconds * 1e9 / n_events]
+
+    def correct(self, estimate: Layout) -> Layout:
+        """What a layout in use costs, given what it was estimated to for events as they are now."""
+        key = estimate.kind, estimate.on
+        if len(self._costs) >= FEWEST_BATCHES:
+            factor = max(min(self._costs), 1.0) / estimate.ns
+            self.factors.pop(key, None)
+            if not 1 / OFF <= factor <= OFF:
+                self.factors[key] = factor
+        return estimate._replace(ns=estimate.ns * self.factors.get(key, 1.0))
+
+    def laid_out_anew(self, since: int) -> PartHistory:
+        """The history of the part that takes its place."""
+        out = PartHistory(since, self.replans + 1)
+        out.factors = self.factors
+        return out
 
 
 class Replanner:
@@ -350,8 +392,8 @@ class Replanner:
         history.weighed_at = self._spent(plan, history, seconds)
         kind, on, _ = plan.chosen
         layouts = weigh_layouts(boxes, plan.sample, size, plan.used, events, on)
-        best = layouts[0]
-        now = next(layout for layout in layouts if (layout.kind, layout.on) == (kind, on))
+        now = history.correct(next(layout for layout in layouts if layout[:2] == (kind, on)))
+        best = min(corrected(layouts, history.factors), key=_by_ns)
         lost = history.weighed_at * 1e9 * (1 - best.ns / now.ns)
         price = build_ns(best, boxes, plan.sample, size, plan.used) * 2.0**history.replans
         return now.ns > WORTH * best.ns and lost > price

@@ -56,7 +56,9 @@ def into_pieces(subs: Subscriptions, *, cuts: bool, expands: bool) -> BoxPieces:
     """The boxes of subscriptions in pieces, dense if they are expanded; without cuts, only where few of them
     say all."""
     if not subs.has_sets:
-        return BoxPieces(subs.dense() if expands else subs.boxes, None, subs.overlapping())
+        # as they are there: by entry and dense at once they would take the room of both
+        bounds = subs.dense() if expands or subs.is_dense else subs.boxes
+        return BoxPieces(bounds, None, subs.overlapping())
     boxes, d, n = subs.boxes, len(subs.schema), len(subs)
     chosen = np.zeros(len(boxes.sets), np.uint8)
     of_boxes = np.empty(len(boxes.owners), np.uint8)

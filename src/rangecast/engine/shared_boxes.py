@@ -53,7 +53,7 @@ class Groups:
     def __post_init__(self) -> None:
         b = self.bounds
         none = np.empty(0, np.int32)
-        self.boxes = Boxes(BoxArrays(b.words, b.starts, b.bases, none, b.n, b.stride))
+        self.boxes = Boxes(BoxArrays(b.words, b.heads, b.starts, b.bases, none, b.n, b.stride))
 
     def check(self, n_attributes: int, n_slots: int) -> None:
         """Raise StorageError unless groups have bounds and members."""
@@ -92,14 +92,13 @@ def find_groups(boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]) -
         return None
     # drawn at random: those that are alike may stand together, or at regular distances
     sample = np.unique(np.random.default_rng(n).integers(0, n, max(n // SAMPLED, 2048)))
-    if len(np.unique(_hash(boxes, numbers[sample], used))) > (1 - _REPEATS) * len(sample):
+    if len(np.unique(_hash(boxes, numbers[sample]))) > (1 - _REPEATS) * len(sample):
         return None
-    hashes = _hash(boxes, numbers, used)
+    hashes = _hash(boxes, numbers)
     ordered = numbers[np.argsort(hashes, kind="stable")]
     firsts = np.zeros(n, np.uint8)
     firsts[:1] = 1
-    for j in used:
-        kernels.mark_firsts(*boxes.column(j, ordered), firsts)
+    kernels.mark_firsts(boxes.arrays, ordered, firsts)
     starts = np.flatnonzero(firsts)
     if len(starts) * (FEWEST_ON_TWO if len(used) == 2 else FEWEST) > n:
         return None
@@ -118,8 +117,7 @@ def find_groups(boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]) -
     )
 
 
-def _hash(boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]) -> npt.NDArray[np.uint64]:
-    hashes = np.ones(len(numbers), np.uint64)
-    for j in used:
-        kernels.hash_boxes(*boxes.column(j, numbers), hashes)
+def _hash(boxes: Boxes, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    hashes = np.empty(len(numbers), np.uint64)
+    kernels.hash_boxes(boxes.arrays, numbers, hashes)
     return hashes

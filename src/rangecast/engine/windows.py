@@ -56,10 +56,10 @@ from rangecast.engine.parts import Part
 from rangecast.engine.small_batches import FEW_EVENTS, FewEvents
 from rangecast.kernels.engine import windows as kernels
 from rangecast.kernels.engine.grid import sort_by_cell
-from rangecast.kernels.engine.windows import Windows
+from rangecast.kernels.engine.windows import CLOSED, EVERY, FALLING, ODD, RISING, Windows
 from rangecast.kernels.machine.views import Views
 from rangecast.memory import check_fits
-from rangecast.types.attributes import LAST, MISSING, PRESENT, Codes
+from rangecast.types.attributes import Codes
 
 SORTED = 4096
 _ORDER_BITS = 14
@@ -207,25 +207,31 @@ def build_windows(
     )
     lows, highs = boxes.column(on, numbers)
     slots = boxes.slots_of(numbers)
-    missing, endless = lows == MISSING, highs == LAST
-    every, odd = missing & endless, missing & ~endless
-    rising, falling = ~missing & endless, (lows == PRESENT) & ~endless
-    closed = np.flatnonzero(~(missing | endless | falling))
-    base = int(lows[closed].min()) if len(closed) else 0
-    span = int(highs[closed].max()) - base + 1 if len(closed) else 1
+    kinds = np.empty(len(numbers), np.uint8)
+    if kernels.sort_out(lows, highs, kinds):
+        rest = {kind: np.empty(0, np.int64) for kind in (RISING, FALLING, ODD, EVERY)}
+    else:
+        rest = {kind: np.flatnonzero(kinds == kind) for kind in (RISING, FALLING, ODD, EVERY)}
+    ended = (
+        *_sorted_ends(lows[rest[RISING]], slots[rest[RISING]]),
+        *_sorted_ends(highs[rest[FALLING]], slots[rest[FALLING]]),
+        *_sorted_ends(highs[rest[ODD]], slots[rest[ODD]]),
+        slots[rest[EVERY]],
+    )
+    if any(map(len, rest.values())):
+        closed = np.flatnonzero(kinds == CLOSED)
+        lows, highs, slots = lows[closed], highs[closed], slots[closed]
+    base = int(lows.min()) if len(lows) else 0
+    span = int(highs.max()) - base + 1 if len(lows) else 1
     dtype = np.uint32 if span < 2**32 else np.uint64
     # unsigned, since the difference of two codes may be none
     origin = np.array([_unsigned(base)])
-    starts = (lows[closed].view(np.uint64) - origin).astype(dtype)
-    stops = (highs[closed].view(np.uint64) - origin).astype(dtype)
-    held = (
-        *lay_out(starts, stops, slots[closed]),
-        *_sorted_ends(lows[rising], slots[rising]),
-        *_sorted_ends(highs[falling], slots[falling]),
-        *_sorted_ends(highs[odd], slots[odd]),
-        slots[every],
-    )
-    return WindowsPart(on, Windows._make((base, origin, *held)))
+    ends = [np.empty(len(lows), dtype) for _ in range(2)]
+    np.subtract(lows.view(np.uint64), origin, out=ends[0], casting="unsafe")
+    np.subtract(highs.view(np.uint64), origin, out=ends[1], casting="unsafe")
+    # what is not needed any more goes before the others are sorted
+    del lows, highs, kinds
+    return WindowsPart(on, Windows._make((base, origin, *lay_out(ends.pop(0), ends.pop(), slots), *ended)))
 
 
 def _unsigned(code: int) -> np.uint64:
@@ -241,16 +247,21 @@ def lay_out(
     starts: npt.NDArray[Any], stops: npt.NDArray[Any], slots: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[Any], ...]:
     """Lows, highs, slots, tables and classes of closed intervals."""
-    widths = stops - starts
     span = int(starts.max(initial=0)) + 1
-    edges = choose_edges(widths, span)
-    order = np.argsort(starts, kind="stable")
-    kinds = np.searchsorted(edges, widths[order], "left").astype(np.int64)
-    by_class = np.empty(len(order), np.int64)
-    sort_by_cell(kinds, np.zeros(len(edges) + 1, np.int64), by_class)
-    order = order[by_class]
-    lows, highs = starts[order], stops[order]
-    counts = np.bincount(kinds, minlength=len(edges))
+    edges = choose_edges(stops - starts, span)
+    n = len(starts)
+    order, other = np.empty(n, np.int32), np.empty(n, np.int32)
+    counts, digits = np.zeros(len(edges), np.int64), np.empty(1 << kernels.DIGIT, np.int64)
+    if kernels.sort_intervals(starts, stops, edges, np.uint64(span - 1), digits, counts, order, other):
+        order = other
+    # one after the other, so that at no time there is more than one of them twice
+    del other
+    lows = starts[order]
+    del starts
+    highs = stops[order]
+    del stops
+    slots = slots[order]
+    del order
     tables: list[npt.NDArray[np.int32]] = [np.empty(0, np.int32)]
     classes: list[tuple[int, ...]] = []
     first = n_buckets = 0
@@ -265,7 +276,7 @@ def lay_out(
         tables.append(table)
         first, n_buckets = first + count, n_buckets + len(table)
     kinds_of = np.array(classes, np.uint64).reshape(-1, 5).view(np.int64)
-    return lows, highs, slots[order], np.concatenate(tables), kinds_of
+    return lows, highs, slots, np.concatenate(tables), kinds_of
 
 
 def choose_edges(widths: npt.NDArray[Any], span: int) -> npt.NDArray[np.uint64]:

@@ -3,6 +3,7 @@
     form      arrays                                         meaning
     int       values int64[n]
     string    starts int64[n + 1], letters uint8[starts[n]]  UTF-8, as in an Arrow large string array
+    counting  first, n                                       whole numbers that count up by one: no array
 
 A UUID is the string that it is usually written as. `Ids` is an immutable row of ids. `IdTable` finds the slot
 of an id: an open-addressing hash table in one int32 array, so that it is built by a kernel, pickles, and maps
@@ -65,14 +66,36 @@ class Ids:
     ['a', 'a']
     """
 
-    __slots__ = ("_step", "letters", "starts", "textual", "values")
+    __slots__ = ("_n", "_step", "_values", "first", "letters", "starts", "textual")
 
     def __init__(self, values: Any = None, starts: Any = None, letters: Any = None) -> None:
         self.textual = values is None
-        self.values: npt.NDArray[np.int64] = _NO_VALUES if values is None else values
+        self._values: npt.NDArray[np.int64] = _NO_VALUES if values is None else values
+        self.first: int | None = None
+        """What they count up from, where no array is kept."""
+        self._n = 0
         self.starts: npt.NDArray[np.int64] = _NO_STARTS if starts is None else starts
         self.letters: npt.NDArray[np.uint8] = _NO_LETTERS if letters is None else letters
         self._step: int | None = None
+
+    @classmethod
+    def counting(cls, first: int, n: int) -> Ids:
+        """The n whole numbers from `first` on.
+
+        >>> Ids.counting(5, 3).values.tolist(), Ids.counting(5, 3).nbytes
+        ([5, 6, 7], 0)
+        """
+        out = cls(_NO_VALUES)
+        out.first, out._n = first, n
+        return out
+
+    @property
+    def values(self) -> npt.NDArray[np.int64]:
+        """Whole numbers, made anew each time where no array is kept; empty where ids are strings."""
+        if self.first is None:
+            return self._values
+        # not by its end, which may be one more than an int64
+        return np.arange(self._n, dtype=np.int64) + self.first
 
     @classmethod
     def of(cls, values: Any) -> Ids:
@@ -128,27 +151,35 @@ class Ids:
         return cls(None, ends - ends[0], chars[ends[0] : ends[-1]].copy())
 
     def __len__(self) -> int:
-        return len(self.starts) - 1 if self.textual else len(self.values)
+        if self.first is not None:
+            return self._n
+        return len(self.starts) - 1 if self.textual else len(self._values)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        return self.starts.nbytes + self.letters.nbytes if self.textual else self.values.nbytes
+        return self.starts.nbytes + self.letters.nbytes if self.textual else self._values.nbytes
 
     def __getitem__(self, slot: int) -> int | str:
         if self.textual:
             return self.letters[self.starts[slot] : self.starts[slot + 1]].tobytes().decode()
-        return int(self.values[slot])
+        if self.first is not None:
+            return self.first + range(self._n)[slot]
+        return int(self._values[slot])
 
     def select(self, slots: npt.NDArray[Any]) -> Ids:
         """The ids at some slots, as Ids."""
+        if self.first is not None:
+            return Ids(np.asarray(slots, np.int64) + self.first)
         if not self.textual:
-            return Ids(self.values[slots])
+            return Ids(self._values[slots])
         return Ids._of_text(self.arrow().take(arrow_numbers(slots)))
 
     def head(self, n: int) -> Ids:
         """The first n ids, without a copy."""
-        return Ids(None, self.starts[: n + 1], self.letters) if self.textual else Ids(self.values[:n])
+        if self.first is not None:
+            return Ids.counting(self.first, min(n, self._n))
+        return Ids(None, self.starts[: n + 1], self.letters) if self.textual else Ids(self._values[:n])
 
     def arrow(self) -> pa.Array[Any]:
         """An Arrow array of int64 or large_string, without a copy."""
@@ -161,13 +192,15 @@ class Ids:
         """The ids at some slots: int64, or an object array of str."""
         if not self.textual:
             if len(slots) <= FEW_IDS:
-                return self.values.take(slots)
+                if self.first is not None:
+                    return slots + np.int64(self.first)
+                return self._values.take(slots)
             out = buffers.empty(len(slots), np.int64)
             if self._consecutive(len(slots)):
                 # half the time of a gather from a table that fills the cache, or less
-                np.add(slots, self.values[0], out=out)
+                np.add(slots, self._values[0] if self.first is None else np.int64(self.first), out=out)
                 return out
-            kernels.gather(self.values, np.ascontiguousarray(slots, np.int32), out)
+            kernels.gather(self._values, np.ascontiguousarray(slots, np.int32), out)
             return out
         distinct, where = np.unique(slots, return_inverse=True)
         found = self.arrow().take(arrow_numbers(distinct))
@@ -177,33 +210,41 @@ class Ids:
 
     def _consecutive(self, wanted: int) -> bool:
         """Whether the ids count up by one; looked at only when that costs less than it may save."""
+        if self.first is not None:
+            return True
         if self._step is None:
-            if wanted < len(self.values):
+            if wanted < len(self._values):
                 return False
-            n = len(self.values)
-            self._step = int(n > 0 and int(self.values[-1]) - int(self.values[0]) == n - 1)
-            if self._step:
-                self._step = int(self._counts_up())
+            self._step = int(self.counts_up())
         return bool(self._step)
 
     @property
     def dense(self) -> bool:
         """Whether the ids, all different, are whole numbers without a gap."""
-        n = len(self.values)
-        return n > 0 and int(self.values.max()) - int(self.values.min()) == n - 1
+        if self.first is not None:
+            return self._n > 0
+        n = len(self._values)
+        return n > 0 and int(self._values.max()) - int(self._values.min()) == n - 1
 
     def dense_order(self) -> npt.NDArray[np.int64] | None:
         """How to put the ids so that they count up by one; None where they cannot, or do already."""
-        if not self.dense or self._counts_up():
+        if not self.dense or self.counts_up():
             return None
-        n = len(self.values)
+        n = len(self._values)
         order = np.full(n, -1, np.int64)
-        order[self.values - self.values.min()] = np.arange(n)
+        order[self._values - self._values.min()] = np.arange(n)
         # an id that stands twice leaves a gap
         return None if (order < 0).any() else order
 
-    def _counts_up(self) -> bool:
-        return bool((self.values[1:] - self.values[:-1] == 1).all())
+    def counts_up(self) -> bool:
+        """Whether they are whole numbers, each one more than the one before it."""
+        if self.first is not None:
+            return True
+        values = self._values
+        n = len(values)
+        if self.textual or not n or int(values[-1]) - int(values[0]) != n - 1:
+            return False
+        return bool((values[1:] - values[:-1] == 1).all())
 
     def take_arrow(self, slots: npt.NDArray[Any]) -> pa.Array[Any]:
         """The ids at some slots: int64, or a dictionary array that shares this row's strings."""
@@ -217,8 +258,8 @@ class Ids:
             # Arrow orders the bytes where they stand; numpy would give each string the room of the longest
             ranks = pc.rank(self.arrow(), tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)
             return None if bool((ranks[1:] > ranks[:-1]).all()) else ranks
-        values = self.values
-        if len(values) < 2 or bool((values[1:] > values[:-1]).all()):
+        values = self._values
+        if self.first is not None or len(values) < 2 or bool((values[1:] > values[:-1]).all()):
             return None
         return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
@@ -231,9 +272,23 @@ class Ids:
             kernels.hash_integers(self.values, out)
         return out
 
+    def places_of(self, wanted: Ids) -> npt.NDArray[np.int32]:
+        """Where each of some ids stands among ours, which count up; -1 where it does not.
+
+        >>> Ids.counting(5, 3).places_of(Ids.of([7, 4, 8, 5])).tolist()
+        [2, -1, -1, 0]
+        """
+        assert self.first is not None
+        out = np.full(len(wanted), -1, np.int32)
+        if self._n and not wanted.textual:
+            values = wanted.values
+            rows = np.flatnonzero((values >= self.first) & (values <= self.first + self._n - 1))
+            out[rows] = values[rows] - self.first
+        return out
+
     def repeats(self) -> npt.NDArray[np.int64]:
         """Rows whose id already stood in an earlier row."""
-        if not self.textual and bool((self.values[1:] > self.values[:-1]).all()):
+        if not self.textual and bool((self._values[1:] > self._values[:-1]).all()):
             return np.empty(0, np.int64)
         firsts = IdTable(self).find(self)
         return np.flatnonzero(firsts != np.arange(len(self)))

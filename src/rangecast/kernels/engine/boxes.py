@@ -20,6 +20,10 @@ after entry, and an entry is a head and its ends:
 So `symbol = 'IBM' and price > 5` is four words where ends of 64 bits on each attribute would be 32 bytes of
 this schema and 16 of each attribute more. The array is read by a few candidates per event alone: layouts
 compare packed bounds first.
+
+Where all boxes bound the same attributes in the same ways, their heads are kept once, and the words are ends
+alone: 8 bytes per range and 4 per equality. A kind without ends has no words to be counted by, so boxes with
+such an entry have their own heads.
 """
 
 from __future__ import annotations
@@ -47,6 +51,8 @@ class BoxArrays(NamedTuple):
     """The box arrays of one moment; what is behind box `n` is spare room."""
 
     words: npt.NDArray[np.uint32]
+    heads: npt.NDArray[np.uint32]
+    """Heads of the entries of every box, where all have the same; empty where they stand in words."""
     starts: npt.NDArray[np.uint32]
     """Where the words of each box begin; empty where each has `stride` of them."""
     bases: npt.NDArray[np.int64]
@@ -68,12 +74,13 @@ class DenseArrays(NamedTuple):
 @inlined_kernel
 def view_boxes(table):
     """The arrays out of the table of views that engine/boxes.py makes."""
-    head = view(table[4], np.int64)
+    head = view(table[5], np.int64)
     return BoxArrays(
         view(table[0], np.uint32),
         view(table[1], np.uint32),
-        view(table[2], np.int64),
-        view(table[3], np.int32),
+        view(table[2], np.uint32),
+        view(table[3], np.int64),
+        view(table[4], np.int32),
         head[0],
         head[1],
     )
@@ -86,16 +93,22 @@ def first_word(starts, stride, box):
 
 
 @inlined_kernel
-def read_entry(words, p, bases):
-    """The attribute and the ends of the entry at p, and where the next one begins."""
-    head = np.int64(words[p])
+def read_entry(boxes, p, k):
+    """The attribute and the ends of entry k of a box, which is at p; where the next one begins, and k + 1."""
+    words = boxes.words
+    bases = boxes.bases
+    if boxes.heads.size:
+        head = np.int64(boxes.heads[k])
+    else:
+        head = np.int64(words[p])
+        p += 1
+    k += 1
     j = head & _POSITION
     kind = (head >> 28) & 7
-    p += 1
     if kind == ANY:
-        return j, np.int64(_PRESENT), np.int64(_LAST), p
+        return j, np.int64(_PRESENT), np.int64(_LAST), p, k
     if kind == ABSENT:
-        return j, np.int64(_MISSING), np.int64(_MISSING), p
+        return j, np.int64(_MISSING), np.int64(_MISSING), p, k
     if head >> 31:
         low = np.int64(words[p]) | (np.int64(words[p + 1]) << np.int64(32))
         p += 2
@@ -116,7 +129,7 @@ def read_entry(words, p, bases):
         low = np.int64(_PRESENT)
     elif kind == OR_ABSENT:
         low = np.int64(_MISSING)
-    return j, low, high, p
+    return j, low, high, p, k
 
 
 @kernel
@@ -124,8 +137,9 @@ def holds(boxes, box, codes, attributes, e):
     """Whether a box holds event e; the caller needs to know it of some attributes, but all are compared."""
     p = first_word(boxes.starts, boxes.stride, box)
     end = first_word(boxes.starts, boxes.stride, box + 1)
+    k = 0
     while p < end:
-        j, low, high, p = read_entry(boxes.words, p, boxes.bases)
+        j, low, high, p, k = read_entry(boxes, p, k)
         v = codes[j, e]
         if v < low or v > high:
             return False
@@ -137,8 +151,9 @@ def holds_value(boxes, box, j, v):
     """Whether a box holds a value of attribute j."""
     p = first_word(boxes.starts, boxes.stride, box)
     end = first_word(boxes.starts, boxes.stride, box + 1)
+    k = 0
     while p < end:
-        at, low, high, p = read_entry(boxes.words, p, boxes.bases)
+        at, low, high, p, k = read_entry(boxes, p, k)
         if at == j:
             return low <= v and v <= high
     return True
@@ -229,6 +244,85 @@ def fill_words(starts, attributes, lows, highs, bases, p, words):
 
 
 @kernel
+def share_heads(starts, attributes, lows, highs, bases, fixed, heads):
+    """The heads of the entries of every box, if all may have the same, and whether they may.
+
+    Unless `fixed`, they are found: BETWEEN says an equality too, where it stands among ranges.
+    """
+    h = heads.size
+    for b in range(starts.size - 1):
+        if starts[b + 1] - starts[b] != h:
+            return False
+        for k in range(h):
+            i = starts[b] + k
+            j = np.int64(attributes[i])
+            kind = _kind_of(lows[i], highs[i])
+            if _count_ends(kind) == 0 or not _is_narrow(kind, lows[i], highs[i], bases[j]):
+                return False
+            head = j | (np.int64(kind) << 28)
+            if b == 0 and not fixed:
+                heads[k] = head
+            own = np.int64(heads[k])
+            if head == own:
+                continue
+            if own & _POSITION != j or (kind != EQUAL and kind != BETWEEN):
+                return False
+            if own >> 28 == EQUAL and not fixed:
+                heads[k] = j | (np.int64(BETWEEN) << 28)
+            elif own >> 28 != BETWEEN:
+                return False
+    return True
+
+
+@kernel
+def fill_ends(starts, attributes, lows, highs, bases, heads, p, words):
+    """Write the ends of boxes that share their heads, from p on."""
+    for i in range(starts[0], starts[starts.size - 1]):
+        base = bases[attributes[i]]
+        kind = np.int64(heads[(i - starts[0]) % heads.size]) >> 28
+        if kind != AT_MOST and kind != OR_ABSENT:
+            words[p] = np.uint32(lows[i] - base)
+            p += 1
+        if kind != AT_LEAST and kind != EQUAL:
+            words[p] = np.uint32(highs[i] - base)
+            p += 1
+
+
+@kernel
+def interleave_heads(boxes, words):
+    """Write the entries of boxes that share their heads with a head each."""
+    p = np.int64(0)
+    q = np.int64(0)
+    for _ in range(boxes.n):
+        for k in range(boxes.heads.size):
+            words[q] = boxes.heads[k]
+            q += 1
+            for _ in range(_count_ends(np.int64(boxes.heads[k]) >> 28)):
+                words[q] = boxes.words[p]
+                q += 1
+                p += 1
+
+
+@kernel
+def count_ends(heads):
+    """How many words the ends of a box with these heads take."""
+    n = 0
+    for k in range(heads.size):
+        n += _count_ends(np.int64(heads[k]) >> 28)
+    return n
+
+
+@kernel
+def check_heads(heads, d):
+    """Whether heads that boxes share are of narrow entries with ends, on attributes below d."""
+    for k in range(heads.size):
+        kind = np.int64(heads[k]) >> 28
+        if np.int64(heads[k]) & _POSITION >= d or kind > OR_ABSENT or _count_ends(kind) == 0:
+            return False
+    return True
+
+
+@kernel
 def span_ends(attributes, lows, highs, least, largest, firsts):
     """Per attribute the least and the largest end that would be written, and the first one."""
     for i in range(attributes.size):
@@ -239,6 +333,19 @@ def span_ends(attributes, lows, highs, least, largest, firsts):
                     firsts[j] = end
                 least[j] = min(least[j], end)
                 largest[j] = max(largest[j], end)
+
+
+@kernel
+def span_dense(lows, highs, least, largest, firsts):
+    """As `span_ends`, of dense boxes."""
+    for j in range(lows.shape[0]):
+        for b in range(lows.shape[1]):
+            for end in (lows[j, b], highs[j, b]):
+                if _PRESENT < end and end < _LAST:
+                    if least[j] > largest[j]:
+                        firsts[j] = end
+                    least[j] = min(least[j], end)
+                    largest[j] = max(largest[j], end)
 
 
 @kernel
@@ -268,8 +375,9 @@ def mark_bounded(boxes, numbers, out):
     for i in range(numbers.size):
         p = first_word(boxes.starts, boxes.stride, numbers[i])
         end = first_word(boxes.starts, boxes.stride, numbers[i] + 1)
+        k = 0
         while p < end:
-            j, _, _, p = read_entry(boxes.words, p, boxes.bases)
+            j, _, _, p, k = read_entry(boxes, p, k)
             out[j] = 1
 
 
@@ -279,14 +387,44 @@ def fill_column(boxes, numbers, j, lows, highs):
     for i in range(numbers.size):
         p = first_word(boxes.starts, boxes.stride, numbers[i])
         end = first_word(boxes.starts, boxes.stride, numbers[i] + 1)
+        k = 0
         lows[i] = _MISSING
         highs[i] = _LAST
         while p < end:
-            at, low, high, p = read_entry(boxes.words, p, boxes.bases)
+            at, low, high, p, k = read_entry(boxes, p, k)
             if at == j:
                 lows[i] = low
                 highs[i] = high
                 break
+
+
+@kernel
+def fill_shared_column(boxes, numbers, j, lows, highs):
+    """As `fill_column`, of boxes that share their heads: an entry is at the same place in each."""
+    at = np.int64(0)
+    kind = np.int64(ANY)
+    for k in range(boxes.heads.size):
+        head = np.int64(boxes.heads[k])
+        if head & _POSITION == j:
+            kind = head >> 28
+            break
+        at += _count_ends(head >> 28)
+    if kind == ANY:
+        lows[:] = _MISSING
+        highs[:] = _LAST
+        return
+    base = boxes.bases[j]
+    second = 1 if kind == BETWEEN else 0
+    for i in range(numbers.size):
+        p = np.int64(numbers[i]) * np.int64(boxes.stride) + at
+        lows[i] = base + np.int64(boxes.words[p])
+        highs[i] = base + np.int64(boxes.words[p + second])
+    if kind == AT_LEAST:
+        highs[:] = _LAST
+    elif kind == AT_MOST:
+        lows[:] = _PRESENT
+    elif kind == OR_ABSENT:
+        lows[:] = _MISSING
 
 
 @kernel
@@ -303,8 +441,9 @@ def count_entries(boxes, first, last, counts):
     for b in range(first, last):
         p = first_word(boxes.starts, boxes.stride, b)
         end = first_word(boxes.starts, boxes.stride, b + 1)
+        k = 0
         while p < end:
-            j, _, _, p = read_entry(boxes.words, p, boxes.bases)
+            j, _, _, p, k = read_entry(boxes, p, k)
             counts[j] += 1
 
 
@@ -314,8 +453,9 @@ def turn_entries(boxes, first, last, cursors, positions, lows, highs):
     for b in range(first, last):
         p = first_word(boxes.starts, boxes.stride, b)
         end = first_word(boxes.starts, boxes.stride, b + 1)
+        k = 0
         while p < end:
-            j, low, high, p = read_entry(boxes.words, p, boxes.bases)
+            j, low, high, p, k = read_entry(boxes, p, k)
             q = cursors[j]
             cursors[j] = q + 1
             positions[q] = b - first
@@ -329,9 +469,10 @@ def count_own_entries(boxes, numbers, counts):
     for i in range(numbers.size):
         p = first_word(boxes.starts, boxes.stride, numbers[i])
         end = first_word(boxes.starts, boxes.stride, numbers[i] + 1)
+        k = 0
         n = 0
         while p < end:
-            _, _, _, p = read_entry(boxes.words, p, boxes.bases)
+            _, _, _, p, k = read_entry(boxes, p, k)
             n += 1
         counts[i] = n
 
@@ -343,8 +484,9 @@ def read_entries(boxes, numbers, attributes, lows, highs):
     for i in range(numbers.size):
         p = first_word(boxes.starts, boxes.stride, numbers[i])
         end = first_word(boxes.starts, boxes.stride, numbers[i] + 1)
+        k = 0
         while p < end:
-            j, low, high, p = read_entry(boxes.words, p, boxes.bases)
+            j, low, high, p, k = read_entry(boxes, p, k)
             attributes[q] = j
             lows[q] = low
             highs[q] = high

@@ -118,8 +118,9 @@ def score_attributes(boxes, first, last, scores):
     for b in range(first, last):
         p = first_word(boxes.starts, boxes.stride, b)
         end = first_word(boxes.starts, boxes.stride, b + 1)
+        k = 0
         while p < end:
-            j, low, high, p = read_entry(boxes.words, p, boxes.bases)
+            j, low, high, p, k = read_entry(boxes, p, k)
             scores[j] += 9 if low == high else 1
             n += 1
     return n
@@ -135,8 +136,9 @@ def _turn_block(boxes, a, b, ranks, columns):
     for box in range(a, b):
         p = first_word(boxes.starts, boxes.stride, box)
         end = first_word(boxes.starts, boxes.stride, box + 1)
+        k = 0
         while p < end:
-            j, low, high, p = read_entry(boxes.words, p, boxes.bases)
+            j, low, high, p, k = read_entry(boxes, p, k)
             columns[0, ranks[j], box - a] = low
             columns[1, ranks[j], box - a] = high
 

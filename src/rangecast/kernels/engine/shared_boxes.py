@@ -5,22 +5,37 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels import kernel
+from rangecast.kernels.engine.boxes import first_word
 from rangecast.kernels.model.ids import mix
 from rangecast.kernels.model.matches import copy_run
 
 
 @kernel
-def hash_boxes(lows, highs, out):
-    """Mix the bounds of each box on one attribute into its hash."""
-    for i in range(lows.size):
-        out[i] = mix(mix(out[i] ^ np.uint64(lows[i])) ^ np.uint64(highs[i]))
+def hash_boxes(boxes, numbers, out):
+    """A hash of each of some boxes: of its words, since boxes with the same entries have the same."""
+    for i in range(numbers.size):
+        h = np.uint64(1)
+        p = first_word(boxes.starts, boxes.stride, numbers[i])
+        end = first_word(boxes.starts, boxes.stride, numbers[i] + 1)
+        while p < end:
+            h = mix(h ^ np.uint64(boxes.words[p]))
+            p += 1
+        out[i] = h
 
 
 @kernel
-def mark_firsts(lows, highs, out):
-    """Set out[i] where box i has other bounds on one attribute than the box before it."""
-    for i in range(1, lows.size):
-        out[i] |= (lows[i - 1] != lows[i]) | (highs[i - 1] != highs[i])
+def mark_firsts(boxes, numbers, out):
+    """Set out[i] where a box differs from the one before it."""
+    for i in range(1, numbers.size):
+        p = first_word(boxes.starts, boxes.stride, numbers[i - 1])
+        end = first_word(boxes.starts, boxes.stride, numbers[i - 1] + 1)
+        q = first_word(boxes.starts, boxes.stride, numbers[i])
+        other = first_word(boxes.starts, boxes.stride, numbers[i] + 1)
+        out[i] = end - p != other - q
+        while p < end and not out[i]:
+            out[i] = boxes.words[p] != boxes.words[q]
+            p += 1
+            q += 1
 
 
 @kernel

@@ -1,0 +1,68 @@
+"""Access paths of `auto`: what one is, and what is said of those in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from rangecast.engine.parts import Part
+from rangecast.engine.planner import Layout, Plan
+from rangecast.types.schema import Schema
+
+
+class AccessPath(NamedTuple):
+    """One access path of a part: its kind, the attributes it goes by, how many boxes it holds, and why."""
+
+    kind: str
+    on: tuple[int, ...]
+    size: int
+    part: Part
+    plan: Plan | None = None
+
+
+def report_paths(schema: Schema, spent: Iterable[tuple[AccessPath, float, int]]) -> list[dict[str, Any]]:
+    """Paths of several parts, with their seconds and events, summed by kind and attributes; those with most
+    boxes first. An estimate is that of the largest."""
+    merged: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
+    largest: dict[tuple[str, tuple[int, ...]], int] = {}
+    for path, seconds, events in spent:
+        key = path.kind, path.on
+        named = {"path": path.kind, "on": [schema[j].name for j in path.on]}
+        entry = merged.setdefault(key, {**named, "boxes": 0, "bytes": 0, "seconds": 0.0, "events": 0})
+        entry["boxes"] += path.size
+        entry["bytes"] += path.part.nbytes
+        entry["seconds"] += seconds
+        entry["events"] = max(entry["events"], events)
+        if path.plan is not None and path.size > largest.get(key, 0):
+            largest[key] = path.size
+            entry.update(_reasons(schema, path.plan))
+    return sorted(merged.values(), key=lambda entry: -int(entry["boxes"]))
+
+
+def _reasons(schema: Schema, plan: Plan) -> dict[str, Any]:
+    reasons: dict[str, Any] = {"estimated_ns": round(plan.chosen.ns), "chosen_by": plan.basis}
+    if plan.runner_up is not None:
+        reasons["runner_up"] = _named(schema, plan.runner_up)
+        reasons["runner_up_ns"] = round(plan.runner_up.ns)
+    return reasons
+
+
+def _named(schema: Schema, layout: Layout) -> str:
+    names = ", ".join(schema[j].name for j in layout.on)
+    return f"{layout.kind} on {names}" if names else layout.kind
+
+
+def explain_paths(entries: list[dict[str, Any]]) -> list[str]:
+    """The same as lines for a person."""
+    lines = []
+    for entry in entries:
+        by = f" on {', '.join(entry['on'])}" if entry["on"] else ""
+        per_box = entry["bytes"] / max(entry["boxes"], 1)
+        cost = f", {entry['seconds'] / entry['events'] * 1e6:.2f} us per event" if entry["events"] else ""
+        lines.append(f"  {entry['path']}{by}: {entry['boxes']:,} boxes, {per_box:.0f} bytes each{cost}")
+        if "estimated_ns" in entry:
+            line = f"    by {entry['chosen_by']}: {entry['estimated_ns'] / 1e3:.2f} us per event estimated"
+            if "runner_up" in entry:
+                line += f", {entry['runner_up_ns'] / 1e3:.2f} for {entry['runner_up']}"
+            lines.append(line)
+    return lines

@@ -1,0 +1,147 @@
+"""Lists by leading entry: exact for every kind of entry, and as large as what is said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rangecast as rc
+from oracle import match_boxes, match_held, rows_of
+from rangecast import workloads
+from rangecast.engine import auto, leads
+from rangecast.engine.auto import AutoPart
+from rangecast.engine.leads import LeadsPart
+from rangecast.errors import CapacityError, StorageError
+from strategies import events, int_schema, subscriptions
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Everything goes by leading entries."""
+    use_always(monkeypatch)
+
+
+def use_always(patch):
+    patch.setattr(auto, "TINY", 0)
+    patch.setattr(auto, "are_sparse", lambda *_: True)
+    patch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
+
+
+def part_of(index):
+    part = index._state.parts[0].part
+    assert isinstance(part, AutoPart)
+    (path,) = part.paths
+    assert path.kind == "leads"
+    assert isinstance(path.part, LeadsPart)
+    return path.part
+
+
+@given(data=st.data())
+def test_equals_the_oracle(data):
+    with pytest.MonkeyPatch.context() as patch:
+        use_always(patch)
+        patch.setattr(leads, "_FIRST_ROOM", data.draw(st.sampled_from([0, 4096])))
+        patch.setattr(leads, "_PER_CELL", data.draw(st.integers(1, 3)))
+        patch.setattr(leads, "_LISTED", data.draw(st.integers(1, 3)))
+        schema = int_schema(4)
+        index = rc.open_index("auto", schema)
+        held = {}
+        for _ in range(data.draw(st.integers(1, 4))):
+            if data.draw(st.booleans()) or not held:
+                subs = data.draw(subscriptions(schema, max_size=8, first_id=data.draw(st.integers(0, 6))))
+                index.insert(subs)
+                held.update({subs.ids[i]: subs.select([i]) for i in range(len(subs))})
+            else:
+                ids = data.draw(st.lists(st.integers(0, 14), max_size=8, unique=True))
+                index.delete(ids)
+                for i in ids:
+                    held.pop(i, None)
+            batch = data.draw(events(schema))
+            assert rows_of(index.match(batch)) == match_held(held, batch)
+
+
+def test_codes_of_every_size(always):
+    schema = rc.Schema(rc.Int("a"), rc.Float("b"), rc.Int("c"))
+    edge = 2**62
+    texts = {
+        1: f"a >= {-edge} and b < 1e300",
+        2: f"a <= {edge} and b > -1e300 and c = 0",
+        3: "a is missing and b between -1e-300 and 1e-300",
+        4: f"c = {edge} and a = {-edge}",
+        5: f"c between {-edge} and {edge} and a > 5",
+        6: "b is present",
+        7: "b is missing or a = 5",
+        8: f"c != {edge} and c != 3",
+    }
+    subs = rc.Subscriptions.parse(schema, texts)
+    index = rc.open_index("auto", schema)
+    index.insert(subs)
+    assert part_of(index)
+    values = [None, -edge, 0, 3, 5, 6, edge]
+    floats = [None, -1e301, -1e-301, 0.0, 1e299, float("inf")]
+    rows = [{"a": a, "b": b, "c": c} for a in values for b in floats for c in values]
+    rows = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    batch = rc.Events.from_rows(schema, rows)
+    want = [sorted(row) for row in match_boxes(subs, batch)]
+    assert rows_of(index.match(batch)) == want
+    assert [sorted(index.match_one(row).tolist()) for row in rows[:40]] == want[:40]
+
+
+def test_a_wide_schema_goes_by_it_and_is_small(size, tmp_path):
+    w = workloads.workload("wide", max(size(4_000), 600), 40)
+    subs, batch = w.subscriptions(), w.events()
+    index, scan = rc.open_index("auto", w.schema), rc.open_index("scan", w.schema)
+    for one in (index, scan):
+        one.insert(subs)
+    want = scan.match(batch)
+    assert want.n_pairs
+    assert index.match(batch) == want
+    assert index.stats()["bytes_per_subscription"] < 200
+    assert index.count(batch).tolist() == want.counts.tolist()
+    assert (part_of(index).count_candidates(batch.codes) >= want.counts).all()
+    index.save(tmp_path / "i")
+    assert rc.load_index(tmp_path / "i").match(batch) == want
+    gone = subs.ids.values[::20]
+    for one in (index, scan):
+        one.delete(gone)
+    assert index.match(batch) == scan.match(batch)
+
+
+def test_what_does_not_fit_is_refused():
+    schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(200)))
+    index = rc.open_index("auto", schema, memory_limit=1000)
+    subs = rc.Subscriptions.parse(schema, {i: f"a{i % 200} = {i}" for i in range(1000)})
+    with pytest.raises(CapacityError, match="lists by leading entry over 1,000 boxes needs about"):
+        index.insert(subs)
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [("attributes", 9), ("listed", 99), ("every", -1), ("cut_starts", 99), ("starts", 99)],
+)
+def test_damaged_lists_are_refused(always, field, change):
+    schema = int_schema(3)
+    index = rc.open_index("auto", schema)
+    texts = {i: f"a{i % 3} = {i}" for i in range(9)}
+    index.insert(rc.Subscriptions.parse(schema, texts | {9: "a0 = 1 or a0 != 1 or a0 is missing"}))
+    part = part_of(index)
+    array = getattr(part.lists, field).copy()
+    array[-1] = change
+    with pytest.raises(StorageError):
+        LeadsPart(part.lists._replace(**{field: array}), part.identical).check(index._catalog.boxes, 10)
+    short = part.lists._replace(listed=part.lists.listed[:, :3])
+    with pytest.raises(StorageError, match="leading lists must have the shape"):
+        LeadsPart(short, part.identical).check(index._catalog.boxes, 10)
+
+
+def test_no_event_and_no_box(always):
+    schema = int_schema(2)
+    index = rc.open_index("auto", schema)
+    index.insert(rc.Subscriptions.parse(schema, {1: "a0 = 1 or a0 != 1 or a0 is missing", 2: "a1 = 3"}))
+    assert index.match(rc.Events.from_rows(schema, [])).n_pairs == 0
+    rows = [{}, {"a1": 3}]
+    batch = rc.Events.from_rows(schema, rows)
+    assert rows_of(index.match(batch)) == [[1], [1, 2]]
+    assert not np.any(leads.are_sparse(10, 60, 100))
