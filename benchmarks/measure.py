@@ -164,6 +164,12 @@ def available_memory() -> int | None:
     return resident("MemAvailable", "/proc/meminfo")
 
 
+def forget_peak() -> None:
+    """Let the highest resident set so far be forgotten."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def try_in_child(c: Contender, limit: float) -> dict[str, Any]:
     """Build and match a few events in a child, bounded in time and memory.
 
@@ -184,8 +190,7 @@ def try_in_child(c: Contender, limit: float) -> dict[str, Any]:
             c.warm()
             few = c.load(min(_MEMORY_EVENTS, c.most_events))
             gc.collect()
-            with contextlib.suppress(OSError):
-                Path("/proc/self/clear_refs").write_text("5")  # the highest so far is forgotten
+            forget_peak()
             before = resident("VmRSS")
             c.match(c.build(), few)
             highest = resident("VmHWM")

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 import rangecast as rc
 from rangecast.engine import windows
 from rangecast.engine.answers import write_rows
-from rangecast.engine.boxes import ExpandedBoxes
+from rangecast.engine.box_entries import BoxEntries
+from rangecast.engine.boxes import Boxes, ExpandedBoxes
 from rangecast.errors import CapacityError
+from rangecast.model.boxes import DenseBoxes, from_dense
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 
 ENDS = st.one_of(
@@ -123,3 +125,26 @@ def test_a_build_that_does_not_fit_is_refused():
     boxes = boxes_of([(1, 2)] * 1000)
     with pytest.raises(CapacityError, match=r"windows over 1,000 boxes .*needs about"):
         windows.build_windows(boxes, np.arange(1000), 0, memory_limit=1000)
+
+
+@pytest.mark.parametrize("far", [100, 2**40])
+@pytest.mark.parametrize("kind", ["expanded", "by entry", "open"])
+def test_what_is_read_in_pieces_is_laid_out_alike(monkeypatch, kind, far):
+    rng = np.random.default_rng(5)
+    n = 40
+    lows = np.sort(rng.integers(-far, far, (1, n)))[:, ::-1].copy()
+    highs = lows + rng.integers(0, 50, (1, n))
+    if kind == "open":
+        highs[0, 7] = LAST
+    boxes = ExpandedBoxes(lows, highs, np.arange(n, dtype=np.int32), n)
+    if kind != "expanded":
+        entries = BoxEntries(1)
+        entries.add(from_dense(DenseBoxes(lows, highs, np.arange(n, dtype=np.int32))))
+        boxes = Boxes(entries.arrays(np.empty(0, np.int32)))
+    whole = windows.build_windows(boxes, np.arange(n), 0).windows
+    monkeypatch.setattr(windows, "_AT_ONCE", 7)
+    pieces = windows.build_windows(boxes, np.arange(n), 0).windows
+    assert pieces.base == whole.base
+    for one, other in zip(pieces[1:], whole[1:], strict=True):
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)

@@ -361,20 +361,27 @@ def _choose_equalities(
     whose value is about as rare as its rarest.
     """
     n = len(numbers)
-    costs: dict[int, npt.NDArray[np.float32]] = {}
+    asked: dict[int, tuple[npt.NDArray[np.int64], Codes]] = {}
     for j in used:
-        lows, highs = boxes.column(j, numbers)
-        equal = lows == highs
-        asked = int(np.count_nonzero(equal))
-        if asked * _rest_ns(asked) < _PROBE_NS / 8 and asked < n // 2:
-            continue
-        costs[j] = np.full(n, np.inf, np.float32)
-        costs[j][equal] = _shares(lows[equal]) * np.float32(_LIST_NS)
-    best = np.full(n, np.inf, np.float32)
+        rows, values = _equal_rows(boxes, numbers, j)
+        if len(rows) * _rest_ns(len(rows)) >= _PROBE_NS / 8 or len(rows) >= max(n // 2, 1):
+            asked[j] = rows, values
+    if not asked:
+        return []
+    # boxes without any of these values are in no list, whatever is chosen
+    marks = np.zeros(n, bool)
+    for rows, _ in asked.values():
+        marks[rows] = True
+    some = np.flatnonzero(marks)
+    costs = {j: np.full(len(some), np.inf, np.float32) for j in asked}
+    for j, (rows, values) in asked.items():
+        places = rows if len(some) == n else np.searchsorted(some, rows)
+        costs[j][places] = _shares(values) * np.float32(_LIST_NS)
+    best = np.full(len(some), np.inf, np.float32)
     chosen: list[int] = []
     while len(chosen) < len(costs):
         # those without a list share a path, in which few cost more each than many do
-        rest_ns = _rest_ns(int(np.count_nonzero(best == np.inf)))
+        rest_ns = _rest_ns(n - len(some) + int(np.count_nonzero(best == np.inf)))
         now = np.minimum(best, np.float32(rest_ns))
         gains = {j: float(np.maximum(now - cost, 0).sum()) for j, cost in costs.items() if j not in chosen}
         j = max(gains, key=lambda k: gains[k])
@@ -386,11 +393,18 @@ def _choose_equalities(
     if not chosen:
         return []
     # the first that is nearly as rare: one long list is read faster than several short ones
-    winner = np.full(n, -1, np.int32)
+    winner = np.full(len(some), -1, np.int32)
     for k in reversed(range(len(chosen))):
         winner[costs[chosen[k]] <= _NEARLY * best] = k
     winner[best == np.inf] = -1
-    return [(j, numbers[winner == k]) for k, j in enumerate(chosen) if (winner == k).any()]
+    return [(j, numbers[some[winner == k]]) for k, j in enumerate(chosen) if (winner == k).any()]
+
+
+def _equal_rows(boxes: Boxes, numbers: npt.NDArray[np.int64], j: int) -> tuple[npt.NDArray[np.int64], Codes]:
+    """Which of the boxes give one value to an attribute, and the values."""
+    lows, highs = boxes.column(j, numbers)
+    rows = np.flatnonzero(lows == highs)
+    return rows, lows[rows]
 
 
 def _rest_ns(n: int) -> float:

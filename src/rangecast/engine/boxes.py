@@ -77,6 +77,11 @@ class Boxes:
         """The table from which `view_boxes` makes the arrays again."""
         return self._views.table
 
+    @property
+    def stand_in_columns(self) -> bool:
+        """Whether a column of some boxes is read without a look at others."""
+        return len(self.arrays.heads) > 0
+
     def again(self) -> Boxes:
         """The same boxes, for one build: what it turns around goes with it."""
         return Boxes(self.arrays)
@@ -197,6 +202,10 @@ class ExpandedBoxes(Boxes):
     def highs(self) -> Codes:
         highs: Codes = self.arrays.highs
         return highs
+
+    @property
+    def stand_in_columns(self) -> bool:
+        return True
 
     def again(self) -> ExpandedBoxes:
         return self

@@ -236,7 +236,12 @@ def _wide_span(lows: Codes, highs: Codes, cheap: bool) -> tuple[int, int] | None
     bounded = (lows != MISSING) | (highs != LAST)
     if not cheap and np.count_nonzero(lows == highs) * 20 < np.count_nonzero(bounded):
         return None
-    starts, ends = lows[lows > PRESENT], highs[(highs > MISSING) & (highs < LAST)]
+    starts, ends = lows, highs
+    # a copy where it leaves some out
+    if len(lows) and int(lows.min()) <= PRESENT:
+        starts = lows[lows > PRESENT]
+    if len(highs) and (int(highs.min()) == MISSING or int(highs.max()) == LAST):
+        ends = highs[(highs > MISSING) & (highs < LAST)]
     if not len(starts) and not len(ends):  # all ask whether a value is there
         return None
     low = min(int(a.min()) for a in (starts, ends) if len(a))

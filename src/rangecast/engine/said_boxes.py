@@ -57,7 +57,7 @@ def into_pieces(subs: Subscriptions, *, cuts: bool, expands: bool) -> BoxPieces:
     say all."""
     if not subs.has_sets:
         # as they are there: by entry and dense at once they would take the room of both
-        bounds = subs.dense() if expands or subs.is_dense else subs.boxes
+        bounds = subs.dense() if expands or subs._sparse is None else subs.boxes
         return BoxPieces(bounds, None, subs.overlapping())
     boxes, d, n = subs.boxes, len(subs.schema), len(subs)
     chosen = np.zeros(len(boxes.sets), np.uint8)

@@ -59,14 +59,15 @@ from rangecast.kernels.engine.grid import sort_by_cell
 from rangecast.kernels.engine.windows import CLOSED, EVERY, FALLING, ODD, RISING, Windows
 from rangecast.kernels.machine.views import Views
 from rangecast.memory import check_fits
-from rangecast.types.attributes import Codes
+from rangecast.types.attributes import LAST, MISSING, Codes
 
 SORTED = 4096
 _ORDER_BITS = 14
 _MOST_CLASSES = 40
 _SAMPLE = 16_384
 _FEW_CANDIDATES = 8.0
-_BYTES = 20
+_BYTES = 36
+_AT_ONCE = 1 << 18
 _MOST_WASTED = 4
 _MOST_READ = 32
 
@@ -205,6 +206,10 @@ def build_windows(
         f"windows over {len(numbers):,} boxes",
         "the index 'scan' needs nearly nothing beyond the subscriptions",
     )
+    if boxes.stand_in_columns and len(numbers) > _AT_ONCE:
+        whole = _build_closed(boxes, numbers, on)
+        if whole is not None:
+            return whole
     lows, highs = boxes.column(on, numbers)
     slots = boxes.slots_of(numbers)
     kinds = np.empty(len(numbers), np.uint8)
@@ -232,6 +237,31 @@ def build_windows(
     # what is not needed any more goes before the others are sorted
     del lows, highs, kinds
     return WindowsPart(on, Windows._make((base, origin, *lay_out(ends.pop(0), ends.pop(), slots), *ended)))
+
+
+def _build_closed(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> WindowsPart | None:
+    """The same, if all intervals have both ends, reading some at a time: their codes would be as large as all
+    that is built of them."""
+    base, top = int(LAST), int(MISSING)
+    kinds = np.empty(_AT_ONCE, np.uint8)
+    pieces = [numbers[first : first + _AT_ONCE] for first in range(0, len(numbers), _AT_ONCE)]
+    for own in pieces:
+        lows, highs = boxes.column(on, own)
+        if not kernels.sort_out(lows, highs, kinds[: len(own)]):
+            return None
+        base, top = min(base, int(lows.min())), max(top, int(highs.max()))
+    origin = np.array([_unsigned(base)])
+    dtype = np.uint32 if top - base + 1 < 2**32 else np.uint64
+    ends = [np.empty(len(numbers), dtype) for _ in range(2)]
+    for k, own in enumerate(pieces):
+        place = slice(k * _AT_ONCE, k * _AT_ONCE + len(own))
+        for end, codes in zip(ends, boxes.column(on, own), strict=True):
+            np.subtract(codes.view(np.uint64), origin, out=end[place], casting="unsafe")
+    codes, none = np.empty(0, np.int64), np.empty(0, np.int32)
+    laid_out = lay_out(ends.pop(0), ends.pop(), boxes.slots_of(numbers))
+    return WindowsPart(
+        on, Windows._make((base, origin, *laid_out, codes, none, codes, none, codes, none, none))
+    )
 
 
 def _unsigned(code: int) -> np.uint64:

@@ -187,11 +187,6 @@ class Subscriptions:
         """Whether a box has a set of several intervals on an attribute."""
         return self._dense is None and self._sparse is not None and len(self._sparse.sets) > 0
 
-    @property
-    def is_dense(self) -> bool:
-        """Whether boxes are there with one interval per attribute, and not by entry."""
-        return self._dense is not None and self._sparse is None
-
     def dense(self) -> DenseBoxes:
         """The boxes with one interval per attribute: sets are multiplied out.
 

@@ -87,9 +87,9 @@ def sort_intervals(starts, stops, edges, largest, digits, counts, order, other):
             digits[k] = total - digits[k]
         for q in range(n):
             i = source[q]
-            k = np.int64((np.uint64(starts[i]) >> shift) & mask)
-            target[digits[k]] = i
-            digits[k] += 1
+            digit = np.int64((np.uint64(starts[i]) >> shift) & mask)
+            target[digits[digit]] = i
+            digits[digit] += 1
         turned = 1 - turned
         shift += np.uint64(DIGIT)
         if shift >= np.uint64(64):
