@@ -646,7 +646,7 @@ class TestExperiment:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cli.md"])
+@pytest.mark.parametrize("name", ["cli.md", "first-steps.md"])
 def test_the_examples_of_the_page_run(tmp_path, name):
     """Shell blocks of a page print what the text block after them shows."""
     page = (Path(__file__).parents[2] / "docs" / name).read_text()
