@@ -139,3 +139,15 @@ def test_a_file_of_events_with_dots_is_named_by_its_path(tmp_path):
         (batch,) = events
     assert batch.events.value("user.country", 0) == "DE"
     assert events.absent == []
+
+
+@pytest.mark.parametrize("other", ["A1", '"A1"  ', "a1"])
+def test_keys_in_capitals_are_seen_beside_values_in_capitals(tmp_path, other):
+    path = tmp_path / "events.jsonl"
+    other = other if other.startswith('"') else f'"{other}"'
+    lines = ['{"a1": 1, "at": "2026-01-31T00:00Z"}', '{"at": "T"}', f'{{{other}: 2, "at": "U"}}']
+    path.write_text("\n".join(lines) + "\n")
+    wanted = {"a1": pa.int64(), "at": pa.string()}
+    rows, _ = read(path, wanted)
+    assert [row[2] for row in rows] == [1, None, 2]
+    assert (rows, []) == line_by_line(path, wanted)

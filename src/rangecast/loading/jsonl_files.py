@@ -219,10 +219,15 @@ def _looks_regular(chunk: LineChunk, filled: Any) -> bool:
 def _other_capitals(data: bytes, table: pa.Table) -> bool:
     """Whether a column that lacks values has its name in the text in other capitals too, as a key."""
     lowered: bytes | None = None
+    capitals: bool | None = None
     for name in table.column_names:
         if not table[name].null_count:
             continue
         key = json.dumps(name, ensure_ascii=False)
+        if name.isascii() and key == f'"{name.lower()}"':
+            capitals = _capital_keys(data) if capitals is None else capitals
+            if not capitals:
+                continue
         if name.isascii():
             # counting takes a few milliseconds for 8 MB, a search by a pattern fifty
             lowered = data.lower() if lowered is None else lowered
@@ -232,6 +237,19 @@ def _other_capitals(data: bytes, table: pa.Table) -> bool:
         if any(found != key for found in keys):
             return True
     return False
+
+
+def _capital_keys(data: bytes) -> bool:
+    """Whether some key may have a capital of ASCII: one in a string that a colon, or a blank, comes after.
+
+    Two milliseconds per megabyte, where counting one name takes as long.
+    """
+    letters = np.frombuffer(data, np.uint8)
+    capitals = np.flatnonzero((letters >= ord("A")) & (letters <= ord("Z")))
+    quotes = np.append(np.flatnonzero(letters[:-1] == ord('"')), len(letters) - 1)
+    ends = quotes[np.searchsorted(quotes, capitals)]
+    after = letters[np.minimum(ends + 1, len(letters) - 1)]
+    return bool(((after == ord(":")) | (after <= ord(" "))).any())
 
 
 def _settle(
