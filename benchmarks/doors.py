@@ -39,6 +39,15 @@ import pyarrow.json as pajson
 import rangecast as rc
 from rangecast.papers.measuring import WALL, take_turns
 
+HEAD = """# Every way in
+
+From what users have to ids, beside the cheapest way to the same columns without us: PyArrow's look-up of
+strings, PyArrow's readers on the same file, a Python loop over the dicts. All of it in one process and in
+turns, on a machine in use, so read the ratios. Where matching itself takes most of the time,
+`encoded before` says so: it is the same match without a way in. Made by
+`python benchmarks/doors.py --page docs/performance-doors.md`, whose head says what the shapes of events are;
+[loading.md](loading.md) has the ways in themselves."""
+
 WORDS = 2_000
 ROWS_AT_ONCE = 1_000
 ONE_BY_ONE = 400
@@ -356,6 +365,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--shape", action="append", choices=[*SHAPES, "texts"])
+    parser.add_argument("--page", type=Path, help="Write the tables to this page as well.")
     args = parser.parse_args()
     figures = []
     chosen = args.shape or [*SHAPES, "texts"]
@@ -363,12 +373,16 @@ def main() -> None:
         for name in (name for name in chosen if name in SHAPES):
             shape = SHAPES[name](args.subscriptions, args.events, np.random.default_rng(7))
             figures += measure(shape, Path(folder), args.repeat)
+    said = []
     if figures:
-        print(f"{args.subscriptions:,} subscriptions, {args.events:,} events, best of {args.repeat}\n")
-        print(page(figures))
+        said.append(f"{args.subscriptions:,} subscriptions, {args.events:,} events, best of {args.repeat}.")
+        said.append(page(figures))
     if "texts" in chosen:
         seconds = texts(args.subscriptions, 2, np.random.default_rng(7))
-        print(f"\n{args.subscriptions:,} mixed conditions from text: {seconds:.2f} s")
+        said.append(f"{args.subscriptions:,} mixed conditions from text: {seconds:.2f} s.")
+    print("\n\n".join(said))
+    if args.page is not None:
+        args.page.write_text("\n\n".join([HEAD, *said]) + "\n")
 
 
 if __name__ == "__main__":
