@@ -159,10 +159,10 @@ def test_the_demo_runs_the_pipeline(spark, place, monkeypatch):
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
     result = run("demo", "--subscriptions", 400, "--events", 300)
     assert result.exit_code == 0, result.stderr
-    assert re.search(r"^subscriptions +400 \(and 5 rejected\)$", result.stdout, re.M)
+    assert re.search(r"^alerts +400 \(and 5 rejected\)$", result.stdout, re.M)
     n = sum(pq.read_metadata(path).num_rows for path in place.glob("demo-output/matches/part-*.parquet"))
-    assert re.search(rf"^matches +{n:,}$", result.stdout, re.M)
-    assert (place / "demo-output/match-counts.png").exists()
+    assert re.search(rf"^notifications +{n:,}$", result.stdout, re.M)
+    assert (place / "demo-output/day.png").exists()
     assert "rejected: alert -3" in result.stderr
 
 

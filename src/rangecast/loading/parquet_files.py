@@ -72,7 +72,7 @@ class ParquetFile(RowFile):
         while True:
             try:
                 piece = next(pieces, None)
-            except (OSError, pa.ArrowInvalid) as error:
+            except (OSError, pa.ArrowInvalid, UnicodeDecodeError) as error:
                 raise StorageError(f"{self._path}: damaged after row {seen:,}: {error}") from error
             except MemoryError as error:
                 raise StorageError(f"{self._path}: too large after row {seen:,}: {error}") from error
