@@ -16,7 +16,7 @@ LARGE = 1_000_000
 
 @pytest.fixture(autouse=True)
 def nothing_waits():
-    gc.collect()
+    gc.collect(0)
     buffers.release()
     yield
     buffers.release()
@@ -58,11 +58,11 @@ def test_a_view_of_any_kind_keeps_the_block(keep):
     place = address(array)
     view = keep(array)
     del array
-    gc.collect()
+    gc.collect(0)
     other = buffers.empty(LARGE, np.int64)
     assert address(other) != place
     del view
-    gc.collect()
+    gc.collect(0)
     assert address(buffers.empty(LARGE, np.int64)) == place
 
 

@@ -46,6 +46,7 @@ def test_prices_walk_and_every_symbol_is_watched(market):
     assert (near[~np.isnan(near)] < 0.1).mean() > 0.6
 
 
+@pytest.mark.once
 def test_the_demo_without_spark(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run("demo", "--no-spark", "--subscriptions", 600, "--events", 800, "--threads", "2")
@@ -64,6 +65,7 @@ def test_the_demo_without_spark(tmp_path, monkeypatch):
     assert all(run(*words).exit_code == 0 for words in commands if words != ["demo"])
 
 
+@pytest.mark.once
 def test_what_the_demo_suggests_can_be_typed(market, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     found = matches_of(market.bounds, market)

@@ -15,6 +15,7 @@ def loaded(schema, lows, widths):
     return index
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("d", "domain", "most"), [(1, 10**9, 36), (2, 10**6, 64)])
 def test_small_intervals_and_rectangles(size, d, domain, most):
     rng = np.random.default_rng(d)

@@ -107,6 +107,7 @@ def test_twenty_times_not_equal(kind):
     assert index.stats()["boxes"] == 30
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 def test_not_in_five_thousand(kind):
     schema = rc.Schema(rc.Int("a"), rc.Int("b"))

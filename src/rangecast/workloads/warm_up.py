@@ -24,12 +24,7 @@ _EVENTS = 300
 
 
 def warm_up() -> float:
-    """Compile what is not yet on the disk, and load the rest; gives the seconds spent compiling.
-
-    >>> import rangecast
-    >>> rangecast.warm_up() >= 0
-    True
-    """
+    """Compile what is not yet on the disk, and load the rest; gives the seconds spent compiling."""
     before = compile_seconds()
     _texts_and_rows()
     for name in NAMES:
