@@ -40,7 +40,7 @@ if "numba" in sys.modules:
 os.environ["NUMBA_CACHE_DIR"] = str(numba_cache_dir())
 
 # Derandomised, so that a run can be repeated; no deadline, since the first call of a kernel compiles it.
-for name, max_examples in {"compiled": 30, "bounds": 10, "nojit": 10}.items():
+for name, max_examples in {"compiled": 30, "bounds": 10, "nojit": 7}.items():
     hypothesis.settings.register_profile(
         name,
         max_examples=max_examples,
