@@ -40,7 +40,7 @@ if "numba" in sys.modules:
 os.environ["NUMBA_CACHE_DIR"] = str(numba_cache_dir())
 
 # Derandomised, so that a run can be repeated; no deadline, since the first call of a kernel compiles it.
-for name, max_examples in {"compiled": 30, "bounds": 10, "nojit": 7}.items():
+for name, max_examples in {"compiled": 20, "bounds": 10, "nojit": 7}.items():
     hypothesis.settings.register_profile(
         name,
         max_examples=max_examples,
@@ -89,6 +89,8 @@ FAMILIES = {
     "vcr": ("vcr", "plane"),
     "ztree": ("counting", "covering", "opindex", "rein", "routing", "ubtree", "zorder"),
     "rtree": ("rtree", "scheduling"),
+    # no kernels: these read and parse every source file, once in a process
+    "house": ("house",),
 }
 FAMILY_OF = {member: name for name, members in FAMILIES.items() for member in members}
 
@@ -100,6 +102,8 @@ def family(item: pytest.Item) -> str | None:
     kind = kind[0] if isinstance(kind, tuple) else kind
     subjects = [kind] if isinstance(kind, str) else []
     subjects += [item.path.stem.removeprefix("test_"), item.path.parent.name]
+    if LEG == "nojit":
+        subjects = subjects[-1:]  # nothing is compiled: only what reads the sources stays together
     found = (FAMILY_OF.get(subject.replace("-", "_").split("_")[0]) for subject in subjects)
     return next(filter(None, found), None)
 

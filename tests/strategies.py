@@ -56,6 +56,27 @@ def events(draw, schema, max_size=8):
     return rc.Events(schema, np.array(codes, np.int64).reshape(len(schema), n))
 
 
+def history(data, index, schema, most, draw=None):
+    """Write to an index up to so many times; after each, the subscriptions that it must hold, by id.
+
+    What is inserted is drawn by `draw`, which gets the first id, or is anything.
+    """
+    held = {}
+    for _ in range(data.draw(st.integers(1, most))):
+        if data.draw(st.booleans()) or not held:
+            first = data.draw(st.integers(0, 6))
+            subs = draw(first) if draw else data.draw(subscriptions(schema, max_size=8, first_id=first))
+            index.insert(subs)
+            held.update({subs.ids[i]: subs.select([i]) for i in range(len(subs))})
+        else:
+            ids = data.draw(st.lists(st.integers(0, 14), max_size=8, unique=True))
+            unknown = index.delete(ids)
+            assert sorted(unknown) == sorted(i for i in ids if i not in held)
+            for i in ids:
+                held.pop(i, None)
+        yield held
+
+
 def random_subscriptions(schema, n, seed, span=40, width=12, bounded=0.8, boxes=1):
     """Many subscriptions at once, seeded: some attributes unbounded, some bounds equal."""
     rng = np.random.default_rng(seed)

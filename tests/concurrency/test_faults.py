@@ -26,7 +26,7 @@ pytestmark = pytest.mark.once
 
 EVERY = os.environ.get("RANGECAST_EVERY_FAULT", "0") == "1"
 JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") != "1"
-PLACES = 5 if JIT else 3
+PLACES = 4 if JIT else 3
 SCHEMA = int_schema(2)
 EVENTS = random_events(SCHEMA, 20, seed=3)
 VARIANTS = [(name, {}) for name in REGISTRY]

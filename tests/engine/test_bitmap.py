@@ -7,7 +7,7 @@ import pytest
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.engine.bitmap import cluster
+from rangecast.engine.bitmap import BLOCK, cluster
 from rangecast.kernels.engine.bitmap import lowest
 from rangecast.types.attributes import LAST, MISSING
 from strategies import int_schema
@@ -53,6 +53,17 @@ def test_dead_are_swept(size):
     assert rows_of(index.match(few)) == [sorted(row) for row in match_boxes(left, few)]
 
 
+@pytest.mark.slow
+def test_an_answer_that_fills_its_room_to_the_last_place():
+    """A block of 4,096 boxes and 128 events that all match: the kernel asked for room without end."""
+    schema = rc.Schema(rc.Int("a", 0, 99), rc.Int("b", 0, 99))
+    subs = rc.Subscriptions(schema, np.arange(BLOCK), np.zeros((2, BLOCK), int), np.full((2, BLOCK), 90))
+    index = rc.open_index("bitmap", schema)
+    index.insert(subs)
+    found = index.match(rc.Events(schema, np.full((2, 128), 5)))
+    assert found.counts.tolist() == [BLOCK] * 128
+
+
 def test_clustering_is_an_order():
     rng = np.random.default_rng(4)
     firsts = [rng.integers(0, 100, 700).astype(np.int32) for _ in range(3)]
@@ -83,14 +94,20 @@ def test_options_and_limit():
 @pytest.mark.parametrize("kind", ["bitmap", "auto"])
 @pytest.mark.parametrize("d", [255, 256, 257, 500])
 def test_more_attributes_than_a_byte_counts(kind, d, size):
-    """Each subscription bounds two attributes, and together they bound all; an event has all values."""
+    """Each subscription bounds two attributes, and together they bound all; an event has all values.
+
+    The first half is on the lower attributes and the second on the upper ones, so that a block has no rows of
+    the attributes that a number of 8 bits would mean instead.
+    """
     rng = np.random.default_rng(d)
-    n, m = max(size(5_000), 600), 40
+    n, m = max(size(8_192), 600), 40
     schema = int_schema(d)
     lows = np.full((n, d), np.nan)
     highs = np.full((n, d), np.nan)
-    for step in (0, d // 2):
-        at = (np.arange(n) + step) % d
+    half = d // 2
+    for step in (0, half // 2):
+        upper = half + (np.arange(n) + step) % (d - half)
+        at = np.where(np.arange(n) < n // 2, (np.arange(n) + step) % half, upper)
         starts = rng.integers(0, 50, n)
         lows[np.arange(n), at] = starts
         highs[np.arange(n), at] = starts + rng.integers(5, 40, n)

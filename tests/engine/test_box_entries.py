@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import rangecast as rc
 from oracle import match_boxes, rows_of
 from rangecast.engine import box_entries
-from rangecast.engine.box_entries import BoxEntries
+from rangecast.engine.box_entries import BoxEntries, EntryArrays
 from rangecast.engine.boxes import FEW, Boxes, ExpandedBoxes
 from rangecast.errors import CapacityError, StorageError
 from rangecast.kernels.engine import boxes as kernels
@@ -174,6 +174,45 @@ def test_damaged_entries_are_refused(change):
     assert BoxEntries.take(stored, 1).n == 2
     with pytest.raises(StorageError):
         BoxEntries.take(stored._replace(**change), 1)
+
+
+def lengths_of(words, start, end):
+    """The words of each entry from start on, until one ends at `end` or behind it."""
+    out, p = [], start
+    while p < end:
+        head = int(words[p])
+        ends = {kernels.BETWEEN: 2, kernels.ANY: 0, kernels.ABSENT: 0}.get(head >> 28 & 7, 1)
+        out.append(1 + ends * (2 if head >> 31 else 1))
+        p += out[-1]
+    return out
+
+
+@given(st.data())
+def test_whatever_the_words_are_kernels_stay_within_them(data):
+    """Words of no meaning are refused where an entry would reach beyond them, and are else some bounds."""
+    heads = st.builds(
+        lambda kind, j: kind << 28 | j, st.integers(0, 15), st.sampled_from([0, 1, 2, 2**28 - 1])
+    )
+    words = np.array(data.draw(st.lists(heads, min_size=1, max_size=12)), np.uint32)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(words)), max_size=4)))
+    starts = np.array([0, *cuts, len(words)], np.uint32)
+    n = len(starts) - 1
+    stored = EntryArrays(
+        words, np.empty(0, np.uint32), starts, np.zeros(2, np.int64), np.ones(2, np.uint8), 0, n
+    )
+    lengths = [lengths_of(words, int(starts[b]), int(starts[b + 1])) for b in range(n)]
+    beyond = any(int(starts[b]) + sum(own) > len(words) for b, own in enumerate(lengths))
+    try:
+        entries = BoxEntries.take(stored, 2)
+    except StorageError:
+        assert any(
+            sum(own) != end - start for own, start, end in zip(lengths, starts, starts[1:], strict=False)
+        )
+        return
+    assert not beyond
+    found = entries.read(np.arange(n), np.arange(n, dtype=np.int32))
+    assert np.diff(found.starts).tolist() == [len(own) for own in lengths]
+    assert ((found.attributes >= 0) & (found.attributes < 2)).all()
 
 
 @pytest.mark.parametrize(

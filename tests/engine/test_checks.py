@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import rangecast as rc
 from rangecast.engine import checks
 from rangecast.kernels.engine import checks as kernels
+from rangecast.papers.counted import hold_needed
 
 
 def refused(check, *arguments):
@@ -92,3 +93,13 @@ def test_members_are_counted():
     assert refused(checks.counted, "that", np.array([0, 2], np.int32), 3, np.array([1, 0, 2]))
     assert refused(checks.counted, "that", np.array([0, 2, 2], np.int32), 3, np.array([1, 0]))
     assert refused(checks.counted, "that", np.array([0], np.int32), 1, np.array([-1]))
+    often = np.zeros(256, np.int32)
+    assert refused(checks.counted, "that", often, 1, np.array([0], np.uint8))
+    checks.counted("that", often[1:], 1, np.array([255], np.uint8))
+
+
+def test_a_counter_that_cannot_go_around_is_not_counted():
+    members = np.zeros(300, np.int32)
+    hold_needed(members, 1, np.array([5], np.int32))
+    assert refused(hold_needed, members, 1, np.array([5], np.uint8))
+    assert refused(hold_needed, members, 1, np.array([5, 5], np.int32))

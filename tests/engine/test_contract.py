@@ -16,7 +16,7 @@ from oracle import match_boxes, match_held, match_values, rows_of
 from rangecast.array_file import write_arrays
 from rangecast.engine import REGISTRY
 from rangecast.types.attributes import LAST, MISSING, PRESENT
-from strategies import events, int_schema, random_events, random_subscriptions, subscriptions
+from strategies import events, history, int_schema, random_events, random_subscriptions, subscriptions
 
 JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") != "1"
 N = 900 if JIT else 60  # past the limit of an unsorted tail when compiled
@@ -90,18 +90,7 @@ def test_history_equals_oracle(make, data):
         patch.setattr("rangecast.engine.parts.TAIL_LIMIT", data.draw(st.sampled_from([0, 2, 512])))
         schema = int_schema(2)
         index = make(schema)
-        held = {}
-        for _ in range(data.draw(st.integers(1, 5))):
-            if data.draw(st.booleans()) or not held:
-                subs = data.draw(subscriptions(schema, max_size=6, first_id=data.draw(st.integers(0, 6))))
-                index.insert(subs)
-                held.update({subs.ids[i]: subs.select([i]) for i in range(len(subs))})
-            else:
-                ids = data.draw(st.lists(st.integers(0, 14), max_size=8, unique=True))
-                unknown = index.delete(ids)
-                assert sorted(unknown) == sorted(i for i in ids if i not in held)
-                for i in ids:
-                    held.pop(i, None)
+        *_, held = history(data, index, schema, 5)
         batch = data.draw(events(schema))
         assert rows_of(index.match(batch)) == match_held(held, batch)
         assert len(index) == len(held)
@@ -605,12 +594,13 @@ def test_any_of_small_parts(make, data):
         check_some(index, batch, expected(kept, batch), data.draw(st.integers(1, 3)))
 
 
-def test_the_highest_priorities(make, tmp_path):
+def test_the_highest_priorities(make, tmp_path, size):
     schema = int_schema(2)
     rng = np.random.default_rng(3)
-    subs = random_subscriptions(schema, N, seed=5, boxes=2)
-    batch = random_events(schema, 30, seed=6)
-    priorities = {subs.ids[i]: float(p) for i, p in enumerate(rng.integers(-9, 10, N))}
+    n = max(size(N), 30)
+    subs = random_subscriptions(schema, n, seed=5, boxes=2)
+    batch = random_events(schema, max(size(30), 10), seed=6)
+    priorities = {subs.ids[i]: float(p) for i, p in enumerate(rng.integers(-9, 10, n))}
     index = make(schema)
     index.insert(subs, priorities=list(priorities.values()))
     # one that is replaced without a priority has 0, and one that comes later has its own

@@ -14,7 +14,7 @@ from rangecast.engine import auto, leads
 from rangecast.engine.auto import AutoPart
 from rangecast.engine.leads import LeadsPart
 from rangecast.errors import CapacityError, StorageError
-from strategies import events, int_schema, subscriptions
+from strategies import events, history, int_schema
 
 
 @pytest.fixture
@@ -47,17 +47,7 @@ def test_equals_the_oracle(data):
         patch.setattr(leads, "_LISTED", data.draw(st.integers(1, 3)))
         schema = int_schema(4)
         index = rc.open_index("auto", schema)
-        held = {}
-        for _ in range(data.draw(st.integers(1, 4))):
-            if data.draw(st.booleans()) or not held:
-                subs = data.draw(subscriptions(schema, max_size=8, first_id=data.draw(st.integers(0, 6))))
-                index.insert(subs)
-                held.update({subs.ids[i]: subs.select([i]) for i in range(len(subs))})
-            else:
-                ids = data.draw(st.lists(st.integers(0, 14), max_size=8, unique=True))
-                index.delete(ids)
-                for i in ids:
-                    held.pop(i, None)
+        for held in history(data, index, schema, 4):
             batch = data.draw(events(schema))
             assert rows_of(index.match(batch)) == match_held(held, batch)
 
@@ -90,7 +80,7 @@ def test_codes_of_every_size(always):
 
 
 def test_a_wide_schema_goes_by_it_and_is_small(size, tmp_path):
-    w = workloads.workload("wide", max(size(4_000), 600), 40)
+    w = workloads.workload("wide", max(size(4_000), 600), max(size(40), 10))
     subs, batch = w.subscriptions(), w.events()
     index, scan = rc.open_index("auto", w.schema), rc.open_index("scan", w.schema)
     for one in (index, scan):

@@ -20,7 +20,7 @@ from rangecast.engine.boxes import ExpandedBoxes
 from rangecast.engine.cells import CellsPart
 from rangecast.kernels.engine.planner import mark_holders
 from rangecast.types.attributes import LAST, MISSING
-from strategies import events, int_schema, random_events, random_subscriptions, subscriptions
+from strategies import events, history, int_schema, random_events, random_subscriptions
 
 pytestmark = pytest.mark.once
 
@@ -313,17 +313,7 @@ def test_answers_stay_the_same_whatever_is_laid_out_anew(data):
         Fickle(patch, data.draw(st.integers(0, 9)))
         schema = int_schema(3)
         index = rc.open_index("auto", schema)
-        held = {}
-        for _ in range(data.draw(st.integers(1, 5))):
-            if data.draw(st.booleans()) or not held:
-                subs = data.draw(subscriptions(schema, max_size=8, first_id=data.draw(st.integers(0, 6))))
-                index.insert(subs)
-                held.update({subs.ids[i]: subs.select([i]) for i in range(len(subs))})
-            else:
-                ids = data.draw(st.lists(st.integers(0, 14), max_size=8, unique=True))
-                index.delete(ids)
-                for i in ids:
-                    held.pop(i, None)
+        for held in history(data, index, schema, 5):
             batch = data.draw(events(schema))
             assert rows_of(index.match(batch)) == match_held(held, batch)
 

@@ -49,16 +49,16 @@ def events_of(schema, rng, n, n_values):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_random_sets_equal_the_oracle_through_changes_and_files(kind, tmp_path):
+def test_random_sets_equal_the_oracle_through_changes_and_files(kind, tmp_path, leg):
     rng = np.random.default_rng(17)
     schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(4)))
     texts = {i: random_condition(rng, 60) for i in range(120)}
     subs = rc.Subscriptions.parse(schema, texts)
-    events = events_of(schema, rng, 40, 70)
+    events = events_of(schema, rng, 10 if leg == "nojit" else 40, 70)
     index = rc.open_index(kind, schema)
     for first in range(0, 120, 40):
         index.insert(subs.select(np.arange(first, first + 40)))
-    assert check(index, subs, events) > 200
+    assert check(index, subs, events) > 5 * len(events)
     index.save(tmp_path / "index")
     for other in (pickle.loads(pickle.dumps(index)), rc.load_index(tmp_path / "index")):
         check(other, subs, events)

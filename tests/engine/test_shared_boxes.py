@@ -17,7 +17,7 @@ from rangecast.engine.boxes import Boxes
 from rangecast.kernels.engine import shared_boxes as kernels
 from rangecast.model.boxes import DenseBoxes, from_dense
 from rangecast.types.attributes import LAST, MISSING
-from strategies import events, int_schema, interval, random_events
+from strategies import events, history, int_schema, interval, random_events
 
 
 @pytest.fixture(autouse=True)
@@ -110,24 +110,15 @@ def test_history_equals_oracle(data):
         schema = int_schema(data.draw(st.integers(2, 3)))
         kinds = [[data.draw(interval()) for _ in schema.names] for _ in range(3)]
         index = rc.open_index("auto", schema)
-        held = {}
-        for _ in range(data.draw(st.integers(1, 4))):
-            if data.draw(st.booleans()) or not held:
-                first = data.draw(st.integers(0, 6))
-                owned = data.draw(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=3), max_size=8))
-                picked = np.array([kinds[k] for own in owned for k in own], np.int64).reshape(
-                    -1, len(schema), 2
-                )
-                owners = np.repeat(np.arange(len(owned), dtype=np.int32), [len(own) for own in owned])
-                ids = np.arange(first, first + len(owned))
-                subs = rc.Subscriptions(schema, ids, picked[:, :, 0].T, picked[:, :, 1].T, owners)
-                index.insert(subs)
-                held.update({subs.ids[i]: subs.select([i]) for i in range(len(subs))})
-            else:
-                ids = data.draw(st.lists(st.integers(0, 14), max_size=8, unique=True))
-                index.delete(ids)
-                for i in ids:
-                    held.pop(i, None)
+
+        def alike(first):
+            owned = data.draw(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=3), max_size=8))
+            picked = np.array([kinds[k] for own in owned for k in own], np.int64).reshape(-1, len(schema), 2)
+            owners = np.repeat(np.arange(len(owned), dtype=np.int32), [len(own) for own in owned])
+            ids = np.arange(first, first + len(owned))
+            return rc.Subscriptions(schema, ids, picked[:, :, 0].T, picked[:, :, 1].T, owners)
+
+        *_, held = history(data, index, schema, 4, alike)
         batch = data.draw(events(schema))
         assert rows_of(index.match(batch)) == match_held(held, batch)
 

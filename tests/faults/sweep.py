@@ -1,12 +1,14 @@
 """Turn bits of, and cut, every file that we write; what reads it must refuse or be right.
 
-    python tests/faults/sweep.py [--full] [--flips N] [--cuts N] [--seed S]
+    python tests/faults/sweep.py [--full] [--flips N] [--cuts N] [--seed S] [--seconds T]
 
 A store with its log in two segments, store.json, history.json, a hold and a snapshot; a saved index; the
 pins and commits of a stream. For each file some bits (every one with --full) are turned one at a time, and it
 is cut at some lengths (at every one). Each time everything that goes by this file is read: it must raise a
 RangecastError, or give what the undamaged file gives; commits may end at an earlier line, as after a crash.
-Prints what was seen per file as JSON, and ends with status 1 if anything else happened.
+Prints what was seen per file as JSON, and ends with status 1 if anything else happened. How far it is goes to
+stderr. With --seconds each file has a share of the time by how many faults it has to take; they are taken in
+random order, so what was taken is spread evenly, and `of` says out of how many.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import json
 import random
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import rangecast as rc
@@ -112,45 +116,87 @@ class World:
         return pins, [self.ledger.pin(batch) for batch in range(2)], list(self.ledger.commits())
 
 
-def damaged(raw: bytes, flips: int | None, cuts: int | None, rng: random.Random):
-    """Copies of a file with one fault each, and what the fault is."""
-    bits = range(8 * len(raw))
-    for bit in bits if flips is None or flips >= len(bits) else rng.sample(bits, flips):
-        copy = bytearray(raw)
-        copy[bit // 8] ^= 1 << bit % 8
-        yield f"bit {bit}", bytes(copy)
-    lengths = range(len(raw))
-    for length in lengths if cuts is None or cuts >= len(lengths) else rng.sample(lengths, cuts):
-        yield f"cut at {length}", raw[:length]
+Fault = tuple[str, int]
+"""A bit to turn, or a length to cut at."""
 
 
-def sweep(folder: Path, flips: int | None, cuts: int | None, seed: int) -> tuple[dict, list[str]]:
+def faults_of(size: int, flips: int | None, cuts: int | None, rng: random.Random) -> list[Fault]:
+    """Bits and lengths of a file of so many bytes, in random order; None is all of them."""
+    chosen: list[Fault] = []
+    for what, places, wanted in (("bit", range(8 * size), flips), ("cut at", range(size), cuts)):
+        n = len(places) if wanted is None else min(wanted, len(places))
+        chosen += [(what, place) for place in rng.sample(places, n)]
+    rng.shuffle(chosen)
+    return chosen
+
+
+def damaged(raw: bytes, fault: Fault) -> bytes:
+    """A copy of a file with this fault."""
+    what, place = fault
+    if what == "cut at":
+        return raw[:place]
+    copy = bytearray(raw)
+    copy[place // 8] ^= 1 << place % 8
+    return bytes(copy)
+
+
+def in_time(faults: list[Fault], seconds: float | None, name: str) -> Iterator[Fault]:
+    """Faults until the time is over; says now and then how far it is."""
+    begun = said = time.monotonic()
+    for k, fault in enumerate(faults):
+        now = time.monotonic()
+        if seconds is not None and now - begun > seconds:
+            break
+        if now - said > 10:
+            print(f"{name}: {k:,} of {len(faults):,} after {now - begun:.0f} s", file=sys.stderr, flush=True)
+            said = now
+        yield fault
+
+
+def sweep(
+    folder: Path, flips: int | None, cuts: int | None, seed: int, seconds: float | None = None
+) -> tuple[dict, list[str]]:
     """Counts per file, and a sentence for everything that must not be."""
     world = World(folder)
     rng = random.Random(seed)
-    seen, faults = {}, []
-    for path in world.files():
+    chosen = {path: faults_of(path.stat().st_size, flips, cuts, rng) for path in world.files()}
+    end = None if seconds is None else time.monotonic() + seconds
+    left = sum(map(len, chosen.values()))
+    seen, wrong = {}, []
+    for path, faults in chosen.items():
         name, read, raw = str(path.relative_to(folder)), world.reader(path), path.read_bytes()
         expected = read()
-        counts = {"bytes": len(raw), "refused": 0, "right": 0}
-        for what, copy in damaged(raw, flips, cuts, rng):
+        counts = {"bytes": len(raw), "of": len(faults), "refused": 0, "right": 0, "wrong": 0}
+        # what one file leaves of its time is shared by those after it
+        share = None if end is None else max(end - time.monotonic(), 0.0) * len(faults) / left
+        left -= len(faults)
+        for fault in in_time(faults, share, name):
+            copy = damaged(raw, fault)
             path.write_bytes(copy)
             try:
                 found = read()
             except rc.RangecastError:
                 counts["refused"] += 1
                 continue
+            except KeyboardInterrupt:
+                raise
             except BaseException as error:
-                faults.append(f"{name}, {what}: {error!r}")
-                continue
-            if found == expected or (name.endswith("commits.jsonl") and is_earlier(found, expected, copy)):
-                counts["right"] += 1
+                answer = repr(error)
             else:
-                faults.append(f"{name}, {what}: another answer")
+                answer = "another answer"
+                if found == expected or (
+                    name.endswith("commits.jsonl") and is_earlier(found, expected, copy)
+                ):
+                    counts["right"] += 1
+                    continue
+            counts["wrong"] += 1
+            wrong.append("{}, {} {}: {}".format(name, *fault, answer))
+            print(wrong[-1], file=sys.stderr, flush=True)
         path.write_bytes(raw)
         assert read() == expected
         seen[name] = counts
-    return seen, faults
+        print(name, json.dumps(counts), file=sys.stderr, flush=True)
+    return seen, wrong
 
 
 def is_earlier(found, expected, copy: bytes) -> bool:
@@ -166,15 +212,16 @@ def main() -> None:
     parser.add_argument("--flips", type=int, default=60)
     parser.add_argument("--cuts", type=int, default=20)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--seconds", type=float)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         flips, cuts = (None, None) if given.full else (given.flips, given.cuts)
-        seen, faults = sweep(Path(folder), flips, cuts, given.seed)
-    total = {key: sum(counts[key] for counts in seen.values()) for key in ("refused", "right")}
-    print(json.dumps({"files": seen, **total, "faults": len(faults)}, indent=1))
-    for fault in faults[:20]:
+        seen, wrong = sweep(Path(folder), flips, cuts, given.seed, given.seconds)
+    total = {key: sum(counts[key] for counts in seen.values()) for key in ("of", "refused", "right", "wrong")}
+    print(json.dumps({"files": seen, **total}, indent=1))
+    for fault in wrong[:20]:
         print(fault)
-    sys.exit(bool(faults))
+    sys.exit(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -136,3 +136,15 @@ def test_memory_for_answers_goes_on():
 
     with Writing(buffers._lock):
         assert in_child(lambda: len(buffers.empty(1 << 20, np.int64))) == str(1 << 20)
+
+
+def test_a_tracker_that_was_being_changed_refuses():
+    index = rc.open_index("scan", SCHEMA)
+    index.insert(random_subscriptions(SCHEMA, 50, seed=1))
+    tracker = rc.Tracker(index, "key")
+    rows = [{"key": 1, **dict.fromkeys(SCHEMA.names, 5)}]
+    tracker.update(rows)
+    with Writing(tracker._lock):
+        said = in_child(lambda: tracker.update(rows))
+        assert said.startswith("ForkError: Tracker(key='key') was being used")
+    assert in_child(lambda: len(tracker)) == "1"

@@ -165,7 +165,7 @@ def nested(schema, n, seed=0):
 @pytest.mark.parametrize("kind", ["line", "star", "random_tree"])
 def test_tables_shrink_on_a_nested_workload(kind):
     schema = rc.Schema(rc.Int("a", 0, 1023), rc.Int("b", 0, 1023))
-    n = 600 if JIT else 120
+    n = 600 if JIT else 60
     subs = nested(schema, n)
     entries = {}
     for epsilon in (None, 0.0, 0.5):

@@ -156,7 +156,8 @@ class BitmapPart(Part):
         ):  # fmt: skip
             if state[4] + m > len(ends):
                 events, ends = (np.concatenate([x, np.empty_like(x)]) for x in (events, ends))
-            if state[1] + m * BLOCK > len(rows):
+            # the kernel wants one place more than a block can fill
+            if state[1] + m * BLOCK >= len(rows):
                 rows = np.concatenate([rows, np.empty_like(rows)])
         n_runs = int(state[4])
         counts = np.zeros(m, np.int64)

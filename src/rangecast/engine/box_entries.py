@@ -218,7 +218,8 @@ class BoxEntries:
             hold("that shared heads are of entries", kernels.check_heads(arrays.heads, n_attributes))
             hold("that bounds are ends", arrays.stride == kernels.count_ends(arrays.heads))
         else:
-            whole = kernels.check_words(arrays.words, arrays.starts, int(arrays.stride), n, n_attributes)
+            hold("that bounds are on attributes", n_attributes > 0 or not n_words)
+            whole = kernels.check_last(arrays.words, arrays.starts, int(arrays.stride), n)
             hold("that bounds are whole entries", whole)
         out._heads = arrays.heads
         out._words, out._starts, out._stride = arrays.words, arrays.starts, int(arrays.stride)

@@ -84,10 +84,10 @@ def listed(
 
 
 def counted(what: str, members: npt.NDArray[Any], n: int, needed: npt.NDArray[Any]) -> None:
-    """Each of n members, which are in range, comes as often as is said of it."""
-    counts = np.zeros(n, np.uint32)
-    kernels.count_members(members, counts)
-    hold(what, np.array_equal(counts, needed))
+    """Each of n members, which are in range, comes as often as is said of it, in a type that can say so."""
+    counts = np.zeros(n, needed.dtype)
+    whole = kernels.count_members(members, counts, needed.dtype.type(np.iinfo(needed.dtype).max))
+    hold(what, whole and np.array_equal(counts, needed))
 
 
 def flat(arrays: tuple[Any, ...], **more: int) -> None:

@@ -44,6 +44,8 @@ _MISSING = np.iinfo(np.int64).min
 _PRESENT = _MISSING + 1
 _LAST = np.iinfo(np.int64).max
 _POSITION = MOST_ATTRIBUTES - 1
+_LONGEST = 5
+"""The words of the longest entry: a head and two wide ends."""
 BETWEEN, EQUAL, AT_LEAST, AT_MOST, ANY, ABSENT, OR_ABSENT = range(7)
 
 
@@ -94,16 +96,21 @@ def first_word(starts, stride, box):
 
 @inlined_kernel
 def read_entry(boxes, p, k):
-    """The attribute and the ends of entry k of a box, which is at p; where the next one begins, and k + 1."""
+    """The attribute and the ends of entry k of a box, which is at p; where the next one begins, and k + 1.
+
+    Stays within the arrays whatever the words are, so that nobody has to follow all of them when a file is
+    loaded: an attribute is one of the schema's, and `check_last` has looked at the boxes at the end of words.
+    """
     words = boxes.words
     bases = boxes.bases
     if boxes.heads.size:
         head = np.int64(boxes.heads[k])
+        j = head & _POSITION
     else:
         head = np.int64(words[p])
+        j = min(head & _POSITION, np.int64(bases.size - 1))
         p += 1
     k += 1
-    j = head & _POSITION
     kind = (head >> 28) & 7
     if kind == ANY:
         return j, np.int64(_PRESENT), np.int64(_LAST), p, k
@@ -349,21 +356,19 @@ def span_dense(lows, highs, least, largest, firsts):
 
 
 @kernel
-def check_words(words, starts, stride, n, d):
-    """Whether each box is a run of whole entries on attributes below d."""
-    if n and first_word(starts, stride, n) > words.size:
-        return False
-    for b in range(n):
+def check_last(words, starts, stride, n):
+    """Whether no entry reaches beyond the words; boxes ascend and end within them.
+
+    Only an entry of the last words could: those boxes must be whole entries.
+    """
+    for b in range(n - 1, -1, -1):
         p = first_word(starts, stride, b)
         end = first_word(starts, stride, b + 1)
-        if end < p:
-            return False
+        if end + _LONGEST <= words.size + 1:
+            break
         while p < end:
             head = np.int64(words[p])
-            kind = (head >> 28) & 7
-            if (head & _POSITION) >= d or kind > OR_ABSENT:
-                return False
-            p += 1 + _count_ends(kind) * (2 if head >> 31 else 1)
+            p += 1 + _count_ends((head >> 28) & 7) * (2 if head >> 31 else 1)
         if p != end:
             return False
     return True

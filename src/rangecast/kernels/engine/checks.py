@@ -63,10 +63,17 @@ def meet(links, n, met):
 
 
 @kernel
-def count_members(members, counts):
-    """Add up how often each member comes; members are in range."""
+def count_members(members, counts, most):
+    """Add up how often each member comes; members are in range. False if one comes more often than `most`.
+
+    Counters as narrow as they can be stay in the cache.
+    """
     for i in range(members.size):
-        counts[members[i]] += 1
+        m = np.uint64(members[i])
+        if counts[m] == most:
+            return False
+        counts[m] += 1
+    return True
 
 
 @kernel
