@@ -14,6 +14,8 @@ import numpy as np
 
 import rangecast as rc
 
+KINDS = ("product", "quotient", "difference", "time of day", "prefix", "pattern", "contains")
+
 
 def schema() -> rc.Schema:
     return rc.Schema(
@@ -41,6 +43,13 @@ def conditions(kind: str, n: int, rng: np.random.Generator) -> list[str]:
             for h, p in zip(hours, lows, strict=True)
         ]
     letters = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+    if kind == "contains":  # 200 patterns, for each is an expression
+        parts = ["".join(letters[rng.integers(0, 26, 2)]) for _ in range(200)]
+        lows = rng.random(n) * 1000
+        return [
+            f"symbol contains '{parts[k % 200]}' and price between {p:.3f} and {p + 5:.3f}"
+            for k, p in enumerate(lows)
+        ]
     words = ["".join(letters[rng.integers(0, 26, 4)]) for _ in range(n)]
     if kind == "prefix":
         return [f"symbol starts with '{word}'" for word in words]
@@ -79,11 +88,12 @@ def main() -> None:
     parser.add_argument("--subscriptions", type=int, default=100_000)
     parser.add_argument("--events", type=int, default=2_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kind", action="append", choices=KINDS, help="one form alone; may be repeated")
     options = parser.parse_args()
     print(f"{options.subscriptions:,} subscriptions, {options.events:,} events")
     print("| conditions | parse, us each | pairs | auto, us/event | scan, us/event | times |")
     print("|---|---:|---:|---:|---:|---:|")
-    for kind in ("product", "quotient", "difference", "time of day", "prefix", "pattern"):
+    for kind in options.kind or KINDS:
         own = schema()
         texts = conditions(kind, options.subscriptions, np.random.default_rng(3))
         start = time.perf_counter()

@@ -57,7 +57,7 @@ _HOMES = {
     "rangecast.store.follower": ("Follower",),
     "rangecast.store.store": ("Store",),
     "rangecast.tracking": ("Tracker",),
-    "rangecast.types.attributes": ("Attribute", "Bool", "Category", "Float", "Int", "Timestamp"),
+    "rangecast.types.attributes": ("Attribute", "Bool", "Category", "Float", "Int", "Tags", "Timestamp"),
     "rangecast.types.schema": ("Schema",),
     "rangecast.workloads.warm_up": ("warm_up",),
 }
@@ -135,6 +135,7 @@ __all__ = [
     "Store",
     "SubscriptionError",
     "Subscriptions",
+    "Tags",
     "Timestamp",
     "Tracker",
     "UnknownIndexError",

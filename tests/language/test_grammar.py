@@ -14,7 +14,7 @@ pytestmark = pytest.mark.without_kernels
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "language.md"
 SCHEMA = rc.Schema(
     rc.Int("size"), rc.Float("price"), rc.Timestamp("at"), rc.Timestamp("opened"), rc.Category("symbol"),
-    rc.Category("order ip"), rc.Bool("active"),
+    rc.Category("order ip"), rc.Bool("active"), rc.Tags("topics"),
 )  # fmt: skip
 # what the page gives no rule for, in a few of its forms
 WORDS = {
@@ -22,12 +22,14 @@ WORDS = {
     "instant": ["at", "opened"],
     "text": ["symbol", '"order ip"'],
     "bool": ["active"],
+    "tags": ["topics"],
     "constant": ["5", "-0.25", "1e6", "0", "+3", "12345678901"],
     "string": ["'IBM'", "''", "'it''s'", "'a b (c) and'", "'ä'"],
     "timestamp": ["2026-01-31", "2026-01-31T09:30:00Z", "1969-12-31T23:59:59.5"],
     "string_timestamp": ["'2026-01-31'", "'2026-01-31T09:30:00+01:00'"],
     "day": ["2026-01-31", "2024-02-29"],
-    "pattern": ["'AB%'", "'%YZ'", "'AB%YZ'", "'%'", "'AB'"],
+    "pattern": ["'AB%'", "'%YZ'", "'AB%YZ'", "'%'", "'AB'", "'%B%'", "'A_B%'", r"'10\%'", "''"],
+    "regular_expression": ["'^A+$'", "'a|b'", "'[0-9]{2}'", "''"],
     "network": ["'10.0.0.0/8'", "'2001:db8::/32'", "'10.1.2.3/32'"],
 }
 DEEP = 26
@@ -155,6 +157,7 @@ def test_the_cheat_sheet_is_right():
     schema = rc.Schema(
         rc.Float("price"), rc.Float("close"), rc.Int("qty"), rc.Category("symbol"), rc.Category("ip"),
         rc.Bool("active"), rc.Timestamp("at"), rc.Timestamp("opened"), rc.Int("order id"),
+        rc.Float("notional", "price * qty"), rc.Tags("tags"),
     )  # fmt: skip
     cells = re.findall(r"^\| (`.+?`) \|", page, re.MULTILINE)
     texts = [text for cell in cells for text in re.findall(r"`([^`]+)`", cell)]

@@ -257,7 +257,7 @@ price > 2026-01-31                          | got the timestamp
 symbol > 'A'                                | it takes = != IN
 symbol between 'A' and 'B'                  | it takes = != IN
 symbol = yes                                | in quotes
-price matches '5.*'                         | not among the operators
+price matches '5.*'                         | MATCHES takes text and a string, and price is int
                                             | is empty
 -- nothing                                  | is empty
 ;                                           | is empty

@@ -171,12 +171,22 @@ def test_match_takes_the_payload_of_subscriptions():
     [
         ([[1], [2]], "payload 'x' must be strings, numbers, booleans, dates or times, got list"),
         (["a"], "payload 'x' must have one row per id, got 1 for 2 ids"),
-        ([1, "a"], "payload 'x' cannot be kept"),
+        ([1, [2]], r"payload 'x' must be strings, numbers, booleans, dates or times, got \[2\]"),
+        (["a", object()], "payload 'x' must be strings, numbers, booleans, dates or times, got <object"),
+        (pa.array([1, 2], pa.timestamp("ns")), "payload 'x' cannot be kept"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(values, message):
     with pytest.raises(rc.SubscriptionError, match=message):
         rc.Subscriptions.parse(SCHEMA, {1: "price = 1", 2: "price = 2"}, payload={"x": values})
+
+
+def test_values_of_several_types_are_kept_as_texts():
+    values = [1, "a", 2.5, True, None, 2**64, dt.date(2026, 1, 31)]
+    texts = {k: f"price = {k}" for k in range(len(values))}
+    subs = rc.Subscriptions.parse(SCHEMA, texts, payload={"x": values})
+    wanted = ["1", "a", "2.5", "true", None, "18446744073709551616", "2026-01-31"]
+    assert subs.payload["x"].to_pylist() == wanted
 
 
 SIMPLE = {

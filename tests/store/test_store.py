@@ -398,7 +398,7 @@ def test_threads_of_one_process_take_turns(store):
 
 
 def test_a_killed_writer_loses_nothing_acknowledged(tmp_path, leg):
-    rounds = {"compiled": 120, "bounds": 20, "nojit": 8}[leg]
+    rounds = {"compiled": 60, "bounds": 20, "nojit": 8}[leg]
     run = subprocess.run(
         [sys.executable, str(HERE / "store_crash.py"), str(tmp_path / "store"), str(rounds), "11"],
         capture_output=True,

@@ -116,6 +116,12 @@ def test_frames(kind):
     assert len(changes.to_pandas()) == len(changes)
 
 
+@pytest.mark.parametrize("time", [None, "at"])
+def test_a_batch_without_events(time):
+    tracker = rc.Tracker(index_of(boxes(5, 1)), "vehicle", time=time, expires=60)
+    assert list(tracker.update([])) == []
+
+
 def test_late_events_change_nothing():
     index = index_of(rc.Subscriptions.parse(SCHEMA, {1: "x < 10", 2: "x > 5"}))
     tracker = rc.Tracker(index, "vehicle", time="at")
@@ -221,6 +227,8 @@ def test_what_cannot_be_is_refused_and_changes_nothing():
         tracker.update([{"vehicle": "v", "x": 1, "y": 1}])
     with pytest.raises(rc.EventError, match="row 1: an event must have a key"):
         tracker.update([{"vehicle": 1, "x": 1}, {"vehicle": None, "x": 1}])
+    with pytest.raises(rc.EventError, match=r"a key must be an int64 or a string, got the number 1\.5"):
+        tracker.update([{"vehicle": 1.5, "x": 1}])
     with pytest.raises(rc.EventError, match="no column 'vehicle'"):
         tracker.update([{"car": 1, "x": 1}])
     with pytest.raises(rc.EventError, match="must have the key 'vehicle'"):

@@ -13,13 +13,18 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from rangecast.errors import SchemaError
 from rangecast.language.tree import And, Condition, Not, Or, Span, Within
 from rangecast.types import addresses, expressions
 from rangecast.types.attributes import Attribute, Interval
-from rangecast.types.derived import PART, derived_attribute, kinds_of, spans_of_number, text_code, text_range
+from rangecast.types.derived import PART, derived_attribute, spans_of_number, text_code, text_range
 from rangecast.types.expressions import WEEKDAYS, Expression
 from rangecast.types.schema import Schema
+
+LONGEST_PATTERN = 1_000
 
 
 class Drafts:
@@ -29,14 +34,6 @@ class Drafts:
         self.schema = schema
         self.width = schema.width
         self.fresh: list[Attribute] = []
-        self._kinds: dict[str, str] | None = None
-
-    @property
-    def kinds(self) -> dict[str, str]:
-        """What kind of expression each attribute is."""
-        if self._kinds is None:
-            self._kinds = kinds_of(self.schema)
-        return self._kinds
 
     def keep(self) -> bool:
         """Give the drafts their positions for good; False if other texts were first: read it anew."""
@@ -105,15 +102,42 @@ class Drafts:
         """Whether an expression that gives text ends with a string: backwards, it begins with it."""
         return self.begins(expressions.called("reverse", (expression,)), suffix[::-1], span)
 
-    def like(self, expression: Expression, pattern: str, span: Span) -> Condition:
-        """Whether an expression that gives text fits a pattern with at most one %."""
-        if "_" in pattern or "\\" in pattern or pattern.count("%") > 1:
+    def contains(self, expression: Expression, within: str, span: Span) -> Condition:
+        """Whether an expression that gives text has a string within it."""
+        if not within:
+            return self.like(expression, "%", span)
+        return self._fits("contains", expression, within, span)
+
+    def matches(self, expression: Expression, pattern: str, span: Span) -> Condition:
+        """Whether a regular expression is found in an expression that gives text."""
+        if len(pattern) > LONGEST_PATTERN:
             raise SchemaError(
-                f"LIKE takes a pattern with one % and no _, such as 'AB%', '%YZ' or 'AB%YZ', got {pattern!r}"
+                f"a regular expression has at most {LONGEST_PATTERN:,} characters, this one {len(pattern):,}"
             )
-        first, anything, last = pattern.partition("%")
-        if not anything:
-            return self.compared_text(expression, "=", pattern, span)
+        try:
+            pc.match_substring_regex(pa.array([""]), pattern)
+        except pa.ArrowInvalid as error:
+            reason = str(error).removeprefix("Invalid regular expression: ")
+            raise SchemaError(
+                f"{pattern!r} is no regular expression of RE2 (no look-around, no back references): {reason}"
+            ) from None
+        return self._fits("matches", expression, pattern, span)
+
+    def _fits(self, name: str, expression: Expression, pattern: str, span: Span) -> Condition:
+        return self._part(expressions.fitted(name, expression, pattern), 0, _same(1), span)
+
+    def like(self, expression: Expression, pattern: str, span: Span) -> Condition:
+        """Whether an expression that gives text fits a pattern; one with a single % is one of intervals."""
+        pieces = _pieces(pattern)
+        wild = "".join(mark for mark, _ in pieces)
+        if wild == "%%" and len(pieces) == 3 and pieces[1][1]:
+            return self.contains(expression, pieces[1][1], span)
+        if wild not in ("", "%"):
+            return self._fits("like", expression, pattern, span)
+        if not wild:
+            return self.compared_text(expression, "=", pieces[0][1] if pieces else "", span)
+        at = pieces.index(("%", ""))
+        first, last = ("".join(string for _, string in part) for part in (pieces[:at], pieces[at + 1 :]))
         parts = [self.begins(expression, first, span)] if first or not last else []
         if last:
             parts.append(self.ends(expression, last, span))
@@ -143,6 +167,31 @@ def weekday(word: str) -> int:
     ):
         raise SchemaError(f"a day of the week is one of {', '.join(WEEKDAYS)} or 1 to 7, got {word!r}")
     return WEEKDAYS.index(short) + 1
+
+
+def _pieces(pattern: str) -> list[tuple[str, str]]:
+    r"""A pattern of LIKE as pairs: a wildcard and nothing, or nothing and the string between two of them.
+
+    >>> _pieces(r"a%%b\_c_")
+    [('', 'a'), ('%', ''), ('', 'b_c'), ('_', '')]
+    """
+    found: list[tuple[str, str]] = []
+    escaped = False
+    for letter in pattern:
+        if escaped and letter not in "%_\\":
+            break
+        if not escaped and letter == "\\":
+            escaped = True
+            continue
+        wild = letter if letter in "%_" and not escaped else ""
+        escaped = False
+        if not wild and found and not found[-1][0]:
+            found[-1] = "", found[-1][1] + letter
+        elif wild != "%" or not found or found[-1][0] != "%":
+            found.append((wild, "" if wild else letter))
+    if escaped:
+        raise SchemaError(rf"a backslash in a pattern stands before %, _ or \\, got {pattern!r}")
+    return found
 
 
 def _all(parts: list[Condition], span: Span) -> Condition:

@@ -185,7 +185,7 @@ class _Evaluation:
             low = self._spans(position, condition.above, condition.low)
             spans = intersect(low, self._spans(position, condition.below, condition.high))
             return _inside(spans, code) is not condition.negated
-        if self.schema.attribute(position).kind == "category":
+        if self.schema.attribute(position).kind in ("category", "tags"):
             literals = condition.literals if isinstance(condition, Membership) else (condition.literal,)
             named = value in {_word(literal) for literal in literals}
         elif isinstance(condition, Membership):

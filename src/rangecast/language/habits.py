@@ -42,8 +42,8 @@ _ONE_EVENT = "a condition is about one event alone, without counts and sums over
 _AGAIN = "name the attribute again: price > 5 AND price < 10, or write 5 < price < 10"
 _MISSING = "write IS MISSING or IS PRESENT"
 _MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
-_PATTERNS = "contains|startswith|endswith|includes"
-_PREFIXES = "write STARTS WITH, ENDS WITH or LIKE 'AB%'; what a string contains is not indexed"
+_PATTERNS = "startswith|endswith|includes|rlike|regexp|similar|glob"
+_PREFIXES = "write STARTS WITH, ENDS WITH, CONTAINS, LIKE 'A%B_' or MATCHES 'regular expression'"
 _REST = "the condition ends there: leave out the rest"
 _HINTS = (
     # times
@@ -99,7 +99,6 @@ _HINTS = (
     _operator(r"(lte|le|at most|atmost|max|until|up to)\b", "write <="),
     _operator(r"(gt|above|over|greater|more|exceeds|after|since)\b", "write >"),
     _operator(r"(lt|below|under|less|smaller|before)\b", "write <"),
-    _operator(r"(matches|regexp|rlike|similar|glob)\b", "patterns are not among the operators"),
     _operator(rf"({_PATTERNS})\b", _PREFIXES),
     _operator(r"(exists|present|given|set|notnull)\b", "write IS PRESENT"),
     _operator(r"(isnull|missing|absent|empty|undefined|none)\b", "write IS MISSING"),

@@ -41,7 +41,7 @@ from rangecast.language.tree import (
     Value,
     value_of,
 )
-from rangecast.types.attributes import LAST, PRESENT, Attribute
+from rangecast.types.attributes import LAST, PRESENT, Attribute, Timestamp
 from rangecast.types.instants import EPOCH, other_unit
 from rangecast.types.names import quoted_name
 from rangecast.types.schema import Schema
@@ -190,7 +190,16 @@ class _Linter:
         if operator == "ON":
             return
         name = quoted_name(attribute.name)
-        unit = other_unit(value) if isinstance(value, int) else None
+        unit = other_unit(attribute.bracket(value)[0]) if isinstance(value, int) else None
+        if unit is not None and isinstance(attribute, Timestamp) and attribute.unit != "us":
+            if attribute.unit == "s" and unit != "nanoseconds":  # nothing coarser is in use
+                return
+            self.add(
+                place,
+                f"{literal.text} is read as {attribute.unit} since 1970",
+                "a number of that unit, or an instant such as 2026-01-31T09:30",
+            )
+            return
         if unit is not None and isinstance(value, int):
             meant = EPOCH + dt.timedelta(seconds=value // _TICKS[unit])
             self.add(

@@ -137,7 +137,9 @@ class Expander:
                 self._odd.clear()
             attribute, value = self._schema.attribute(position), value_of(text)
             spans = self._memo[key] = spans_of(attribute, operator, value)
-            instant = attribute.kind == "timestamp" and odd_instant(operator, text, value)
+            instant = attribute.kind == "timestamp" and odd_instant(
+                operator, text, _counted(attribute, value)
+            )
             if instant or not spans or spans == PRESENT_SPANS:
                 self._odd.add(key)
         if self._odd and key in self._odd:
@@ -152,6 +154,11 @@ class Expander:
         if not spans:
             check_order(self._schema.attribute(position), value_of(low), value_of(high))
         return spans
+
+
+def _counted(attribute: Attribute, value: Value) -> Value:
+    """A number on an attribute of instants as microseconds; any other value as it is."""
+    return attribute.bracket(value)[0] if isinstance(value, int) else value
 
 
 def is_everything(spans: Spans) -> bool:

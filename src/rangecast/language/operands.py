@@ -4,7 +4,7 @@
                 | operand [ NOT ] BETWEEN operand AND operand
                 | operand [ NOT ] IN "(" operand { "," operand } ")"
                 | operand IS [ NOT ] ( MISSING | PRESENT | NULL )
-                | operand [ NOT ] ( LIKE | ILIKE | STARTS WITH | ENDS WITH ) string
+                | operand [ NOT ] ( LIKE | ILIKE | CONTAINS | MATCHES | STARTS WITH | ENDS WITH ) string
                 | operand [ NOT ] IN ( network | NETWORKS "(" network { "," network } ")" )
 
 Operands are read by types/expression_text.py, and conditions made of them by derivation.py. Where a single
@@ -41,7 +41,7 @@ from rangecast.types.expressions import DURATION, FUNCTIONS, Expression
 from rangecast.types.names import unquoted
 
 _ARITHMETIC = ("+", "-", "*", "/")
-PATTERNS = ("LIKE", "ILIKE", "STARTS", "ENDS")
+PATTERNS = ("LIKE", "ILIKE", "CONTAINS", "MATCHES", "STARTS", "ENDS")
 
 
 class OperandReader(TokenReader):
@@ -72,6 +72,8 @@ class OperandReader(TokenReader):
             if token.kind == "end" or word == "OR" or (word == "AND" and not between and not depth):
                 return False
             between = (between or word == "BETWEEN") and word != "AND"
+            if self.schema.computed and token.kind in ("name", "quoted") and self._is_computed(token.text):
+                return True
             if word in _ARITHMETIC or (named and token.kind == "name" and token.text.upper() in PATTERNS):
                 # an attribute may have such a name, and stands first or after an operator then
                 before_it = self.tokens[at - 1]
@@ -102,10 +104,14 @@ class OperandReader(TokenReader):
                         return True
         return False
 
+    def _is_computed(self, written: str) -> bool:
+        name = (unquoted(written) if written[0] in '"`' else written).casefold()
+        return any(name == attribute.name.casefold() for attribute in self.schema.computed)
+
     def operand(self) -> Expression:
         """An expression; its errors point at their place."""
         try:
-            found, self.next = ExpressionReader(self.tokens, self.drafts.kinds).operand(self.next)
+            found, self.next = ExpressionReader(self.tokens, self.schema.operands).operand(self.next)
         except ExpressionError as error:
             token = self.tokens[error.at]
             hint = hint_at(self.text, token.start, True)
@@ -146,7 +152,7 @@ class OperandReader(TokenReader):
             if isinstance(error, LanguageError):
                 raise
             after = self.tokens[min(self.tokens.index(operator) + 1, len(self.tokens) - 1)]
-            hint = hint_at(self.text, after.start, True)
+            hint = "" if after.text[:1] == "'" else hint_at(self.text, after.start, True)
             raise error_at(f"{error}{hint and '; ' + hint}", self.text, operator.start) from None
         position = _first_position(part)
         span = self.since(start)
@@ -161,7 +167,9 @@ class OperandReader(TokenReader):
         attribute = self.drafts.fresh[fresh] if fresh >= 0 else self.schema.attribute(position)
         if attribute.expression is not None:
             return attribute.expression
-        return expressions.attribute(attribute.name, self.drafts.kinds[attribute.name])
+        kind = self.schema.operands[attribute.name]
+        assert isinstance(kind, str)
+        return expressions.attribute(attribute.name, kind)
 
     def derived_comparison(self, ours: Expression, operator: str, plain: bool, start: int) -> Condition:
         if self.at_text(ours):
@@ -187,7 +195,7 @@ class OperandReader(TokenReader):
         return part
 
     def fitting(self, ours: Expression, start: int) -> Condition:
-        """LIKE, ILIKE, STARTS WITH or ENDS WITH, and a string."""
+        """LIKE, CONTAINS, STARTS WITH and so on, and a string."""
         word = self.take().text.upper()
         if word in ("STARTS", "ENDS"):
             if self.peek.text.upper() != "WITH":
@@ -205,6 +213,10 @@ class OperandReader(TokenReader):
             return self.drafts.begins(ours, value, span)
         if word == "ENDS":
             return self.drafts.ends(ours, value, span)
+        if word == "CONTAINS":
+            return self.drafts.contains(ours, value, span)
+        if word == "MATCHES":
+            return self.drafts.matches(ours, value, span)
         if word == "ILIKE":
             return self.drafts.like(expressions.called("lower", (ours,)), value.lower(), span)
         return self.drafts.like(ours, value, span)

@@ -24,10 +24,22 @@ from __future__ import annotations
 
 from rangecast.errors import CapacityError, LanguageError
 from rangecast.language.operands import OperandReader
+from rangecast.language.tags import settled
 from rangecast.language.token_reader import MIRRORED
 from rangecast.language.tokens import describe_position, error_at
-from rangecast.language.tree import And, Comparison, Condition, Literal, Membership, Not, Or, Presence, Range
-from rangecast.types.attributes import Attribute
+from rangecast.language.tree import (
+    And,
+    Comparison,
+    Condition,
+    Has,
+    Literal,
+    Membership,
+    Not,
+    Or,
+    Presence,
+    Range,
+)
+from rangecast.types.attributes import Attribute, Category
 from rangecast.types.schema import Schema
 
 MAX_DEPTH = 128
@@ -51,6 +63,8 @@ class _Parser(OperandReader):
         condition = self.condition(0)
         if self.peek.kind != "end":
             self.fail("AND, OR or the end of the text")
+        if self.having:
+            condition = settled(self.text, condition, self.drafts)
         try:
             if not self.drafts.keep():
                 return None
@@ -120,6 +134,8 @@ class _Parser(OperandReader):
                 self.fail(ends.replace(" or", truths + " or"))
             present = (word == "PRESENT") is not negated
             return Presence(attribute.name, position, present, self.since(start))
+        if operator.text.upper() == "HAS":
+            return self.has(attribute, position, start)
         if operator.text.upper() == "ON":
             self.next += 1
             literal = self.value()
@@ -130,6 +146,8 @@ class _Parser(OperandReader):
                 self.fail("AND, OR, an operator (= != IN IS) or the end of the text")
             return Comparison(attribute.name, position, "=", Literal("TRUE"), self.since(start))
         negated = bool(self.accept("NOT"))
+        if negated and self.peek.text.upper() == "HAS":
+            return Not(self.has(attribute, position, start), self.since(start))
         if self.accept("BETWEEN"):
             low = self.value()
             if not self.accept("AND"):
@@ -142,6 +160,32 @@ class _Parser(OperandReader):
             self.fail("BETWEEN or IN" if negated else "an operator (= != < <= > >= BETWEEN IN IS)")
         values = self.values(attribute)
         return Membership(attribute.name, position, values, negated, self.since(start))
+
+    def has(self, attribute: Attribute, position: int, start: int) -> Condition:
+        """HAS and a string, or ANY, ALL or NONE of several."""
+        self.next += 1
+        word = self.peek.text.upper()
+        several = word in ("ANY", "ALL", "NONE")
+        self.next += several
+        if several and self.peek.word not in ("(", "["):
+            self.fail(f"( and the strings of HAS {word}")
+        if not isinstance(attribute, Category):
+            shown = f"{attribute.name!r} is {attribute.article} {attribute.kind}"
+            raise error_at(f"HAS takes an attribute of strings, {shown}", self.text, start)
+        alike = Category(attribute.name, attribute.vocabulary)  # to which a string may be equal
+        listed = self.peek.word in ("(", "[")
+        literals = self.values(alike) if listed else (self.value(),)
+        if not listed:
+            self.check(alike, "=", literals[0])
+        self.irregular = self.having = True
+        span = self.since(start)
+        if word == "ALL":
+            each: tuple[Condition, ...] = tuple(
+                Has(attribute.name, position, (one,), span) for one in literals
+            )
+            return each[0] if len(each) == 1 else And(each, span)
+        found = Has(attribute.name, position, literals, span)
+        return Not(found, span) if word == "NONE" else found
 
     def is_boolean(self, attribute: Attribute, position: int, start: int, negated: bool) -> Condition:
         """IS TRUE is equality; IS NOT TRUE, as in SQL, holds for a missing value too."""

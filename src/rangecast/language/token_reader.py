@@ -31,7 +31,8 @@ _INSTANT = re.compile(rf"'({TIMESTAMP})'\Z")
 _THOUSANDS = re.compile(r"0[0-9]{2}")
 # what any predicate on an expression has, and many others: then its tokens are looked at
 _DERIVED = re.compile(
-    r"[*/+(\u2212\u2013-]|[=<>≤≥≠]\s*[^\W\d]|[=<>≤≥≠]\s*[\"`]|(?i:\b(?:i?like|starts|ends)\b)|(?i:between|and)\s+[^\W\d]"
+    r"[*/+(\u2212\u2013-]|[=<>≤≥≠]\s*[^\W\d]|[=<>≤≥≠]\s*[\"`]"
+    r"|(?i:\b(?:i?like|contains|matches|starts|ends)\b)|(?i:between|and)\s+[^\W\d]"
 )
 
 
@@ -44,7 +45,8 @@ class TokenReader:
         self.tokens, self.literals, self.irregular = tokens_of(text)
         self.next = 0
         self.drafts = Drafts(schema)
-        self.may_derive = _DERIVED.search(text) is not None
+        self.having = False
+        self.may_derive = bool(schema.computed) or _DERIVED.search(text) is not None
 
     @property
     def peek(self) -> Token:
@@ -194,6 +196,11 @@ class TokenReader:
             if attribute.kind == "bool" and operator not in ("=", "!="):
                 shown = f"{operator} {literal.text}"
                 raise SchemaError(f"{attribute.name!r} is a bool: it takes = != IN and IS TRUE, got {shown}")
+            if attribute.kind == "tags":
+                raise SchemaError(
+                    f"{attribute.name!r} has several values: write {attribute.name} HAS {literal.text}, "
+                    "or HAS ANY, ALL or NONE of several"
+                )
             if attribute.kind == "category":
                 if operator not in ("=", "!="):
                     shown = f"{operator} {literal.text}"

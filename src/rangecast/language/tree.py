@@ -107,6 +107,16 @@ class Range(Condition):
 
 
 @dataclass(frozen=True, slots=True)
+class Has(Condition):
+    """An attribute of several values, one of which is one of these strings (tags.py)."""
+
+    attribute: str
+    position: int
+    literals: tuple[Literal, ...]
+    span: Span = field(default=(0, 0), compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Membership(Condition):
     """An attribute that equals one of some literals, or (negated) none of them."""
 

@@ -36,7 +36,7 @@ from rangecast.errors import EventError
 from rangecast.memory import check_rows
 from rangecast.model import several_values
 from rangecast.model.boxes import ragged
-from rangecast.types.attributes import MISSING, Category, Codes, Encoded, decoded_floats
+from rangecast.types.attributes import MISSING, Attribute, Category, Codes, Encoded, decoded_floats
 from rangecast.types.column_names import named_columns
 from rangecast.types.columns import Column, arrow_of, as_column
 from rangecast.types.derived import Values, codes_of
@@ -99,6 +99,14 @@ class Events:
         self._strangers: dict[int, _Strangers] = {}
         self._view: _View | None = None
 
+    @classmethod
+    def coded(cls, schema: Schema, codes: Codes, owners: npt.NDArray[np.int64] | None = None) -> Events:
+        """Events from what `codes_for` gave; no code says which string an unknown one was."""
+        out, n = cls(schema, codes[: len(schema.names)], copy=False), len(schema.names)
+        out.owners = owners
+        out._derived = {a.name: row for a, row in zip(schema.attributes[n:], codes[n:], strict=False)}
+        return out
+
     def __len__(self) -> int:
         if self.owners is not None:
             return int(self.owners[-1]) + 1 if len(self.owners) else 0
@@ -142,6 +150,7 @@ class Events:
             rows = ragged(firsts, wanted)
         out = Events(self.schema, self.codes[:, rows], copy=False)
         out.owners = owners
+        out._derived = {name: row[rows] for name, row in dict(self._derived).items()}
         for position, strangers in self._strangers.items():
             where = np.full(self.codes.shape[1], -1, np.int64)
             where[strangers.rows] = np.arange(len(strangers.rows))
@@ -193,10 +202,27 @@ class Events:
         memo: dict[str, Values] = {}
         for attribute in hidden:
             if attribute.name not in self._derived:
-                self._derived[attribute.name] = codes_of(attribute, self._values, declared.shape[1], memo)
+                found = self._having(attribute)
+                if found is None:
+                    found = codes_of(attribute, self._values, declared.shape[1], memo)
+                self._derived[attribute.name] = found
         codes = np.concatenate([declared, np.stack([self._derived[a.name] for a in hidden])])
         self._wide = schema, declared, codes
         return codes
+
+    def _having(self, attribute: Attribute) -> Codes | None:
+        """For has(tags, 'x'): 1 where one of an event's values is the string, 0 where it has others."""
+        expression = attribute.expression
+        if expression is None or expression.op != "has":
+            return None
+        values = self._values(expression.args[0].value)
+        places = [k for k, word in enumerate(values.words or ()) if word == expression.value]
+        held = np.isin(values.data, places) & ~values.missing
+        if self.owners is not None:
+            found = np.zeros(len(self), bool)
+            found[self.owners[held]] = True
+            held = found[self.owners]
+        return np.where(values.missing, MISSING, held).astype(np.int64)
 
     def _values(self, name: str) -> Values:
         """A declared attribute as values, for expressions."""
@@ -222,9 +248,8 @@ class Events:
 
     def _first_view(self, schema: Schema) -> _View:
         if schema is self.schema:
-            positions = self._strangers
-            known = tuple(strangers.known for strangers in positions.values())
-            vocabularies = tuple(self._vocabulary(position) for position in positions)
+            known = tuple(strangers.known for strangers in self._strangers.values())
+            vocabularies = tuple(map(self._vocabulary, self._strangers))
             return _View(schema, vocabularies, known, self.codes, self._strangers)
         schema.check_same(self.schema, "events")
         return _View(schema, tuple(ours.vocabulary for _, ours in schema.categories()), (-1,), self.codes, {})

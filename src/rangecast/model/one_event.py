@@ -164,10 +164,13 @@ def _category_encoder(attribute: Attribute) -> Encoder:
 
 
 def _timestamp_encoder(attribute: Attribute) -> Encoder:
+    assert isinstance(attribute, Timestamp)
+    scale = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 0}[attribute.unit]
+
     def encode(value: Any) -> int:
         kind = type(value)
-        if kind is int and MISSING < value <= LAST:
-            return value  # type: ignore[no-any-return]
+        if kind is int and scale and MISSING < value * scale <= LAST:
+            return value * scale  # type: ignore[no-any-return]
         if value is None:
             return MISSING
         if kind is str and _ISO.match(value):

@@ -7,7 +7,8 @@
                          elsewhere
 
 No match reads any of it. A value is kept as its text, so one mechanism (texts.py) packs, selects, joins and
-maps all columns, and a column whose type differs between two loads gets the wider type without being read:
+maps all columns, and a column whose type differs between two loads gets the wider type without being read;
+so does one whose values differ in type within a load:
 
     kept as     from                                      joined with another type
     string      strings, dictionaries of them, decimals   string
@@ -41,7 +42,7 @@ from rangecast.types.strings import without_views
 
 _HEAD = struct.Struct("<4sII")
 _MAGIC = b"RCPL"
-_TYPES: dict[str, pa.DataType] = {
+PAYLOAD_TYPES: dict[str, pa.DataType] = {
     "string": pa.large_string(),
     "null": pa.large_string(),
     "int64": pa.int64(),
@@ -62,7 +63,7 @@ class PayloadColumn(NamedTuple):
     def arrow(self, rows: npt.NDArray[np.int64] | None = None) -> pa.Array[Any]:
         """Its values, or those of some rows."""
         texts = self.texts if rows is None else self.texts.select(rows)
-        return texts.arrow().cast(_TYPES[self.kind])
+        return texts.arrow().cast(PAYLOAD_TYPES[self.kind])
 
 
 class UserColumns:
@@ -101,7 +102,7 @@ class UserColumns:
             raise SubscriptionError(f"texts must have one row per id, got {len(written)} for {n} ids")
         columns: dict[str, PayloadColumn] = {}
         for name, values in _named(payload):
-            columns[name] = _payload_column(name, values)
+            columns[name] = payload_column(name, values)
             if len(columns[name].texts) != n:
                 got = len(columns[name].texts)
                 raise SubscriptionError(f"payload {name!r} must have one row per id, got {got} for {n} ids")
@@ -122,7 +123,7 @@ class UserColumns:
                 Texts.absent(part.n) if column is None else column.texts
                 for part, column in zip(parts, found, strict=True)
             )
-            payload[name] = PayloadColumn(_wider(kinds), Texts.concat(columns))
+            payload[name] = PayloadColumn(wider_kind(kinds), Texts.concat(columns))
         expires = None
         if any(part.expires is not None for part in parts):
             expires = np.concatenate(
@@ -209,7 +210,7 @@ def _payload_columns(raw: npt.NDArray[np.uint8], resident: bool) -> dict[str, Pa
     columns: dict[str, PayloadColumn] = {}
     at = _HEAD.size + length
     for name, kind, size in json.loads(head):
-        if kind not in _TYPES or at + size > len(raw):
+        if kind not in PAYLOAD_TYPES or at + size > len(raw):
             raise StorageError(f"the payload {name!r} of the subscriptions is damaged; save it again")
         columns[name] = PayloadColumn(kind, Texts.unpack(raw[at : at + size], resident))
         at += size
@@ -234,11 +235,12 @@ def _named(payload: Any) -> Iterable[tuple[str, Any]]:
     )
 
 
-def _payload_column(name: str, values: Any) -> PayloadColumn:
+def payload_column(name: str, values: Any) -> PayloadColumn:
+    """A column of the users' own, of an Arrow array or values of Python."""
     if not isinstance(name, str) or not name:
         raise SubscriptionError(f"a payload's name must be a text, got {describe(name)}")
     try:
-        column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+        column = values if isinstance(values, pa.Array | pa.ChunkedArray) else _column(name, values)
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         if pa.types.is_dictionary(column.type):
@@ -246,12 +248,38 @@ def _payload_column(name: str, values: Any) -> PayloadColumn:
         column = without_views(column)
         kind = _kind(column.type)
         if kind is None:
-            raise SubscriptionError(
-                f"payload {name!r} must be strings, numbers, booleans, dates or times, got {column.type}"
-            )
-        return PayloadColumn(kind, Texts.of(column.cast(_TYPES[kind]).cast(pa.large_string())))
+            raise SubscriptionError(payload_needs(name, column.type))
+        return PayloadColumn(kind, Texts.of(column.cast(PAYLOAD_TYPES[kind]).cast(pa.large_string())))
     except (pa.ArrowException, OverflowError) as error:
         raise SubscriptionError(f"payload {name!r} cannot be kept: {error}") from None
+
+
+def _column(name: str, values: Any) -> pa.Array[Any]:
+    """Values of Python as a column; those of several types as texts, as when columns are joined."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array([_text(name, value) for value in values], pa.large_string())
+
+
+def _text(name: str, value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)  # also beyond 64 bits
+    try:
+        scalar = pa.scalar(value)
+    except (pa.ArrowException, OverflowError):
+        raise SubscriptionError(payload_needs(name, describe(value))) from None
+    if _kind(scalar.type) is None:
+        raise SubscriptionError(payload_needs(name, describe(value)))
+    text: str | None = scalar.cast(pa.large_string()).as_py()
+    return text
+
+
+def payload_needs(name: str, got: Any) -> str:
+    """What a payload must be, and what came."""
+    return f"payload {name!r} must be strings, numbers, booleans, dates or times, got {got}"
 
 
 def _kind(kind: pa.DataType) -> str | None:
@@ -270,7 +298,7 @@ def _kind(kind: pa.DataType) -> str | None:
     return next((name for name, holds in tests if holds(kind)), None)
 
 
-def _wider(kinds: set[str]) -> str:
+def wider_kind(kinds: set[str]) -> str:
     """The type that holds what columns of several types hold."""
     kinds = kinds - {"null"} or {"null"}
     if len(kinds) == 1:

@@ -113,7 +113,7 @@ class Store(Versions):
                 )
         stored = _stored_schema(folder, settings)
         if schema is not None:
-            stored.check_same(schema, f"the schema given for the store {folder}")
+            stored.check_declared(schema, f"the schema given for the store {folder}")
         store = cls(folder, settings, stored if schema is None else schema, wait)
         store.refresh()
         return store

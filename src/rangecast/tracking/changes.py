@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.kernels.tracking import states as kernels
+from rangecast.loading.ids import in_one_piece
 
 WORDS = ("entered", "left", "stays")
 FORGOTTEN = -1
@@ -83,9 +84,8 @@ class Changes:
         forgotten = self.events == FORGOTTEN
         rows = pa.array(self.events, mask=forgotten)
         if event_ids is not None:
-            column = event_ids if isinstance(event_ids, pa.Array | pa.ChunkedArray) else pa.array(event_ids)
-            column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-            rows = column.take(rows)
+            arrow = isinstance(event_ids, pa.Array | pa.ChunkedArray)
+            rows = in_one_piece(event_ids if arrow else pa.array(event_ids)).take(rows)
         words = pa.DictionaryArray.from_arrays(pa.array(self.kinds.astype(np.int8)), pa.array(WORDS))
         return pa.table({"event_id": rows, self.key: self.keys, "change": words, "subscription_id": self.ids})
 

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rangecast import forks
 from rangecast.array_file import flatten, read_arrays, unflatten, write_arrays
 from rangecast.engine import Index
 from rangecast.engine.catalog import grown
@@ -127,13 +128,17 @@ class Tracker:
         self.time = time
         self.expires = expires
         self.limit = limit
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        forks.watch(self)
         self._oldest = _LATEST  # no object is known by an event before it
         self._packed_size = 0
         none = np.empty(0, np.int64)
         self._states = _States(
             NumberedIds(_NO_IDS), np.empty((3, 0), np.int64), none, 0, NumberedIds(_NO_IDS)
         )
+
+    def _after_fork(self) -> None:
+        self._lock = forks.renewed(self._lock, f"Tracker(key={self.key!r})")
 
     def __len__(self) -> int:
         """How many objects are known."""
@@ -245,6 +250,8 @@ class Tracker:
             return events, keys, times
         if keys is not None or times is not None:
             raise OptionError("keys and times go with Events; a frame has them as columns")
+        if isinstance(events, list) and not events:
+            return Events.from_rows(self.index.schema, []), [], None if self.time is None else []
         table = table_of(events, "events")
         for name in (self.key, *([self.time] if self.time else [])):
             if name not in table.column_names:
@@ -257,6 +264,7 @@ class Tracker:
             ids = Ids.of(keys)
         except SubscriptionError as error:
             said = str(error).replace("a subscription must have an id", "an event must have a key")
+            said = said.replace("a subscription's id", "a key")
             raise EventError(f"{self.key!r} must be whole numbers or strings: {said}") from None
         if len(ids) != n:
             raise OptionError(f"keys must be as many as the events, {n}, got {len(ids)}")
@@ -266,7 +274,7 @@ class Tracker:
         """The time of each event in microseconds: its own, or when it came."""
         if times is None:
             return np.full(n, clock.time_ns() // 1000, np.int64)
-        encoded = Timestamp(self.time or "time").encode(times)
+        encoded = self.index.schema.instants(self.time or "time").encode(times)
         if len(encoded.bad):
             raise EventError(f"row {encoded.bad[0]}: {encoded.reasons[0]}")
         if len(encoded.codes) != n:

@@ -32,7 +32,15 @@ from rangecast.errors import SchemaError, warn
 from rangecast.types.booleans import boolean_codes, boolean_of
 from rangecast.types.columns import Column, as_column, describe, is_unicode
 from rangecast.types.expressions import Expression
-from rangecast.types.instants import EPOCH, MICROSECOND, instants_of_numpy, microseconds_of, unit_of_numbers
+from rangecast.types.instants import (
+    EPOCH,
+    EPOCH_UNITS,
+    MICROSECOND,
+    instant_of_number,
+    instants_of_numpy,
+    microseconds_of,
+    unit_of_numbers,
+)
 from rangecast.types.strings import arrow_numbers, is_text, without_views
 from rangecast.types.vocabulary import FEW, UNKNOWN, Vocabulary
 
@@ -100,10 +108,11 @@ class Reasons(Sequence[str]):
 
 
 class Attribute:
-    """A named attribute with an optional domain (inclusive), which never changes a match."""
+    """A named attribute with an optional domain (inclusive), which never changes a match; or, of numbers, one
+    that is computed: Float("notional", "price * quantity")."""
 
     kind: ClassVar[str]
-    __slots__ = ("expression", "high", "low", "name")
+    __slots__ = ("expression", "formula", "high", "low", "name")
     expression: Expression | None
     """What it is computed from, for a hidden attribute (derived.py)."""
 
@@ -115,6 +124,10 @@ class Attribute:
             )
         self.name = name
         self.expression = None
+        self.formula: str | None = None
+        """The expression that a schema declares under this name."""
+        if isinstance(low, str) and high is None and self.kind in ("int", "float"):
+            self.formula, low = low, None
         self.low = low
         self.high = high
         if low is not None and high is not None:
@@ -124,13 +137,15 @@ class Attribute:
 
     def __repr__(self) -> str:
         ends = "" if self.low is None and self.high is None else f", {self.low!r}, {self.high!r}"
+        ends = ends if self.formula is None else f", {self.formula!r}"
         return f"{type(self).__name__}({self.name!r}{ends})"
 
     def __eq__(self, other: object) -> bool:
         return (
             type(self) is type(other)
             and isinstance(other, Attribute)
-            and (self.name, self.low, self.high) == (other.name, other.low, other.high)
+            and (self.name, self.low, self.high, self.formula)
+            == (other.name, other.low, other.high, other.formula)
         )
 
     def __hash__(self) -> int:
@@ -235,13 +250,35 @@ class Int(Attribute):
 class Timestamp(Attribute):
     """Instants, to the microsecond, in UTC; a time without a zone is taken as UTC.
 
+    Numbers count `unit`s since 1970: seconds "s", "ms", "us" or "ns".
+
+    >>> Timestamp("at", unit="s").decode(Timestamp("at", unit="s").bracket(1_769_817_600)[0]).isoformat()
+    '2026-01-31T00:00:00+00:00'
     >>> at = Timestamp("at")
     >>> at.decode(at.bracket("2026-01-02T03:04:05+01:00")[0]).isoformat()
     '2026-01-02T02:04:05+00:00'
     """
 
     kind = "timestamp"
-    __slots__ = ()
+    __slots__ = ("unit",)
+
+    def __init__(self, name: str, low: Any = None, high: Any = None, *, unit: str = "us") -> None:
+        if unit not in EPOCH_UNITS:
+            raise SchemaError(
+                f"attribute {name!r}: unit must be one of {', '.join(EPOCH_UNITS)}, got {describe(unit)}"
+            )
+        self.unit = unit
+        super().__init__(name, low, high)
+
+    def __repr__(self) -> str:
+        told = "" if self.unit == "us" else f", unit={self.unit!r}"
+        return f"{super().__repr__()[:-1]}{told})"
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and isinstance(other, Timestamp) and self.unit == other.unit
+
+    def __hash__(self) -> int:
+        return super().__hash__()
 
     def bracket(self, value: Any) -> Interval:
         if isinstance(value, str):
@@ -256,18 +293,26 @@ class Timestamp(Attribute):
             return int(both[0][0][0]), int(both[1][0][0])
         if isinstance(value, dt.date) and value == value:
             return microseconds_of(value, HIGH), microseconds_of(value, LOW)
-        if isinstance(value, int | np.integer) and not isinstance(value, bool):
-            return int(value), int(value)
+        fraction = self.unit != "us" and isinstance(value, float | np.floating) and math.isfinite(value)
+        if fraction or (isinstance(value, int | np.integer) and not isinstance(value, bool)):
+            return instant_of_number(value, self.unit, HIGH), instant_of_number(value, self.unit, LOW)
         raise self.wrong(value)
 
     def encode(self, values: Any, side: str = VALUE, grow: bool = False) -> Encoded:
         column = as_column(values)
-        codes, bad = column.microseconds(side)
-        unit = unit_of_numbers(codes) if column.is_numeric else None
-        if unit is not None:
+        codes, bad = column.microseconds(side, self.unit)
+        looks = unit_of_numbers(codes) if column.is_numeric else None
+        if looks is not None and self.unit == "us":
+            short = {"seconds": "s", "milliseconds": "ms"}.get(looks, "ns")
             warn(
-                f"{self.name!r}: whole numbers are microseconds since 1970, and these look like {unit}; "
-                "give instants, or multiply them"
+                f"{self.name!r}: whole numbers are microseconds since 1970, and these look like {looks}; "
+                f"give instants, or say so in the schema: Timestamp({self.name!r}, unit={short!r})"
+            )
+        elif looks is not None and (self.unit != "s" or looks == "nanoseconds"):
+            year = 1970 + int(codes[codes != MISSING][0]) // 31_556_952_000_000
+            warn(
+                f"{self.name!r}: numbers count {self.unit} since 1970, which puts these into the year "
+                f"{year}; is it another unit?"
             )
         return self._encoded(codes, bad, column)
 
@@ -444,4 +489,11 @@ def decoded_floats(codes: Codes) -> npt.NDArray[np.float64]:
     return np.where(codes < 0, codes ^ _SIGN_MASK, codes).view(np.float64)
 
 
-KINDS: dict[str, type[Attribute]] = {kind.kind: kind for kind in (Int, Float, Category, Timestamp, Bool)}
+class Tags(Category):
+    """Several strings in one event: lists in rows, in JSON and in Arrow. Conditions ask by HAS."""
+
+    kind = "tags"
+    __slots__ = ()
+
+
+KINDS: dict[str, type[Attribute]] = {k.kind: k for k in (Int, Float, Category, Timestamp, Bool, Tags)}

@@ -23,7 +23,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rangecast.types.instants import instants_of_arrow, instants_of_numpy, instants_of_text, microseconds_of
+from rangecast.types.instants import (
+    instant_of_number,
+    instants_of_arrow,
+    instants_of_floats,
+    instants_of_numpy,
+    instants_of_text,
+    instants_of_ticks,
+    microseconds_of,
+)
 from rangecast.types.numerals import (
     MISSING,
     Mask,
@@ -236,8 +244,10 @@ class Column:
                 return floats_of_text(data)
         return np.full(len(data), np.nan), self._present()
 
-    def microseconds(self, side: str) -> tuple[npt.NDArray[np.int64], Mask | None]:
-        """Instants as microseconds since 1970 UTC; MISSING where null. Whole numbers are microseconds."""
+    def microseconds(self, side: str, unit: str = "us") -> tuple[npt.NDArray[np.int64], Mask | None]:
+        """Instants as microseconds since 1970 UTC; MISSING where null. Numbers count in the unit."""
+        if unit != "us":
+            return self._counted(side, unit)
         data = self.data
         if isinstance(data, np.ndarray):
             if data.dtype.kind == "M":
@@ -249,6 +259,29 @@ class Column:
         elif _is_text(data.type):
             return instants_of_text(data, side)
         return self.integers(side)
+
+    def _counted(self, side: str, unit: str) -> tuple[npt.NDArray[np.int64], Mask | None]:
+        """As `microseconds` where numbers, and texts that are numbers, count in another unit."""
+        data = self.data
+        if self.is_numeric:
+            whole = (
+                data.dtype.kind in "iu" if isinstance(data, np.ndarray) else pa.types.is_integer(data.type)
+            )
+            if not whole:
+                return instants_of_floats(self.floats()[0], unit, side)
+            ticks, bad = self.integers(side)
+            codes, beyond = instants_of_ticks(ticks, unit, side)
+            return codes, beyond if bad is None else bad if beyond is None else bad | beyond
+        items: Any = data
+        if isinstance(data, pa.Array):
+            if not (_is_text(data.type) or pa.types.is_decimal(data.type)):
+                return self.microseconds(side)
+            items = data.to_pylist()
+        elif data.dtype.kind != "O":
+            return self.microseconds(side)
+        found = np.empty(len(items), object)
+        found[:] = [instant_of_number(item, unit, side) for item in items]
+        return Column(found).microseconds(side)
 
     def strings(self) -> tuple[pa.Array[Any], Mask | None]:
         """Strings, null where null; booleans become 'true' and 'false'."""

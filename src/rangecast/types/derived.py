@@ -28,9 +28,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from rangecast import forks
-from rangecast.errors import CapacityError
+from rangecast.errors import CapacityError, SchemaError
 from rangecast.types import addresses
 from rangecast.types.attributes import (
     LAST,
@@ -44,7 +46,7 @@ from rangecast.types.attributes import (
     float_codes,
 )
 from rangecast.types.expression_text import parse_expression
-from rangecast.types.expressions import FLOAT, INSTANT, TEXT, Expression
+from rangecast.types.expressions import FLOAT, INSTANT, PATTERNS, TEXT, Expression
 from rangecast.types.numerals import Mask
 
 MAX_DERIVED = 256
@@ -94,7 +96,8 @@ def derived_attribute(expression: Expression, part: int = 0) -> Attribute:
     """The hidden attribute of an expression, or of a part of it where it gives text."""
     if expression.kind == TEXT:
         return TextBytes(expression, part)
-    kind = {FLOAT: Float, INSTANT: Timestamp}.get(expression.kind, Int)
+    kinds: dict[str, type[Attribute]] = {FLOAT: Float, INSTANT: Timestamp}
+    kind = kinds.get(expression.kind, Int)
     found = kind(expression.text)
     found.expression = expression
     return found
@@ -103,6 +106,23 @@ def derived_attribute(expression: Expression, part: int = 0) -> Attribute:
 def kinds_of(attributes: Iterable[Attribute]) -> dict[str, str]:
     """What kind of expression each declared attribute is, by name."""
     return {a.name: _KINDS.get(a.kind, a.kind) for a in attributes}
+
+
+def declared_expression(attribute: Attribute, operands: Mapping[str, str | Expression]) -> Expression:
+    """The expression of an attribute that a schema computes."""
+    assert attribute.formula is not None
+    try:
+        found = parse_expression(attribute.formula, operands)
+    except SchemaError as error:
+        raise SchemaError(f"attribute {attribute.name!r}: {error}") from None
+    if found.kind != _KINDS.get(attribute.kind):
+        raise SchemaError(
+            f"attribute {attribute.name!r}: the expression {attribute.formula!r} gives {found.kind}, "
+            f"so it is no {attribute.kind}"
+        )
+    if found.op == "constant":
+        raise SchemaError(f"attribute {attribute.name!r}: {attribute.formula!r} reads no attribute")
+    return found
 
 
 class Derivations:
@@ -143,6 +163,7 @@ class Derivations:
                     f"the conditions of a schema may use {MAX_DERIVED} expressions, and with "
                     f"{fresh[-1].name!r} these use more; bring constants to the other side of a comparison "
                     "(price / close > 1.05 for price > 1.05 * close), so that conditions share an expression"
+                    "; each pattern that is looked for within a text is one"
                 )
             for attribute in fresh:
                 self.positions[attribute.name] = len(self.attributes)
@@ -221,6 +242,8 @@ def _evaluated(expression: Expression, look: Look, n: int, memo: dict[str, Value
             missing = missing | arg.missing
     if op in ("lower", "upper", "reverse", "length"):
         return _of_words(op, args[0])
+    if op in PATTERNS:
+        return _fitting(op, expression.value, args[0])
     if op in addresses.WORDS:
         return _of_addresses(addresses.WORDS.index(op), args[0])
     with np.errstate(all="ignore"):
@@ -337,6 +360,13 @@ def _of_words(op: str, arg: Values) -> Values:
         return Values(arg.data, arg.missing, [word[::-1] for word in arg.words])
     change = str.lower if op == "lower" else str.upper
     return Values(arg.data, arg.missing, [change(word) for word in arg.words])
+
+
+def _fitting(op: str, pattern: str, arg: Values) -> Values:
+    assert arg.words is not None
+    fits = {"contains": pc.match_substring, "like": pc.match_like, "matches": pc.match_substring_regex}[op]
+    found = fits(pa.array(arg.words or [""], pa.large_string()), pattern)
+    return Values(found.to_numpy(zero_copy_only=False).astype(np.int64)[arg.data], arg.missing)
 
 
 def _of_addresses(word: int, arg: Values) -> Values:

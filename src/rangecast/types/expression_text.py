@@ -3,7 +3,8 @@
     operand   = term { ( "+" | "-" ) term }
     term      = factor { ( "*" | "/" ) factor }
     factor    = { "-" | "+" } ( number [ unit ] | instant | attribute
-              | function "(" operand { "," operand } ")" | "(" operand ")" )
+              | function "(" operand { "," operand } ")" | "(" operand ")"
+              | pattern_function "(" operand "," string ")" )    in the names of hidden attributes alone
     unit      = us | ms | s | min | h | d | w, and their names
 
 It reads tokens from a place on and says where it stopped, so that conditions, which have tokens of their own,
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from rangecast.errors import SchemaError
 from rangecast.types import expressions
 from rangecast.types.addresses import WORDS
-from rangecast.types.expressions import DURATION, FUNCTIONS, INSTANT, Expression
+from rangecast.types.expressions import DURATION, FUNCTIONS, INSTANT, PATTERNS, Expression
 from rangecast.types.instants import microseconds_of
 from rangecast.types.names import PLAIN_NAME, unquoted
 
@@ -39,7 +40,8 @@ _INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _PIECE = re.compile(
     rf"\s+|(?P<value>[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:T[0-9:.]+Z?)?|(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})"
     rf"(?:[eE][+-]?[0-9]{{1,3}})?)|(?P<name>{PLAIN_NAME})"
-    r'|(?P<quoted>"[^"]*(?:""[^"]*)*")|(?P<mark>[()+*/,-])|(?P<bad>.)',
+    r'|(?P<quoted>"[^"]*(?:""[^"]*)*")'
+    r"|(?P<string>'[^']*(?:''[^']*)*')|(?P<mark>[()+*/,-])|(?P<bad>.)",
     re.DOTALL,
 )
 MAX_DEPTH = 32
@@ -74,8 +76,8 @@ class ExpressionError(SchemaError):
         return type(self), (str(self), self.at)
 
 
-def parse_expression(text: str, kinds: Mapping[str, str]) -> Expression:
-    """The expression of a text; `kinds` has the kind of each attribute by name.
+def parse_expression(text: str, kinds: Mapping[str, str | Expression]) -> Expression:
+    """The expression of a text; `kinds` has the kind of each attribute by name, or an expression for it.
 
     >>> parse_expression("quantity * price", {"price": "float", "quantity": "int"}).text
     'price * quantity'
@@ -98,7 +100,7 @@ def parse_expression(text: str, kinds: Mapping[str, str]) -> Expression:
 class ExpressionReader:
     """Reads operands from tokens; each method takes a place and gives what it read and the place after it."""
 
-    def __init__(self, tokens: Sequence[TokenLike], kinds: Mapping[str, str]) -> None:
+    def __init__(self, tokens: Sequence[TokenLike], kinds: Mapping[str, str | Expression]) -> None:
         self._tokens = tokens
         self._kinds = kinds
         self._depth = 0
@@ -161,12 +163,16 @@ class ExpressionReader:
                 name, kind = alike[0], self._kinds[alike[0]]
         if kind is None:
             raise ExpressionError(f"unknown attribute {name!r}", at)
+        if isinstance(kind, Expression):
+            return kind, at + 1
         if kind not in ("int", "float", INSTANT, "text"):
             raise ExpressionError(f"{name!r} is a {kind}, which no expression takes", at)
         return expressions.attribute(name, kind), at + 1
 
     def _call(self, at: int) -> tuple[Expression, int]:
         name = self._tokens[at].text.lower()
+        if name in PATTERNS and any(token.kind == "string" for token in self._tokens[at:]):
+            return self._fitted(name, at)
         if name not in FUNCTIONS:
             known = ", ".join(sorted(set(FUNCTIONS) - set(WORDS)))
             raise ExpressionError(f"unknown function {name}; there are {known}", at)
@@ -178,6 +184,19 @@ class ExpressionReader:
         if self._tokens[after].text != ")":
             raise ExpressionError(f"expected ) after the arguments of {name}", after)
         return _made(at, expressions.called, name, tuple(args)), after + 1
+
+    def _fitted(self, name: str, at: int) -> tuple[Expression, int]:
+        if name == "has":  # of an attribute with several values, which nothing else takes
+            named = self._tokens[at + 2]
+            whose = unquoted(named.text) if named.kind == "quoted" else named.text
+            text, after = expressions.attribute(whose, "text"), at + 3
+        else:
+            text, after = self.operand(at + 2)
+        comma, pattern, closing = (self._tokens[min(after + k, len(self._tokens) - 1)] for k in range(3))
+        if comma.text != "," or pattern.kind != "string" or closing.text != ")":
+            raise ExpressionError(f"{name} takes a text and a string in single quotes", after)
+        string = expressions.unescaped(pattern.text[1:-1])
+        return _made(at, expressions.fitted, name, text, string), after + 3
 
     def _constant(self, at: int) -> tuple[Expression, int]:
         token = self._tokens[at]

@@ -3,7 +3,7 @@
     Expression
     ├── op      attribute, constant, sum, product, quotient, or the name of a function
     ├── args    the expressions that it is made of
-    ├── value   the name of an attribute, the number of a constant, the coefficients of a sum
+    ├── value   the name of an attribute, the number of a constant, the coefficients of a sum, a pattern
     ├── kind    int, float, instant, duration or text: what it gives
     └── text    how it is written; two expressions that are alike have one text
 
@@ -21,6 +21,7 @@ quotient is a double. `derived.py` computes columns of values.
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -59,6 +60,11 @@ FUNCTIONS: dict[str, tuple[tuple[str, ...], int, int, str]] = {
     "ip_low": ((TEXT,), 1, 1, INT),
 }
 
+PATTERNS = ("contains", "like", "matches", "has")
+"""Functions of a text and a string, which give 1 or 0: a string within it, a pattern of LIKE, a regular
+expression, one of several values."""
+ONE = Fraction(1)
+
 
 class Expression:
     """A node of an expression; see the module head. Made by the functions below, which keep it canonical."""
@@ -80,6 +86,8 @@ class Expression:
             return _number(self.value)
         if self.op == "sum":
             return _sum_text(self)
+        if self.op in PATTERNS:
+            return f"{self.op}({self.args[0].text}, '{_in_one_line(self.value)}')"
         if self.op == "product":
             return " * ".join(map(_factor_text, self.args))
         if self.op == "quotient":
@@ -221,6 +229,17 @@ def called(name: str, args: tuple[Expression, ...]) -> Expression:
     return Expression(name, args, kind)
 
 
+def fitted(name: str, text: Expression, pattern: str) -> Expression:
+    """Whether a text fits a pattern, as 1 or 0; `name` is one of PATTERNS.
+
+    >>> fitted("contains", attribute("title", TEXT), "it's").text
+    "contains(title, 'it''s')"
+    """
+    if text.kind != TEXT:
+        raise SchemaError(f"{name} takes text, and {text.text} is {text.kind}")
+    return Expression(name, (text,), INT, pattern)
+
+
 def comparison(ours: Expression, operator: str, theirs: Expression) -> CanonicalComparison:
     """`ours operator theirs` with all constants on the right and a first coefficient of 1, or whole ones.
 
@@ -320,6 +339,22 @@ def _number(value: Fraction) -> str:
     digits = next(d for d in range(1, 1100) if (value * 10**d).denominator == 1)
     shown = str(abs(value.numerator) * 10**digits // value.denominator).rjust(digits + 1, "0")
     return f"{'-' if value < 0 else ''}{shown[:-digits]}.{shown[-digits:]}"
+
+
+def _in_one_line(pattern: str) -> str:
+    """A pattern as a name may hold it: backslashes are doubled, what is not printed is \\U and its number."""
+    letters = (c if c.isprintable() else f"\\U{ord(c):08x}" for c in pattern.replace("\\", "\\\\"))
+    return "".join(letters).replace("'", "''")
+
+
+def unescaped(text: str) -> str:
+    """The pattern that `Expression.text` has between quotes.
+
+    >>> unescaped(fitted("like", attribute("a", TEXT), "it's\\n").text[9:-2])
+    "it's\\n"
+    """
+    single = text.replace("''", "'")
+    return re.sub(r"\\(?:U([0-9a-f]{8})|(.))", lambda m: chr(int(m[1], 16)) if m[1] else m[2], single)
 
 
 def _factor_text(expression: Expression) -> str:

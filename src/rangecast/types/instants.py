@@ -8,7 +8,10 @@ and 294,247) has no code, and its row is bad.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rangecast.types.numerals import Integers, Mask
+from rangecast.types.numerals import Integers, Mask, integers_of_floats
 
 MISSING = -(2**63)
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -65,6 +68,52 @@ def unit_of_numbers(codes: Integers) -> str | None:
         return None
     unit = other_unit(int(some.min()))
     return unit if unit is not None and unit == other_unit(int(some.max())) else None
+
+
+EPOCH_UNITS = ("s", "ms", "us", "ns")
+"""In which whole numbers may count the time since 1970."""
+
+_NUMERAL = re.compile(r"\s*[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?\s*\Z")
+
+
+def instants_of_ticks(ticks: Integers, unit: str, side: str) -> tuple[Integers, Mask | None]:
+    """Codes of whole numbers of a unit since 1970; MISSING stays.
+
+    >>> instants_of_ticks(np.array([1_769_817_600, MISSING]), "s", "value")[0].tolist()[0]
+    1769817600000000
+    """
+    null = ticks == MISSING
+    return _scaled(ticks, *_UNITS[unit], side, null if null.any() else None)
+
+
+def instants_of_floats(numbers: npt.NDArray[Any], unit: str, side: str) -> tuple[Integers, Mask | None]:
+    """Codes of numbers with fractions; NaN is MISSING. A double of seconds is good to a microsecond."""
+    numerator, denominator = _UNITS[unit]
+    with np.errstate(over="ignore", invalid="ignore"):
+        return integers_of_floats(np.rint(numbers.astype(np.float64) * numerator / denominator), side)
+
+
+def instant_of_number(value: Any, unit: str, side: str) -> Any:
+    """A number, or a text that is one, as microseconds since 1970; any other value as it is.
+
+    >>> instant_of_number("1769817600.25", "s", "value"), instant_of_number("2026-01-31", "s", "value")
+    (1769817600250000, '2026-01-31')
+    """
+    if isinstance(value, str) and _NUMERAL.match(value):
+        value = Decimal(value.strip())
+    if isinstance(value, bool | np.bool_) or not isinstance(
+        value, int | float | np.integer | np.floating | Decimal
+    ):
+        return value
+    if isinstance(value, float | np.floating | Decimal) and not math.isfinite(value):
+        return value
+    exact = Fraction(
+        value if isinstance(value, Decimal) else value.item() if hasattr(value, "item") else value
+    )
+    ticks = exact * Fraction(*_UNITS[unit])
+    if isinstance(value, float | np.floating):
+        return round(ticks)
+    return math.ceil(ticks) if side == "low" else math.floor(ticks)
 
 
 def instants_of_arrow(data: pa.Array[Any], side: str) -> tuple[Integers, Mask | None]:

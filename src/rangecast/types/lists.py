@@ -41,6 +41,8 @@ def list_codes(attribute: Attribute, items: list[Any]) -> Codes | None:
     types.discard(_NONE)
     if wanted is None or types != {wanted}:
         return None
+    if isinstance(attribute, Timestamp) and attribute.unit != "us":
+        return None
     if isinstance(attribute, Category):
         return _words(attribute, items, some)
     if len(items) <= _SHORT and not some:

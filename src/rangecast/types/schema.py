@@ -16,8 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from rangecast.errors import SchemaError
-from rangecast.types.attributes import KINDS, Attribute, Bool, Category, Float, Int, Timestamp
-from rangecast.types.derived import Derivations, hidden_from, kinds_of
+from rangecast.types.attributes import KINDS, Attribute, Bool, Category, Float, Int, Tags, Timestamp
+from rangecast.types.derived import Derivations, declared_expression, hidden_from, kinds_of
+from rangecast.types.expressions import Expression
 from rangecast.types.frames import table_of
 
 _CATEGORY_TYPES = (
@@ -43,16 +44,27 @@ class Schema:
         for attribute in attributes:
             if not isinstance(attribute, Attribute):
                 raise SchemaError(f"a schema takes attributes such as Int and Bool, got {attribute!r}")
-        self.attributes = tuple(attributes)
+        self.computed = tuple(a for a in attributes if a.formula is not None)
+        """Names for expressions: conditions read them as what they say, and events have no column of them."""
+        every = [a.name for a in attributes]
+        attributes = tuple(a for a in attributes if a.formula is None)
+        if not attributes:
+            raise SchemaError("a schema must have an attribute that is not computed")
+        self.attributes = attributes
         """The declared attributes, then the hidden ones (derived.py)."""
         self.names = tuple(a.name for a in attributes)
         """The names of the declared attributes."""
         self._derivations = Derivations()
         self._derivations.schemas[0] = self
         self._positions = {name: position for position, name in enumerate(self.names)}
-        if len(self._positions) < len(self.names):
-            twice = sorted({n for n in self.names if self.names.count(n) > 1})
+        if len(set(every)) < len(every):
+            twice = sorted({n for n in every if every.count(n) > 1})
             raise SchemaError(f"attribute names must differ, got twice: {', '.join(twice)}")
+        self.operands: dict[str, str | Expression] = {}
+        """What a name is in an expression: the kind of an attribute, or what a computed one stands for."""
+        self.operands |= kinds_of(self)
+        for a in self.computed:
+            self.operands[a.name] = declared_expression(a, self.operands)
         self._folded = {name.casefold(): position for name, position in self._positions.items()}
 
     def __len__(self) -> int:
@@ -144,13 +156,13 @@ class Schema:
         return name in self._positions
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schema) and tuple(self) == tuple(other)
+        return isinstance(other, Schema) and (tuple(self), self.computed) == (tuple(other), other.computed)
 
     def __hash__(self) -> int:
         return hash(tuple(self))
 
     def __repr__(self) -> str:
-        return f"Schema({', '.join(map(repr, self))})"
+        return f"Schema({', '.join(map(repr, (*self, *self.computed)))})"
 
     def position(self, name: str) -> int:
         """Where an attribute stands; a name in another case is taken when it is unambiguous."""
@@ -160,6 +172,12 @@ class Schema:
         if position is None:
             raise SchemaError(f"unknown attribute {name!r}; the schema has {', '.join(self.names)}")
         return position
+
+    def instants(self, name: str) -> Timestamp:
+        """How a column of times is read: as the attribute of its name, if that is one of instants."""
+        position = self._positions.get(name, -1)
+        found = self.attributes[position]
+        return found if position >= 0 and isinstance(found, Timestamp) else Timestamp(name)
 
     def categories(self) -> Iterator[tuple[int, Category]]:
         """The categories with their positions."""
@@ -175,6 +193,18 @@ class Schema:
             shown = ", ".join(f"{n} {k}" for n, k in theirs)
             wanted = ", ".join(f"{n} {k}" for n, k in ours)
             raise SchemaError(f"{what} must have the attributes ({wanted}), got ({shown})")
+
+    def check_declared(self, other: Schema, what: str) -> None:
+        """As `check_same`; also units and computed attributes must be the same, or texts and numbers would
+        mean something else."""
+        self.check_same(other, what)
+        ours, theirs = (
+            [a for a in schema if isinstance(a, Timestamp) and a.unit != "us"] + list(schema.computed)
+            for schema in (self, other)
+        )
+        if [_said(a) for a in ours] != [_said(a) for a in theirs]:
+            wanted, shown = (", ".join(map(repr, some)) or "none" for some in (ours, theirs))
+            raise SchemaError(f"{what} must have these units and computed attributes: {wanted}, got {shown}")
 
     def taking_over(self, other: Schema, what: str) -> Schema:
         """This schema, as wide as another of the same attributes, with the strings and expressions of both.
@@ -205,9 +235,12 @@ class Schema:
                 bound = getattr(a, side)
                 if bound is not None:
                     entry[side] = bound.isoformat() if isinstance(bound, dt.date) else bound
+            if isinstance(a, Timestamp) and a.unit != "us":
+                entry["unit"] = a.unit
             if words and isinstance(a, Category) and len(a.vocabulary):
                 entry["values"] = a.vocabulary.words()
             out[a.name] = entry
+        out |= {a.name: {"type": a.kind, "expression": a.formula} for a in self.computed}
         if words:
             for a in self.attributes[len(self.names) :]:
                 out["\n" + a.name] = {"type": a.kind, "hidden": True}
@@ -226,14 +259,22 @@ class Schema:
             if got not in KINDS:
                 raise SchemaError(f"attribute {name!r}: type must be one of {', '.join(KINDS)}, got {got!r}")
             kind = KINDS[entry["type"]]
-            allowed = {Category: {"type", "values"}, Bool: {"type"}}.get(kind, {"type", "low", "high"})
+            allowed = {"type", "low", "high"} | ({"unit"} if kind is Timestamp else set())
+            allowed = {"type", "expression"} if "expression" in entry and kind in (Int, Float) else allowed
+            words = {"type", "values"}
+            allowed = {Category: words, Tags: words, Bool: {"type"}}.get(kind, allowed)
             extra = sorted(set(entry) - allowed)
             if extra:
                 raise SchemaError(f"attribute {name!r}: unknown setting {', '.join(extra)}")
-            if kind is Category:
-                attributes.append(Category(name, entry.get("values", ())))
+            if issubclass(kind, Category):
+                attributes.append(kind(name, entry.get("values", ())))
             elif kind is Bool:
                 attributes.append(Bool(name))
+            elif kind is Timestamp:
+                unit = entry.get("unit", "us")
+                attributes.append(Timestamp(name, entry.get("low"), entry.get("high"), unit=unit))
+            elif "expression" in entry:
+                attributes.append(kind(name, str(entry["expression"])))
             else:
                 attributes.append(kind(name, entry.get("low"), entry.get("high")))
         found = cls(*attributes)
@@ -288,6 +329,8 @@ class Schema:
                 attributes.append(Bool(field.name))
             elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
                 attributes.append(Timestamp(field.name))
+            elif pa.types.is_list(kind) and any(holds(kind.value_type) for holds in _CATEGORY_TYPES):
+                attributes.append(Tags(field.name))
             elif any(holds(kind) for holds in _CATEGORY_TYPES):
                 attributes.append(Category(field.name))
             else:
@@ -295,6 +338,10 @@ class Schema:
                     f"column {field.name!r} has type {kind}, which no attribute can hold; leave it out"
                 )
         return cls(*attributes)
+
+
+def _said(attribute: Attribute) -> tuple[str, str | None]:
+    return attribute.name, attribute.unit if isinstance(attribute, Timestamp) else attribute.formula
 
 
 def _toml_key(name: str) -> str:

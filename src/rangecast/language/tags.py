@@ -1,0 +1,92 @@
+"""HAS, of attributes with several values: `tags HAS 'x'`, HAS ANY, HAS ALL, HAS NONE.
+
+A box asks one set of codes of an attribute, and an event with several values lies in it when one of them does
+(model/several_values.py). So one HAS of a conjunction is asked of the attribute itself, for any number of
+strings. Each other one, and each that is denied, is asked of a hidden attribute `has(tags, 'x')`, which is 1
+where an event has the string among its values and 0 where it has others: what is denied is that *any* value
+is the string, not that some other value is there.
+"""
+
+from __future__ import annotations
+
+from rangecast.language.derivation import Drafts
+from rangecast.language.tree import (
+    And,
+    Comparison,
+    Condition,
+    Has,
+    Membership,
+    Not,
+    Or,
+    Presence,
+    Range,
+    Stated,
+    value_of,
+)
+from rangecast.types import expressions
+
+
+def settled(text: str, condition: Condition, drafts: Drafts) -> Condition:
+    """The condition of a text with each HAS as a predicate of a kind that indexes know."""
+    return _Settling(text, drafts).settle(condition, frozenset(_asked(condition)))[0]
+
+
+class _Settling:
+    def __init__(self, text: str, drafts: Drafts) -> None:
+        self.text = text
+        self.drafts = drafts
+
+    def settle(self, condition: Condition, free: frozenset[int]) -> tuple[Condition, frozenset[int]]:
+        """The condition, and the attributes that it asks; `free` are those that it may ask."""
+        if isinstance(condition, Has):
+            if condition.position in free:
+                name, position = condition.attribute, condition.position
+                return Membership(name, position, condition.literals, False, condition.span), frozenset(
+                    [position]
+                )
+            return self._hidden(condition), frozenset()
+        if isinstance(condition, Not):
+            return Not(self.settle(condition.part, frozenset())[0], condition.span), frozenset()
+        if isinstance(condition, And):
+            free -= {position for part in condition.parts for position in _plainly(part)}
+            parts, spent = [], frozenset[int]()
+            for part in condition.parts:
+                made, own = self.settle(part, free - spent)
+                parts.append(made)
+                spent |= own
+            return And(tuple(parts), condition.span), spent
+        if isinstance(condition, Or):
+            both = [self.settle(part, free) for part in condition.parts]
+            made = Or(tuple(part for part, _ in both), condition.span)
+            return made, frozenset().union(*(own for _, own in both))
+        return condition, frozenset()
+
+    def _hidden(self, condition: Has) -> Condition:
+        ways: list[Condition] = []
+        of = expressions.attribute(condition.attribute, "text")
+        for literal in condition.literals:
+            having = expressions.fitted("has", of, str(value_of(literal.text)))
+            ways.append(self.drafts.within(having, "=", expressions.ONE, condition.span))
+        part = ways[0] if len(ways) == 1 else Or(tuple(ways), condition.span)
+        first, last = condition.span
+        return Stated(self.text[first:last], of, condition.position, part, condition.span)
+
+
+def _asked(condition: Condition) -> set[int]:
+    """The attributes of each HAS."""
+    if isinstance(condition, And | Or):
+        return {position for part in condition.parts for position in _asked(part)}
+    if isinstance(condition, Not):
+        return _asked(condition.part)
+    return {condition.position} if isinstance(condition, Has) else set()
+
+
+def _plainly(condition: Condition) -> set[int]:
+    """The attributes of predicates that are no HAS."""
+    if isinstance(condition, And | Or):
+        return {position for part in condition.parts for position in _plainly(part)}
+    if isinstance(condition, Not):
+        return _plainly(condition.part)
+    if isinstance(condition, Comparison | Membership | Range | Presence | Stated):
+        return {condition.position}
+    return set()
