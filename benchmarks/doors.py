@@ -15,7 +15,7 @@ without us:
     one dict     the same loop as for rows, over one dict
 
 Times are wall-clock, the best of some rounds, door and `alone` in turns in one process; read the ratios. One
-event at a time is the median of single calls. The last table is of texts of conditions.
+event at a time is the median of single calls. Last come texts of conditions, and frames of several kinds.
 """
 
 from __future__ import annotations
@@ -350,6 +350,28 @@ def texts(n: int, repeat: int, rng: np.random.Generator) -> float:
     return take_turns({"parse": parse}, repeat, clock=WALL, count=int, expected=n)["parse"].best
 
 
+def frames(n: int, m: int, repeat: int, rng: np.random.Generator) -> dict[str, float]:
+    """Seconds of `rc.match(events, rules)` by the kind of frame that both are."""
+    import pandas as pd
+    import polars as pl
+
+    words = make_words(rng)[:500]
+    columns = {"id": np.arange(m), "price": rng.random(m) * 1_000, "symbol": words[rng.integers(0, 500, m)]}
+    named, low = words[rng.integers(0, 500, n)], 900 + rng.random(n) * 100
+    texts = [f"symbol = '{word}' and price > {p:.2f}" for word, p in zip(named, low, strict=True)]
+    both = pd.DataFrame(columns), pd.DataFrame({"id": np.arange(n), "condition": texts})
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "pandas": lambda frame: frame,
+        "Polars": pl.from_pandas,
+        "Arrow": pa.Table.from_pandas,
+    }
+    given = {name: tuple(map(change, both)) for name, change in kinds.items()}
+    found = len(rc.match(*given["pandas"]))
+    calls = {name: lambda pair=pair: len(rc.match(*pair)) for name, pair in given.items()}
+    rounds = take_turns(calls, repeat, clock=WALL, warm_up=1, count=int, expected=found)
+    return {name: rounds[name].best for name in kinds}
+
+
 def page(figures: list[Figure]) -> str:
     """The figures as a table in Markdown."""
     lines = ["| events | door | us/event | alone us/event | times alone |", "|---|---|--:|--:|--:|"]
@@ -364,11 +386,11 @@ def main() -> None:
     parser.add_argument("--subscriptions", type=int, default=100_000)
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--shape", action="append", choices=[*SHAPES, "texts"])
+    parser.add_argument("--shape", action="append", choices=[*SHAPES, "texts", "frames"])
     parser.add_argument("--page", type=Path, help="Write the tables to this page as well.")
     args = parser.parse_args()
     figures = []
-    chosen = args.shape or [*SHAPES, "texts"]
+    chosen = args.shape or [*SHAPES, "texts", "frames"]
     with tempfile.TemporaryDirectory() as folder:
         for name in (name for name in chosen if name in SHAPES):
             shape = SHAPES[name](args.subscriptions, args.events, np.random.default_rng(7))
@@ -380,6 +402,16 @@ def main() -> None:
     if "texts" in chosen:
         seconds = texts(args.subscriptions, 2, np.random.default_rng(7))
         said.append(f"{args.subscriptions:,} mixed conditions from text: {seconds:.2f} s.")
+    if "frames" in chosen:
+        rng = np.random.default_rng(7)
+        taken = frames(args.subscriptions // 5, args.events, args.repeat, rng)
+        beside = " and ".join(
+            f"{taken[name] / taken['pandas']:.2f} with {name}" for name in ("Polars", "Arrow")
+        )
+        said.append(
+            f"The time of `rc.match(events, rules)`, {args.events:,} events and {args.subscriptions // 5:,} "
+            f"subscriptions, beside that with pandas frames: {beside} frames."
+        )
     print("\n\n".join(said))
     if args.page is not None:
         args.page.write_text("\n\n".join([HEAD, *said]) + "\n")

@@ -1,8 +1,11 @@
 """`rangecast store` and `rangecast spark` from the command line."""
 
+import csv
+import json
 import re
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -55,6 +58,85 @@ def test_a_store_from_the_shell(place):
     assert "1 log files removed" in run("store", "compact", "s").stderr
     assert "versions 3 to 3 are sound" in run("store", "verify", "s").stderr
     assert sorted(rc.Store.open("s").subscriptions().ids.values.tolist()) == [2, 7]
+
+
+def test_answers_as_json(place):
+    def told(*words, code=0):
+        result = run("store", *words, "--json")
+        assert result.exit_code == code, result.stderr
+        assert result.stderr == ""
+        found = [json.loads(line) for line in result.stdout.splitlines()]
+        assert all(row.pop("store", str(place / "s")) == str(place / "s") for row in found)
+        return found
+
+    (place / "alerts.csv").write_text(
+        "id,condition,owner,until,odd\n1,price < 5,ann,2031-01-01,\n2,symbol = 'A',,,\n3,price >,,,\n"
+    )
+    columns = ("--payload", "owner", "--expires-column", "until", "--index", "scan")
+    made = told(
+        "add", "s", "--schema", "schema.toml", "--subscriptions", "alerts.csv", *columns, code=1
+    )  # fmt: skip
+    assert made == [
+        {
+            "version": 1,
+            "added": 2,
+            "ends": None,
+            "rejected": {"alerts.csv": 1},
+            "rejects": None,
+            "remarks": ["alerts.csv: ignored: odd"],
+        }
+    ]
+    (one,) = told("add", "s", "--id", 7, "--condition", "price in (1, 5)", "--expires", "2032-01-01")
+    assert (one["version"], one["added"], one["ends"]) == (2, 1, "2032-01-01 00:00:00+00:00")
+    first = {"id": 1, "condition": "price < 5", "payload": {"owner": "ann"}}
+    first["ends"] = "2031-01-01 00:00:00+00:00"
+    assert told("list", "s", "--limit", 2) == [
+        first,
+        {"id": 2, "condition": "symbol = 'A'", "payload": {"owner": None}},
+    ]
+    assert [row["id"] for row in told("list", "s", "--version", 1)] == [1, 2]
+    assert told("show", "s", 1) == [first]
+    (shown,) = told("show", "s")
+    assert (shown["version"], shown["oldest"], shown["subscriptions"], shown["index"]) == (2, 0, 3, "scan")
+    assert (shown["attributes"], shown["snapshots"]) == ({"price": "int", "symbol": "category"}, [])
+    assert (shown["next_end"], shown["holds"]) == ("2031-01-01 00:00:00+00:00", [])
+    assert shown["changed"].endswith("+00:00")
+    gone = {"version": 3, "removed": 1, "not_there": [99]}
+    assert told("remove", "s", 2, 99, code=1) == [gone]
+    assert told("expire", "s", "--now", "2031-06-01") == [{"version": 4, "ended": 1}]
+    rc.Store.open("s").hold("nightly", 3, "a note")
+    (held,) = told("holds", "s")
+    assert {**held["holds"][0], "since": ""} == {
+        "name": "nightly",
+        "version": 3,
+        "since": "",
+        "note": "a note",
+    }
+    (left,) = told("holds", "s", "--release", "other", "--release", "nightly", code=1)
+    assert (left["holds"], left["not_there"]) == ([], ["other"])
+    (freed,) = told("compact", "s")
+    assert (freed["oldest"], freed["segments"]) == (4, 1)
+    assert told("verify", "s") == [{"oldest": 4, "version": 4, "problems": []}]
+    next((place / "s" / "snapshots").glob("*.index")).write_bytes(b"x")
+    (verified,) = told("verify", "s", code=1)
+    assert len(verified["problems"]) == 1
+
+
+def test_payload_of_mixed_types_is_kept_as_texts(place):
+    values = ["5", "true", '"ann"', "1.5", "null", "18446744073709551617", "[1]", '{"a": 1}']
+    lines = [f'{{"id": {i}, "condition": "price > {i}", "owner": {v}}}' for i, v in enumerate(values)]
+    (place / "owned.jsonl").write_text("\n".join(lines) + "\n")
+    words = ("--schema", "schema.toml", "--subscriptions", "owned.jsonl", "--payload", "owner")
+    made = run("store", "add", "s", *words, "--index", "scan", "--rejects", "bad.csv")
+    assert made.exit_code == 1, made.stderr
+    kept = rc.Store.open("s").subscriptions().payload["owner"].to_pylist()
+    assert kept == ["5", "true", "ann", "1.5", None, "18446744073709551617"]
+    bad = (place / "bad.csv").read_text()
+    assert "payload 'owner' must be strings, numbers, booleans, dates or times, got [1]" in bad
+    assert "got {'a': 1}" in bad
+    (place / "events.csv").write_text("id,price\n1,2\n")
+    matched = run("match", "--store", "s", "--events", "events.csv", "--payload", "owner", "--sort")
+    assert matched.stdout.splitlines() == ["event_id,subscription_id,owner", '1,0,"5"', '1,1,"true"']
 
 
 def test_subscriptions_that_end(place):
@@ -151,6 +233,45 @@ def test_spark_ingest_and_match(spark, place):
     failed = run("spark", "match", "trades.parquet", "--store", "s", "--out", "o", "--conf", "x")
     assert failed.exit_code == 2
     assert "--conf takes spark.KEY=VALUE" in failed.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_spark_ingest_keeps_columns_of_users(spark, place, form):
+    columns = {
+        "id": [1, 2, 3],
+        "condition": ["price < 5", "price >", "price < 9"],
+        "owner": ["ann", "bob", None],
+        "level": [5, 6, 7],
+        "until": ["2031-01-01", None, None],
+    }
+    table = pa.table(columns)
+    if form == "parquet":
+        pq.write_table(table, "alerts.parquet")
+    elif form == "jsonl":
+        lines = [json.dumps(row) for row in table.to_pylist()]
+        (place / "alerts.jsonl").write_text("\n".join([*lines, '{"id": 4, "owner": [1]}', "{"]) + "\n")
+    else:
+        pa.csv.write_csv(table, "alerts.csv")
+    words = ("--store", "s", "--schema", "schema.toml", "--payload", "owner", "--payload", "level")
+    made = run("spark", "ingest", f"alerts.{form}", *words, "--expires-column", "until")
+    assert made.exit_code == 1, made.stderr
+    store = rc.Store.open("s")
+    level = str if form == "csv" else int  # CSV has no types
+    assert store.subscriptions().payload.to_pylist() == [
+        {"owner": "ann", "level": level(5)},
+        # an empty field of CSV is absent
+        {"owner": None, "level": level(7)},
+    ]
+    assert store.expires_at([1, 3]).tolist() == [1924992000000000, 0]
+    if form == "jsonl":
+        assert "payload 'owner' must be strings" in made.stderr
+    (place / "events.csv").write_text("id,price\n10,4\n")
+    matched = run(
+        "match", "--store", "s", "--events", "events.csv", "--payload", "owner", "--payload", "level"
+    )
+    found = sorted(csv.reader(matched.stdout.splitlines()[1:]))
+    assert found == [["10", "1", "ann", "5"], ["10", "3", "", "7"]]
 
 
 @pytest.mark.spark

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -408,3 +409,31 @@ def test_a_parquet_file_with_a_column_name_that_is_no_text_is_refused(tmp_path):
     index = rc.open_index("scan", rc.Schema(rc.Int("price")))
     with pytest.raises(rc.StorageError, match=r"named.parquet: cannot be read"):
         rc.match_file(index, path)
+
+
+def test_a_batch_is_read_while_the_one_before_it_is_matched(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "CHUNK", 64)
+    path = tmp_path / "events.jsonl"
+    path.write_text("".join(f'{{"id": {k}, "price": {k if k % 9 else "true"}}}\n' for k in range(40)))
+    schema = rc.Schema(rc.Int("price"))
+    index = rc.open_index("scan", schema)
+    index.insert(rc.Subscriptions.parse(schema, {1: "price > 20", 2: "price < 30"}))
+    readers = set()
+    chunks = lines.LineReader.chunks
+
+    def watched(self, quoted):
+        for chunk in chunks(self, quoted):
+            readers.add(threading.current_thread())
+            yield chunk
+
+    monkeypatch.setattr(lines.LineReader, "chunks", watched)
+    alone = rc.match_file(index, path)
+    assert readers == {threading.current_thread()}
+    both = rc.match_file(index, path, threads=2)
+    assert len(readers) == 2
+    assert both.pairs == alone.pairs
+    assert both.rejected == alone.rejected
+    assert len(alone.rejected) == 5
+    with pytest.raises(EventError, match="is an int, got the boolean True"):
+        rc.match_file(index, path, threads=2, strict=True)
+    assert [thread for thread in readers if thread.is_alive()] == [threading.current_thread()]

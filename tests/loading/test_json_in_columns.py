@@ -151,3 +151,22 @@ def test_keys_in_capitals_are_seen_beside_values_in_capitals(tmp_path, other):
     rows, _ = read(path, wanted)
     assert [row[2] for row in rows] == [1, None, 2]
     assert (rows, []) == line_by_line(path, wanted)
+
+
+@pytest.mark.parametrize(
+    ("later", "seen"),
+    [('{"price": 2}', False), ('{"Price": 2}', True), ('{"price": 2, "Note": {"a": [1]}}', True)],
+)
+def test_capitals_are_looked_for_where_keys_are_not_wanted(tmp_path, monkeypatch, later, seen):
+    """Arrow's reader says that all keys are wanted ones, which saves a search; later chunks may differ."""
+    monkeypatch.setattr("rangecast.loading.lines.CHUNK", 64)
+    searched = []
+    search = jsonl_files._other_capitals
+    monkeypatch.setattr(jsonl_files, "_other_capitals", lambda *a: searched.append(1) or search(*a))
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"price": 1}\n' * 20 + later + '\n{"price": 3}\n')
+    wanted = {"id": None, "price": pa.int64()}
+    rows, unread = read(path, wanted)
+    assert [row[3] for row in rows] == [1] * 20 + [2, 3]
+    assert bool(searched) == seen
+    assert (rows, unread) == line_by_line(path, wanted)

@@ -139,3 +139,18 @@ def test_ends_after_rejected_rows(tmp_path):
     store.insert(rc.load_subscriptions(schema, tmp_path / "alerts.csv", rejects, expires="until"))
     assert len(rejects) == 1
     assert store.expires_at([2, 3]).tolist() == [1_924_992_000_000_000, 0]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_column_to_keep_that_no_line_has_is_said(tmp_path, several):
+    index = rc.open_index("scan", rc.Schema(rc.Int("price")))
+    paths = [tmp_path / f"{k}.jsonl" for k in range(1 + several)]
+    for path in paths:
+        path.write_text('{"price": 7, "note": "a"}\n{"price": 8}\n')
+    events = paths if several else paths[0]
+    with pytest.warns(rc.RangecastWarning, match="'nope', which was to be kept"):
+        done = rc.match_file(index, events, keep=["note", "nope"])
+    assert done.remarks == ["no event has a value for 'nope', which was to be kept"]
+    assert rc.match_file(index, events, keep=["note"]).remarks == []
+    with pytest.raises(rc.EventError, match="'nope', which was to be kept"):
+        rc.match_file(index, events, keep=["nope"], strict=True)

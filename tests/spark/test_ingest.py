@@ -5,6 +5,7 @@ import importlib
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import rangecast as rc
@@ -46,7 +47,7 @@ def test_texts_of_many_partitions(spark, schema, tmp_path):
     assert report.rejected.count() == 0
     assert report.version == store.version
     assert store.snapshots() == [report.version]
-    assert set(report.seconds) == {"words", "parse", "store", "publish"}
+    assert set(report.seconds) == {"read", "words", "parse", "store", "publish"}
     # the same as parsed in one process, with the words in the store's order
     words = store.schema["symbol"].vocabulary.words()
     alone = rc.Schema(rc.Int("price"), rc.Category("symbol", words))
@@ -204,9 +205,11 @@ def test_sets_go_through_staging_as_they_were_said(spark, schema, tmp_path):
 
 def test_workers_agree_on_expressions(tmp_path):
     """The two passes, without a session: workers that meet expressions in any order stage the same boxes."""
-    module = importlib.import_module("rangecast.spark.ingest")
-    store = rc.Store.open(tmp_path / "store", rc.Schema(rc.Int("a"), rc.Int("b")))
-    texts = ["a * b > 5", "a > 3", "a > b", "a - b between 1 and 2", "b * a = 12", "a = 1 or"]
+    module = importlib.import_module("rangecast.spark.ingest_tasks")
+    latest = importlib.import_module("rangecast.spark.ingest").latest
+    schema = rc.Schema(rc.Int("a"), rc.Int("b"), rc.Int("total", "a + b"))
+    store = rc.Store.open(tmp_path / "store", schema)
+    texts = ["a * b > 5", "a > 3", "a > b", "a - b between 1 and 2", "b * a = 12", "a = 1 or", "total = 7"]
     ids = list(range(len(texts)))
     table = pa.table({"id": ids, "condition": texts, module.ORDER: ids})
     halves = [table.slice(0, 3), table.slice(3)]
@@ -214,16 +217,16 @@ def test_workers_agree_on_expressions(tmp_path):
     place = str(store.path)
     found = [b for half in halves for b in module.word_finder(place, columns)(iter(half.to_batches()))]
     fresh = sorted({row["word"] for b in found for row in b.to_pylist() if row["position"] == -1})
-    assert fresh == ["a * b", "a - b"]
+    assert fresh == ["a * b", "a + b", "a - b"]
     store.learn({EXPRESSIONS: fresh})
     staged = [
         b for half in halves for b in module.loader(place, str(tmp_path), columns)(iter(half.to_batches()))
     ]
     files = [row["file"] for b in staged for row in b.to_pylist()]
-    coming, gone, _ = module.latest(store.schema, [read_arrays(tmp_path / name)[1] for name in files])
+    coming, gone, _ = latest(store.schema, [read_arrays(tmp_path / name)[1] for name in files])
     store.apply(coming, gone)
     again = rc.Store.open(tmp_path / "store").index()
-    assert sorted(again.match_one({"a": 4, "b": 3}).tolist()) == [0, 1, 2, 3, 4]
+    assert sorted(again.match_one({"a": 4, "b": 3}).tolist()) == [0, 1, 2, 3, 4, 6]
 
 
 def test_payload_and_ends_come_along(spark, schema, tmp_path):
@@ -270,3 +273,92 @@ def test_what_cannot_be_kept_is_refused_at_once(spark, schema, tmp_path, options
     frame = spark.createDataFrame([], "id long, condition string, map array<int>")
     with pytest.raises(rc.SubscriptionError, match=message):
         rs.ingest(frame, schema, tmp_path / "store", **options)
+
+
+def test_the_driver_parses_what_is_small_as_workers_do(spark, tmp_path, monkeypatch):
+    module = importlib.import_module("rangecast.spark.ingest")
+    rows = [(i % 200, f"price * 2 > {i} and symbol != 'S{i % 7}'", "upsert", "ann") for i in range(300)]
+    rows += [(7, "price >", "upsert", "bob"), (8, None, "delete", None), (None, "price = 1", "upsert", "cy")]
+    columns = zip(*rows, strict=True)
+    table = pa.table(dict(zip(("id", "condition", "op", "user.name"), map(list, columns), strict=True)))
+    pq.write_table(table, tmp_path / "alerts.parquet", row_group_size=100)
+    frame = spark.read.parquet(str(tmp_path / "alerts.parquet"))
+    jobs = []
+    monkeypatch.setattr(module, "map_arrow", lambda *args: jobs.append(args) or map_arrow(*args))
+    map_arrow = importlib.import_module("rangecast.spark.output").map_arrow
+    found = {}
+    inputs = importlib.import_module("rangecast.spark.small_inputs")
+    ways = {
+        "file": {},
+        "driver": {"file_rows": lambda frame, plan: None},
+        "bytes": {"SMALL_BYTES": 0},
+        "rows": {"SMALL_ROWS": 302},
+    }
+    for name, limit in ways.items():
+        schema = rc.Schema(rc.Int("price"), rc.Category("symbol"))  # each learns the words by itself
+        with monkeypatch.context() as limited:
+            for key, value in limit.items():
+                limited.setattr(inputs, key, value)
+            report = rs.ingest(frame, schema, tmp_path / name, op="op", payload=["user.name"])
+        store = rc.Store.open(tmp_path / name)
+        counts = report.version, report.rows, report.accepted, report.deleted, report.superseded
+        rejected = sorted(map(str, report.rejected.collect()))
+        words = store.schema["symbol"].vocabulary.words(), store.schema.hidden_names()
+        own = store.subscriptions().payload.to_pylist()
+        found[name] = counts, rejected, words, own, contents(store), texts(store), len(jobs)
+        jobs.clear()
+    assert found["driver"][0] == (2, 303, 199, 1, 101)
+    assert len(found["driver"][1]) == 2
+    assert [found[name][-1] for name in found] == [0, 0, 2, 2]
+    assert all(found[name][:-1] == found["driver"][:-1] for name in found)
+
+
+def test_which_inputs_are_known_to_be_small(spark, tmp_path):
+    collect = importlib.import_module("rangecast.spark.small_inputs").collect_small
+    table = pa.table({"id": [1, 2, 3], "condition": ["a", "b", "c"]})
+    pq.write_table(table, tmp_path / "alerts.parquet")
+    files = spark.read.parquet(str(tmp_path / "alerts.parquet"))
+    known = [files, files.where("id > 1").select("id").orderBy("id"), spark.createDataFrame(table)]
+    for frame in known:
+        assert collect(frame, "order").num_rows == frame.count()
+    assert collect(files, "order").drop_columns(["order"]).to_pylist() == table.to_pylist()
+    for frame in (
+        files.mapInArrow(lambda batches: batches, files.schema),
+        files.selectExpr("explode(sequence(1, id)) id"),
+        files.crossJoin(files.select("id").toDF("other")),
+    ):
+        assert collect(frame, "order") is None
+
+
+def test_a_file_read_here_is_what_spark_reads(spark, tmp_path):
+    inputs = importlib.import_module("rangecast.spark.small_inputs")
+    moment = dt.datetime(2026, 1, 31, 10, 0, 0, 5)
+    columns = {
+        "id": pa.array([1, None, 3], pa.int32()),
+        "big.id": pa.array([1, 2, None], pa.uint32()),
+        "texts": pa.array(["a", None, "é"]).dictionary_encode(),
+        "long texts": pa.array(["a", "", None], pa.large_string()),
+        "share": pa.array([0.5, float("nan"), None], pa.float32()),
+        "flag": [True, None, False],
+        "day": pa.array([moment.date(), None, dt.date(1500, 1, 1)]),
+        "at": pa.array([moment, None, moment], pa.timestamp("us", "Europe/Berlin")),
+        "local": pa.array([moment, None, moment], pa.timestamp("ms")),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a file.parquet")
+    frame = spark.read.parquet(str(tmp_path / "a file.parquet"))
+
+    def here(frame):
+        return inputs.file_rows(frame, frame._jdf.queryExecution().optimizedPlan())
+
+    renamed = frame.toDF(*(f"c{i}" for i in range(len(columns))))
+    assert str(here(frame).to_pylist()) == str(renamed.toArrow().rename_columns(list(columns)).to_pylist())
+    assert here(frame).schema.types == renamed.toArrow().schema.types
+    assert here(frame.where("id = 1")) is None
+    assert here(spark.createDataFrame(pa.table({"id": [1]}))) is None
+    frame.select("id", "flag").write.partitionBy("flag").parquet(str(tmp_path / "parts"))
+    assert here(spark.read.parquet(str(tmp_path / "parts"))) is None
+    pq.write_table(pa.table({"id": [1], "more": [[1]]}), tmp_path / "lists.parquet")
+    assert here(spark.read.parquet(str(tmp_path / "lists.parquet"))) is None
+    frame.select("at").write.parquet(str(tmp_path / "spark"))  # not written by Arrow
+    (written,) = (tmp_path / "spark").glob("*.parquet")
+    assert here(spark.read.parquet(str(written))) is None

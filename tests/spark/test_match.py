@@ -138,7 +138,11 @@ GOOD = "id long, price int, symbol string"
         ("id long, price int", {}, r"say absent=\['symbol'\]"),
         ("id long, price double, symbol string", {}, "'price' must be byte, short, int or long for an int"),
         ("id long, price string, symbol string", {}, "'price' must be .* got string; cast it first"),
-        ("id long, price int, symbol int", {}, "'symbol' must be string or boolean for a category, got int"),
+        (
+            "id long, price int, symbol int",
+            {},
+            "'symbol' must be string, boolean or an array of strings for a category, got int",
+        ),
         ("key long, price int, symbol string", {}, "event_id: the events have no column 'id'; they have key"),
         (GOOD, {"keep": ["x"]}, "keep: the events have no column 'x'"),
         (GOOD, {"keep": "price"}, "keep must be a list"),

@@ -218,3 +218,38 @@ def test_a_damaged_file_among_good_ones_is_rejected_as_a_whole(spark, store, tab
     assert "cannot be read: Parquet magic bytes not found in footer" in rows["b.parquet"]
     with pytest.raises(rc.StorageError, match=r"b.parquet: not a Parquet file that can be read"):
         rs.match_files(spark, str(events), store, tmp_path / "strict", strict=True)
+
+
+def test_booleans_and_numbers_of_seconds(spark, tmp_path):
+    schema = rc.Schema(rc.Timestamp("at", unit="s"), rc.Bool("ok"))
+    rows = [{"id": 1, "at": 1_769_860_800, "ok": True}, {"id": 2, "at": 1_769_860_801, "ok": None}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "events.parquet")
+    subs = rc.Subscriptions.parse(schema, {7: "at > 1769860800", 8: "at on 2026-01-31 and ok"})
+    wanted = [(1, 8), (2, 7)]
+    rs.match_files(spark, str(tmp_path / "events.parquet"), subs, str(tmp_path / "out"), event_id="id")
+    found = pq.read_table(tmp_path / "out").to_pylist()
+    assert sorted((row["event_id"], row["subscription_id"]) for row in found) == wanted
+    frame = spark.createDataFrame(rows, "id long, at long, ok boolean")
+    assert sorted(map(tuple, rs.match(frame, subs, event_id="id").collect())) == wanted
+    with pytest.raises(
+        rc.EventError, match="must be timestamp, timestamp_ntz or date for a timestamp, got bigint"
+    ):
+        rs.match(frame, rc.Subscriptions.parse(rc.Schema(rc.Timestamp("at")), {7: "at > 5"}), event_id="id")
+
+
+def test_arrays_of_tags(spark, tmp_path):
+    schema = rc.Schema(rc.Tags("tags"), rc.Int("a"))
+    rows = [
+        {"id": 1, "tags": ["x", "y"], "a": 1},
+        {"id": 2, "tags": ["z"], "a": 1},
+        {"id": 3, "tags": None, "a": 1},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "events.parquet")
+    texts = {7: "tags has all ('x', 'y')", 8: "tags has none ('x')", 9: "tags has any ('x', 'z') and a = 1"}
+    subs = rc.Subscriptions.parse(schema, texts)
+    wanted = [(1, 7), (1, 9), (2, 8), (2, 9)]
+    rs.match_files(spark, str(tmp_path / "events.parquet"), subs, str(tmp_path / "out"), event_id="id")
+    found = pq.read_table(tmp_path / "out").to_pylist()
+    assert sorted((row["event_id"], row["subscription_id"]) for row in found) == wanted
+    frame = spark.createDataFrame(rows, "id long, tags array<string>, a int")
+    assert sorted(map(tuple, rs.match(frame, subs, event_id="id").collect())) == wanted

@@ -39,6 +39,9 @@ def serve(
     origin: Annotated[
         list[str] | None, typer.Option(help="Origin whose pages may call the broker (CORS); repeat for more.")
     ] = None,
+    object_key: Annotated[
+        str | None, typer.Option(help="Attribute of --schema whose events are states of one object.")
+    ] = None,
     log: Annotated[str | None, typer.Option(help="How logs are written to stderr: text or json.")] = None,
 ) -> None:
     """Serve subscriptions and events over HTTP, until SIGTERM or Ctrl-C.
@@ -75,9 +78,9 @@ def serve(
     broker = Broker(settings)
     broker.open()
     if schema is not None:
-        broker.ensure_space(space, Schema.from_toml(schema))
+        broker.ensure_space(space, Schema.from_toml(schema), object_key)
     for name, entry in given.get("spaces", {}).items():
-        broker.ensure_space(name, Schema.from_dict(entry["attributes"]))
+        broker.ensure_space(name, Schema.from_dict(entry["attributes"]), entry.get("object_key"))
     scheme = "http" if settings.certificate is None else "https"
     say(
         f"rangecast: serving {', '.join(sorted(broker.spaces)) or 'no space yet'} at {scheme}://{host}:{port}"

@@ -40,7 +40,12 @@ def say(line: str = "") -> None:
 
 def say_summary(values: dict[str, Any], on_stdout: bool) -> None:
     """What a run did, as one line of JSON: on stdout unless that has the data."""
-    typer.echo(json.dumps(values, ensure_ascii=False), err=not on_stdout)
+    typer.echo(json.dumps(values, ensure_ascii=False, default=_plain), err=not on_stdout)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for: numbers of numpy as numbers, instants and decimals as texts."""
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 class CommandGroup(TyperGroup):

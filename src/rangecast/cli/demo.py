@@ -10,11 +10,13 @@ import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +35,7 @@ from rangecast.cli.match import (
     rejects_beside,
     report_rejects,
 )
+from rangecast.cli.spark import start_session
 from rangecast.compile_clock import running_seconds
 from rangecast.engine import Index, open_index
 from rangecast.errors import SetupError, extra_hint
@@ -45,6 +48,9 @@ from rangecast.types.schema import Schema
 # What people type; each becomes a row with its reason in the side file.
 BROKEN = ("price above 10", "price < ", "prize > 5", "symbol = IBM", "change between 0.2 and 0.1")
 _TAIL = 20
+# for a session of seconds: no page, and Java compiles quickly rather than well, which halves its start
+_BRIEF = ("spark.ui.enabled=false", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -93,13 +99,18 @@ def demo(
         )
     out.mkdir(parents=True, exist_ok=True)
     files = Files.under(out)
-    say(f"drawing {subscriptions:,} alerts and {events:,} trades")
-    market = generate(files, subscriptions, events)
-    schema = Schema.from_toml(files.schema)
-    if spark:
-        pairs, home = run_pipeline(schema, [files.texts, files.bounds], files.events, out)
+    said = f"drawing {subscriptions:,} alerts and {events:,} trades"
+    home = out / "store" if spark else None
+    if home is not None:
+        say(f"{said} while Spark starts")
+        drawing = partial(generate, files, subscriptions, events)
+        with quiet_spark(out / "spark.log", drawing, _BRIEF) as started:
+            rs, session, market = started
+            pairs = run_pipeline(rs, session, files, home, out)
     else:
-        pairs, home = run_here(schema, files, threads), None
+        say(said)
+        market = generate(files, subscriptions, events)
+        pairs = run_here(Schema.from_toml(files.schema), files, threads)
     found = np.asarray(pairs["event_id"]) - 1, np.asarray(pairs["subscription_id"]) - 1
     print_table(HEADER, busiest(market, *found))
     picture = out / "day.png"
@@ -180,27 +191,25 @@ def report(index: Index, outcome: FileMatch, ingested: float, built: float, thre
     typer.echo()
 
 
-def run_pipeline(schema: Schema, alerts: Sequence[Path], trades: Path, out: Path) -> tuple[pa.Table, Path]:
+def run_pipeline(rs: Any, spark: Any, files: Files, home: Path, out: Path) -> pa.Table:
     """Ingest the files of alerts into a store, match the trades against it, say what was done."""
-    home, matches, log = out / "store", out / "matches", out / "spark.log"
+    schema, matches = Schema.from_toml(files.schema), out / "matches"
     shutil.rmtree(home, ignore_errors=True)
-    say("starting Spark")
-    with quiet_spark(log) as (rs, spark):
-        store = Store.open(home, schema)
-        ingested = []
-        for path in alerts:
-            say(f"ingesting {path.name} into the store")
-            # absolute: the JVM has a working folder of its own
-            frame = spark.read.parquet(str(path.absolute()))
-            ingested.append(rs.ingest(frame, schema, store, publish=path == alerts[-1]))
-        say("matching the trades, in files")
-        done = rs.match_files(spark, trades, store, matches, overwrite=True)
-        rejected = [
-            f"alert {row.id}: {row.reason.splitlines()[0]}"
-            for step in ingested
-            if step.rejected_rows and step.rejected is not None
-            for row in step.rejected.collect()
-        ]
+    store = Store.open(home, schema)
+    ingested = []
+    for path in (files.texts, files.bounds):
+        say(f"ingesting {path.name} into the store")
+        # absolute: the JVM has a working folder of its own
+        frame = spark.read.parquet(str(path.absolute()))
+        ingested.append(rs.ingest(frame, schema, store, publish=path == files.bounds))
+    say("matching the trades, in files")
+    done = rs.match_files(spark, files.events, store, matches, overwrite=True)
+    rejected = [
+        f"alert {row.id}: {row.reason.splitlines()[0]}"
+        for step in ingested
+        if step.rejected_rows and step.rejected is not None
+        for row in step.rejected.collect()
+    ]
     steps: dict[str, float] = {}
     for step in ingested:
         for name, seconds in step.seconds.items():
@@ -223,19 +232,30 @@ def run_pipeline(schema: Schema, alerts: Sequence[Path], trades: Path, out: Path
     typer.echo()
     for line in rejected:
         say(f"rejected: {line}")
-    say(f"matches: {matches}; the store: {home}; what Spark says: {log}")
-    return pairs, home
+    say(f"matches: {matches}; the store: {home}; what Spark says: {out / 'spark.log'}")
+    return pairs
 
 
 @contextmanager
-def quiet_spark(log: Path) -> Iterator[tuple[Any, Any]]:
-    """A Spark session whose processes write to a log, and not on the terminal; a failure shows its end."""
+def quiet_spark(
+    log: Path, meanwhile: Callable[[], _T], conf: Sequence[str] = ()
+) -> Iterator[tuple[Any, Any, _T]]:
+    """A Spark session whose processes write to a log, and not on the terminal; a failure shows its end.
+
+    Something else is done in a thread while it starts: gives the module, the session, and what that gave.
+    """
+    with open(log, "wb") as file, _stderr_into(file.fileno()), ThreadPoolExecutor(1) as pool:
+        other = pool.submit(meanwhile)
+        spark = start_session(None, conf)
+        try:
+            made = other.result()
+        except BaseException:
+            spark.stop()
+            raise
     from rangecast import spark as rs
 
-    with open(log, "wb") as file, _stderr_into(file.fileno()):
-        spark = rs.session(app="rangecast demo")
     try:
-        yield rs, spark
+        yield rs, spark, made
     except BaseException:
         for line in log.read_text(errors="replace").splitlines()[-_TAIL:]:
             say(line)

@@ -66,7 +66,9 @@ def show(schema: Annotated[Path, typer.Argument(help="Schema file (TOML).")]) ->
       rangecast schema show schema.toml
     """
     entries = Schema.from_toml(schema).to_dict()
+    said = {key for entry in entries.values() for key in entry}
+    heads = ["type", "low", "high", *(key for key in ("unit", "expression") if key in said)]
     print_table(
-        ["attribute", "type", "low", "high"],
-        [[name, e["type"], e.get("low", ""), e.get("high", "")] for name, e in entries.items()],
+        ["attribute", *heads],
+        [[name, *(entry.get(key, "") for key in heads)] for name, entry in entries.items()],
     )

@@ -45,6 +45,12 @@ def ingest(
         str | None, typer.Option(help="Column that orders rows of one id; the largest wins.")
     ] = None,
     op: Annotated[str | None, typer.Option(help="Column that says upsert or delete.")] = None,
+    payload: Annotated[
+        list[str] | None, typer.Option(help="Column that is kept with them; repeat for more.")
+    ] = None,
+    expires_column: Annotated[
+        str | None, typer.Option(help="Column that says when each ends.", show_default="none")
+    ] = None,
     format: Annotated[
         str | None, typer.Option(help="csv, jsonl or parquet.", show_default="by suffix")
     ] = None,
@@ -58,6 +64,7 @@ def ingest(
     \b
     Example:
       rangecast spark ingest alerts/*.parquet --store store/ --schema schema.toml
+      rangecast spark ingest alerts.csv --store store/ --payload owner --expires-column until
     """
     from rangecast.spark.batch.files import list_files
 
@@ -68,11 +75,11 @@ def ingest(
     from rangecast.spark import ingest as run
     from rangecast.spark.subscription_files import read_subscriptions
 
-    frame = read_subscriptions(
-        spark, files, home.schema, id=id, condition=condition, sequence=sequence, op=op, format=format
-    )
+    columns: dict[str, Any] = {"id": id, "condition": condition, "sequence": sequence, "op": op}
+    columns |= {"payload": payload or [], "expires": expires_column}
+    frame = read_subscriptions(spark, files, home.schema, format=format, **columns)
     say(f"ingesting {len(files):,} files into {home.path}")
-    report = run(frame, model, home, id=id, condition=condition, sequence=sequence, op=op)
+    report = run(frame, model, home, **columns)
     say(str(report))
     raise typer.Exit(_show_rejected(report))
 

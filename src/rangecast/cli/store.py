@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from rangecast.cli.console import OK, REJECTED, options_of, print_table, say
+from rangecast.cli.console import OK, REJECTED, options_of, print_table, say, say_summary
 from rangecast.cli.match import read_subscriptions, report_rejects
 from rangecast.errors import OptionError, SubscriptionError, visible
 from rangecast.language.evaluation import one_line
@@ -28,6 +28,7 @@ from rangecast.types.schema import Schema
 app = typer.Typer(no_args_is_help=True, help="Keep subscriptions durably: add, remove, look, tidy up.")
 
 Place = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the store.")]
+AsJson = Annotated[bool, typer.Option("--json", help="What was done or found as JSON, on stdout.")]
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -62,6 +63,7 @@ def add(
     option: Annotated[
         list[str] | None, typer.Option(help="Option of that index, as in 'on=price'; repeat for more.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Add subscriptions as one version; one whose id is there takes the other's place.
 
@@ -84,15 +86,21 @@ def add(
     model = Schema.from_toml(schema) if schema is not None else None
     home = Store.open(store, model, index=index, options=options or None)
     aside = Rejects(rejects, most=SHOWN)
+    remarks: list[str] = []
     with home.writing():
         if subscriptions is not None:
-            subs = read_subscriptions(home.schema, subscriptions, aside, id=id, **beside)
+            remark = remarks.append if as_json else say
+            subs = read_subscriptions(home.schema, subscriptions, aside, id=id, remark=remark, **beside)
         else:
             subs = Subscriptions.parse(home.schema, [(stored_id(home, id), str(condition))])
         version = home.insert(subs, expires=ends)
     aside.close(finished=True)
-    say(f"{home.path}: version {version}, {len(subs):,} subscriptions added or replaced{_until(ends)}")
-    report_rejects(aside)
+    if as_json:
+        done = {"version": version, "added": len(subs), "ends": _written(ends) if ends else None}
+        _tell(home, **done, rejected=aside.counts, rejects=_side(aside), remarks=remarks)
+    else:
+        say(f"{home.path}: version {version}, {len(subs):,} subscriptions added or replaced{_until(ends)}")
+        report_rejects(aside)
     raise typer.Exit(REJECTED if len(aside) else OK)
 
 
@@ -103,6 +111,7 @@ def remove(
     where: Annotated[
         str | None, typer.Option(help="Those whose own columns fulfil this, as in \"owner = 'ann'\".")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Remove subscriptions by id or by their own columns, as one version.
 
@@ -115,13 +124,15 @@ def remove(
     if (where is None) == (not ids):
         raise OptionError("store remove takes ids, or --where CONDITION")
     if where is not None:
-        gone = home.delete(where=where)
-        say(f"{home.path}: version {home.version}, {len(gone):,} subscriptions removed")
-        return
-    assert ids is not None
-    wanted = [stored_id(home, id) for id in ids]
-    unknown = home.delete(wanted)
-    say(f"{home.path}: version {home.version}, {len(wanted) - len(unknown):,} subscriptions removed")
+        n, unknown = len(home.delete(where=where)), []
+    else:
+        wanted = [stored_id(home, id) for id in ids or ()]
+        unknown = home.delete(wanted)
+        n = len(set(wanted)) - len(set(unknown))
+    if as_json:
+        _tell(home, version=home.version, removed=n, not_there=unknown)
+        raise typer.Exit(REJECTED if unknown else OK)
+    say(f"{home.path}: version {home.version}, {n:,} subscriptions removed")
     if unknown:
         say(f"not there: {', '.join(visible(str(id)) for id in unknown)}")
     raise typer.Exit(REJECTED if unknown else OK)
@@ -132,20 +143,26 @@ def list_(
     store: Place,
     version: Annotated[int | None, typer.Option(help="A version.", show_default="the newest")] = None,
     limit: Annotated[int, typer.Option(min=0, help="Most subscriptions to print; 0 for all.")] = 100,
+    as_json: AsJson = False,
 ) -> None:
     """Print the subscriptions: id and condition as it was written, or the bounds of those that had no text.
 
     \b
     Example:
       rangecast store list alerts/ --limit 10
+      rangecast store list alerts/ --limit 0 --json
     """
     home = Store.open(store)
     subs = home.subscriptions(version)
     shown = subs if limit == 0 else subs.select(np.arange(min(limit, len(subs))))
-    heads = ["id", "condition"]
-    rows = [[shown.ids[row], condition] for row, condition in enumerate(conditions_of(shown))]
     # when one ends is known of the newest version
     ends = home.expires_at(shown.ids) if version is None else None
+    if as_json:
+        for one in _objects(shown, None if ends is None else ends.tolist()):
+            say_summary(one, on_stdout=True)
+        return
+    heads = ["id", "condition"]
+    rows = [[shown.ids[row], condition] for row, condition in enumerate(conditions_of(shown))]
     if ends is not None and ends.any():
         heads.append("ends")
         rows = [[*row, _written(end) if end else ""] for row, end in zip(rows, ends.tolist(), strict=True)]
@@ -158,6 +175,7 @@ def list_(
 def show(
     store: Place,
     id: Annotated[str | None, typer.Argument(help="A subscription; without one, the store itself.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print what the store holds, or one subscription.
 
@@ -175,11 +193,32 @@ def show(
         row = subs.ids.arrow().index(wanted).as_py()
         end = int(home.expires_at([wanted])[0])
         one = subs.select([row])
+        if as_json:
+            say_summary(_objects(one, [end])[0], on_stdout=True)
+            return
         own = one.payload.to_pylist()[0] if one.beside.payload else {}
         heads, cells = ["id", "condition", *own], [wanted, *conditions_of(one), *own.values()]
         print_table(heads + ["ends"] * bool(end), [cells + [_written(end)] * bool(end)])
         return
     snapshots = home.snapshots()
+    changed = home.time_of(home.version) if home.version > 0 else None
+    ending = home.next_expiry()
+    log_bytes = sum(p.stat().st_size for p in (home.path / "log").glob("*.log"))
+    if as_json:
+        counts = {"version": home.version, "oldest": home.oldest, "subscriptions": len(home)}
+        attributes = {attribute.name: attribute.kind for attribute in home.schema}
+        _tell(
+            home,
+            **counts,
+            changed=changed.isoformat(sep=" ", timespec="seconds") if changed else None,
+            attributes=attributes,
+            index=home.kind,
+            snapshots=snapshots,
+            log_bytes=log_bytes,
+            next_end=None if ending is None else _written(ending),
+            holds=_holds(home),
+        )
+        return
     rows: list[list[Any]] = [
         ["version", home.version],
         ["oldest version", home.oldest],
@@ -187,11 +226,10 @@ def show(
         ["attributes", ", ".join(f"{a.name} {a.kind}" for a in home.schema)],
         ["index", home.kind],
         ["snapshots", ", ".join(map(str, snapshots)) or "none yet"],
-        ["change log", readable(sum(p.stat().st_size for p in (home.path / "log").glob("*.log")))],
+        ["change log", readable(log_bytes)],
     ]
-    if home.version > 0:
-        rows.insert(1, ["changed", home.time_of(home.version).isoformat(sep=" ", timespec="seconds")])
-    ending = home.next_expiry()
+    if changed is not None:
+        rows.insert(1, ["changed", changed.isoformat(sep=" ", timespec="seconds")])
     if ending is not None:
         rows.append(["next to end", _written(ending)])
     rows += [["held", f"version {hold.version} by {hold.name}"] for hold in home.holds()]
@@ -205,6 +243,7 @@ def compact(
         int | None,
         typer.Option(help="Oldest version to keep.", show_default="the oldest that is held, or the newest"),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Remove snapshots and changes that no version from --keep on needs.
 
@@ -216,6 +255,9 @@ def compact(
     """
     home = Store.open(store)
     gone = home.compact(keep)
+    if as_json:
+        _tell(home, oldest=home.oldest, **gone)
+        return
     say(
         f"{home.path}: {gone['snapshots']:,} snapshots and {gone['segments']:,} log files removed, "
         f"{readable(gone['bytes'])} freed"
@@ -228,6 +270,7 @@ def expire(
     now: Annotated[
         str | None, typer.Option(help="The time to go by; UTC without a zone.", show_default="the present")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Delete the subscriptions whose time has come, as one version.
 
@@ -240,6 +283,9 @@ def expire(
         before = home.version
         after = home.expire(_moment(now, "--now") if now is not None else None)
         n = home.changed(before, after)
+    if as_json:
+        _tell(home, version=after, ended=n)
+        return
     say(f"{home.path}: version {after}, {n:,} subscriptions had come to their end")
 
 
@@ -249,6 +295,7 @@ def holds(
     release: Annotated[
         list[str] | None, typer.Option(help="Give up the hold of this name; repeat for more.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print who needs which version, which compact keeps; or give up what nobody uses any more.
 
@@ -262,6 +309,9 @@ def holds(
     home = Store.open(store)
     unknown = [name for name in release or [] if not home.release(name)]
     kept = home.holds()
+    if as_json:
+        _tell(home, holds=_holds(home), not_there=unknown)
+        raise typer.Exit(REJECTED if unknown else OK)
     if kept:
         rows = [[hold.name, hold.version, _written(hold.time), hold.note] for hold in kept]
         print_table(["name", "version", "since", "note"], rows)
@@ -273,7 +323,7 @@ def holds(
 
 
 @app.command()
-def verify(store: Place) -> None:
+def verify(store: Place, as_json: AsJson = False) -> None:
     """Read everything and check it against its sums; exit code 1 when something is damaged.
 
     \b
@@ -282,11 +332,45 @@ def verify(store: Place) -> None:
     """
     home = Store.open(store)
     problems = home.verify()
+    if as_json:
+        _tell(home, oldest=home.oldest, version=home.version, problems=problems)
+        raise typer.Exit(REJECTED if problems else OK)
     for problem in problems:
         typer.echo(problem)
     if problems:
         raise typer.Exit(REJECTED)
     say(f"{home.path}: versions {home.oldest} to {home.version} are sound")
+
+
+def _tell(home: Store, **values: Any) -> None:
+    say_summary({"store": str(home.path), **values}, on_stdout=True)
+
+
+def _side(aside: Rejects) -> str | None:
+    return str(aside.path) if aside.path and len(aside) else None
+
+
+def _holds(home: Store) -> list[dict[str, Any]]:
+    return [
+        {"name": hold.name, "version": hold.version, "since": _written(hold.time), "note": hold.note}
+        for hold in home.holds()
+    ]
+
+
+def _objects(subs: Subscriptions, ends: list[int] | None) -> list[dict[str, Any]]:
+    """Each subscription as an object: what `list` and `show` print as JSON."""
+    conditions = conditions_of(subs)
+    own = subs.payload.to_pylist() if subs.beside.payload else [None] * len(subs)
+    times = ends if ends is not None else [0] * len(subs)
+    return [
+        {
+            "id": subs.ids[row],
+            "condition": condition,
+            **({} if own[row] is None else {"payload": own[row]}),
+            **({"ends": _written(times[row])} if times[row] else {}),
+        }
+        for row, condition in enumerate(conditions)
+    ]
 
 
 def conditions_of(subs: Subscriptions) -> list[str]:

@@ -23,13 +23,13 @@ import pyarrow.parquet as pq
 import typer
 
 from rangecast.cli.console import FAILED, print_table, say
+from rangecast.cli.demo import quiet_spark
 from rangecast.cli.generate import events_table
-from rangecast.cli.spark import start_session
 from rangecast.errors import StorageError
 from rangecast.model.events import Events
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.store.store import Store
-from rangecast.workloads import workload
+from rangecast.workloads import Workload, workload
 
 FIRST_ID = 1_000_000
 _PAUSE = 0.5
@@ -59,48 +59,50 @@ def stream_demo(
     shutil.rmtree(out, ignore_errors=True)
     ticks, waiting, matches = out / "ticks", out / "ticks-to-come.parquet", out / "matches"
     ticks.mkdir(parents=True)
-    say(f"generating {subscriptions:,} alerts and {seconds * rate:,} ticks")
-    drawn = workload("stock-alerts", subscriptions, seconds * rate)
-    pq.write_table(events_table(drawn), waiting)
-    store = Store.open(out / "store", drawn.schema)
-    store.insert(drawn.subscriptions())
-    popular, counts = np.unique(drawn.columns["symbol"].astype(str), return_counts=True)
-    symbols = popular[np.argsort(-counts)][:20].tolist()
-    # one file at the start, by which workers warm up
     per_file = max(1, int(rate * _PAUSE))
-    put_ticks(waiting, ticks, 0, per_file)
-    spark = start_session(None, ["spark.log.level=ERROR", "spark.ui.enabled=false"])
-    from rangecast import spark as rs
 
-    query = rs.match_stream(
-        rs.read_events(spark, ticks, store),
-        store,
-        out=matches,
-        checkpoint=out / "checkpoint",
-        trigger={"processingTime": "500 milliseconds"},
-    )
-    rs.watch_stream(spark, query, matches, lambda status: say(_line(matches, status)))
-    say("the first batch starts the workers, which takes some seconds")
-    while query.isActive and not rs.committed(matches):
-        time.sleep(0.1)
-    spawn = multiprocessing.get_context("spawn")
-    helpers = [
-        spawn.Process(target=flow_ticks, args=(str(waiting), str(ticks), per_file), daemon=True),
-        spawn.Process(target=change_alerts, args=(str(store.path), symbols, seconds, str(out)), daemon=True),
-    ]
-    for helper in helpers:
-        helper.start()
-    while query.isActive and any(helper.is_alive() for helper in helpers):
-        time.sleep(0.2)
-    if query.isActive:
-        query.processAllAvailable()
-        query.stop()
-    failed = query.exception()
-    for helper in helpers:
-        helper.terminate()
-    spark.stop()
-    if failed is not None:
-        raise StorageError(f"the stream ended: {str(failed).strip().splitlines()[0]}")
+    def generate() -> tuple[Workload, Store, list[str]]:
+        drawn = workload("stock-alerts", subscriptions, seconds * rate)
+        pq.write_table(events_table(drawn), waiting)
+        store = Store.open(out / "store", drawn.schema)
+        store.insert(drawn.subscriptions())
+        popular, counts = np.unique(drawn.columns["symbol"].astype(str), return_counts=True)
+        # one file at the start, by which workers warm up
+        put_ticks(waiting, ticks, 0, per_file)
+        return drawn, store, popular[np.argsort(-counts)][:20].tolist()
+
+    say(f"generating {subscriptions:,} alerts and {seconds * rate:,} ticks while Spark starts")
+    settings = ["spark.log.level=ERROR", "spark.ui.enabled=false"]
+    with quiet_spark(out / "spark.log", generate, settings) as (rs, spark, (drawn, store, symbols)):
+        query = rs.match_stream(
+            rs.read_events(spark, ticks, store),
+            store,
+            out=matches,
+            checkpoint=out / "checkpoint",
+            trigger={"processingTime": "500 milliseconds"},
+        )
+        rs.watch_stream(spark, query, matches, lambda status: say(_line(matches, status)))
+        say("the first batch starts the workers, which takes some seconds")
+        while query.isActive and not rs.committed(matches):
+            time.sleep(0.1)
+        spawn = multiprocessing.get_context("spawn")
+        changes = str(store.path), symbols, seconds, str(out)
+        helpers = [
+            spawn.Process(target=flow_ticks, args=(str(waiting), str(ticks), per_file), daemon=True),
+            spawn.Process(target=change_alerts, args=changes, daemon=True),
+        ]
+        for helper in helpers:
+            helper.start()
+        while query.isActive and any(helper.is_alive() for helper in helpers):
+            time.sleep(0.2)
+        if query.isActive:
+            query.processAllAvailable()
+            query.stop()
+        failed = query.exception()
+        for helper in helpers:
+            helper.terminate()
+        if failed is not None:
+            raise StorageError(f"the stream ended: {str(failed).strip().splitlines()[0]}")
     say("matching every batch once more, in process")
     report(out, store, rs.committed(matches), events_table(drawn))
 

@@ -32,6 +32,7 @@ ARROW_TYPES = {
     "int": pa.int64(),
     "float": pa.float64(),
     "category": pa.string(),
+    "tags": pa.list_(pa.string()),
     "timestamp": pa.string(),
     "bool": pa.bool_(),
 }
@@ -157,7 +158,8 @@ class EventFile:
         self._id_type = id_type
         # whether rows must be read to tell the type, or that there are ids at all
         self._settled = id_type is not None and event_id is not None
-        self._present = np.zeros(len(schema), bool)
+        self._present = np.zeros(len(schema.names), bool)
+        self._unseen = set(keep)
         self._ahead: list[RowBatch] = []
         self._named = NamedColumns({}, [], [])
         self._columns = EventColumns(event_id or "id", tuple(attributes or schema.names), tuple(keep))
@@ -196,6 +198,13 @@ class EventFile:
         """Attributes for which no event had a value."""
         return [name for name, some in zip(self._schema.names, self._present, strict=True) if not some]
 
+    @property
+    def absent_kept(self) -> list[str]:
+        """Columns to keep that no line of JSON had; other files say their columns, and are refused."""
+        if self._file.names is not None:
+            return []
+        return [name for name in self._columns.keep if name in self._unseen]
+
     def refuse_absent(self) -> None:
         """Raise EventError for attributes that no column of the file has, where the file says its columns."""
         if self._named.absent:
@@ -233,7 +242,10 @@ class EventFile:
             if self._columns.id is None and self._first_row:
                 loaded = loaded._replace(ids=pc.add(loaded.ids, self._first_row))
             self.n_rows += len(batch) + len(batch.unread)
-            self._present |= (loaded.events.codes != MISSING).any(axis=1)
+            if self._unseen:
+                self._unseen -= {name for name, kept in loaded.kept.items() if kept.null_count < len(kept)}
+            if not self._present.all():
+                self._present |= (loaded.events.codes != MISSING).any(axis=1)
             self.n_events += len(loaded.events)
             yield loaded
 

@@ -62,6 +62,8 @@ class JsonLinesFile(RowFile):
         # of those names: the path of keys that the first object has it by, or () for a key
         self._paths: dict[str, tuple[str, ...]] = {}
         self._tangled = False
+        # whether no object so far had a key that is not wanted
+        self._closed = False
         self.size = None if stream else os.path.getsize(path)
 
     def close(self) -> None:
@@ -118,16 +120,12 @@ class JsonLinesFile(RowFile):
         ):
             return None
         try:
-            table = pajson.read_json(
-                pa.py_buffer(chunk.data),
-                pajson.ReadOptions(use_threads=False, block_size=len(chunk.data) + 1),
-                pajson.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="ignore"),
-            )
+            table = self._read(chunk.data)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return None
         if len(table) != len(filled):
             return None
-        if _other_capitals(chunk.data, table):
+        if not self._closed and _other_capitals(chunk.data, table):
             return None
         for name, path in self._paths.items():
             if path:
@@ -135,6 +133,21 @@ class JsonLinesFile(RowFile):
         table = table.rename_columns([names.get(name, name) for name in table.column_names])
         rows = np.arange(seen + 1, seen + 1 + len(filled), dtype=np.int64)
         return RowBatch(table, rows, chunk.numbers[filled], _raw(chunk, filled), [], chunk.position)
+
+    def _read(self, data: bytes) -> pa.Table:
+        """A chunk by Arrow's reader.
+
+        Where all keys so far are wanted, the reader says when there is another one. As long as there is none,
+        no key stands in other capitals: looking for that takes a fifth of the time of reading.
+        """
+        if self._closed:
+            try:
+                return _read_json(data, self._schema, "error")
+            except pa.ArrowInvalid as error:
+                if "unexpected field" not in str(error):
+                    raise
+                self._closed = False
+        return _read_json(data, self._schema, "ignore")
 
     def _names(self, text: str) -> dict[str, str]:
         """The wanted name of each key that is written otherwise, by the first object of the file."""
@@ -145,6 +158,7 @@ class JsonLinesFile(RowFile):
                 return {}
             self._wanted_of = self._own_names(found)
             keys = {self._wanted_of.get(key, key) for key in found}
+            self._closed = not self._dotted and keys <= set(self._wanted or ())
             self._paths = {name: () if name in keys else tuple(name.split(".")) for name in self._dotted}
             # a value and what is inside of it: Arrow reads one type per key
             self._tangled = any(
@@ -202,6 +216,15 @@ class JsonLinesFile(RowFile):
         at = np.array(positions, np.int64)
         numbers = chunk.numbers[at]
         return RowBatch(objects, np.array(rows, np.int64), numbers, _raw(chunk, at), unread, chunk.position)
+
+
+def _read_json(data: bytes, schema: pa.Schema | None, unexpected: str) -> pa.Table:
+    """What Arrow's reader makes of lines."""
+    return pajson.read_json(
+        pa.py_buffer(data),
+        pajson.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected),
+    )
 
 
 def _raw(chunk: LineChunk, positions: Any) -> Any:

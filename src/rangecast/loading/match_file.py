@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +31,8 @@ from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.column_names import describe_absent
 from rangecast.types.schema import Schema
+
+_Item = TypeVar("_Item")
 
 
 class Matcher(Protocol):
@@ -156,7 +160,8 @@ def write_matches(
 ) -> FileMatch:
     """The work behind `match_file`, on what was opened before: match, write the pairs, list rejected rows.
 
-    `payload` has columns of the subscriptions to write beside.
+    `payload` has columns of the subscriptions to write beside. With several threads, a batch of a file is
+    read while the one before it is matched.
     """
     began = running_seconds()
     done = FileMatch()
@@ -164,11 +169,14 @@ def write_matches(
     pace = Pace(batch)
     before = 0
     types = events.kept_types
-    for part in events:
+    # a pipe is read when its turn comes: whoever waits for more of it must be able to stop
+    parts = read_ahead(events) if threads > 1 and events.size else events
+    for part in parts:
         for row in part.rejected:
             rejects.add(row)
         for first, last in pace.cut(len(part.events)):
-            some = part.events.select(np.arange(first, last))
+            whole = last - first == len(part.events)
+            some = part.events if whole else part.events.select(np.arange(first, last))
             start, compiled = running_seconds(), compile_seconds()
             matches = index.match(some, threads=threads)
             done.compile_seconds += compile_seconds() - compiled
@@ -194,13 +202,29 @@ def write_matches(
         done.remarks += events.remarks if isinstance(events, EventFiles) else []
         if done.absent:
             done.remarks.append(describe_absent(done.absent, events.near_misses()))
-            if rejects.strict:
-                raise EventError(f"{done.remarks[-1]} (which a strict run does not allow)")
+        if events.absent_kept:
+            done.remarks.append(describe_absent(events.absent_kept, {}) + ", which was to be kept")
+        if rejects.strict and (done.absent or events.absent_kept):
+            raise EventError(f"{done.remarks[-1]} (which a strict run does not allow)")
     writer.close(_pair_schema(index, events.id_type, types | ({} if payload is None else payload.types)))
     done.seconds = running_seconds() - began
     done.n_rejected = len(rejects) - earlier
     done.rejected = [row for row in rejects.first if row.source in events.paths]
     return done
+
+
+def read_ahead(parts: Iterable[_Item]) -> Iterator[_Item]:
+    """The same parts in their order, each read by a thread while the one before it is worked on.
+
+    >>> list(read_ahead(range(3)))
+    [0, 1, 2]
+    """
+    source = iter(parts)
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(list, itertools.islice(source, 1))
+        while part := coming.result():
+            coming = pool.submit(list, itertools.islice(source, 1))
+            yield part[0]
 
 
 class _Gathered(PairWriter):

@@ -54,6 +54,7 @@ class EventFiles:
         self._open = EventFile(schema, self.path, **options)
         self._kept_types = self._open.kept_types
         self._absent = set(schema.names)
+        self._absent_kept = set(self._kept_types)
         self._near: dict[str, str] = {}
         # a Parquet file counts its rows and others their bytes; bytes are the unit for all of them here
         self._sizes = [os.path.getsize(path) for path in self.paths]
@@ -84,6 +85,11 @@ class EventFiles:
         """Attributes for which no event of any file had a value."""
         return [name for name in self._schema.names if name in self._absent]
 
+    @property
+    def absent_kept(self) -> list[str]:
+        """Columns to keep that no event of any file had, where files do not say their columns."""
+        return [name for name in self._kept_types if name in self._absent_kept]
+
     def refuse_absent(self) -> None:
         """As of an EventFile, by the first file."""
         self._open.refuse_absent()
@@ -108,6 +114,7 @@ class EventFiles:
             done += size
             self.n_events += file.n_events
             if file.n_events:
+                self._absent_kept &= set(file.absent_kept)
                 near = file.near_misses()
                 self._near |= near
                 self._absent &= set(file.absent)

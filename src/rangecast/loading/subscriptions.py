@@ -24,6 +24,8 @@ from rangecast.loading.formats import open_rows
 from rangecast.loading.ids import STRING, column_type, id_text, in_one_piece, settle, typed_ids
 from rangecast.loading.rejected import REJECTED, RejectedRow, Rejects, rejected_table
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.model.user_columns import PayloadColumn, payload_column, payload_needs, wider_kind
+from rangecast.types.columns import describe
 from rangecast.types.schema import Schema
 
 _OWNER = "a subscription"
@@ -101,18 +103,25 @@ def wanted_columns(schema: Schema, id: str, condition: str | None) -> dict[str, 
 
 
 class RowSurvey(NamedTuple):
-    """What a file of subscriptions has: its columns, and which of those asked about are whole numbers."""
+    """What a file of subscriptions has: its columns, which of those asked about are whole numbers, and of
+    what kind those of the users' own are (model/user_columns.py)."""
 
     names: list[str]
     whole: dict[str, bool]
+    kinds: dict[str, str]
 
 
 def survey_rows(
-    path: str, wanted: Mapping[str, pa.DataType | None], numbers: Sequence[str], format: str | None = None
+    path: str,
+    wanted: Mapping[str, pa.DataType | None],
+    numbers: Sequence[str],
+    format: str | None = None,
+    payload: Sequence[str] = (),
 ) -> RowSurvey:
     """Read a text file for its columns and for whether the values in `numbers` are all whole numbers."""
     names: dict[str, None] = {}
     whole = dict.fromkeys(numbers, True)
+    kinds = dict.fromkeys(payload, "null")
     with open_rows(path, wanted, format=format) as source:
         for batch in source.batches():
             there = [name for name in batch.columns if name in wanted]
@@ -120,8 +129,11 @@ def survey_rows(
             for name in numbers:
                 if name in there:
                     whole[name] &= settle(batch.column(name), source.textual) in (None, pa.int64())
+            for name in payload:
+                if name in there:
+                    kinds[name] = wider_kind({kinds[name], _own_column(batch, name, {}).kind})
         names = dict.fromkeys(name for name in source.names or names if name in wanted)
-    return RowSurvey(list(names), whole)
+    return RowSurvey(list(names), whole, kinds)
 
 
 def text_rows(
@@ -130,6 +142,7 @@ def text_rows(
     id: str,
     types: Mapping[str, pa.DataType],
     format: str | None = None,
+    payload: Sequence[str] = (),
 ) -> Iterator[pa.Table]:
     """The rows of a text file: the columns of `types`, and those of a rejected row."""
     with open_rows(path, wanted, format=format) as source:
@@ -139,12 +152,16 @@ def text_rows(
             columns: dict[str, pa.Array[Any]] = {}
             reasons: dict[int, str] = {}
             for name, kind in types.items():
+                if name in payload:
+                    continue
                 column = _texts(batch, name)
                 columns[name] = column if kind == STRING else typed_ids(column, kind, name)[0]
             ids: Any = pa.nulls(len(batch), STRING)
             if id in columns:
                 ids = _texts(batch, id)
                 columns[id], reasons = typed_ids(batch.column(id), types[id], _OWNER)
+            for name in payload:
+                columns[name] = _own_column(batch, name, reasons).texts.arrow().cast(types[name])
             own = {
                 "source": pa.repeat(path, len(batch)),
                 "row": pa.array(batch.rows),
@@ -154,7 +171,7 @@ def text_rows(
                 "raw": _at({i: batch.raw(i) for i in reasons}, len(batch)),
             }
             fields = pa.schema([*types.items(), *((OWN + f.name, f.type) for f in REJECTED)])
-            yield pa.table([*columns.values(), *own.values()], schema=fields)
+            yield pa.table([*(columns[name] for name in types), *own.values()], schema=fields)
             if batch.unread:
                 unread = (RejectedRow(path, u.row, u.line, None, u.reason, u.raw) for u in batch.unread)
                 rows = rejected_table(unread)
@@ -176,6 +193,19 @@ def _texts(batch: RowBatch, name: str) -> pa.Array[Any]:
     if name not in batch.data.column_names:
         return pa.nulls(len(batch), STRING)
     return in_one_piece(batch.column(name)).cast(STRING)
+
+
+def _own_column(batch: RowBatch, name: str, reasons: dict[int, str]) -> PayloadColumn:
+    """A column of the users' own; what cannot be kept is absent, and a reason."""
+    if isinstance(batch.data, pa.Table):
+        absent = name not in batch.data.column_names
+        return payload_column(name, pa.nulls(len(batch)) if absent else batch.column(name))
+    values = list(batch.column(name))
+    for i, value in enumerate(values):
+        if isinstance(value, list | dict):
+            reasons.setdefault(i, payload_needs(name, describe(value)))
+            values[i] = None
+    return payload_column(name, values)
 
 
 def _check_columns(path: str, names: list[str], wanted: Collection[str], needed: list[str]) -> list[str]:
@@ -219,13 +249,16 @@ def _load(
         raise SubscriptionError(f"ids must be whole numbers or strings, {id!r} is {column.type}")
     id_type = settle(column, textual) or pa.int64()
     ids, reasons = typed_ids(column, id_type, _OWNER)
-    good = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))
+    for row, reason in _nested(rows, options["payload"]).items():
+        reasons.setdefault(row, reason)
+    fine = ids.is_valid().to_numpy(zero_copy_only=False).copy()
+    fine[list(reasons)] = False
+    good = np.flatnonzero(fine)
     options = options | {"on_error": "collect"}
     if rows:
         absent = dict.fromkeys(beside)
-        kept = [
-            absent | rows[i] | {id: value} for i, value in enumerate(ids.to_pylist()) if value is not None
-        ]
+        values = ids.to_pylist()
+        kept = [absent | rows[i] | {id: values[i]} for i in good.tolist()]
         subs = Subscriptions.from_rows(schema, kept, **options)
     else:
         table = table.set_column(table.column_names.index(id), id, ids)
@@ -234,3 +267,13 @@ def _load(
         subs = Subscriptions.from_arrow(schema, table, **options)
     reasons |= {int(good[found.row]): found.reason for found in subs.rejected}
     return subs, reasons
+
+
+def _nested(rows: list[dict[str, Any]], payload: Sequence[str]) -> dict[int, str]:
+    """The rows with a list or an object in a column of the users' own, where others have one value."""
+    found: dict[int, str] = {}
+    for name in payload:
+        for i, row in enumerate(rows):
+            if isinstance(row.get(name), list | dict):
+                found.setdefault(i, payload_needs(name, describe(row[name])))
+    return found

@@ -12,7 +12,9 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     worker.py                  what a worker keeps of an index, and how it answers a batch of events
     doctor.py                  what the workers of a cluster are like, with a sentence for each trouble
     report.py                  what a step did
-    ingest.py                  a DataFrame of subscriptions into a store
+    ingest.py                  a DataFrame of subscriptions into a store: the driver's part
+    ingest_tasks.py            its tasks: find words, parse, stage
+    small_inputs.py            inputs that the driver reads and parses by itself
     payload.py                 the users' own columns of subscriptions, to be joined with matches
     subscription_files.py      files of subscriptions as a DataFrame
     reduce.py                  which subscriptions of a DataFrame others cover

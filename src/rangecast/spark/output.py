@@ -40,6 +40,7 @@ from rangecast.engine import Index
 from rangecast.errors import EventError, OptionError
 from rangecast.loading.ids import named_type
 from rangecast.model.events import Events
+from rangecast.types.attributes import Timestamp
 from rangecast.types.schema import Schema
 
 PAIRS, LISTS, COUNTS = "pairs", "lists", "counts"
@@ -51,7 +52,8 @@ _WHOLE: tuple[type[T.DataType], ...] = (T.ByteType, T.ShortType, T.IntegerType, 
 _TAKEN: dict[str, tuple[str, tuple[type[T.DataType], ...]]] = {
     "int": ("byte, short, int or long", _WHOLE),
     "float": ("a number", (*_WHOLE, T.FloatType, T.DoubleType, T.DecimalType)),
-    "category": ("string or boolean", (T.StringType, T.BooleanType)),
+    "category": ("string, boolean or an array of strings", (T.StringType, T.BooleanType, T.ArrayType)),
+    "tags": ("an array of strings, or a string", (T.ArrayType, T.StringType)),
     "bool": ("boolean, a string or a whole number", (T.BooleanType, T.StringType, *_WHOLE)),
     "timestamp": ("timestamp, timestamp_ntz or date", (T.TimestampType, T.TimestampNTZType, T.DateType)),
 }
@@ -240,6 +242,8 @@ class Answer(Output):
                     f"If {name!r} is missing in all of them, say absent=[{name!r}]"
                 )
             words, taken = _TAKEN[attribute.kind]
+            if isinstance(attribute, Timestamp) and attribute.unit != "us":
+                words, taken = f"{words}, or a number", (*taken, *_TAKEN["float"][1])
             if not isinstance(types[name], taken) and not (texts and isinstance(types[name], T.StringType)):
                 raise EventError(
                     f"column {name!r} must be {words} for {attribute.article} {attribute.kind}, got "

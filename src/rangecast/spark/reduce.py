@@ -40,15 +40,13 @@ from rangecast.errors import OptionError
 from rangecast.loading.rejected import REJECTED, RejectedRow, rejected_table
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.spark.ingest import (
+from rangecast.spark.ingest import check_columns, find_words, latest
+from rangecast.spark.ingest_tasks import (
     ORDER,
     Columns,
     ParsedPiece,
     SchemaPlace,
-    check_columns,
-    find_words,
     join_pieces,
-    latest,
     parsed,
     schema_of,
 )

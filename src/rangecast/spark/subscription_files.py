@@ -20,9 +20,16 @@ from rangecast.loading import format_of
 from rangecast.loading.ids import INT64, STRING
 from rangecast.loading.rejected import REJECTED
 from rangecast.loading.subscriptions import OWN, survey_rows, text_rows, wanted_columns
+from rangecast.model.user_columns import PAYLOAD_TYPES, wider_kind
 from rangecast.types.schema import Schema
 
-_SURVEY = T.StructType([T.StructField("name", T.StringType()), T.StructField("whole", T.BooleanType())])
+_SURVEY = T.StructType(
+    [
+        T.StructField("name", T.StringType()),
+        T.StructField("whole", T.BooleanType()),
+        T.StructField("kind", T.StringType()),
+    ]
+)
 
 
 def read_subscriptions(
@@ -34,11 +41,14 @@ def read_subscriptions(
     condition: str | None = None,
     sequence: str | None = None,
     op: str | None = None,
+    payload: Sequence[str] = (),
+    expires: str | None = None,
     format: str | None = None,
 ) -> DataFrame:
     """Files of subscriptions as a DataFrame: the columns that subscriptions of this schema may have.
 
-    Ids of text files are long when all of them are whole numbers, else strings; so is a sequence.
+    Ids of text files are long when all of them are whole numbers, else strings; so is a sequence. Columns of
+    the users' own have the type that their values have in all files (rangecast.model.user_columns).
     """
     kinds = {format_of(path, format) for path in files}
     if len(kinds) > 1:
@@ -49,12 +59,14 @@ def read_subscriptions(
     wanted = wanted_columns(schema, id, condition)
     numbers = [name for name in (id, sequence) if name is not None]
     wanted |= dict.fromkeys(numbers) | ({} if op is None else {op: STRING})
-    paths = tuple(files)
+    wanted |= dict.fromkeys(payload) | ({} if expires is None else {expires: STRING})
+    paths, own = tuple(files), tuple(payload)
 
     def survey(path: str) -> Iterator[pa.Table]:
-        found = survey_rows(path, wanted, numbers, kind)
-        whole = [found.whole.get(name) for name in found.names]
-        yield pa.table({"name": pa.array(found.names, STRING), "whole": pa.array(whole, pa.bool_())})
+        found = survey_rows(path, wanted, numbers, kind, own)
+        whole = pa.array([found.whole.get(name) for name in found.names], pa.bool_())
+        kinds = pa.array([found.kinds.get(name) for name in found.names], STRING)
+        yield pa.table({"name": pa.array(found.names, STRING), "whole": whole, "kind": kinds})
 
     # a task per file, in the order of the files: without a sequence, the last row of an id counts
     positions = spark.range(0, len(paths), 1, len(paths)).toDF("file")
@@ -62,9 +74,13 @@ def read_subscriptions(
     there = [name for name in wanted if any(row.name == name for row in rows)]
     words = {row.name for row in rows if row.whole is False}
     types = {name: INT64 if name in numbers and name not in words else STRING for name in there}
+    for name in {*payload} & {*there}:
+        found = PAYLOAD_TYPES[wider_kind({row.kind for row in rows if row.name == name})]
+        types[name] = STRING if pa.types.is_large_string(found) else found
+    kept = tuple(name for name in payload if name in there)
 
     def read(path: str) -> Iterator[pa.Table]:
-        return text_rows(path, wanted, id, types, kind)
+        return text_rows(path, wanted, id, types, kind, kept)
 
     fields = from_arrow_schema(pa.schema([*types.items(), *((OWN + f.name, f.type) for f in REJECTED)]))
     return positions.mapInArrow(_each_file(paths, read), fields)

@@ -38,7 +38,7 @@ from rangecast.errors import OptionError, StorageError
 from rangecast.spark.worker import followed, open_store
 from rangecast.store.lock import LockedError
 from rangecast.store.store import Store
-from rangecast.types.attributes import MISSING, Timestamp
+from rangecast.types.attributes import MISSING
 from rangecast.types.schema import Schema
 
 NEWEST, EVENT_TIME = "newest", "event-time"
@@ -196,7 +196,7 @@ class PinnedStore(NamedTuple):
     def versions_of(self, times: Any) -> tuple[npt.NDArray[np.int64], dict[int, str]]:
         """The version of each event's time, and the rows that have none with the reason."""
         assert self.time is not None
-        encoded = Timestamp(self.time).encode(times)
+        encoded = self.schema.instants(self.time).encode(times)
         reasons = dict(zip(encoded.bad.tolist(), encoded.reasons, strict=True))
         for row in np.flatnonzero(encoded.codes == MISSING).tolist():
             reasons.setdefault(row, f"an event must have a time in {self.time!r}")

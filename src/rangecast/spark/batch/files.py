@@ -46,19 +46,31 @@ from rangecast.spark.report import Report
 from rangecast.spark.snapshots import Snapshot, resolve
 from rangecast.spark.worker import mapped
 from rangecast.store.lock import holding
+from rangecast.types.attributes import Timestamp
 from rangecast.types.schema import Schema
 
 _ROWS_AT_LEAST = 100_000
 _FORMAT = 1
 _UNFINISHED = (".tmp", "._COPYING_", ".part", ".crdownload")
 _LOOK_SECONDS = 0.3
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
 _HINT = "; absent= names attributes without one"
 _HOLDS: dict[str, tuple[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
     "int": ("a whole number", (pa.types.is_integer,)),
     "float": ("a number", (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)),
     "category": (
-        "string or boolean",
-        (pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean, pa.types.is_dictionary),
+        "string, boolean or lists of strings",
+        (pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean, pa.types.is_dictionary, _is_list),
+    ),
+    "tags": ("lists of strings, or a string", (_is_list, pa.types.is_string, pa.types.is_large_string)),
+    "bool": (
+        "boolean, a string or a whole number",
+        (pa.types.is_boolean, pa.types.is_string, pa.types.is_large_string, pa.types.is_integer),
     ),
     "timestamp": ("timestamp or date", (pa.types.is_timestamp, pa.types.is_date)),
 }
@@ -247,6 +259,9 @@ def check_files(files: list[str], kinds: dict[str, str], schema: Schema, answer:
             for name in needed:
                 if name in schema and name not in (event_id, *answer.keep):
                     words, holds = _HOLDS[schema[name].kind]
+                    attribute = schema[name]
+                    if isinstance(attribute, Timestamp) and attribute.unit != "us":
+                        words, holds = f"{words}, or a number", (*holds, *_HOLDS["float"][1])
                     got = found.field(name).type
                     if not any(test(got) for test in holds):
                         raise EventError(
