@@ -4,7 +4,10 @@
     python benchmarks/broker.py --rate 500 --batch 1
     python benchmarks/broker.py --arrow --rate 500000 --batch 10000 --matches 0.01
     python benchmarks/broker.py --stalled 1000 --consumers 1100
-    python benchmarks/broker.py --catch-up
+    python benchmarks/broker.py --consumers 10000 --catch-up
+
+With --prepared FOLDER the space is made there once, and copied for each run with the same subscriptions,
+consumers and matches; --seconds 0 makes it and ends.
 
 Open loop: requests are due at fixed times, whether or not the broker keeps up, and latency counts from the
 time at which an event was due, so a broker that stalls cannot hide it. Every run ends by itself. Each event
@@ -18,6 +21,7 @@ import json
 import random
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -41,14 +45,15 @@ DUE = re.compile(rb'"due":(\d+)')
 
 def prepare(folder, subscriptions, consumers, matches):
     """A space with subscriptions `symbol = S and price between a and b`."""
-    schema = Schema(Category("symbol"), Int("price"))
-    space = folder / "data" / "main"
-    space.mkdir(parents=True)
-    store = Store.open(space / "store", schema)
     source = np.random.default_rng(1)
     width = int(PRICES * SYMBOLS * matches / subscriptions)
     lows = source.integers(0, PRICES, subscriptions)
     symbols = source.integers(0, SYMBOLS, subscriptions)
+    if folder.exists():
+        return symbols, lows, width
+    space = folder / "data" / "main"
+    space.mkdir(parents=True)
+    store = Store.open(space / "store", Schema(Category("symbol"), Int("price")))
     texts = [
         f"symbol = 'S{s}' and price between {low} and {low + width}"
         for s, low in zip(symbols.tolist(), lows.tolist(), strict=True)
@@ -288,6 +293,7 @@ def main():
     parser.add_argument("--publishers", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--stalled", type=int, default=0, help="consumers of these that read nothing")
+    parser.add_argument("--prepared", type=Path, help="folder that keeps spaces for later runs")
     parser.add_argument("--arrow", action="store_true")
     parser.add_argument("--catch-up", action="store_true")
     parser.add_argument("--events", type=int, default=2_000_000, help="events of --catch-up")
@@ -296,8 +302,13 @@ def main():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 65_536)), hard))
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        symbols, lows, width = prepare(folder, options.subscriptions, options.consumers, options.matches)
+        sizes = options.subscriptions, options.consumers, options.matches
+        prepared = (options.prepared or Path(place)) / "-".join(map(str, sizes))
+        symbols, lows, width = prepare(prepared, *sizes)
+        if not options.seconds:
+            return
+        folder = Path(place) / "run"
+        shutil.copytree(prepared, folder)
         broker = Broker(folder)
         options.before = broker.memory().rss
         try:

@@ -283,6 +283,40 @@ def test_everything_is_there_after_a_restart(start):
         assert [m["sequence"] for m in client.messages("bob", wait=5)["messages"]] == [6]
 
 
+def test_expressions_of_words_that_nobody_named(start):
+    """Live, from the log, and from the log after a restart with more expressions."""
+    conditions = {
+        "prefix": "symbol starts with 'the'", "within": "symbol contains 'acme'",
+        "lower": "lower(symbol) = 'xx'", "all": "symbol has all ('a', 'b')",
+        "none": "symbol has none ('a')", "product": "price * price > 10",
+    }  # fmt: skip
+    events = [
+        {"price": 4},
+        {"symbol": "the acme"},
+        {"symbol": "XX"},
+        {"symbol": ["a", "b"]},
+        {"symbol": ["b", "q"]},
+    ]
+    wanted = [(1, "product"), (2, "none"), (2, "prefix"), (2, "within"), (3, "lower"), (3, "none")]
+    wanted += [(4, "all"), (5, "none")]
+    with start() as url, Client(url) as client:
+        for name, condition in conditions.items():
+            client.subscribe("alice", name, condition)
+        live = client.stream("alice", start="now", notices=True)
+        assert next(live).kind == "caught_up"
+        client.publish(events)
+        assert sorted(pairs(take(live, 5))) == wanted
+        assert sorted(pairs(take(client.stream("alice", start=0), 5))) == wanted
+        client.subscribe("alice", "late", "symbol contains 'XX' or reverse(symbol) = 'YZ'")
+        client.publish([{"symbol": "aXX"}, {"symbol": "ZY"}])
+    wanted += [(6, "late"), (6, "none"), (7, "late"), (7, "none")]
+    with start() as url, Client(url) as client:
+        client.subscribe("alice", "later", "upper(symbol) = 'XX'")
+        client.publish({"symbol": "xX"})
+        messages = take(client.stream("alice", start=0), 8)
+    assert sorted(pairs(messages)) == [*wanted, (8, "later"), (8, "lower"), (8, "none")]
+
+
 def test_a_consumer_that_is_too_late_hears_of_the_gap(start, tmp_path):
     from rangecast.broker.limits import SpaceLimits
 

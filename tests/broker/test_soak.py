@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.integration
 
 
 def test_nothing_is_lost_or_wrong_over_kills(tmp_path):

@@ -56,15 +56,19 @@ class Broker:
         self._watch: asyncio.Task[None] | None = None
         settings.data.mkdir(parents=True, exist_ok=True)
 
-    def ensure_space(self, name: str, schema: Schema) -> None:
-        """Make a space unless it is there; ConflictError when it has another schema."""
+    def ensure_space(self, name: str, schema: Schema, object_key: str | None = None) -> None:
+        """Make a space unless it is there; ConflictError when it has another schema or object key."""
         folder = self._folder(name)
         if Space.exists(folder):
             space = self.spaces.get(name) or self._open(folder)
             if space.schema.to_dict() != schema.to_dict():
                 raise ConflictError(f"the space {name!r} has another schema: {space.schema.to_dict()}")
+            if Space.stored_key(folder) != object_key:
+                raise ConflictError(
+                    f"the space {name!r} has another object key: {Space.stored_key(folder)!r}"
+                )
             return
-        Space.create(folder, schema, self.settings.limits)
+        Space.create(folder, schema, self.settings.limits, object_key)
         self._open(folder)
 
     def _folder(self, name: str) -> Path:

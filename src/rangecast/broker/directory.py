@@ -97,6 +97,11 @@ class Directory:
             found = self._quoted[entry] = msgspec.json.encode(id.partition("/")[2] or id)
         return found
 
+    def quoted_names(self, entries: list[int]) -> list[bytes]:
+        """The same of several."""
+        known, quoted = self._quoted, self.quoted
+        return [known[entry] or quoted(entry) for entry in entries]
+
     def n_lasting(self, consumer: int) -> int:
         """How many subscriptions a consumer has."""
         return self._lasting[consumer]

@@ -48,6 +48,7 @@ from rangecast.broker.event_record import (
     pack_record,
     read_record_head,
 )
+from rangecast.broker.objects import ObjectLinks
 from rangecast.errors import StorageError
 from rangecast.sealed import read_document, write_document
 
@@ -174,6 +175,7 @@ class EventLog:
         note: RecordNote | None = None,
         now: int | None = None,
         owners: npt.NDArray[np.int64] | None = None,
+        links: ObjectLinks | None = None,
     ) -> int:
         """Add events to the next write; returns the sequence number of the first. `sync` makes it durable."""
         if self.failed:
@@ -181,7 +183,7 @@ class EventLog:
         segment = self._segments[-1]
         sequence = self.next
         moment = time.time_ns() // 1000 if now is None else now
-        pieces = pack_record(sequence, moment, pin, segment.end, codes, body, note, owners)
+        pieces = pack_record(sequence, moment, pin, segment.end, codes, body, note, owners, links)
         segment.note_place(sequence, segment.end + self._waiting_bytes)
         self._waiting += pieces
         self._waiting_bytes += sum(map(len, pieces))

@@ -7,15 +7,18 @@
     24-31    pin: the version of the store that its events are matched against
     32-39    how many bytes of this segment were on disk when the record was written
     40-43    number of events
-    44-47    kind of the body: 0 JSON texts, 1 an Arrow stream; 256 more where events have several columns
-    48-51    number of int64 in codes and owners
+    44-47    kind of the body: 0 JSON texts, 1 an Arrow stream; 256 more where events have several columns,
+             512 more where they are states of objects
+    48-51    number of int64 in codes, owners and links
     52-55    length of the note
     56-59    length of the body
     60-63    CRC-32 of the payload
 
     payload  type              meaning
     owners   int64[1 + c]      the number of columns and the event of each; only where events have several
-    codes    int64[d * c]      attribute after attribute, as an index of the pin's version sees them
+    codes    int64[d * c]      attribute after attribute, as an index of the pin's version sees them, with the
+                               hidden ones (types/derived.py), which are always in the store's order
+    links    int64[(3 + d) n]  objects, previous and before (objects.py); only where there is an object key
     starts   uint32[n + 1]     kind 0: where the text of each event begins in the body
     body     bytes             the texts one after the other, or the stream
     note     bytes             JSON: the publisher, the idempotency key, what was rejected; may be empty
@@ -39,9 +42,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rangecast.broker.objects import ObjectLinks
+
 HEAD = struct.Struct("<4sIQQQQIIIIII")
 MAGIC = b"REVT"
-TEXTS, ARROW, SEVERAL = 0, 1, 256
+TEXTS, ARROW, SEVERAL, LINKED = 0, 1, 256, 512
 _ALIGN = 8
 
 
@@ -89,6 +94,7 @@ def pack_record(
     body: PublishedBody,
     note: RecordNote | None = None,
     owners: npt.NDArray[np.int64] | None = None,
+    links: ObjectLinks | None = None,
 ) -> list[bytes]:
     """The bytes of a record, in pieces that are to be written one after the other."""
     n = len(body)
@@ -97,6 +103,9 @@ def pack_record(
     if owners is not None:
         pieces.insert(0, np.concatenate([[len(owners)], owners]).astype(np.int64).tobytes())
         words += 1 + len(owners)
+    if links is not None:
+        pieces += [np.ascontiguousarray(array).tobytes() for array in links]
+        words += sum(array.size for array in links)
     if body.texts is not None:
         starts = np.zeros(n + 1, np.uint32)
         np.cumsum(np.fromiter(map(len, body.texts), np.uint32, n), out=starts[1:])
@@ -125,7 +134,7 @@ def pack_record(
         pin,
         synced,
         n,
-        kind if owners is None else kind | SEVERAL,
+        kind | (0 if owners is None else SEVERAL) | (0 if links is None else LINKED),
         words,
         len(remark),
         len(raw),
@@ -157,7 +166,7 @@ class RecordHead:
     @property
     def kind(self) -> int:
         """Whether the body is texts or an Arrow stream."""
-        return self.form & ~SEVERAL
+        return self.form & ~(SEVERAL | LINKED)
 
     @cached_property
     def length(self) -> int:
@@ -199,7 +208,22 @@ class EventRecord:
         if head.form & SEVERAL:
             n_columns = int(numbers[0])
             return numbers[1 + n_columns :].reshape(-1, n_columns)
+        if head.form & LINKED:
+            return numbers.reshape(-1, head.n)[: self._n_attributes]
         return numbers.reshape(-1, head.n)
+
+    @property
+    def links(self) -> ObjectLinks | None:
+        """The objects of the events and what each was before; None where they are no states of objects."""
+        if not self.head.form & LINKED:
+            return None
+        d = self._n_attributes
+        numbers = np.frombuffer(self._payload, np.int64, self.head.words).reshape(-1, self.head.n)
+        return ObjectLinks(numbers[d : d + 2], numbers[d + 2], numbers[d + 3 :])
+
+    @property
+    def _n_attributes(self) -> int:
+        return (self.head.words // self.head.n - 3) // 2
 
     @property
     def owners(self) -> npt.NDArray[np.int64] | None:

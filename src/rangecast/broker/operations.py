@@ -35,9 +35,13 @@ async def put_schema(request: Request) -> Response:
         schema = Schema.from_dict(entries)
     except (KeyError, TypeError, AttributeError) as error:
         raise SchemaError(f"the schema cannot be read: {error!r}") from None
+    key = content.get("object_key")
+    if key is not None and not isinstance(key, str):
+        raise BrokerError(f"object_key must name an attribute, got {key!r}")
     # in a thread: a store is made and opened, which waits for the disk
-    await asyncio.to_thread(broker.ensure_space, name, schema)
-    return Json({"space": name, "attributes": broker.space(name).schema.to_dict()})
+    await asyncio.to_thread(broker.ensure_space, name, schema, key)
+    answer = {"space": name, "attributes": broker.space(name).schema.to_dict()}
+    return Json(answer if key is None else {**answer, "object_key": key})
 
 
 async def get_schema(request: Request) -> Response:

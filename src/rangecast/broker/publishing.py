@@ -57,6 +57,8 @@ async def _publish(
         space.metrics.rejected.inc(len(found.rejected))
         note = note or RecordNote(source=source)
         note.rejected = found.rejected if note.key else []
+    if space.objects is not None and found.events.owners is not None:
+        raise BrokerError("events of a space with an object key must have one value for each attribute")
     if len(found.events):
         answer = dict(await space.publish(Publication(found.events, found.body, note, received)))
     else:

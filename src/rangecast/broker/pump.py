@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rangecast.broker.event_record import PublishedBody, RecordNote
-from rangecast.broker.frames import KEEP_ALIVE, PinnedEvents, match_frames, notice
+from rangecast.broker.frames import KEEP_ALIVE, PinnedEvents, change_frames, match_frames, notice
 from rangecast.broker.listener import Listener
-from rangecast.broker.replay import ROUND, Replay, joined_events
+from rangecast.broker.objects import ObjectLinks, changed_pairs
+from rangecast.broker.replay import ROUND, Replay, joined_events, joined_links
 from rangecast.errors import StorageError
 from rangecast.model.events import Events
 
@@ -50,6 +51,7 @@ class Publication:
     body: PublishedBody
     note: RecordNote | None
     received: float
+    links: ObjectLinks | None = None
     future: Future[dict[str, Any]] = field(default_factory=Future)
 
 
@@ -209,19 +211,26 @@ class Pump:
             return []
         space = self._space
         pin = space.directory.version
+        wide = space.index.schema  # with the expressions of that version
         taken: list[tuple[int, Publication]] = []
         n = 0
         try:
             while self._publications and n < _MOST_EVENTS:
                 publication = self._publications.popleft()
                 n += len(publication.events)
-                codes, owners = publication.events.codes_for(space.schema), publication.events.owners
-                first = space.log.append(codes, publication.body, pin, publication.note, owners=owners)
+                codes, owners = publication.events.codes_for(wide), publication.events.owners
+                if space.objects is not None:
+                    publication.links = space.objects.link(publication.events, codes, space.log.next, wide)
+                first = space.log.append(
+                    codes, publication.body, pin, publication.note, owners=owners, links=publication.links
+                )
                 taken.append((first, publication))
             start = time.perf_counter()
             space.log.sync()
             space.metrics.sync_seconds.observe(time.perf_counter() - start)
         except StorageError as error:
+            if space.objects is not None:
+                space.objects.drop()
             self.waiting_events -= n
             for publication in [p for _, p in taken]:
                 if not publication.future.done():
@@ -230,6 +239,8 @@ class Pump:
                 publication.future.set_exception(error)
             space.log_error("writing the event log", error)
             return []
+        if space.objects is not None:
+            space.objects.keep()
         self.waiting_events -= n
         answers = []
         for first, publication in taken:
@@ -244,26 +255,37 @@ class Pump:
     def _match(self, published: list[tuple[int, Publication]]) -> None:
         space = self._space
         directory = space.directory
-        batches = [(p.events.codes_for(space.schema), p.events.owners, len(p.events)) for _, p in published]
-        matches = space.index.match(joined_events(space.schema, batches))
-        space.metrics.matched.inc(matches.n_pairs)
-        if not self.live or not matches.n_pairs:
+        wide = space.index.schema
+        batches = [(p.events.codes_for(wide), p.events.owners, len(p.events)) for _, p in published]
+        events = joined_events(wide, batches)
+        links = joined_links(wide, [p.links for _, p in published])
+        changes = None
+        if links is not None:
+            changes = changed_pairs(space.index, events, links)
+            rows, entries = changes.rows, changes.entries
+            n_pairs = int(changes.now.sum())
+        else:
+            matches = space.index.match(events)
+            n_pairs = matches.n_pairs
+            rows, entries = matches.events(), np.asarray(matches.ids)
+        space.metrics.matched.inc(n_pairs)
+        if not self.live or not len(rows):
             return
-        rows, entries = matches.events(), np.asarray(matches.ids)
         self._make_room(len(directory.consumers))
         wanted = self._mask[directory.owners[entries]]
-        if not wanted.all():
-            rows, entries = rows[wanted], entries[wanted]
         pin = directory.version
         stretches = [PinnedEvents(first, len(p.events), pin, p.body.json) for first, p in published]
         received = published[0][1].received
         sends: list[tuple[Listener, bytes, int]] = []
         n = 0
-        for owner, sequences, frames in match_frames(stretches, rows, entries, directory):
-            data = b"".join(frames)
-            n += len(frames)
-            for listener in self.live[owner]:
-                sends.append((listener, data, sequences[-1] + 1))
+        if changes is not None:
+            made = change_frames(stretches, changes.where(wanted), directory)
+        else:
+            made = match_frames(stretches, rows[wanted], entries[wanted], directory)
+        for own in made:
+            n += own.n
+            for listener in self.live[own.owner]:
+                sends.append((listener, own.data, own.last + 1))
         space.metrics.delivered.inc(n)
         space.deliver(sends, received)
 

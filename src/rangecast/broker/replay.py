@@ -21,8 +21,9 @@ import numpy.typing as npt
 from rangecast.broker.directory import Directory
 from rangecast.broker.event_log import DamagedRecordError, EventLog
 from rangecast.broker.event_record import EventRecord
-from rangecast.broker.frames import PinnedEvents, match_frames, notice
+from rangecast.broker.frames import OwnerFrames, PinnedEvents, change_frames, match_frames, notice
 from rangecast.broker.listener import BUFFER, Listener
+from rangecast.broker.objects import ObjectLinks, changed_pairs, widened
 from rangecast.engine import Index
 from rangecast.model.events import Events
 from rangecast.types.schema import Schema
@@ -107,18 +108,22 @@ class Replay:
     def _match(self, records: list[EventRecord], served: list[Served]) -> None:
         base, last = records[0].head.sequence, records[-1].head.next
         pins = np.repeat([r.head.pin for r in records], [r.head.n for r in records])
-        events = joined_events(self._schema, [(r.codes, r.owners, r.head.n) for r in records])
         consumers = sorted({one.listener.number for one in served})
         index = self._index_for(consumers, int(pins[0]), int(pins[-1]))
+        events = joined_events(index.schema, [(r.codes, r.owners, r.head.n) for r in records])
         self.events += len(events)
-        matches = index.match(events)
-        rows, entries = matches.events(), np.asarray(matches.ids)
+        links = joined_links(index.schema, [r.links for r in records])
+        changes = None
+        if links is not None:
+            changes = changed_pairs(index, events, links)
+            rows, entries = changes.rows, changes.entries
+        else:
+            matches = index.match(events)
+            rows, entries = matches.events(), np.asarray(matches.ids)
         with self._lock:
             directory = self._directory
             pin = pins[rows]
             valid = (directory.since[entries] <= pin) & (pin < directory.until[entries])
-            if not valid.all():
-                rows, entries = rows[valid], entries[valid]
             expired = directory.expired_between(self._entries, int(pins[0]), int(pins[-1]))
         stretches = [PinnedEvents(r.head.sequence, r.head.n, r.head.pin, r.json) for r in records]
         by_owner: dict[int, list[Served]] = {}
@@ -126,9 +131,13 @@ class Replay:
             by_owner.setdefault(one.listener.number, []).append(one)
         share = max(_LEAST_SHARE, min(BUFFER, _TOGETHER // len(served)))
         unheard = {id(one): one for one in served}
-        for owner, sequences, frames in match_frames(stretches, rows, entries, directory):
-            for one in by_owner[owner]:
-                _fill(one, sequences, frames, share, last)
+        if changes is not None:
+            made = change_frames(stretches, changes.where(valid), directory)
+        else:
+            made = match_frames(stretches, rows[valid], entries[valid], directory)
+        for frames in made:
+            for one in by_owner[frames.owner]:
+                _fill(one, frames, share, last)
                 unheard.pop(id(one), None)
         for one in unheard.values():
             one.position = max(one.position, last)
@@ -151,19 +160,32 @@ class Replay:
             return self._index
 
 
-def _fill(one: Served, sequences: list[int], frames: list[bytes], share: int, last: int) -> None:
-    """Give a listener its frames from its position on, up to a share of bytes."""
-    start = int(np.searchsorted(np.asarray(sequences), one.position))
-    taken, size = [], len(one.data)
-    for k in range(start, len(frames)):
-        taken.append(frames[k])
-        size += len(frames[k])
-        if size > share:
-            one.data += b"".join(taken)
-            one.position = sequences[k] + 1
-            return
-    one.data += b"".join(taken)
+def _fill(one: Served, frames: OwnerFrames, share: int, last: int) -> None:
+    """Give a listener its frames from its position on, up to a share of bytes and one frame beyond."""
+    sequences, ends = frames.places()
+    start = int(np.searchsorted(sequences, one.position))
+    begin = int(ends[start - 1]) if start else 0
+    room = share - len(one.data)
+    k = max(start, int(np.searchsorted(ends, begin + room, "right")))
+    if k < len(ends):
+        one.data += frames.data[begin : int(ends[k])]
+        one.position = int(sequences[k]) + 1
+        return
+    one.data += frames.data[begin:]
     one.position = max(one.position, last)
+
+
+def joined_links(schema: Schema, several: Sequence[ObjectLinks | None]) -> ObjectLinks | None:
+    """The links of batches that were joined; None where none has any."""
+    if not any(links is not None for links in several):
+        return None
+    assert all(links is not None for links in several), "a space has its key from the beginning"
+    known = [links for links in several if links is not None]
+    return ObjectLinks(
+        np.concatenate([links.objects for links in known], axis=1),
+        np.concatenate([links.previous for links in known]),
+        np.concatenate([widened(schema, links.before) for links in known], axis=1),
+    )
 
 
 BatchCodes = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None, int]
@@ -171,13 +193,14 @@ BatchCodes = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None, int]
 
 
 def joined_events(schema: Schema, batches: Sequence[BatchCodes]) -> Events:
-    """Several batches as one."""
-    codes = batches[0][0] if len(batches) == 1 else np.concatenate([codes for codes, _, _ in batches], axis=1)
-    events = Events(schema, codes, copy=False)
+    """Several batches as one, each with the hidden attributes of its time; what no condition asked then is
+    computed from the codes, and concerns later subscriptions alone."""
+    every = [widened(schema, codes, owners) for codes, owners, _ in batches]
+    joined = None
     if any(owners is not None for _, owners, _ in batches):
         first, parts = 0, []
         for _, owners, n in batches:
             parts.append(first + (np.arange(n) if owners is None else owners))
             first += n
-        events.owners = np.concatenate(parts)
-    return events
+        joined = np.concatenate(parts)
+    return Events.coded(schema, every[0] if len(every) == 1 else np.concatenate(every, axis=1), joined)

@@ -23,7 +23,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,15 @@ import numpy as np
 from rangecast.broker.changes import Changer
 from rangecast.broker.directory import NAME, Directory
 from rangecast.broker.errors import BrokerError, BusyError, UnavailableError
-from rangecast.broker.event_log import EventLog
+from rangecast.broker.event_log import DamagedRecordError, EventLog
+from rangecast.broker.event_record import EventRecord
 from rangecast.broker.frames import notice
 from rangecast.broker.journal import Journal
 from rangecast.broker.keys import KeyMemory
 from rangecast.broker.limits import SpaceLimits
 from rangecast.broker.listener import Listener
 from rangecast.broker.metrics import SpaceMetrics
+from rangecast.broker.objects import ObjectStates, check_object_key
 from rangecast.broker.pump import Publication, Pump
 from rangecast.broker.replay import Replay, Served
 from rangecast.engine import Index, load_index
@@ -76,6 +78,10 @@ class Space:
             keep_bytes=limits.log_bytes,
         )
         self.log.retain()
+        key = Space.stored_key(folder)
+        self.objects = None if key is None else ObjectStates(key)
+        if self.objects is not None:
+            self.objects.load(self._logged())
         self.cursors = Journal(folder / "cursors.journal")
         self.directory = Directory()
         self._open_directory()
@@ -95,13 +101,17 @@ class Space:
         self.replay = Replay(self.log, self.directory, self.schema, self.lock)
 
     @classmethod
-    def create(cls, folder: Path, schema: Schema, limits: SpaceLimits) -> None:
+    def create(cls, folder: Path, schema: Schema, limits: SpaceLimits, object_key: str | None = None) -> None:
         """Make the files of a new space."""
+        if object_key is not None:
+            check_object_key(schema, object_key)
         if not NAME.fullmatch(folder.name):
             raise BrokerError(f"a space must be named by letters, digits and ._~:@+-, got {folder.name!r}")
         folder.mkdir(parents=True, exist_ok=True)
         Store.open(folder / "store", schema)
-        write_document(folder / "space.json", {"format": 1, "limits": limits.changed()})
+        write_document(
+            folder / "space.json", {"format": 1, "limits": limits.changed(), "object_key": object_key}
+        )
 
     @staticmethod
     def exists(folder: Path) -> bool:
@@ -113,6 +123,23 @@ class Space:
         """The limits that were given when the space was made."""
         found = read_document(folder / "space.json") or {}
         return SpaceLimits(**found.get("limits", {}))
+
+    def _logged(self) -> Iterator[EventRecord]:
+        """All records of the log; what is damaged is passed over, as readers do."""
+        start = self.log.first
+        while start < self.log.durable:
+            try:
+                yield from self.log.records(start)
+                return
+            except DamagedRecordError as error:
+                start = error.after
+
+    @staticmethod
+    def stored_key(folder: Path) -> str | None:
+        """The object key that was given when the space was made."""
+        found = read_document(folder / "space.json") or {}
+        key = found.get("object_key")
+        return None if key is None else str(key)
 
     def _open_directory(self) -> None:
         """Take in the store from the version on that the oldest event is pinned to."""
@@ -188,6 +215,8 @@ class Space:
     def tend(self) -> None:
         """What must be done now and then: retention, and forgetting what no event needs."""
         if self.log.retain():
+            if self.objects is not None:
+                self.objects.forget(self.log.first)
             pin = self.log.oldest_pin()
             if pin is not None:
                 with self.lock:

@@ -42,6 +42,16 @@ class Delivery(NamedTuple):
     subscriptions: tuple[str, ...]
     content: dict[str, Any]
 
+    @property
+    def entered(self) -> tuple[str, ...]:
+        """The subscriptions that the event's object was not in before; only in a space with an object key."""
+        return tuple(self.content.get("entered", ()))
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Those that it was in before, and is no longer."""
+        return tuple(self.content.get("left", ()))
+
     @classmethod
     def of(cls, kind: str, content: dict[str, Any]) -> Delivery:
         """A message from what was sent."""

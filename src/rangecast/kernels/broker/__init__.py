@@ -1,0 +1,1 @@
+"""Loops over what the broker sends."""
