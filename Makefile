@@ -45,9 +45,13 @@ stream-demo: $(STAMP) ## ticks flow while alerts come and go; about a minute
 serve-demo: $(STAMP) ## a broker with 100,000 alerts and a made-up market, for two minutes; prints the page's address
 	$(BIN)/rangecast serve-demo
 
-check: lint typecheck test-nojit ## what is quick, for daily work: rules, types, the tests without compiling
+# Types need one core, so tests run beside them.
+check: lint ## what is quick, for daily work: rules, types, the tests without compiling
+	@$(MAKE) --no-print-directory -j 2 typecheck test-nojit
 
-test: lint typecheck test-compiled test-nojit ## what must pass before a push; .ci/run adds test-bounds and integration
+test: lint ## what must pass before a push: rules, types, the tests compiled and plain; .ci/run adds the other two legs
+	@$(MAKE) --no-print-directory -j 2 typecheck test-compiled
+	@$(MAKE) --no-print-directory test-nojit
 
 lint: $(STAMP) ## ruff: rules and formatting
 	$(BIN)/ruff check .
@@ -79,8 +83,13 @@ test-bounds: $(STAMP) ## tests with kernels that check every array index
 bench: $(STAMP) ## the benchmark tables
 	$(BIN)/python benchmarks/run.py
 
+# seeds last: it settles the verdicts of all pages
+EXPERIMENTS := covering vci vcr ubtree batch seeds
 experiments: $(STAMP) ## the papers' experiments and their pages, all in one go, about an hour; QUICK=1: small sizes, some minutes, into experiment-output
-	for name in covering vci vcr ubtree batch seeds; do $(BIN)/rangecast experiment $$name $(if $(QUICK),--quick,--docs) || exit 1; done
+	@begun=$$(date +%s); k=0; for name in $(EXPERIMENTS); do k=$$((k + 1)); \
+	  echo "experiment $$k of $(words $(EXPERIMENTS)), $$name: $$((($$(date +%s) - begun) / 60)) minutes so far"; \
+	  $(BIN)/rangecast experiment $$name $(if $(QUICK),--quick,--docs) || exit 1; \
+	done; echo "all experiments in $$((($$(date +%s) - begun) / 60)) minutes"
 
 soak: $(STAMP) ## kill the processes of streams at random, count what is lost or doubled; damage every file
 	$(BIN)/python tests/spark/stream_soak.py --kills 24

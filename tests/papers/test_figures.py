@@ -5,6 +5,7 @@ import pytest
 import rangecast as rc
 from rangecast.papers import EXPERIMENTS, ExperimentReport
 from rangecast.papers.figures import draw_figure, figures_of, options_of_figure
+from rangecast.papers.ubtree import experiment as ubtree
 from rangecast.papers.vci import experiment as vci
 from rangecast.papers.vcr import experiment as vcr
 
@@ -42,11 +43,35 @@ def test_options_replace_the_constants_and_give_them_back(tmp_path, monkeypatch)
     assert vcr.PAPER["Lx"] == 16
 
 
+@pytest.mark.parametrize("figure", ["4a", "4b", "4c"])
+def test_figures_of_batch_search_alone(tmp_path, figure):
+    report = report_of("batch", tmp_path)
+    draw_figure(report, figure, 40, {"batch": 2, "loops": 1})
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [
+        f"batch-{figure}.csv",
+        f"batch-{figure}.png",
+    ]
+
+
+@pytest.mark.parametrize(("figure", "values"), [("6a", [100, 200]), ("6f", [2])])
+def test_figures_of_the_ub_tree_alone(tmp_path, monkeypatch, figure, values):
+    seen = []
+    monkeypatch.setattr(ubtree, "sweep", lambda report, *words: seen.append(words))
+    options = {"events": 2} | ({"values": 2} if figure == "6f" else {})
+    draw_figure(report_of("ubtree", tmp_path), figure, 200, options)
+    (name, _, chosen, draw) = seen[0]
+    assert (name, chosen) == (f"figure{figure}", values)
+    drawn = draw(chosen[-1])
+    assert (len(drawn.subscriptions()), len(drawn.events())) == (200, 2)
+
+
 def test_what_a_figure_does_not_have_is_refused(tmp_path):
     with pytest.raises(rc.OptionError, match="'vcr' has no figure '5'; there are 6, 7, 8, 9"):
         draw_figure(report_of("vcr", tmp_path), "5", None, {})
-    with pytest.raises(rc.OptionError, match="'batch' has no figure '5'; it has none that stands alone"):
+    with pytest.raises(rc.OptionError, match="'batch' has no figure '5'; there are 4a, 4b, 4c"):
         draw_figure(report_of("batch", tmp_path), "5", None, {})
+    with pytest.raises(rc.OptionError, match="'seeds' has no figure '1'; it has none that stands alone"):
+        draw_figure(report_of("seeds", tmp_path), "1", None, {})
     with pytest.raises(rc.OptionError, match="figure 7 of 'covering' takes shortest, seeds, got 'n'"):
         draw_figure(report_of("covering", tmp_path), "7", 100, {})
     for name in EXPERIMENTS:

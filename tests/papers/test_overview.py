@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rangecast.papers.overview import PAPERS, describe, read_spread, write_overview
+from rangecast.papers.overview import PAPERS, describe, write_overview
 from rangecast.papers.report import ExperimentReport, PageClaim, read_page
 
 pytestmark = [pytest.mark.without_kernels, pytest.mark.once]
@@ -22,8 +22,9 @@ def test_a_page_is_read_as_it_was_written(tmp_path):
     path = filled("vci", tmp_path).write("Title", "Source.")
     code, claims = read_page(path)
     assert code == "abc"
-    assert claims[0] == PageClaim("it is fast", "agrees", "time", "2 times", "")
+    assert claims[0] == PageClaim("it is fast", "agrees", "agrees", "", "time", "2 times", "")
     assert [claim.verdict for claim in claims] == ["agrees", "differs", "open"]
+    assert claims[1].evidence == "3 | 4 bytes"
 
 
 def test_all_papers_on_one_page(tmp_path):
@@ -34,12 +35,13 @@ def test_all_papers_on_one_page(tmp_path):
     assert "| all | 15 | 5 | 5 | 5 |" in text
     assert "| vci | it is small | differs | it is not |" in text
     (tmp_path / "seeds-ratios.csv").write_text(
-        "paper,claim,ratio,agrees when,seen,seeds that agree\nvci,it is fast,a / b,above 1,2 (1 to 3),3 of 3"
+        "paper,claim,ratio,agrees when,taken with,seen,seeds that agree,why not\n"
+        "vci,it is fast,a / b,above 1,9 rows,2 (1 to 3),1 of 3,"
     )
-    assert read_spread(tmp_path / "seeds-ratios.csv") == {"it is fast": ("a / b: 2 (1 to 3)", "3 of 3")}
-    assert (
-        "| it is fast | agrees | time | a / b: 2 (1 to 3) | 3 of 3 |" in write_overview(tmp_path).read_text()
-    )
+    text = write_overview(tmp_path).read_text()
+    assert "| it is fast | open | time | 1 of 3: a / b 2 (1 to 3), above 1 (9 rows) |" in text
+    assert "| all | 15 | 0 | 5 | 10 |" in text
+    assert "| vci | it is fast | open | this run agrees, 1 of 3 seeds agree |" in text
 
 
 def test_a_report_without_claims_has_no_table_of_them(tmp_path):
@@ -49,4 +51,4 @@ def test_a_report_without_claims_has_no_table_of_them(tmp_path):
 
 
 def test_nothing_claimed_is_nothing_counted():
-    assert "| all | 0 | 0 | 0 | 0 |" in describe({name: [] for name in PAPERS}, {})
+    assert "| all | 0 | 0 | 0 | 0 |" in describe({name: [] for name in PAPERS})

@@ -14,12 +14,22 @@ from rangecast.errors import OptionError
 from rangecast.papers.report import ExperimentReport, hash_code
 
 EXPERIMENTS: dict[str, tuple[str, ...]] = {
-    "ubtree": ("rangecast.papers.ubtree.experiment", "rangecast.papers.ubtree.measures"),
+    "ubtree": (
+        "rangecast.papers.ubtree.experiment",
+        "rangecast.papers.ubtree.claims",
+        "rangecast.papers.ubtree.measures",
+    ),
     "covering": ("rangecast.papers.covering.experiment", "rangecast.papers.covering.searches"),
     "vci": ("rangecast.papers.vci.experiment",),
     "vcr": ("rangecast.papers.vcr.experiment", "rangecast.papers.vcr.measures"),
-    "batch": ("rangecast.papers.rtree.experiment",),
-    "seeds": ("rangecast.papers.seeds",),
+    "batch": ("rangecast.papers.rtree.experiment", "rangecast.papers.rtree.measures"),
+    "seeds": (
+        "rangecast.papers.seeds",
+        *(
+            f"rangecast.papers.seeds.{name}"
+            for name in ("ratio", "vci", "vcr", "ubtree", "batch", "covering")
+        ),
+    ),
 }
 """The module whose `run` is called, and others that its page is made by."""
 
@@ -29,7 +39,7 @@ TITLES: dict[str, str] = {
     "vci": "Virtual construct intervals beside interval skip lists (Wu, Chen, Yu, Mei 2004)",
     "vcr": "Virtual construct rectangles beside R-trees (Wu, Chen, Yu 2004)",
     "batch": "Batches on an R*-tree, short jobs first (Wang, Zhang, Kitsuregawa 2004)",
-    "seeds": "The timed claims of all five, each on several seeds",
+    "seeds": "The claims of all five, each on several seeds",
 }
 """What `rangecast experiment --list` says of each."""
 

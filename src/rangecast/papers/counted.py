@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rangecast.engine.answers import Rows
 from rangecast.engine.catalog import Boxes
-from rangecast.engine.checks import counted
+from rangecast.engine.checks import counted, shaped
 from rangecast.engine.parts import Part
 from rangecast.types.attributes import Codes
 
@@ -48,6 +48,8 @@ class CountedPart(Part):
 
 
 def hold_needed(boxes: npt.NDArray[np.int32], n: int, needed: npt.NDArray[Any]) -> None:
-    """Raise unless each of n boxes, which are in range, is listed as often as it has predicates."""
-    # a count that went beyond would give a box twice, and beyond the room for one each
-    counted("that boxes have the predicates they need", boxes, n, needed)
+    """Raise unless a counter of each of n boxes, which are in range, comes by what it needs at most once."""
+    shaped("predicates that boxes need", needed, n)
+    # one that went around would give its box twice, beyond the room for one each
+    if len(boxes) > np.iinfo(needed.dtype).max:
+        counted("that boxes have the predicates they need", boxes, n, needed)

@@ -27,7 +27,7 @@ _FIGURES: dict[str, dict[str, DrawFigure]] = {}
 
 def figures_of(experiment: str) -> dict[str, DrawFigure]:
     """The figures of an experiment that can be drawn alone, by the names that the paper gives them."""
-    return _FIGURES.get(experiment, {})
+    return dict(sorted(_FIGURES.get(experiment, {}).items()))
 
 
 def options_of_figure(draw: DrawFigure) -> dict[str, Any]:
@@ -135,6 +135,54 @@ for _name, _parameter, _argument, _values in (
     ("6e", "share of half-intervals", "half", (0.0, 0.25, 0.5, 0.75, 1.0)),
 ):
     _figure("ubtree", _name)(_swept(_name, _parameter, _argument, _values))
+
+
+@_figure("ubtree", "6a")
+def _sizes(report: ExperimentReport, n: int = 100_000, events: int = 40) -> None:
+    with _replaced("ubtree") as module:
+        module.sweep(
+            report,
+            "figure6a",
+            "subscriptions",
+            [n // 2, n],
+            lambda x: workload("predicates-16", x, events),
+        )
+
+
+@_figure("ubtree", "6f")
+def _used(report: ExperimentReport, n: int = 100_000, events: int = 40, values: Any = (2, 8, 16)) -> None:
+    with _replaced("ubtree") as module:
+        module.sweep(
+            report,
+            "figure6f",
+            "attributes that every subscription uses",
+            list(values) if isinstance(values, tuple) else [values],
+            lambda x: workload("predicates-16", n, events, always=x, often=0),
+        )
+
+
+def _batches(figure: str) -> DrawFigure:
+    def draw(report: ExperimentReport, n: int = 100_000, batch: int = 10, loops: int = 16) -> None:
+        own = importlib.import_module("rangecast.papers.rtree.experiment")
+        extent = own.QUICK._replace(
+            drawn=n, batches_a={batch: loops}, batches_b=(batch, 2 * batch, 4 * batch),
+            events_b=loops * batch, loops_c=(max(1, loops // 4), loops), batch_c=batch,
+        )  # fmt: skip
+        tree = own.GrowingTree(extent)
+        report.quick = True  # sizes of the reader's own tell nothing of a claim
+        if figure == "4a":
+            rows = [row for size in (n // 2, n) for row in own.measure_levels(extent, tree, size)]
+            own._figure_a(report, extent, rows)
+        elif figure == "4b":
+            own._figure_b(report, n, own.measure_batches(extent, tree, n))
+        else:
+            own._figure_c(report, extent, own.measure_loops(extent, tree, n))
+
+    return draw
+
+
+for _name in ("4a", "4b", "4c"):
+    _figure("batch", _name)(_batches(_name))
 
 
 def _cubes(n_dims: int, shortest_side: int) -> DrawFigure:

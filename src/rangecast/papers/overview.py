@@ -1,15 +1,15 @@
 """The page of all papers: how many claims agree, differ and are open, and why those that do not agree.
 
-It is made from the papers' pages and from the spread over seeds (seeds.py), and written anew whenever one
+It is made from the papers' pages and from the spread over seeds (seeds/), and written anew whenever one
 of them is: `rangecast experiment NAME --docs` ends with it.
 """
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 from rangecast.papers.report import CASES, PageClaim, as_markdown, read_page
+from rangecast.papers.verdicts import settle_pages
 
 PAPERS = {
     "vcr": "000: Wu, Chen, Yu 2004, *VCR indexing for fast event matching*",
@@ -22,25 +22,17 @@ NAME = "README.md"
 
 
 def write_overview(folder: Path) -> Path | None:
-    """Write the page from those of the papers in a folder, once all of them are there."""
+    """Settle the verdicts of the papers' pages in a folder, and write the page of all once they are there."""
+    settle_pages(folder, PAPERS)
     if not all((folder / f"{name}.md").exists() for name in PAPERS):
         return None
     claims = {name: read_page(folder / f"{name}.md")[1] for name in PAPERS}
     path = folder / NAME
-    path.write_text(describe(claims, read_spread(folder / "seeds-ratios.csv")), encoding="utf-8")
+    path.write_text(describe(claims), encoding="utf-8")
     return path
 
 
-def read_spread(path: Path) -> dict[str, tuple[str, str]]:
-    """By claim: the ratio's name and values over seeds, and in how many of these it agrees."""
-    if not path.exists():
-        return {}
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return {row["claim"]: (f"{row['ratio']}: {row['seen']}", row["seeds that agree"]) for row in rows}
-
-
-def describe(claims: dict[str, list[PageClaim]], spread: dict[str, tuple[str, str]]) -> str:
+def describe(claims: dict[str, list[PageClaim]]) -> str:
     """The page's text."""
     counts = {
         name: (len(own), *(sum(claim.verdict == case for claim in own) for case in CASES))
@@ -67,14 +59,13 @@ def describe(claims: dict[str, list[PageClaim]], spread: dict[str, tuple[str, st
         "",
         "## Every verdict, its yardstick, and its spread over seeds",
         "",
-        "The last two columns are of claims that rest on times: the ratio that decides them, taken again "
-        "with several seeds at a smaller size ([seeds](seeds.md)). Where seeds and verdict differ, the "
-        "verdict turns with the size. What is counted does not vary with the run; where draws matter, the "
-        "page has their spread.",
+        "A verdict has two sources: the run of the page, and the number that decides the claim, taken again "
+        "with several seeds ([seeds](seeds.md) says with how much). It is `agrees` or `differs` where the "
+        "run and most seeds say the same, and open where they part.",
         "",
         *as_markdown(
-            ("page", "the paper says", "verdict", "yardstick", "over seeds", "seeds that agree"),
-            [(name, c.text, c.verdict, c.by, *spread.get(c.text, ("", ""))) for name, c in every],
+            ("page", "the paper says", "verdict", "yardstick", "seeds that agree"),
+            [(name, c.text, c.verdict, c.by, c.seeds) for name, c in every],
         ),
         "",
     ]

@@ -19,8 +19,10 @@ from __future__ import annotations
 import ast
 import csv
 import hashlib
+import itertools
 import pickle
 import platform
+import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -139,20 +141,27 @@ class ExperimentReport:
             raise OptionError(f"experiments draw with Matplotlib: {extra_hint('bench')}") from None
         mpl.use("Agg")
         from matplotlib import pyplot as plt
-        from matplotlib.ticker import MaxNLocator
+        from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
         path = self.folder / f"{self.name}-{figure}.png"
         drawing, axes = plt.subplots(figsize=(7, 4.4), layout="constrained")
         for marker, (label, (xs, ys)) in zip("osv^Dx*Pph<>+" * 3, series.items(), strict=False):
-            axes.plot(xs, ys, marker=marker, markersize=5, linewidth=1.4, label=label)
+            # a line that later ones would hide is drawn broad below them
+            over = count_hiding(series, label)
+            axes.plot(xs, ys, marker=marker, markersize=5 + 5 * over, linewidth=1.4 + 4 * over,
+                      alpha=0.45 if over else 1.0, label=label)  # fmt: skip
         axes.set(xlabel=x, ylabel=y)
         # small and to the left: a long one would run under the legend
         axes.set_title(title, fontsize=10 if len(title) <= 60 else 8, loc="left")
+        values = [value for xs, _ in series.values() for value in xs]
         if log_x:
             axes.set_xscale("log", base=2)
-        elif not any(isinstance(x, str) for xs, _ in series.values() for x in xs):
-            # more numbers of six digits would run into each other
-            axes.xaxis.set_major_locator(MaxNLocator(6))
+        elif not any(isinstance(value, str) for value in values):
+            # more numbers of six digits would run into each other, and there are no half events or levels
+            whole = all(isinstance(value, int) for value in values)
+            axes.xaxis.set_major_locator(MaxNLocator(5 if max(values) >= 100_000 else 6, integer=whole))
+            if whole:
+                axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         if log_y:
             axes.set_yscale("log")
         if whole_y:
@@ -196,7 +205,6 @@ class ExperimentReport:
     def write(self, title: str, source: str) -> Path:
         """Write the page and return its path."""
         mode = " --quick" if self.quick else ""
-        counts = self.counts()
         lines = [
             f"# {title}",
             "",
@@ -208,18 +216,10 @@ class ExperimentReport:
             "",
         ]
         if self.claims:
-            lines += [
-                "## Claims",
-                "",
-                f"Of {len(self.claims)} claims of the paper {counts['agrees']} agree, {counts['differs']} "
-                f"differ and {counts['open']} are open.",
-                "",
-                *as_markdown(
-                    ("the paper says", "verdict", "yardstick", "seen here", "why not"),
-                    [(c.text, c.verdict, c.by, c.evidence, c.why) for c in self.claims],
-                ),
-                "",
+            claims = [
+                PageClaim(c.text, c.verdict, c.verdict, "", c.by, c.evidence, c.why) for c in self.claims
             ]
+            lines += ["## Claims", "", *claims_table(claims), ""]
         if self._checks:
             rows = [(text, "yes" if holds else "no", seen) for text, holds, seen in self._checks]
             lines += ["## What we check besides", "", *as_markdown(("what", "holds", "seen here"), rows), ""]
@@ -232,25 +232,54 @@ class ExperimentReport:
         return path
 
 
+def count_hiding(series: Mapping[str, tuple[Sequence[Any], Sequence[float]]], label: str) -> int:
+    """How many later lines of a plot go through two points of a line, one after the other.
+
+    >>> count_hiding({"a": ([1, 2, 3], [5, 5, 4]), "b": ([1, 2, 3], [5, 5, 2])}, "a")
+    1
+    """
+    labels = list(series)
+    points = list(zip(*series[label], strict=True))
+    later = [set(zip(*series[other], strict=True)) for other in labels[labels.index(label) + 1 :]]
+    pairs = list(itertools.pairwise(points))
+    return sum(any(a in other and b in other for a, b in pairs) for other in later)
+
+
 class PageClaim(NamedTuple):
-    """A claim as a page has it."""
+    """A claim as a page has it: `run` is the verdict of the page's own run (verdicts.py)."""
 
     text: str
     verdict: str
+    run: str
+    seeds: str
     by: str
     evidence: str
     why: str
+
+
+_COLUMNS = ("the paper says", "verdict", "this run", "seeds that agree", "yardstick", "seen here", "why not")
+
+
+def claims_table(claims: Sequence[PageClaim]) -> list[str]:
+    """The lines of a page about its claims."""
+    counts = {case: sum(claim.verdict == case for claim in claims) for case in CASES}
+    return [
+        f"Of {len(claims)} claims of the paper {counts['agrees']} agree, {counts['differs']} differ and "
+        f"{counts['open']} are open.",
+        "",
+        *as_markdown(_COLUMNS, claims),
+    ]
 
 
 def read_page(path: Path) -> tuple[str, list[PageClaim]]:
     """The hash that a page was written by, and its claims."""
     text = path.read_text(encoding="utf-8")
     code = text.partition("by code `")[2].partition("`")[0]
-    rows = [line.split(" | ") for line in text.partition("## Claims")[2].partition("\n## ")[0].splitlines()]
-    claims = [PageClaim(text.removeprefix("| "), verdict, by, evidence, why.rstrip(" |"))
-              for text, verdict, by, evidence, why in (row for row in rows if len(row) == 5)
-              if verdict in CASES]  # fmt: skip
-    return code, claims
+    rows = [
+        [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in text.partition("## Claims")[2].partition("\n## ")[0].splitlines()
+    ]
+    return code, [PageClaim(*row) for row in rows if len(row) == len(_COLUMNS) and row[1] in CASES]
 
 
 def hash_code(paths: Sequence[Path]) -> str:
@@ -276,12 +305,14 @@ def _is_text(line: ast.stmt) -> bool:
 def spread(values: Sequence[float], form: str = ",.4g") -> str:
     """The mean of some seeds and how far they lie apart.
 
-    >>> spread([1.0, 2.0, 3.0])
-    '2 (1 to 3)'
+    >>> spread([1.0, 2.0, 3.0]), spread([41234.5])
+    ('2 (1 to 3)', '41,234')
     """
-    if len(values) == 1:
-        return f"{values[0]:{form}}"
-    return f"{statistics.fmean(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+    mean, least, most = (
+        f"{value:,.0f}" if abs(value) >= 1000 else f"{value:{form}}"
+        for value in (statistics.fmean(values), min(values), max(values))
+    )
+    return mean if len(values) == 1 else f"{mean} ({least} to {most})"
 
 
 def as_markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:

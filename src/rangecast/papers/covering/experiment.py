@@ -91,6 +91,30 @@ def say_departures(report: ExperimentReport, seeds: int) -> None:
         "minutes per search beyond",
     )
     report.departs(
+        "aspect ratios of timed searches",
+        "0 to 3",
+        "0 to 2, in 8 dimensions 0 and 1",
+        "one search of a larger one examines more cubes than all others together; all are counted",
+    )
+    report.departs(
+        "universe",
+        "2^k in every dimension, k not given",
+        f"k = {searches.BITS}; for covers found and routing 5",
+        "a side of 8 bits and more fits",
+    )
+    report.departs(
+        "one end of a rectangle",
+        "drawn at random",
+        "the universe's corner",
+        "a search for covers asks for an extremal rectangle, of which the sides alone matter",
+    )
+    report.departs(
+        "covers found, routing, curves besides Z, an exact search",
+        "not measured",
+        "measured",
+        "the thesis is weighed by them",
+    )
+    report.departs(
         "stored subscriptions",
         "not given",
         f"{n_stored(report):,}",

@@ -17,20 +17,26 @@ visits on each level says what every order and every level of the estimate would
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from rangecast.engine import open_index
-from rangecast.model.events import Events
-from rangecast.papers.measuring import PROCESS, timed
 from rangecast.papers.report import ExperimentReport
-from rangecast.papers.rtree.batch_search import Descent
-from rangecast.papers.rtree.index import RTreeIndex
-from rangecast.papers.rtree.scheduling import AdaptiveLevel, ShortestFirst, respond
-from rangecast.workloads import workload
+from rangecast.papers.rtree.measures import (
+    FULL,
+    QUICK,
+    Extent,
+    GrowingTree,
+    check_answers,
+    measure_adaptive,
+    measure_batches,
+    measure_levels,
+    measure_loops,
+    warm_up,
+)
+from rangecast.papers.rtree.scheduling import AdaptiveLevel
 
 _COLUMNS_B = (
     "events", "batches", "best level", "arrival ms", "BatchSearch ms", "estimate ms", "whole batch ms",
@@ -41,75 +47,6 @@ _COLUMNS_B = (
 
 BY_TIME = "mean response in processor time"
 BY_NODES = "mean response in node visits"
-
-
-class Extent(NamedTuple):
-    """How much is measured."""
-
-    first: int
-    step: int
-    last: int
-    drawn: int
-    """How many subscriptions are drawn, of which the tree takes the first."""
-    middle: int
-    """The size of figures 4b and 4c."""
-    batches_a: dict[int, int]
-    """How many batches of each size make a point of figure 4a."""
-    batches_b: tuple[int, ...]
-    events_b: int
-    """How many events make a point of figure 4b, in as many batches as that gives."""
-    loops_c: tuple[int, ...]
-    batch_c: int
-    loops_d: int
-    batch_d: int
-    tried_d: int
-
-
-FULL = Extent(
-    100_000, 100_000, 300_000, 400_000, 300_000, {10: 64, 100: 4}, (10, 25, 50, 100, 200), 200, (4, 16, 64),
-    10, 64, 20, 8,
-)  # fmt: skip
-QUICK = Extent(3_000, 3_000, 6_000, 6_000, 3_000, {10: 4}, (10, 50), 50, (2, 8), 10, 2, 10, 2)
-
-
-class Mean(NamedTuple):
-    """The mean response of a batch in milliseconds and in node visits, and what it is made of."""
-
-    milliseconds: float
-    nodes: float
-    estimate: float
-    total_nodes: int
-
-
-class FreshEvents:
-    """Endless batches of events that have not been used yet."""
-
-    def __init__(self, events: Events) -> None:
-        self._events = events
-        self._next = 0
-
-    def take(self, size: int) -> Events:
-        """The next batch."""
-        rows = (np.arange(size) + self._next) % len(self._events)
-        self._next += size
-        return self._events.select(rows)
-
-
-class GrowingTree:
-    """The tree, which grows when a step asks for a larger one, and fresh events."""
-
-    def __init__(self, plan: Extent) -> None:
-        drawn = workload("boxes-12d", plan.drawn, 20_000)
-        self.subscriptions, self.source = drawn.subscriptions(), FreshEvents(drawn.events())
-        index = open_index("rtree", drawn.schema, load="insert")
-        assert isinstance(index, RTreeIndex)
-        self.index = index
-
-    def at(self, n: int) -> RTreeIndex:
-        """The tree with n subscriptions."""
-        if len(self.index) < n:
-            self.index.insert(self.subscriptions.select(np.arange(len(self.index), n)))
-        return self.index
 
 
 def run(report: ExperimentReport) -> None:
@@ -123,20 +60,22 @@ def run(report: ExperimentReport) -> None:
     growth: list[tuple[Any, ...]] = []
     for n in sizes:
         tree.index = report.measured(f"a tree of {n:,} subscriptions", partial(tree.at, n))
-        _warm_up(tree.index, tree.source.take(10))
-        best_levels += report.measured(f"figure 4a: {n:,} subscriptions", partial(_levels_at, plan, tree, n))
+        warm_up(tree.index, tree.source.take(10))
+        best_levels += report.measured(
+            f"figure 4a: {n:,} subscriptions", partial(measure_levels, plan, tree, n)
+        )
         row, adaptive = report.measured(
-            f"figure 5: {n:,} subscriptions", partial(_adapt, plan, adaptive, tree, n)
+            f"figure 5: {n:,} subscriptions", partial(measure_adaptive, plan, adaptive, tree, n)
         )
         growth.append((n, *row))
         if n == plan.middle:
-            b = report.measured("figure 4b", partial(_measure_b, plan, tree, n))
-            c = report.measured("figure 4c", partial(_measure_c, plan, tree, n))
+            b = report.measured("figure 4b", partial(measure_batches, plan, tree, n))
+            c = report.measured("figure 4c", partial(measure_loops, plan, tree, n))
             _figure_b(report, n, b)
             _figure_c(report, plan, c)
     _figure_a(report, plan, best_levels)
     _figure_d(report, growth)
-    pairs = report.measured("answers", partial(_check_answers, tree, sizes[0]))
+    pairs = report.measured("answers", partial(check_answers, tree, sizes[0]))
     report.checked("the answers are those of the scan", True, f"{pairs:,} pairs, {sizes[0]:,} subscriptions")
     report.text(
         f"Sizes: {plan.first:,} subscriptions and {plan.step:,} more at a time, up to {plan.last:,}; figures "
@@ -167,72 +106,56 @@ def say_departures(report: ExperimentReport, plan: Extent) -> None:
         f"by {plan.step:,} from {plan.first:,} to {plan.last:,}",
         "the time of a run",
     )
-    report.departs("size in figures 4b and 4c", "1,500,000", f"{plan.middle:,}", "one of the sizes above")
+    if plan.middle != 1_500_000:
+        report.departs("size in figures 4b and 4c", "1,500,000", f"{plan.middle:,}", "--quick")
+    report.departs(
+        "threshold of updates, after which a level is found anew",
+        "300,000",
+        f"{plan.step:,}",
+        "as many as the index grows by",
+    )
+    report.departs(
+        "R*-tree",
+        "spatialindex 0.62b, 10 children per node and 20 boxes per leaf",
+        "ours, of the same capacities",
+        "its nodes can be asked for the level of an estimate",
+    )
+    report.departs(
+        "response time", "of the clock", "of the processor", "other work on the machine does not count"
+    )
+    report.departs(
+        "batches",
+        "answered once",
+        "answered once before they are timed",
+        "a batch that comes for the first time finds memory that is not in the cache: the first way of "
+        "answering it would pay for all others",
+    )
     loops = ", ".join(f"{k} of {size} events" for size, k in plan.batches_a.items())
     report.departs("batches per point of figure 4a", "not given", loops, "one batch varies by a third")
     if plan.loops_d != 64:
         report.departs("loop counter in figure 5", "64", f"{plan.loops_d}", "--quick")
-    report.departs("batch in figures 4c and 5", "not given", f"{plan.batch_c} and {plan.batch_d} events", "")
+    report.departs(
+        "events in a batch",
+        "not given",
+        f"figure 4a {words(plan.batches_a)}; 4b {words(plan.batches_b)}; 4c {plan.batch_c}; 5 {plan.batch_d}",
+        "",
+    )
+    report.departs(
+        "batches per point of figures 4b, 4c and 5",
+        "not given; up to 64 in 4c",
+        f"as many as make {plan.events_b} events in 4b; {words(plan.loops_c)} in 4c; {plan.tried_d} in 5",
+        "",
+    )
 
 
-def account(index: RTreeIndex, events: Events) -> dict[str, Any]:
-    """Mean responses of a batch in node visits, of every level of the estimate, with and without sharing.
+def words(numbers: Iterable[int]) -> str:
+    """Numbers in a sentence.
 
-    `arrival` is event by event from the root. At a level, `order` counts a node of the estimate for each
-    event that meets it, `shared` once for all of them: the first gains by the order alone.
+    >>> words([4, 16, 64])
+    '4, 16 and 64'
     """
-    found = [index.estimate(events, level) for level in range(index.height)]
-    visits = np.stack([estimate.workloads for estimate in found])
-    nodes = [len(np.unique(estimate.nodes)) for estimate in found if isinstance(estimate, Descent)]
-    total = visits.sum(axis=0)
-    order, shared = [], []
-    for level in range(index.height):
-        rest = visits[level:].sum(axis=0)[np.argsort(visits[level], kind="stable")]
-        waited = float(np.cumsum(rest).mean())
-        order.append(waited + float(visits[:level].sum()))
-        shared.append(waited + float(sum(nodes[:level])))
-    return {"arrival": float(np.cumsum(total).mean()), "order": np.array(order), "shared": np.array(shared)}
-
-
-def _warm_up(index: RTreeIndex, events: Events) -> None:
-    """Let every loop compile before anything is timed."""
-    for level in (0, 1):
-        list(ShortestFirst(index, level).match_each(events))
-    index.match(events)
-
-
-def _mean(index: RTreeIndex, events: Events, level: int | None) -> Mean:
-    """One batch in the order of arrival (no level) or by BatchSearch."""
-    start = index.node_visits
-    schedule = ShortestFirst(index, level, clock=PROCESS)
-    responses = respond(index, events, clock=PROCESS) if level is None else schedule.match_each(events)
-    seconds = nodes = 0.0
-    for response in responses:
-        seconds += response.seconds
-        nodes += index.node_visits - start
-    estimate = schedule.last.estimate_seconds if schedule.last else 0.0
-    n = len(events)
-    return Mean(1e3 * seconds / n, nodes / n, 1e3 * estimate, index.node_visits - start)
-
-
-def _best(curve: Sequence[float]) -> int:
-    return int(np.argmin(curve))
-
-
-def _levels_at(plan: Extent, tree: GrowingTree, n: int) -> list[tuple[Any, ...]]:
-    """The best level at one size, from the mean over several batches: by time and by node visits."""
-    index = tree.at(n)
-    rows: list[tuple[Any, ...]] = []
-    for size, loops in plan.batches_a.items():
-        batches = [tree.source.take(size) for _ in range(loops)]
-        levels = range(index.height)
-        curves = np.array([[_mean(index, each, level).milliseconds for level in levels] for each in batches])
-        curve = curves.mean(axis=0)
-        nodes = np.mean([account(index, events)["shared"] for events in batches], axis=0)
-        alone = [_best(own) for own in curves.tolist()]
-        bests = _best(curve), _best(nodes), min(alone), max(alone)
-        rows.append((n, size, loops, index.height, *bests, *curve.tolist()))
-    return rows
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _figure_a(report: ExperimentReport, plan: Extent, rows: list[tuple[Any, ...]]) -> None:
@@ -251,8 +174,8 @@ def _figure_a(report: ExperimentReport, plan: Extent, rows: list[tuple[Any, ...]
         series[f"best level, batches of {size}"] = ([r[0] for r in own], [r[4] for r in own])
         # a level counts from the leaves: where the tree grew by one, all levels moved down by one
         moves += [abs((b[3] - b[4]) - (a[3] - a[4])) for a, b in itertools.pairwise(own)]
-    series["level of the leaves"] = ([r[0] for r in own], [r[3] - 1 for r in own])
-    report.plot("4a", "Best level", "subscriptions", "level", series, whole_y=True)
+    leaves = {"level of the leaves": ([r[0] for r in own], [r[3] - 1 for r in own])}
+    report.plot("4a", "Best level", "subscriptions", "level", leaves | series, whole_y=True)
     report.claim(
         "the best level changes slowly as the index grows (4a)",
         None if report.quick else max(moves, default=0) <= 1,
@@ -262,37 +185,6 @@ def _figure_a(report: ExperimentReport, plan: Extent, rows: list[tuple[Any, ...]
         by=f"{BY_TIME}, over {', '.join(f'{k} batches of {size}' for size, k in plan.batches_a.items())}",
         why="the curve is flat near its least, and levels beside it differ by a few hundredths",
     )
-
-
-def _measure_b(plan: Extent, tree: GrowingTree, n: int) -> list[tuple[Any, ...]]:
-    index = tree.at(n)
-    rows: list[tuple[Any, ...]] = []
-    for size in plan.batches_b:
-        arrival, whole, levels, nodes = [], [], [], []
-        for _ in range(max(1, plan.events_b // size)):
-            events = tree.source.take(size)
-            arrival.append(_mean(index, events, None))
-            levels.append([_mean(index, events, level) for level in range(index.height)])
-            whole.append(1e3 * timed(index.match, events, clock=PROCESS)[0])
-            nodes.append(account(index, events))
-            # estimate and searches together visit as many nodes as searches from the root, at every level
-            assert all(mean.total_nodes == arrival[-1].total_nodes for mean in levels[-1])
-        times = np.mean([[mean.milliseconds for mean in own] for own in levels], axis=0)
-        estimates = np.mean([[mean.estimate for mean in own] for own in levels], axis=0)
-        level = _best(times)
-        none = float(np.mean([mean.milliseconds for mean in arrival]))
-        by_nodes = float(np.mean([own["arrival"] for own in nodes]))
-        order = np.mean([own["order"] for own in nodes], axis=0)
-        shared = np.mean([own["shared"] for own in nodes], axis=0)
-        cheap = [t for t, e in zip(times, estimates, strict=True) if e < 0.02 * t]
-        each = [1 - own[level].milliseconds / a.milliseconds for own, a in zip(levels, arrival, strict=True)]
-        rows.append((
-            size, len(arrival), level, none, float(times[level]), float(estimates[level]),
-            float(np.mean(whole)), 1 - float(times[level]) / none, min(each), max(each), 1 -
-            float(order.min()) / by_nodes, 1 - float(shared.min()) / by_nodes, 1 - float(min(cheap)) / none
-            if cheap else 0.0,
-        ))  # fmt: skip
-    return rows
 
 
 def _figure_b(report: ExperimentReport, n: int, rows: list[tuple[Any, ...]]) -> None:
@@ -354,20 +246,6 @@ def _figure_b(report: ExperimentReport, n: int, rows: list[tuple[Any, ...]]) -> 
     )
 
 
-def _measure_c(plan: Extent, tree: GrowingTree, n: int) -> dict[str, Any]:
-    index = tree.at(n)
-    levels = range(index.height)
-    measured: dict[str, list[list[tuple[float, float]]]] = {"same events": [], "different events": []}
-    for _ in range(max(plan.loops_c)):
-        events = tree.source.take(plan.batch_c)
-        # in turn, so that a noisy minute falls on both
-        measured["same events"].append([_mean(index, events, level)[:2] for level in levels])
-        measured["different events"].append(
-            [_mean(index, tree.source.take(plan.batch_c), level)[:2] for level in levels]
-        )
-    return {label: np.array(values) for label, values in measured.items()}
-
-
 def _figure_c(report: ExperimentReport, plan: Extent, curves: dict[str, Any]) -> None:
     most = max(plan.loops_c)
     rows: list[tuple[Any, ...]] = []
@@ -417,35 +295,6 @@ def _figure_c(report: ExperimentReport, plan: Extent, curves: dict[str, Any]) ->
     )
 
 
-def _adapt(
-    plan: Extent, adaptive: AdaptiveLevel, tree: GrowingTree, n: int
-) -> tuple[tuple[Any, ...], AdaptiveLevel]:
-    """Batches until the level is stable, and some of these at every level and without BatchSearch."""
-    index = tree.at(n)
-    schedule = ShortestFirst(index, adaptive, clock=PROCESS)
-    batches: list[Events] = []
-    seconds: list[float] = []
-    # the loop ends by itself; this bounds a run in which noise keeps the level wandering
-    for _ in range(3 * plan.loops_d * 3):
-        batches.append(tree.source.take(plan.batch_d))
-        list(schedule.match_each(batches[-1]))
-        assert schedule.last is not None
-        seconds.append(schedule.last.mean_seconds)
-        state = adaptive.state(plan.batch_d)
-        if state is not None and state.stable:
-            break
-    assert state is not None
-    # batches differ more than levels do, so the others are measured on some of the same batches
-    some = np.linspace(0, len(batches) - 1, plan.tried_d).astype(int)
-    curve = [
-        np.mean([_mean(index, batches[i], level).milliseconds for i in some]) for level in range(index.height)
-    ]
-    none = np.mean([_mean(index, batches[i], None).milliseconds for i in some])
-    best = int(np.argmin(curve))
-    own = 1e3 * float(np.mean([seconds[i] for i in some]))
-    return (index.height, len(seconds), state.level, best, own, float(curve[best]), float(none)), adaptive
-
-
 def _figure_d(report: ExperimentReport, rows: list[tuple[Any, ...]]) -> None:
     report.table(
         "5",
@@ -482,15 +331,3 @@ def _figure_d(report: ExperimentReport, rows: list[tuple[Any, ...]]) -> None:
         f"{min(beside_none):.0%} to {max(beside_none):.0%} lower",
         by=f"{BY_TIME}, lower at every size",
     )
-
-
-def _check_answers(tree: GrowingTree, n: int) -> int:
-    """How many pairs 50 events have, which must be scan's by every way of asking."""
-    index, events = tree.at(n), tree.source.take(50)
-    scan = open_index("scan", index.schema)
-    scan.insert(tree.subscriptions.select(np.arange(len(index))))
-    want = scan.match(events)
-    answers = dict(index.match_each(events, index.estimate(events)))
-    assert all(np.array_equal(np.sort(answers[e]), np.sort(want.row(e))) for e in range(len(events)))
-    assert index.match(events) == want
-    return want.n_pairs

@@ -41,6 +41,7 @@ class ContenderPoint(NamedTuple):
     after: float
     build_seconds: float
     bytes_each: float
+    events: int
 
 
 Points = dict[str, ContenderPoint]
@@ -86,6 +87,7 @@ def measure(drawn: Workload) -> Points:
             stats.get("last_candidates", 0) / len(events),
             build_seconds[name],
             stats["bytes_per_subscription"],
+            len(events),
         )
     return points
 
@@ -122,5 +124,5 @@ def changed(index: UBTreeIndex, fresh: Subscriptions) -> tuple[float, float]:
         "insert": partial(index.insert, fresh),
         "delete": partial(index.delete, fresh.ids.values),
     }
-    taken = take_turns(calls, ROUNDS, clock=THREAD)
+    taken = take_turns(calls, ROUNDS, clock=THREAD, warm_up=1)
     return taken["insert"].best / len(fresh) * 1e6, taken["delete"].best / len(fresh) * 1e6
