@@ -14,6 +14,7 @@ from rangecast.engine import auto, leads
 from rangecast.engine.auto import AutoPart
 from rangecast.engine.leads import LeadsPart
 from rangecast.errors import CapacityError, StorageError
+from rangecast.kernels.engine import leads as kernels
 from strategies import events, history, int_schema
 
 
@@ -45,6 +46,8 @@ def test_equals_the_oracle(data):
         patch.setattr(leads, "_FIRST_ROOM", data.draw(st.sampled_from([0, 4096])))
         patch.setattr(leads, "_PER_CELL", data.draw(st.integers(1, 3)))
         patch.setattr(leads, "_LISTED", data.draw(st.integers(1, 3)))
+        patch.setattr(leads, "_AGAIN", data.draw(st.sampled_from([0, 4, 16])))
+        patch.setattr(leads, "_CROWDED", data.draw(st.sampled_from([0.0, 2.0])))
         schema = int_schema(4)
         index = rc.open_index("auto", schema)
         for held in history(data, index, schema, 4):
@@ -108,22 +111,74 @@ def test_what_does_not_fit_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("field", "change"),
-    [("attributes", 9), ("listed", 99), ("every", -1), ("cut_starts", 99), ("starts", 99)],
+    ("field", "place", "change"),
+    [
+        ("attributes", -1, 9),
+        ("attributes", 0, 2),
+        ("bounded", -1, 9),
+        ("every", -1, -1),
+        ("cut_starts", -1, 99),
+        ("starts", -1, 999),
+        ("starts", 2, 3),
+        ("records", 0, 99),
+        ("records", 1, 99),
+        ("records", 1, 0),
+        ("records", 2, 9),
+    ],
 )
-def test_damaged_lists_are_refused(always, field, change):
+def test_damaged_lists_are_refused(always, field, place, change):
     schema = int_schema(3)
     index = rc.open_index("auto", schema)
     texts = {i: f"a{i % 3} = {i}" for i in range(9)}
     index.insert(rc.Subscriptions.parse(schema, texts | {9: "a0 = 1 or a0 != 1 or a0 is missing"}))
     part = part_of(index)
+    part.check(index._catalog.boxes, 10)
     array = getattr(part.lists, field).copy()
-    array[-1] = change
+    array[place] = change
     with pytest.raises(StorageError):
         LeadsPart(part.lists._replace(**{field: array}), part.identical).check(index._catalog.boxes, 10)
-    short = part.lists._replace(listed=part.lists.listed[:, :3])
-    with pytest.raises(StorageError, match="leading lists must have the shape"):
-        LeadsPart(short, part.identical).check(index._catalog.boxes, 10)
+    wide = part.lists._replace(records=part.lists.records.astype(np.int64))
+    with pytest.raises(StorageError, match="that records are of 32 bits"):
+        LeadsPart(wide, part.identical).check(index._catalog.boxes, 10)
+
+
+@pytest.mark.parametrize("spread", [1, 1 << 20, 1 << 59])
+@pytest.mark.parametrize("heaped", [False, True])
+def test_cells_of_one_width_and_cells_between_quantiles(always, spread, heaped):
+    """Both ways to find a cell, up to codes whose distance is none."""
+    rng = np.random.default_rng(spread % 97)
+    places = rng.integers(-8, 8, 400) * spread
+    widths = rng.integers(0, 2, 400) * (spread // 2)
+    if heaped:
+        places[::2], widths[::2] = rng.integers(0, 1000, 200), 0
+    schema = rc.Schema(rc.Int("a"), rc.Int("b"))
+    lows = np.column_stack([places, rng.integers(0, 4, 400)])
+    highs = lows + np.column_stack([widths, np.full(400, 20)])
+    subs = rc.Subscriptions.from_arrays(schema, np.arange(400), lows, highs)
+    index = rc.open_index("auto", schema)
+    index.insert(subs)
+    lists = part_of(index).lists
+    (cells,) = leads._widths(lists.cuts, lists.cut_starts)
+    assert (cells < 0) == heaped
+    values = np.concatenate([places, places + 1, rng.integers(-9, 9, 50) * spread])
+    batch = rc.Events.from_arrays(schema, {"a": values, "b": rng.integers(0, 25, len(values))})
+    assert rows_of(index.match(batch)) == [sorted(row) for row in match_boxes(subs, batch)]
+
+
+def test_records_refer_to_boxes_that_stand_in_many_lists(always, monkeypatch):
+    monkeypatch.setattr(leads, "_PER_CELL", 1)
+    monkeypatch.setattr(leads, "_LISTED", 99)
+    schema = int_schema(4)
+    texts = {i: f"a0 = {i}" for i in range(60)}
+    texts |= {100 + i: f"a0 between {i} and {i + 30} and a1 < {40 + i} and a2 >= {i}" for i in range(20)}
+    subs = rc.Subscriptions.parse(schema, texts)
+    index = rc.open_index("auto", schema)
+    index.insert(subs)
+    records = part_of(index).lists.records
+    assert (records > kernels.REFERS).any()
+    rng = np.random.default_rng(5)
+    batch = rc.Events.from_arrays(schema, {f"a{j}": rng.integers(0, 80, 200) for j in range(4)})
+    assert rows_of(index.match(batch)) == [sorted(row) for row in match_boxes(subs, batch)]
 
 
 def test_no_event_and_no_box(always):

@@ -6,6 +6,8 @@ import pytest
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
+from rangecast.array_file import write_arrays
+from rangecast.engine.contract import Index
 
 # written by the code of layout 2, before structures were saved as trees, and by that of layout 4, when the
 # bounds of all indexes were expanded
@@ -39,3 +41,21 @@ def test_a_file_of_an_older_layout_is_read(layout, name, word, tmp_path):
     loaded.save(tmp_path / "i")
     again = rc.load_index(tmp_path / "i")
     assert rows_of(again.match(rc.Events.from_rows(again.schema, rows))) == want
+
+
+def test_what_has_not_changed_since_is_taken_as_it_is(tmp_path, monkeypatch):
+    """A file of layout 5 is laid out anew only if it holds what has another form now."""
+    schema = rc.Schema(rc.Int("price"), rc.Category("symbol"))
+    index = rc.open_index("auto", schema)
+    texts = {k: f"price > {k} and symbol = 's{k % 7}'" for k in range(2_000)}
+    index.insert(rc.Subscriptions.parse(schema, texts))
+    meta, arrays = index._dump()
+    built = []
+    compact = Index._compact
+    monkeypatch.setattr(Index, "_compact", lambda self, source: (built.append(1), compact(self, source))[1])
+    for structure, times in ((meta["structure"], 0), ({"of": {"LeadLists": {}}}, 1)):
+        write_arrays(tmp_path / "i", {**meta, "layout": 5, "structure": structure}, arrays)
+        batch = rc.Events.from_rows(schema, [{"price": 900, "symbol": "s3"}])
+        loaded = rc.load_index(tmp_path / "i")
+        assert len(built) == times
+        assert rows_of(loaded.match(rc.Events(loaded.schema, batch.codes))) == rows_of(index.match(batch))

@@ -48,8 +48,10 @@ from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
 
-LAYOUT = 5
+LAYOUT = 6
 """Changes when the arrays of some index in a file do; files of others are read by building anew."""
+
+_CHANGED = {5: "LeadLists"}  # by layout, what structures had in another form: a file without it is of today's
 
 
 class Index:
@@ -297,9 +299,8 @@ class Index:
         An event sees the subscriptions as they are when its turn comes; nothing is locked in between.
         """
         if estimate is not None and len(estimate) != len(events):
-            raise OptionError(
-                f"the estimate must be of this batch of {len(events)} events, got {len(estimate)}"
-            )
+            of = f"this batch of {len(events)} events"
+            raise OptionError(f"the estimate must be of {of}, got {len(estimate)}")
         return self._each(events, estimate)
 
     def _each(self, events: Events, estimate: Estimate | None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
@@ -474,11 +475,11 @@ class Index:
     def _from_dump(cls, meta: dict[str, Any], arrays: Arrays, schema: Schema | None = None) -> Index:
         index = cls(schema or Schema.from_dict(meta["schema"]), **meta["options"])
         # before layout 3 a catalog had the same arrays and nothing else
-        catalog = meta.get("catalog", {"CatalogArrays": {}})
-        stored = unflatten(CatalogArrays, catalog, arrays, "catalog")
+        stored = unflatten(CatalogArrays, meta.get("catalog", {"CatalogArrays": {}}), arrays, "catalog")
         taken = Catalog.take(index.schema, stored, cuts_sets=cls.sets == "cut")
         taken.take_priorities(arrays.get("priorities"))
-        if meta.get("layout") != LAYOUT:
+        layout = meta.get("layout")
+        if layout != LAYOUT and (layout not in _CHANGED or _CHANGED[layout] in repr(meta["structure"])):
             # of a version that laid out structures in another way: the subscriptions are there
             index._compact(taken)
         else:
