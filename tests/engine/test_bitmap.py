@@ -55,7 +55,7 @@ def test_dead_are_swept(size):
 
 @pytest.mark.slow
 def test_an_answer_that_fills_its_room_to_the_last_place():
-    """A block of 4,096 boxes and 128 events that all match: the kernel asked for room without end."""
+    """A block of boxes and 128 events that all match: the kernel asked for room without end."""
     schema = rc.Schema(rc.Int("a", 0, 99), rc.Int("b", 0, 99))
     subs = rc.Subscriptions(schema, np.arange(BLOCK), np.zeros((2, BLOCK), int), np.full((2, BLOCK), 90))
     index = rc.open_index("bitmap", schema)

@@ -51,7 +51,7 @@ from rangecast.types.schema import Schema
 LAYOUT = 6
 """Changes when the arrays of some index in a file do; files of others are read by building anew."""
 
-_CHANGED = {5: "LeadLists"}  # by layout, what structures had in another form: a file without it is of today's
+_CHANGED = {5: ("LeadLists", "BitmapBlocks")}  # by layout, what structures have in another form since
 
 
 class Index:
@@ -479,7 +479,7 @@ class Index:
         taken = Catalog.take(index.schema, stored, cuts_sets=cls.sets == "cut")
         taken.take_priorities(arrays.get("priorities"))
         layout = meta.get("layout")
-        if layout != LAYOUT and (layout not in _CHANGED or _CHANGED[layout] in repr(meta["structure"])):
+        if layout != LAYOUT and any(kind in repr(meta["structure"]) for kind in _CHANGED.get(layout, ("",))):
             # of a version that laid out structures in another way: the subscriptions are there
             index._compact(taken)
         else:

@@ -13,10 +13,11 @@ import numpy.typing as npt
 from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.engine.boxes import holds, view_boxes
 from rangecast.kernels.engine.packed_bounds import GUARDS, pack_values
+from rangecast.kernels.machine.bitsets import WORDS, and_cells
 from rangecast.kernels.machine.memory import prefetch, scratch
 from rangecast.kernels.machine.views import view, view_rows
 
-WORDS = 64
+_FIRST, _NEXT = 12, 8
 _BLOCK = 64 * WORDS
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
@@ -165,7 +166,7 @@ def _expand(left, n_words, first, found):
 
 @kernel
 def stab_blocks(
-    blocks, values, cells, chosen, codes, own_boxes, ones, inexact, state, run_events, run_ends, out
+    blocks, values, cells, chosen, codes, own_boxes, ones, inexact, state, room, run_events, run_ends, out
 ):  # fmt: skip
     """Emit the rows of boxes that hold an event, block by block: a run for each block and
     event, out[run_ends[r - 1] : run_ends[r]], which begins at 0 for the first.
@@ -173,6 +174,7 @@ def stab_blocks(
     The events come as packed values; their cells and blocks are written by the first call. state[0] is the
     block to go on with, state[1] counts rows written, state[2] candidates, state[4] runs; returns False when
     there may be no room for another block. An event for which a block gave state[5] rows is done.
+    `room` has a place for each event and two for each attribute.
 
     Codes and the fields of packed words come one by one, and the boxes as their table of views: each
     NamedTuple costs a call 1 us, which is nothing to a batch, but four of them are a sixth of a match of one
@@ -180,7 +182,7 @@ def stab_blocks(
     """
     if state[0] == 0:
         choose_blocks(values, blocks, cells, chosen)
-    own = view_boxes(own_boxes)
+    theirs = view_boxes(own_boxes)
     boxes = blocks.boxes
     bounds = blocks.bounds
     block_attributes = blocks.block_attributes
@@ -190,6 +192,9 @@ def stab_blocks(
     bits = blocks.bits
     m = cells.shape[0]
     n_blocks = n_block_attributes.size
+    own = room[:m]
+    attributes = room[m : m + cells.shape[1]]
+    bases = room[m + cells.shape[1] :]
     left = scratch(WORDS, np.uint64)
     found = scratch(_BLOCK, np.int64)
     p = state[1]
@@ -201,28 +206,34 @@ def stab_blocks(
     for b in range(state[0], n_blocks):
         word = b >> 6
         up = np.uint64(b & 63)
-        n = n_block_attributes[b]
+        n = np.int64(n_block_attributes[b])
         first = b * WORDS * 64
         size = min(boxes.size - first, WORDS * 64)
-        # not a constant: a loop of known length is unrolled before it could be vectorised
-        n_words = min(bits.shape[1], (size + 63) >> 6)
+        n_words = (size + 63) >> 6
         before = p
         runs_before = runs
         candidates_before = candidates
         if m > 64 and b == state[0]:
             seen |= _touch(bits, block_rows[b], block_rows[b + 1])
+        if found_before > size // 16:
+            seen |= _touch(bounds, first, first + size)
+        for q in range(n):
+            attributes[q] = block_attributes[b, q]
+            bases[q] = row_bases[b, block_attributes[b, q]]
+        # without a branch: which events look at a block follows no pattern
+        n_own = 0
+        for e in range(m):
+            own[n_own] = e
+            n_own += np.int64((chosen[e, word] >> up) & _ONE)
         # the rows of the next block come while the events of this one are looked at
         coming = WORDS * block_rows[b + 1]
         until = WORDS * block_rows[b + 2] if m > 64 and b + 1 < n_blocks else coming
-        step = ((until - coming) // max(m, 1) + 8) & -8
-        if found_before > size // 16:
-            seen |= _touch(bounds, first, first + size)
-        for e in range(m):
+        step = ((until - coming) // max(n_own, 1) + 8) & -8
+        for i in range(n_own):
+            e = own[i]
             for _ in range(0, min(step, until - coming), 8):
                 prefetch(bits, coming)
                 coming += 8
-            if (chosen[e, word] >> up) & _ONE == _NONE:
-                continue
             if p + size >= out.size or runs >= run_ends.size:
                 # what this block wrote is given up, so that the next call can begin with it
                 state[0] = b
@@ -230,47 +241,20 @@ def stab_blocks(
                 state[2] = candidates_before
                 state[4] = runs_before
                 return False
-            # the most selective attributes first, four at once: most events have nothing left after those
-            k = 0
-            if n >= 4:
-                j = block_attributes[b, 0]
-                row0 = bits[row_bases[b, j] + cells[e, j]]
-                j = block_attributes[b, 1]
-                row1 = bits[row_bases[b, j] + cells[e, j]]
-                j = block_attributes[b, 2]
-                row2 = bits[row_bases[b, j] + cells[e, j]]
-                j = block_attributes[b, 3]
-                row3 = bits[row_bases[b, j] + cells[e, j]]
-                some = _NONE
-                for w in range(n_words):
-                    left[w] = row0[w] & row1[w] & row2[w] & row3[w]
-                    some |= left[w]
-                k = 4
-            elif n >= 1:
-                j = block_attributes[b, 0]
-                row0 = bits[row_bases[b, j] + cells[e, j]]
-                some = _NONE
-                for w in range(n_words):
-                    left[w] = row0[w]
-                    some |= left[w]
-                k = 1
+            if n > 0:
+                # so many at once that mostly nothing is left: a branch that goes either way costs more than
+                # four rows, and the most selective ones come first
+                k = min(n, _FIRST)
+                some = and_cells(bits, bases, attributes, cells, e, np.int64(0), k, left)
+                while k < n and some != _NONE:
+                    upto = min(n, k + _NEXT)
+                    some = and_cells(bits, bases, attributes, cells, e, k, upto, left)
+                    k = upto
             else:
                 some = _ONE
                 for w in range(n_words):
                     here = min(size - 64 * w, 64)
                     left[w] = _ALL >> np.uint64(64 - here)
-            # then two at a time, for as long as something is left
-            while k < n and some != _NONE:
-                j = block_attributes[b, k]
-                row0 = bits[row_bases[b, j] + cells[e, j]]
-                if k + 1 < n:
-                    j = block_attributes[b, k + 1]
-                row1 = bits[row_bases[b, j] + cells[e, j]]
-                some = _NONE
-                for w in range(n_words):
-                    left[w] &= row0[w] & row1[w]
-                    some |= left[w]
-                k += 2
             if some == _NONE:
                 continue
             # what the bitsets leave shares a coarse cell with the event; the packed bounds say who holds it
@@ -302,7 +286,7 @@ def stab_blocks(
                     unsure += ((held & GUARDS) == GUARDS) & ((sure & GUARDS) != GUARDS)
                 for q in range(unsure):
                     row = found[q]
-                    if holds(own, boxes[row], codes, inexact, e):
+                    if holds(theirs, boxes[row], codes, inexact, e):
                         out[p] = row
                         p += 1
             if p > start:
@@ -374,11 +358,12 @@ def stab_one(part, own_boxes, codes, offsets, out):
     state = np.zeros(6, np.int64)
     state[5] = _EVERY
     n_blocks = blocks.n_block_attributes.size
+    room = np.empty(1 + 2 * cells.shape[1], np.int64)
     run_events = np.empty(n_blocks + 1, np.int32)
     run_ends = np.empty(n_blocks + 1, np.int64)
     if not stab_blocks(
-        blocks, words, cells, chosen, codes, own_boxes, ones, view(part[13], np.int64), state, run_events,
-        run_ends, out,
+        blocks, words, cells, chosen, codes, own_boxes, ones, view(part[13], np.int64), state, room,
+        run_events, run_ends, out,
     ):  # fmt: skip
         return -(blocks.boxes.size + _BLOCK + 1)
     n = state[1]
