@@ -72,7 +72,19 @@ class Bitsets(StaticIndex):
         return build_bitmap(boxes, numbers)
 
 
-@pytest.mark.parametrize("kind", [Lists, Plane, Bitsets])
+class Several(StaticIndex):
+    """Two parts of lists by key, which one event asks in one call, and cells."""
+
+    expands = False
+
+    def _build(self, boxes, numbers):
+        lists = [build_equality(boxes, numbers[k::3], 0) for k in range(2)]
+        paths = [AccessPath("equality", (0,), len(part.lists.boxes), part) for part in lists]
+        plane = build_cells(boxes, numbers[2::3], (1, 2))
+        return AutoPart([*paths, AccessPath("cells", (1, 2), len(numbers[2::3]), plane)])
+
+
+@pytest.mark.parametrize("kind", [Lists, Plane, Bitsets, Several])
 @pytest.mark.parametrize(("keys", "step"), [(1, 1), (60, 1), (60, 10**9)])
 @pytest.mark.parametrize("n_boxes", [1, 2])
 def test_events_match_the_same_however_many_come(kind, keys, step, n_boxes, size, monkeypatch):
@@ -93,8 +105,10 @@ def test_events_match_the_same_however_many_come(kind, keys, step, n_boxes, size
         assert found.offsets.tolist() == want.offsets[: m + 1].tolist()
         assert found.ids.tolist() == want.sort().ids[: want.offsets[m]].tolist()
     for e in range(FEW_EVENTS):
-        one = index.match(rc.Events(SCHEMA, codes[:, e : e + 1]))
-        assert sorted(one.ids.tolist()) == sorted(want.row(e).tolist())
+        event = rc.Events(SCHEMA, codes[:, e : e + 1])
+        assert sorted(index.match(event).ids.tolist()) == sorted(want.row(e).tolist())
+        row = {name: event.value(name, 0) for name in SCHEMA.names}
+        assert sorted(index.match_one(row).tolist()) == sorted(want.row(e).tolist())
 
 
 class Sorted(StaticIndex):
@@ -134,7 +148,10 @@ def test_lists_and_windows_need_whatever_room(kind, room, size, monkeypatch):
     for one in (index, scan):
         one.insert(subs)
     (part,) = [covered.part for covered in index._read.state.parts]
-    held = [part._lists, *(path.part._few for path in part.paths)] if kind is Sorted else [part._few]
+    held = [part._few] if kind is Windows else [path.part.few for path in part.paths]
+    if kind is Sorted:
+        ((_, _, ask),) = part._asked
+        held.append(ask.__self__)
     for few in held:
         few._room = room
     rng = np.random.default_rng(5)

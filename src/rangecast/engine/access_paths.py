@@ -1,13 +1,28 @@
-"""Access paths of `auto`: what one is, and what is said of those in use."""
+"""Access paths of `auto`: what one is, how one event asks them, and what is said of those in use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.engine.catalog import Boxes
+from rangecast.engine.equality import EqualityPart
+from rangecast.engine.nested import NestedPart
 from rangecast.engine.parts import Part
 from rangecast.engine.planner import Layout, Plan
+from rangecast.engine.small_batches import FewEvents
+from rangecast.kernels.engine import equality as equality_kernels
+from rangecast.kernels.engine import nested as nested_kernels
+from rangecast.kernels.machine.views import Views
+from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
+
+Ask = Callable[[Codes, Boxes], npt.NDArray[np.int32] | None]
+"""What gives the slots that one event matches, or None where they are many."""
 
 
 class AccessPath(NamedTuple):
@@ -18,6 +33,27 @@ class AccessPath(NamedTuple):
     size: int
     part: Part
     plan: Plan | None = None
+
+
+def asked_by_one(paths: list[AccessPath]) -> list[tuple[int, bool, Ask]]:
+    """What one event asks: the place of a path, whether it was chosen by an estimate, and what gives slots.
+
+    Lists of one kind are asked in one call, which counts as the time of the first of them.
+    """
+    asked: list[tuple[int, bool, Ask]] = []
+    for kind, several in itertools.groupby(enumerate(paths), lambda numbered: numbered[1].kind):
+        numbered = list(several)
+        views = [
+            path.part.few.views
+            for _, path in numbered
+            if isinstance(path.part, EqualityPart | NestedPart) and path.part.identical
+        ]
+        if len(views) == len(numbered) > 1:
+            kernel = equality_kernels.stab_one if kind == "equality" else nested_kernels.stab_one
+            asked.append((numbered[0][0], False, FewEvents(kernel, Views(*views)).stab_one))
+        else:
+            asked += [(k, path.plan is not None, path.part.stab_one) for k, path in numbered]
+    return asked
 
 
 def report_paths(schema: Schema, spent: Iterable[tuple[AccessPath, float, int]]) -> list[dict[str, Any]]:

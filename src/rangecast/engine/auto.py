@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.access_paths import AccessPath, explain_paths, report_paths
+from rangecast.engine.access_paths import AccessPath, asked_by_one, explain_paths, report_paths
 from rangecast.engine.answers import Found, Rows, join_found
 from rangecast.engine.bitmap import BLOCK, build_bitmap, estimate_bytes
 from rangecast.engine.catalog import Boxes
@@ -49,7 +49,7 @@ from rangecast.engine.cells import BUDGET, build_cells
 from rangecast.engine.equality import EqualityPart, build_equality
 from rangecast.engine.leads import are_sparse, build_leads
 from rangecast.engine.limited import count_all, hold_any, stab_in_turn
-from rangecast.engine.nested import NestedPart, build_nested, one_event
+from rangecast.engine.nested import NestedPart, build_nested
 from rangecast.engine.outlines import assign_boxes, choose_sorted
 from rangecast.engine.packed_bounds import fit_grid
 from rangecast.engine.parts import Part, StaticIndex, _Covered
@@ -75,6 +75,8 @@ _LINE_SAMPLE = 256
 # instead of 46, and an event 0.85 to 0.92 of the time.
 _PLANE_BUDGET = 46
 
+_NO_SLOTS = np.empty(0, np.int32)
+
 
 @dataclass(eq=False)
 class AutoPart(Part):
@@ -88,10 +90,7 @@ class AutoPart(Part):
     def __post_init__(self) -> None:
         self.ratio = min((path.part.ratio for path in self.paths), default=Part.ratio)
         self.seconds = [0.0] * len(self.paths)
-        # sorted lists stand first, and one event asks all of them at once
-        kinds = [path.kind for path in self.paths]
-        self._first = next((k for k, kind in enumerate(kinds) if kind != "nested"), len(kinds))
-        self._lists = one_event([path.part for path in self.paths[: self._first]])
+        self._asked = asked_by_one(self.paths)
         self.events = 0
         self.history = PartHistory()
 
@@ -113,15 +112,14 @@ class AutoPart(Part):
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         own = boxes if self.groups is None else self.groups.boxes
+        if codes.shape[1] == 1:
+            slots = self._slots(codes, own)
+            if slots is not None:
+                rows = np.array((0, len(slots))), slots
+                return rows if self.groups is None else self.groups.expand(rows)
         found: list[Found] = []
         start = perf_counter()
-        paths = self.paths
-        if codes.shape[1] == 1 and self._lists is not None:
-            found.append(self._lists.stab(codes, own))
-            paths = paths[self._first :]
-            self.seconds[0] += perf_counter() - start
-            start = perf_counter()
-        for k, path in enumerate(paths, len(self.paths) - len(paths)):
+        for k, path in enumerate(self.paths):
             found.append(path.part.stab(codes, own))
             now = perf_counter()
             self.seconds[k] += now - start
@@ -131,6 +129,28 @@ class AutoPart(Part):
         self.events += codes.shape[1]
         joined = found[0] if len(found) == 1 else join_found(found, codes.shape[1])
         return joined if self.groups is None else self.groups.expand(joined)
+
+    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        return None if self.groups is not None else self._slots(codes, boxes)
+
+    def _slots(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        """What one event matches, or None where it is much: nothing is joined that is not there."""
+        found = None
+        for k, planned, ask in self._asked:
+            start = perf_counter()
+            slots = ask(codes, boxes)
+            if slots is None:  # many, or of a path that knows batches alone
+                return None
+            took = perf_counter() - start
+            self.seconds[k] += took
+            if planned:
+                self.history.took(took, 1)
+            if found is None or not len(found):
+                found = slots
+            elif len(slots):
+                found = np.concatenate((found, slots))
+        self.events += 1
+        return _NO_SLOTS if found is None else found
 
     def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
         if self.groups is not None:

@@ -140,6 +140,9 @@ class BitmapPart(Part):
             return offsets, out
         return self._stab(codes, boxes, ALL)
 
+    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        return self._one.stab_one(codes, boxes, None if self.identical else boxes.slots)
+
     def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
         return write_rows(self._stab(codes, boxes, limit))
 

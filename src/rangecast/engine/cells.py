@@ -61,6 +61,7 @@ from rangecast.memory import check_fits, check_numbered
 from rangecast.types.attributes import Codes
 
 BUDGET = 72
+_UNCHECKED = np.empty((0, 3), np.int64)
 MOST_FINE = 1 << 20
 SORTED, SORTED_ENTRIES, SORTED_BITS = 4096, 64, 7
 
@@ -83,14 +84,15 @@ class CellsPart(Part):
 
     def __post_init__(self) -> None:
         # as the kernels read them
-        packed = self.packed
+        packed, checked = self.packed, self.checked
+        beside = (_UNCHECKED, _UNCHECKED) if checked is None else (checked.views, checked.packed.views)
         if isinstance(self.cells, PlaneCells):
-            views = Views(self.on, packed.fields.ones, *self.cells, packed.views)
+            views = Views(self.on, packed.fields.ones, *self.cells, packed.views, *beside)
             self._few = FewEvents(kernels.stab_plane_few, views)
         else:
             grid = packed.grid(0)
             head = np.array([self.on[0], packed.exact[0], grid.origin, grid.shift], np.int64)
-            self._few = FewEvents(kernels.stab_line_few, Views(head, grid.cuts, *self.cells))
+            self._few = FewEvents(kernels.stab_line_few, Views(head, grid.cuts, *self.cells, *beside))
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
         c, d = self.cells, boxes.n_attributes
@@ -134,14 +136,16 @@ class CellsPart(Part):
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         m = codes.shape[1]
-        order, turned = np.arange(m), False
         if isinstance(self.cells, LineCells) and not self.boxed:
             small = self._few.stab_small(codes, boxes) if m < FEW_EVENTS else None
             return self._count_line(codes, boxes, self.cells) if small is None else small
         if m < FEW_EVENTS:
             offsets, out = self._few.stab(codes, boxes)
-            n = len(out)
-        elif isinstance(self.cells, PlaneCells):
+            if self.boxed and not self.identical:
+                packed_kernels.to_slots(out, len(out), boxes.slots)
+            return offsets, out
+        order, turned = np.arange(m), False
+        if isinstance(self.cells, PlaneCells):
             offsets = buffers.empty(m + 1, np.int64)
             words = self.packed.pack_events(codes)
             x, y = buffers.empty(m, np.int64), buffers.empty(m, np.int64)
@@ -162,6 +166,11 @@ class CellsPart(Part):
         if self.boxed and not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
         return restore_order(order, m, offsets, out[:n]) if turned else (offsets, out[:n])
+
+    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        if isinstance(self.cells, LineCells) and not self.boxed:
+            return self._few.stab_one_small(codes, boxes)
+        return self._few.stab_one(codes, boxes, boxes.slots if self.boxed and not self.identical else None)
 
     def _stab_line(self, codes: Codes, boxes: Boxes, line: LineCells) -> tuple[*Rows, int]:
         """On one attribute: what may match, and how much it is."""

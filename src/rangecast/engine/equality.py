@@ -68,7 +68,7 @@ class EqualityPart(Part):
         # as kernels.stab_few reads them
         views = Views(head, *arrays, *self.packed.fields, self.packed.views)
         longest = int(np.diff(self.lists.starts).max(initial=0))
-        self._few = FewEvents(kernels.stab_few, views, min(longest, ROOM))
+        self.few = FewEvents(kernels.stab_few, views, min(longest, ROOM))
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
         lists, n = self.lists, len(self.lists.boxes)
@@ -109,7 +109,7 @@ class EqualityPart(Part):
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         m = codes.shape[1]
         if m < FEW_EVENTS:
-            offsets, out = self._few.stab(codes, boxes)
+            offsets, out = self.few.stab(codes, boxes)
             if not self.identical:
                 packed_kernels.to_slots(out, len(out), boxes.slots)
             return offsets, out
@@ -127,6 +127,9 @@ class EqualityPart(Part):
         values = self.packed.pack_events(codes)
         offsets, out = self._stab_lists(order, turned, lists, total, codes, values, boxes)
         return restore_order(order, m, offsets, out) if turned else (offsets, out)
+
+    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        return self.few.stab_one(codes, boxes, None if self.identical else boxes.slots)
 
     def _turns(self, m: int) -> bool:
         """Whether a batch is answered list by list."""

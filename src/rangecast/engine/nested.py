@@ -37,7 +37,6 @@ order of the events.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,7 +84,7 @@ class NestedPart(Part):
         # as kernels.stab_few reads them
         arrays = (s.starts, s.ends, s.end_starts, s.boxes, s.lows, s.highs, s.tables, s.classes)
         checked = (s.checked, s.checked_lows, s.checked_highs)
-        self._few = FewEvents(kernels.stab_few, Views(head, self.values, self.table, *arrays, *checked))
+        self.few = FewEvents(kernels.stab_few, Views(head, self.values, self.table, *arrays, *checked))
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
         s, d = self.lists, boxes.n_attributes
@@ -146,7 +145,7 @@ class NestedPart(Part):
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         m = codes.shape[1]
         if m < FEW_EVENTS:
-            offsets, out = self._few.stab(codes, boxes)
+            offsets, out = self.few.stab(codes, boxes)
             if not self.identical:
                 packed_kernels.to_slots(out, len(out), boxes.slots)
             return offsets, out
@@ -158,6 +157,9 @@ class NestedPart(Part):
             order = order_by_cell(places + 1, len(self.lists.ends) + len(self.lists.starts))
         rows = self._stab(order, found, places, codes, boxes, ALL)
         return restore_order(order, m, *rows) if turned else rows
+
+    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        return self.few.stab_one(codes, boxes, None if self.identical else boxes.slots)
 
     def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
         return self._stab(event_order(codes.shape[1]), *self._find(codes), codes, boxes, limit)
@@ -212,12 +214,6 @@ class NestedPart(Part):
 
     def stats(self) -> dict[str, int]:
         return {"sorted_lists": len(self.lists.starts) - 1}
-
-
-def one_event(parts: Sequence[Part]) -> FewEvents | None:
-    """What asks several parts of sorted lists for one event in one call; None where that would not do."""
-    views = [part._few.views for part in parts if isinstance(part, NestedPart) and part.identical]
-    return FewEvents(kernels.stab_one, Views(*views)) if len(views) == len(parts) > 1 else None
 
 
 def build_nested(

@@ -301,7 +301,7 @@ class Checked:
         first, rows, words = self.bounds
         fields = self.packed.fields
         # as kernels.check_packed reads them
-        self._views = Views(np.array([first], np.int64), rows, words, fields.ones, fields.inexact)
+        self.views = Views(np.array([first], np.int64), rows, words, fields.ones, fields.inexact)
 
     def check(self, n_attributes: int, names: list[npt.NDArray[np.int32]]) -> None:
         """Raise StorageError unless there are bounds for each of the boxes in some lists."""
@@ -341,5 +341,5 @@ class Checked:
                 kernels.check_codes(order, codes, boxes.arrays, packed.attributes, offsets, candidates)
             )
         words = packed.pack_events(codes)
-        table = self._views.table
+        table = self.views.table
         return int(kernels.check_packed(order, codes, boxes.table, words, table, offsets, candidates))

@@ -86,6 +86,10 @@ class Part:
         """The matches of a batch within this part, dead slots included."""
         raise NotImplementedError
 
+    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        """The matches of one event, or None where there are so many that `stab` had better write them."""
+        return None
+
     def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
         """Matches of a batch, so many of each event at least or all of them, dead slots included."""
         return write_rows(self.stab(codes, boxes))
@@ -219,6 +223,11 @@ class _StaticReading(PartialReading):
             return Matches(*portions[0].found, state.names, portions[0].base)
         pending = PendingRows(codes.shape[1], portions, state.names, map if threads == 1 else pool(threads))
         return Matches(pending.offsets, pending, state.names)
+
+    def match_one(self, codes: Codes) -> npt.NDArray[Any]:
+        only = self.state.only
+        slots = None if only is None else only.part.stab_one(codes, self.state.boxes)
+        return super().match_one(codes) if slots is None else self.names.take(slots)
 
     def whole(self, codes: Codes) -> Rows:
         return without_repeats(*self._rows(codes, self._portions(codes)), self.flagged)
@@ -374,10 +383,9 @@ class StaticIndex(Index):
         if not self._parts:
             return
         boxes, behind = self._catalog.box_ranges(slots)
-        lost = behind - boxes
         # those of the tail fall behind the last part
         ends = np.array([covered.last for covered in self._parts])
-        counts = np.bincount(np.searchsorted(ends, boxes, "right"), lost, len(ends))
+        counts = np.bincount(np.searchsorted(ends, boxes, "right"), behind - boxes, len(ends))
         for covered, count in zip(self._parts, counts.tolist(), strict=False):
             self._gone[covered.first] = self._gone.get(covered.first, 0) + int(count)
 

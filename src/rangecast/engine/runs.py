@@ -129,6 +129,9 @@ class RunsPart(Part):
         n = kernels.check(codes, cells, runs, boxes.table, offsets, out)
         return offsets, out[:n]
 
+    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        return None if self._few is None else self._few.stab_one_small(codes, boxes)
+
     def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
         if len(self.runs.boxes):
             return super().stab_some(codes, boxes, limit)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from rangecast import buffers
 from rangecast.engine.answers import Rows
@@ -52,6 +53,24 @@ class FewEvents:
             out = buffers.empty(-n, np.int32)
             n = self._kernel(table, own, codes, offsets, out)
         return offsets, out[:n]
+
+    def stab_one(
+        self, codes: Codes, boxes: Boxes | None, slots: npt.NDArray[np.int32] | None = None
+    ) -> npt.NDArray[np.int32]:
+        """The boxes that hold one event; with `slots`, those of the boxes."""
+        table, own = self._views.table, _NO_BOXES if boxes is None else boxes.table
+        offsets, out = np.empty(2, np.int64), np.empty(self._room, np.int32)
+        n = self._kernel(table, own, codes, offsets, out)
+        while n < 0:
+            out = buffers.empty(-n, np.int32)
+            n = self._kernel(table, own, codes, offsets, out)
+        return out[:n] if slots is None else slots[out[:n]]
+
+    def stab_one_small(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        """The same as `stab_small`, of one event."""
+        out = np.empty(self._room, np.int32)
+        n = self._kernel(self._views.table, boxes.table, codes, np.empty(2, np.int64), out)
+        return None if n < 0 else out[:n]
 
     def stab_small(self, codes: Codes, boxes: Boxes) -> Rows | None:
         """The same, or None where the answer is not small: whoever can write ids without slots in between

@@ -129,6 +129,9 @@ class WindowsPart(Part):
         n = int(kernels.stab(order, values, self.windows, ALL, offsets, out))
         return restore_order(order, m, offsets, out[:n]) if turned else (offsets, out[:n])
 
+    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        return self._few.stab_one(codes, None)
+
     def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
         values = codes[self.on]
         counts = buffers.empty(len(values), np.int64)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.engine.boxes import holds, holds_value, view_boxes
 from rangecast.kernels.engine.grid import locate
-from rangecast.kernels.engine.packed_bounds import GUARDS, pack_values
+from rangecast.kernels.engine.packed_bounds import GUARDS, check_few, pack_values
 from rangecast.kernels.machine.views import view, view_rows
 from rangecast.kernels.model.matches import copy_run
 
@@ -297,7 +297,8 @@ def stab_line_few(part, own_boxes, codes, offsets, out):
     if room > out.size:
         return -room
     boxes = view_boxes(own_boxes)
-    return stab_line(values, cells, exact != 0, line, boxes, on, False, offsets, np.int32(0), out)
+    n = stab_line(values, cells, exact != 0, line, boxes, on, False, offsets, np.int32(0), out)
+    return check_few(part, 13, own_boxes, codes, offsets, out, n)
 
 
 @kernel
@@ -488,6 +489,7 @@ def stab_plane_few(part, own_boxes, codes, offsets, out):
     if room > out.size:
         return -room
     on = view(part[0], np.int64)
-    return stab_plane(
+    n = stab_plane(
         np.arange(m), codes, on, fine_x, fine_y, words, ones[0], plane, view_boxes(own_boxes), offsets, out
     )
+    return check_few(part, 10, own_boxes, codes, offsets, out, n)

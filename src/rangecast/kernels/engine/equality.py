@@ -247,3 +247,20 @@ def stab_few(part, own_boxes, codes, offsets, out):
     pack_values(codes, view_rows(part[11], np.int64), words)
     boxes = view_boxes(own_boxes)
     return stab_lists(np.arange(m), m > 1, found, lists, words, fields, codes, boxes, offsets, out)
+
+
+@allocating_kernel
+def stab_one(parts, own_boxes, codes, offsets, out):
+    """What one event matches in several parts, one after the other; `parts` is a table of their tables.
+
+    Returns how many boxes there are, or where `out` has too little room, minus the room to try with.
+    """
+    p = 0
+    for k in range(parts.shape[0]):
+        n = stab_few(view_rows(parts[k], np.int64), own_boxes, codes, offsets, out[p:])
+        if n < 0:
+            return n - 4 * out.size
+        p += n
+    offsets[0] = 0
+    offsets[1] = p
+    return p

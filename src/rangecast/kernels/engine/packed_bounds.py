@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import kernel
+from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.engine.boxes import holds, view_boxes
 from rangecast.kernels.engine.grid import cell_of
 from rangecast.kernels.machine.memory import scratch
@@ -230,6 +230,19 @@ def check_packed(order, codes, own, values, part, offsets, candidates):
         a = b
     offsets[offsets.size - 1] = p
     return p
+
+
+@allocating_kernel
+def check_few(part, at, own_boxes, codes, offsets, out, n):
+    """Of n candidates, keep those that hold their few events on further attributes, if there are any; `part`
+    has the table of views of `Checked` at a row, and that of its packing at the next."""
+    checked = view_rows(part[at], np.int64)
+    if checked.shape[0] == 0 or n == 0:
+        return np.int64(n)
+    m = codes.shape[1]
+    words = np.empty((m, view(checked[3], np.uint64).size), np.uint64)
+    pack_values(codes, view_rows(part[at + 1], np.int64), words)
+    return check_packed(np.arange(m), codes, own_boxes, words, checked, offsets, out)
 
 
 @kernel
