@@ -7,6 +7,7 @@ lines      int64[n], its line in the file as an editor counts, or None when the 
 unread     the rows that are no rows of this file: ragged, not UTF-8, no JSON object
 raw        a function from a position in `data` to the row as the file has it
 source     one to the file that a row came from, where a batch has rows of several; else None
+events     the rows as events, where they were read so; `data` has the other columns then
 position   how far the reader is, in the unit of `RowFile.size`
 """
 
@@ -22,6 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import OptionError
+from rangecast.model.events import Events
+from rangecast.types.attributes import MISSING
 
 FORMATS = {
     "csv": "csv",
@@ -56,15 +59,20 @@ class RowBatch:
     unread: list[UnreadRow] = field(default_factory=list)
     position: int = 0
     source: Callable[[int], str | None] | None = None
+    events: Events | None = None
 
     def __len__(self) -> int:
-        return len(self.data)
+        return len(self.data if self.events is None else self.events)
 
     @property
     def columns(self) -> list[str]:
         """The names of the columns that have a value in some row."""
         if isinstance(self.data, pa.Table):
-            return [n for n in self.data.column_names if self.data[n].null_count < len(self.data)]
+            held = [n for n in self.data.column_names if self.data[n].null_count < len(self.data)]
+            if self.events is None:
+                return held
+            some = (self.events.codes != MISSING).any(axis=1).tolist()
+            return [n for n, there in zip(self.events.schema.names, some, strict=True) if there] + held
         return list(dict.fromkeys(n for row in self.data for n, v in row.items() if v is not None))
 
     def column(self, name: str) -> Any:

@@ -79,12 +79,7 @@ def load_events(
 ) -> EventBatch:
     """The events of a batch of rows; without `id_type`, ids stay as they are and must be there."""
     n = len(batch)
-    if isinstance(batch.data, pa.Table):
-        there = [name for name in columns.attributes if columns.column_of(name) in batch.data.column_names]
-    else:
-        there = list(columns.attributes)
-    given = {name: batch.column(columns.column_of(name)) for name in there}
-    events = Events.from_arrays(schema, given, on_error="collect")
+    events = _encoded(schema, batch, columns) if batch.events is None else batch.events
     ids, wrong = _ids(batch, columns.id, id_type)
     kept = {name: _kept(batch.column(name)) for name in columns.keep}
     # an id says which row is meant, so what is wrong with it comes first
@@ -108,6 +103,15 @@ def load_events(
         rejected,
         batch.position,
     )
+
+
+def _encoded(schema: Schema, batch: RowBatch, columns: EventColumns) -> Events:
+    if isinstance(batch.data, pa.Table):
+        there = [name for name in columns.attributes if columns.column_of(name) in batch.data.column_names]
+    else:
+        there = list(columns.attributes)
+    given = {name: batch.column(columns.column_of(name)) for name in there}
+    return Events.from_arrays(schema, given, on_error="collect")
 
 
 def reject_rows(
@@ -169,6 +173,8 @@ class EventFile:
         self._file: RowFile = open_rows(
             path, wanted, format=format, stream=stream, batch=batch, groups=groups, delimiter=delimiter
         )
+        if isinstance(self._file, JsonLinesFile) and attributes is None:
+            self._file.read_events(schema, self._settled)
         self.size = self._file.size
         self._batches = self._file.batches()
         try:

@@ -29,12 +29,15 @@ import pyarrow.compute as pc
 import pyarrow.json as pajson
 
 from rangecast.loading.batches import RowBatch, RowFile, UnreadRow
+from rangecast.loading.json_codes import LineCoder
 from rangecast.loading.lines import LineChunk, LineReader
 from rangecast.types.column_names import named_columns
 from rangecast.types.columns import describe
+from rangecast.types.schema import Schema
 
 _MANY_KINDS = 1_000
 PARTS = 8
+LEAST_CODED = 1 << 18  # bytes: what is less is read before the kernel has come from its cache
 FEW_LINES = 64
 
 
@@ -64,17 +67,72 @@ class JsonLinesFile(RowFile):
         self._tangled = False
         # whether no object so far had a key that is not wanted
         self._closed = False
+        self._events: Schema | None = None
+        self._at_once = True
+        self._coder: LineCoder | None = None
         self.size = None if stream else os.path.getsize(path)
 
     def close(self) -> None:
         self._reader.close()
 
+    def read_events(self, schema: Schema, at_once: bool) -> None:
+        """Give batches with the events of a schema, whose attributes are wanted, where lines allow it.
+
+        Unless `at_once`, that begins with a chunk of which all lines do: whoever still has to find out what
+        ids are like looks at the first batch, which is to have the whole of its chunk.
+        """
+        self._events = schema
+        self._at_once = at_once
+
     def batches(self) -> Iterator[RowBatch]:
         seen = 0
         for chunk in self._reader.chunks(quoted=False):
-            for batch in self._cut(chunk, seen):
+            for batch in self._coded(chunk, seen):
                 seen += len(batch) + len(batch.unread)
                 yield batch
+
+    def _coded(self, chunk: LineChunk, seen: int) -> Iterator[RowBatch]:
+        """A chunk as few batches: events straight from its lines, and what the others hold."""
+        pieces = None
+        if self._events is not None and not chunk.foreign and len(chunk.data) >= LEAST_CODED:
+            coder = self._coder or self._new_coder(self._events, chunk)
+            pieces = None if coder is None else coder.pieces(chunk)
+            if coder is not None and pieces is None:
+                self._events = None
+            self._coder = coder
+        if pieces is None or not (self._at_once or len(pieces) == 1):
+            self._at_once = True
+            yield from self._cut(chunk, seen)
+            return
+        self._at_once = True
+        assert coder is not None
+        self.keys = list(dict.fromkeys([*self.keys, *coder.keys]))
+        for first, last, lines, events, others in pieces:
+            if events is None:
+                for batch in self._cut(chunk.part(first, last), seen):
+                    seen += len(batch) + len(batch.unread)
+                    yield batch
+                continue
+            rows = np.arange(seen + 1, seen + 1 + len(lines), dtype=np.int64)
+            seen += len(lines)
+            numbers = chunk.numbers[lines]
+            yield RowBatch(others, rows, numbers, _raw(chunk, lines), [], chunk.position, None, events)
+
+    def _new_coder(self, schema: Schema, chunk: LineChunk) -> LineCoder | None:
+        """What reads lines into codes, by the first object of the file; None where that cannot be."""
+        assert self._wanted is not None
+        others = {name: kind for name, kind in self._wanted.items() if name not in schema.names}
+        filled = np.flatnonzero(~chunk.blank())
+        if not LineCoder.fits(schema, others):
+            self._events = None
+        elif len(filled):
+            text = chunk.text(filled[0], filled[0] + 1)
+            names = self._names(text)
+            if self._wanted_of is not None and not names:
+                kinds = _settle(self._wanted, names, self._paths, text)
+                return LineCoder(schema, {name: kinds.field(name).type for name in others})
+            self._events = None
+        return None
 
     def _cut(self, chunk: LineChunk, seen: int) -> Iterator[RowBatch]:
         """A chunk as few batches: by Arrow as far as it can, line by line around what is different."""

@@ -46,6 +46,9 @@ from rangecast.types.schema import Schema
 from rangecast.types.strings import arrow_numbers, arrow_words, without_views
 from rangecast.types.vocabulary import UNKNOWN, Vocabulary
 
+Rows = npt.NDArray[np.int64]
+_NOBODY = np.empty(0, np.int64)
+
 
 class RejectedEvent(NamedTuple):
     """An event that was not loaded."""
@@ -58,7 +61,7 @@ class _Strangers(NamedTuple):
     """Rows of a category whose string had no code when the dictionary had `known` words."""
 
     known: int
-    rows: npt.NDArray[np.int64]
+    rows: Rows
     words: pa.Array[Any]
 
 
@@ -107,6 +110,10 @@ class Events:
         out._derived = {a.name: row for a, row in zip(schema.attributes[n:], codes[n:], strict=False)}
         return out
 
+    def note_strangers(self, position: int, known: int, rows: Rows, words: pa.Array[Any]) -> None:
+        """Take note of strings that are not among the first so many words of a dictionary."""
+        self._strangers[position] = _Strangers(known, rows, words)
+
     def __len__(self) -> int:
         if self.owners is not None:
             return int(self.owners[-1]) + 1 if len(self.owners) else 0
@@ -123,8 +130,8 @@ class Events:
         """As `value` by position, be it that of a hidden attribute of a schema."""
         if self.owners is None:
             return self._value_in(position, event, schema)
-        first, last = np.searchsorted(self.owners, [event, event + 1]).tolist()
-        several = list(dict.fromkeys(self._value_in(position, at, schema) for at in range(first, last)))
+        own = range(*np.searchsorted(self.owners, [event, event + 1]).tolist())
+        several = list(dict.fromkeys(self._value_in(position, at, schema) for at in own))
         return several if len(several) > 1 else several[0]
 
     def _value_in(self, position: int, event: int, schema: Schema | None) -> Any:
@@ -235,10 +242,8 @@ class Events:
             return Values(codes, missing)
         used, where = np.unique(codes, return_inverse=True)
         words = [attribute.vocabulary.word(int(code)) or "" for code in used]
-        where = where.astype(np.int64)
         strangers = self._strangers.get(position)
-        # without its string there is nothing to compute from
-        missing = missing | (codes == UNKNOWN)
+        missing |= codes == UNKNOWN  # without its string there is nothing to compute from
         if strangers is not None and len(strangers.rows):
             once = strangers.words.dictionary_encode()
             where[strangers.rows] = len(words) + once.indices.to_numpy(zero_copy_only=False)
@@ -304,19 +309,18 @@ class Events:
             raise EventError(f"event columns must be equally long, got {shown}")
         n = lengths.pop() if lengths else 0
         codes = np.full((len(schema), n), MISSING, np.int64)
+        out = cls(schema, codes, copy=False)
         reasons: dict[int, str] = {}
-        strangers: dict[int, _Strangers] = {}
         for position, column in given.items():
             attribute = schema[position]
             known = len(attribute.vocabulary) if isinstance(attribute, Category) else 0
             plain = list_codes(attribute, column) if type(column) is list else None
             if plain is not None:
                 codes[position] = plain
-                if isinstance(attribute, Category):
-                    rows = np.flatnonzero(plain == UNKNOWN)
-                    if len(rows):
-                        words = arrow_words([column[row] for row in rows.tolist()])
-                        strangers[position] = _Strangers(known, rows, words)
+                rows = np.flatnonzero(plain == UNKNOWN) if isinstance(attribute, Category) else _NOBODY
+                if len(rows):
+                    words = arrow_words([column[row] for row in rows.tolist()])
+                    out.note_strangers(position, known, rows, words)
                 continue
             if not isinstance(column, pa.Array | pa.ChunkedArray):
                 column = as_column(column)
@@ -325,12 +329,9 @@ class Events:
                 return cls._from_lists(schema, given, n, on_error)
             codes[position] = encoded.codes
             encoded.note(reasons, every=on_error == "collect")
-            if isinstance(attribute, Category):
-                rows = np.flatnonzero(codes[position] == UNKNOWN)
-                if len(rows):
-                    strangers[position] = _Strangers(known, rows, _words_at(column, rows))
-        out = cls(schema, codes, copy=False)
-        out._strangers = strangers
+            rows = np.flatnonzero(codes[position] == UNKNOWN) if isinstance(attribute, Category) else _NOBODY
+            if len(rows):
+                out.note_strangers(position, known, rows, _words_at(column, rows))
         return out._without(reasons, on_error)
 
     def _without(self, reasons: dict[int, str], on_error: str) -> Events:
@@ -385,8 +386,7 @@ class Events:
             if isinstance(schema[position], Category):
                 strange = np.flatnonzero(out.codes[position] == UNKNOWN)
                 if len(strange):
-                    words = _words_at(column, sources[strange])
-                    out._strangers[position] = _Strangers(known, strange, words)
+                    out.note_strangers(position, known, strange, _words_at(column, sources[strange]))
         out.owners = variants.owners
         return out._without(reasons, on_error)
 

@@ -115,14 +115,9 @@ class Vocabulary:
         [0, 1, -9223372036854775808]
         """
         known = len(self._words)
-        table = self._table
-        n = -1 if table is None else len(table.starts) - 1
-        fresh = known - n
-        if table is None or 8 * fresh > n + 512 or self._stale > _PATIENCE:
-            table = self._table = word_table(self.words())
-            self._stale = fresh = 0
+        table = self.table()
         codes = find_strings(table, column)
-        if fresh > 0:
+        if known >= len(table.starts):
             rows = np.flatnonzero(codes == UNKNOWN)
             if len(rows):
                 self._stale += 1
@@ -131,6 +126,15 @@ class Vocabulary:
                     words = pa.concat_arrays(words.chunks)
                 codes[rows] = self._by_dictionary(words, self.look_up)
         return codes
+
+    def table(self) -> WordTable:
+        """A table of the words, or of all but few of them: of the first ones."""
+        table = self._table
+        n = -1 if table is None else len(table.starts) - 1
+        if table is None or 8 * (len(self._words) - n) > n + 512 or self._stale > _PATIENCE:
+            table = self._table = word_table(self.words())
+            self._stale = 0
+        return table
 
     def agrees_with(self, other: Vocabulary) -> bool:
         """Whether each of the two gives the other's strings the same codes, as far as both go."""

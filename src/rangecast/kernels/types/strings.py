@@ -86,7 +86,7 @@ def _stir(h, word):
 
 
 @inlined_kernel
-def _hash(letters, a, b):
+def hash_letters(letters, a, b):
     """A 64-bit hash of letters[a:b]."""
     n = b - a
     h = _times(np.uint64(n) + np.uint64(1), _B)
@@ -106,7 +106,7 @@ def _hash(letters, a, b):
 
 
 @inlined_kernel
-def _same(letters, a, n, others, b):
+def same_letters(letters, a, n, others, b):
     """Whether letters[a:a + n] are others[b:b + n]."""
     if n >= 8:
         q = 0
@@ -130,7 +130,7 @@ def enter_words(words, first):
     """Put the words from code first + 1 on into the table; all of them differ."""
     mask = np.uint64(words.codes.size - 1)
     for k in range(first, words.starts.size - 1):
-        h = _hash(words.letters, words.starts[k], words.starts[k + 1])
+        h = hash_letters(words.letters, words.starts[k], words.starts[k + 1])
         place = h & mask
         while words.codes[place] != 0:
             place = (place + np.uint64(1)) & mask
@@ -152,14 +152,14 @@ def _find(starts, letters, valid, first_bit, words, out):
         n = np.int64(starts[i + 1]) - a
         if a < 0 or n < 0 or a + n > letters.size:
             return -1
-        h = _hash(letters, a, a + n)
+        h = hash_letters(letters, a, a + n)
         place = h & mask
         code = 0
         while words.codes[place] != 0:
             if words.marks[place] == h:
                 c = words.codes[place]
                 at = words.starts[c - 1]
-                if words.starts[c] - at == n and _same(letters, a, n, words.letters, at):
+                if words.starts[c] - at == n and same_letters(letters, a, n, words.letters, at):
                     code = c
                     break
             place = (place + np.uint64(1)) & mask

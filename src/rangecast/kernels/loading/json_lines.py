@@ -1,0 +1,542 @@
+"""Lines of JSON straight into codes: one pass over the bytes, and no column in between.
+
+A line is taken here if it is one object whose keys are known and whose values are of the type that their
+attribute commonly has. Every other line is ODD and left to those who read any JSON, so nothing is decided
+here about meaning: what is taken means the same there. Odd are escapes, nested values, numbers for strings
+and strings for numbers, fractions for whole numbers, numbers out of range or of more than 19 digits, instants
+in uncommon forms, repeated keys, and all that is no JSON.
+
+Objects mostly have their keys in one order, so a key is first compared with the one that came next before.
+
+A decimal number is exact where its digits and its power of ten are exact doubles (Clinger 1990). Otherwise
+its digits are multiplied by 128 bits of the power of five, of which the first 64 mostly tell how to round
+(Lemire 2021, "Number parsing at a gigabyte per second", section 5); where they do not, the line is odd.
+
+    array     dtype    shape       meaning
+    keys      int64    (k, 4)      of each key: where it begins and ends in `spelled`, its kind, its column
+    spelled   uint8                the keys in their quotes
+    codes     int64    (c, n)      of each column and line its code; MISSING is there before
+    spans     int32    (c, 3, n)   of a column of TEXT: begin and length of each string, of which 0 and -1 are
+                                   there before; of a column of WORD: line, begin and length of each string
+                                   that is no word of its table, one after the other
+    counts    int64    c           how many those are
+    marks     uint8    n           TAKEN, ODD or BLANK
+    state     int64    2           the line to go on with, and the place of a key that is not known
+    tables    int64    (4c, 3)     of columns of WORD: where their WordTable lies (machine/views.py)
+    powers    uint64   (651, 2)    128 bits of each power of five from -342 on, the upper half first
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import config, types
+from numba.extending import intrinsic
+
+from rangecast.kernels import inlined_kernel, kernel
+from rangecast.kernels.machine.views import view
+from rangecast.kernels.types.strings import eight, hash_letters, same_letters
+
+SKIPPED, INT, FLOAT, BOOL, WORD, INSTANT, TEXT, UNSURE = range(8)
+TAKEN, ODD, BLANK = range(3)
+LEAST_POWER, MOST_POWER = -342, 308
+MISSING = -(2**63)
+_LAST = 2**63 - 1
+_NEARLY = _LAST // 10
+_MOST_EXACT = 22
+_EXACT = 1 << 53
+_LONGEST = 1_000  # letters of a number that is passed over: Python reads no whole number of 4,300
+_TENS = np.array([10.0**k for k in range(_MOST_EXACT + 1)])
+_DAY = 86_400_000_000
+_QUOTES = np.uint64(0x2222222222222222)
+_SLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
+_ONES = np.uint64(0x0101010101010101)
+_TOPS = np.uint64(0x8080808080808080)
+_SPACES = np.uint64(0x2020202020202020)
+
+
+class LinePlan(NamedTuple):
+    """What is read of lines, and how; see the module head."""
+
+    keys: npt.NDArray[np.int64]
+    spelled: npt.NDArray[np.uint8]
+    tables: npt.NDArray[np.int64]
+    powers: npt.NDArray[np.uint64]
+
+
+class LineCodes(NamedTuple):
+    """What was read; see the module head."""
+
+    codes: npt.NDArray[np.int64]
+    spans: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int64]
+    marks: npt.NDArray[np.uint8]
+    state: npt.NDArray[np.int64]
+
+
+if config.DISABLE_JIT:  # type: ignore[attr-defined]
+
+    def _string_end(letters: Any, at: Any, end: Any) -> Any:
+        """The place of the quote that ends a string, -1 where it has anything but plain letters."""
+        while at < end:
+            c = letters[at]
+            if c == 34:
+                return at
+            if c == 92 or c < 32:
+                return -1
+            at += 1
+        return -1
+
+    def _bits_of(number: Any) -> Any:
+        return struct.unpack("<q", struct.pack("<d", number))[0]
+
+    def _rounded(digits: Any, power: Any, powers: Any) -> Any:
+        """The bits of digits * 10 ** power, -1 where they cannot be told."""
+        number = float(f"{digits}e{power}")
+        return _bits_of(number) if 1e-300 < number < np.inf else -1
+
+else:
+
+    @inlined_kernel
+    def _string_end(letters, at, end):
+        """The place of the quote that ends a string, -1 where it has anything but plain letters."""
+        while at + 8 <= end:
+            word = eight(letters, at)
+            quotes = word ^ _QUOTES
+            slashes = word ^ _SLASHES
+            found = (quotes - _ONES) & ~quotes
+            found |= (slashes - _ONES) & ~slashes
+            found |= (word - _SPACES) & ~word
+            if found & _TOPS:
+                break
+            at += 8
+        while at < end:
+            c = letters[at]
+            if c == 34:
+                return at
+            if c == 92 or c < 32:
+                return -1
+            at += 1
+        return -1
+
+    @intrinsic
+    def _bits_of(typing_context, number):
+        def generate(context, builder, signature, arguments):
+            return builder.bitcast(arguments[0], ir.IntType(64))
+
+        return types.int64(types.float64), generate
+
+    @inlined_kernel
+    def _product(a, b):
+        """Both halves of a product of 64 by 64 bits."""
+        half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+        a1, a0, b1, b0 = a >> half, a & low, b >> half, b & low
+        mid = a1 * b0 + ((a0 * b0) >> half)
+        other = a0 * b1 + (mid & low)
+        return a1 * b1 + (mid >> half) + (other >> half), a * b
+
+    @kernel
+    def _rounded(digits, power, powers):
+        """The bits of digits * 10 ** power, -1 where they cannot be told."""
+        if power < LEAST_POWER or power > MOST_POWER:
+            return np.int64(-1)
+        one = np.uint64(1)
+        word = np.uint64(digits)
+        zeros = 0
+        while not word >> np.uint64(56):
+            word <<= np.uint64(8)
+            zeros += 8
+        while not word >> np.uint64(63):
+            word <<= one
+            zeros += 1
+        upper, lower = _product(word, powers[power - LEAST_POWER, 0])
+        if upper & np.uint64(0x1FF) == np.uint64(0x1FF):
+            more, _ = _product(word, powers[power - LEAST_POWER, 1])
+            lower += more
+            if lower < more:
+                upper += one
+        if lower == np.uint64(0xFFFFFFFFFFFFFFFF) and (power < -27 or power > 55):
+            return np.int64(-1)
+        top = upper >> np.uint64(63)
+        down = top + np.uint64(9)
+        mantissa = upper >> down
+        exponent = ((217_706 * power) >> 16) + 63 + np.int64(top) - zeros + 1023
+        if exponent <= 0:
+            return np.int64(-1)
+        # a tie goes to the even number
+        if (
+            lower <= one
+            and -4 <= power <= 23
+            and mantissa & np.uint64(3) == one
+            and mantissa << down == upper
+        ):
+            mantissa &= ~one
+        mantissa += mantissa & one
+        mantissa >>= one
+        if mantissa >= one << np.uint64(53):
+            mantissa = one << np.uint64(52)
+            exponent += 1
+        if exponent >= 0x7FF:
+            return np.int64(-1)
+        mantissa &= ~(one << np.uint64(52))
+        return np.int64(mantissa) | (np.int64(exponent) << 52)
+
+
+@inlined_kernel
+def _blanks_end(letters, at, end):
+    while at < end and (letters[at] == 32 or letters[at] == 9 or letters[at] == 13):
+        at += 1
+    return at
+
+
+@inlined_kernel
+def _is_digit(c):
+    return c >= 48 and c <= 57
+
+
+@inlined_kernel
+def _number(letters, at, end):
+    """A number: where it ends, its sign, digits and power of ten, whether it is written as a whole number,
+    and whether it has more digits than are read. The end is -1 where it is no number of JSON.
+    """
+    sign = 1
+    if at < end and letters[at] == 45:
+        sign = -1
+        at += 1
+    first = at
+    digits = np.int64(0)
+    many = False
+    while at < end and _is_digit(letters[at]):
+        d = np.int64(letters[at]) - 48
+        if digits >= _NEARLY and digits > (_LAST - d) // 10:
+            many = True
+            digits = np.int64(0)
+        digits = digits * 10 + d
+        at += 1
+    if at == first or (letters[first] == 48 and at > first + 1):
+        return -1, sign, digits, 0, True, many
+    whole = True
+    power = 0
+    if at < end and letters[at] == 46:
+        whole = False
+        at += 1
+        first = at
+        while at < end and _is_digit(letters[at]):
+            d = np.int64(letters[at]) - 48
+            if digits >= _NEARLY and digits > (_LAST - d) // 10:
+                many = True
+                digits = np.int64(0)
+            digits = digits * 10 + d
+            at += 1
+        if at == first:
+            return -1, sign, digits, 0, False, many
+        power = first - at
+    if at < end and (letters[at] | 32) == 101:
+        whole = False
+        at += 1
+        down = False
+        if at < end and (letters[at] == 43 or letters[at] == 45):
+            down = letters[at] == 45
+            at += 1
+        first = at
+        tens = np.int64(0)
+        while at < end and _is_digit(letters[at]):
+            if tens < 100_000:
+                tens = tens * 10 + np.int64(letters[at]) - 48
+            at += 1
+        if at == first:
+            return -1, sign, digits, 0, False, many
+        power += -tens if down else tens
+    return at, sign, digits, power, whole, many
+
+
+@inlined_kernel
+def _float_code(sign, digits, power, powers):
+    """The code of a float, MISSING where it cannot be told."""
+    if digits == 0:
+        bits = np.int64(0)
+    elif digits <= _EXACT and -_MOST_EXACT <= power <= _MOST_EXACT:
+        number = np.float64(digits)
+        number = number / _TENS[-power] if power < 0 else number * _TENS[power]
+        bits = _bits_of(number)
+    else:
+        bits = _rounded(digits, power, powers)
+        if bits < 0:
+            return np.int64(MISSING)
+    # what is below zero: its bits, reordered
+    return bits if sign > 0 or bits == 0 else ~bits
+
+
+@inlined_kernel
+def _two(letters, at):
+    """A number of two digits, -1 where they are none."""
+    a, b = np.int64(letters[at]) - 48, np.int64(letters[at + 1]) - 48
+    return a * 10 + b if 0 <= a <= 9 and 0 <= b <= 9 else -1
+
+
+@inlined_kernel
+def _instant(letters, a, b):
+    """Microseconds of an instant in ISO 8601 as it is commonly written, MISSING for any other text."""
+    n = b - a
+    if n < 10 or letters[a + 4] != 45 or letters[a + 7] != 45:
+        return np.int64(MISSING)
+    century, years = _two(letters, a), _two(letters, a + 2)
+    month, day = _two(letters, a + 5), _two(letters, a + 8)
+    year = century * 100 + years
+    if century < 0 or years < 0 or year < 2 or year > 9998 or month < 1 or month > 12 or day < 1:
+        return np.int64(MISSING)
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    longest = 30 + ((month + (month >> 3)) & 1)
+    if month == 2:
+        longest = 29 if leap else 28
+    if day > longest:
+        return np.int64(MISSING)
+    # years begin in March, so that the day that comes and goes is their last
+    late = 1 if month <= 2 else 0
+    y = year - late
+    days = 365 * y + y // 4 - y // 100 + y // 400 + (153 * (month + 12 * late - 3) + 2) // 5 + day - 719_469
+    micros = np.int64(0)
+    if n > 10:
+        if n < 16 or (letters[a + 10] != 84 and letters[a + 10] != 32) or letters[a + 13] != 58:
+            return np.int64(MISSING)
+        hours, minutes = _two(letters, a + 11), _two(letters, a + 14)
+        if hours < 0 or hours > 23 or minutes < 0 or minutes > 59:
+            return np.int64(MISSING)
+        seconds = 0
+        at = a + 16
+        if at + 3 <= b and letters[at] == 58:
+            seconds = _two(letters, at + 1)
+            if seconds < 0 or seconds > 59:
+                return np.int64(MISSING)
+            at += 3
+            if at < b and letters[at] == 46:
+                first = at + 1
+                at = first
+                while at < b and _is_digit(letters[at]):
+                    micros = micros * 10 + np.int64(letters[at]) - 48
+                    at += 1
+                    if at - first > 6:
+                        return np.int64(MISSING)
+                if at - first == 3:
+                    micros *= 1000
+                elif at - first != 6:
+                    return np.int64(MISSING)
+        if at < b:
+            if letters[at] == 90:
+                at += 1
+            elif at + 6 == b and (letters[at] == 43 or letters[at] == 45) and letters[at + 3] == 58:
+                east, more = _two(letters, at + 1), _two(letters, at + 4)
+                if east < 0 or east > 23 or more < 0 or more > 59:
+                    return np.int64(MISSING)
+                shift = east * 60 + more
+                minutes += shift if letters[at] == 45 else -shift
+                at += 6
+            if at != b:
+                return np.int64(MISSING)
+        micros += (hours * 3600 + minutes * 60 + seconds) * np.int64(1_000_000)
+    return days * np.int64(_DAY) + micros
+
+
+@inlined_kernel
+def _find_key(letters, at, end, plan, near):
+    """The key that begins at a place, first the one that is expected; -1 where it is not known."""
+    n_keys = plan.keys.shape[0]
+    key = near
+    for _ in range(n_keys):
+        first = plan.keys[key, 0]
+        size = plan.keys[key, 1] - first
+        if at + size <= end and same_letters(letters, at, size, plan.spelled, first):
+            return key
+        key += 1
+        if key == n_keys:
+            key = 0
+    return -1
+
+
+@inlined_kernel
+def _find_word(letters, a, b, tables, column):
+    """The code of a word in the table of a column, 0 where it has none."""
+    marks, codes = view(tables[4 * column], np.uint64), view(tables[4 * column + 1], np.int32)
+    starts, words = view(tables[4 * column + 2], np.int64), view(tables[4 * column + 3], np.uint8)
+    mask = np.uint64(codes.size - 1)
+    h = hash_letters(letters, a, b)
+    place = h & mask
+    while codes[place] != 0:
+        if marks[place] == h:
+            c = codes[place]
+            first = starts[c - 1]
+            if starts[c] - first == b - a and same_letters(letters, a, b - a, words, first):
+                return np.int64(c)
+        place = (place + np.uint64(1)) & mask
+    return np.int64(0)
+
+
+@inlined_kernel
+def _literal(letters, at, end):
+    """Of true, false or null at a place: where it ends and 1, 0 or -1; an end of -1 for anything else."""
+    if at + 4 <= end:
+        a, b, c, d = letters[at], letters[at + 1], letters[at + 2], letters[at + 3]
+        if a == 110 and b == 117 and c == 108 and d == 108:
+            return at + 4, -1
+        if a == 116 and b == 114 and c == 117 and d == 101:
+            return at + 4, 1
+        if a == 102 and b == 97 and c == 108 and d == 115 and at + 5 <= end and letters[at + 4] == 101:
+            return at + 5, 0
+    return -1, 0
+
+
+@inlined_kernel
+def _take_string(letters, at, end, kind, column, line, plan, out):
+    """Read a string after its quote; returns the place behind it, -1 for an odd one."""
+    stop = _string_end(letters, at, end)
+    if stop < 0 or kind == SKIPPED:
+        return stop + 1 if stop >= 0 else -1
+    if kind == WORD:
+        code = _find_word(letters, at, stop, plan.tables, column)
+        out.codes[column, line] = code
+        if code == 0:
+            k = out.counts[column]
+            out.spans[column, 0, k] = line
+            out.spans[column, 1, k] = at
+            out.spans[column, 2, k] = stop - at
+            out.counts[column] = k + 1
+    elif kind == INSTANT:
+        code = _instant(letters, at, stop)
+        if code == MISSING:
+            return -1
+        out.codes[column, line] = code
+    elif kind == TEXT:
+        out.spans[column, 1, line] = at
+        out.spans[column, 2, line] = stop - at
+    else:
+        return -1
+    return stop + 1
+
+
+@inlined_kernel
+def _take_number(letters, at, end, kind, column, line, plan, out):
+    """Read a number; returns the place behind it, -1 for an odd one."""
+    stop, sign, digits, power, whole, many = _number(letters, at, end)
+    if stop >= 0 and kind == SKIPPED:
+        return stop if stop - at < _LONGEST else -1
+    if stop < 0 or many or (kind != INT and kind != FLOAT):
+        return -1
+    if kind == INT:
+        if not whole:
+            return -1
+        out.codes[column, line] = sign * digits
+    else:
+        code = _float_code(sign, digits, power, plan.powers)
+        if code == MISSING:
+            return -1
+        out.codes[column, line] = code
+    return stop
+
+
+@kernel
+def read_lines(text, starts, plan, stamps, out):
+    """Read lines from state[0] on; `text` says where their letters lie.
+
+    Returns whether all are done. If not, the place of a key that is not known is in state[1], in the line
+    state[0], which is read again when the key is known. `stamps` has a 0 for each key.
+    """
+    letters = view(text[0], np.uint8)
+    line = out.state[0]
+    near = 0
+    while line < starts.size - 1:
+        at = _blanks_end(letters, starts[line], starts[line + 1])
+        end = starts[line + 1]
+        # the last letter of a line is its end
+        while end > at and (letters[end - 1] == 10 or letters[end - 1] == 13):
+            end -= 1
+        if at >= end:
+            out.marks[line] = BLANK
+            line += 1
+            continue
+        mark = ODD
+        if letters[at] == 123:
+            at = _blanks_end(letters, at + 1, end)
+            if at < end and letters[at] == 125:
+                mark = TAKEN
+                at += 1
+            while mark == ODD and at < end and letters[at] == 34:
+                key = _find_key(letters, at, end, plan, near)
+                if key < 0:
+                    stop = _string_end(letters, at + 1, end)
+                    if stop < 0:
+                        break
+                    out.state[0] = line
+                    out.state[1] = at
+                    return False
+                near = key + 1 if key + 1 < plan.keys.shape[0] else 0
+                if stamps[key] == line + 1:
+                    break
+                stamps[key] = line + 1
+                at = _blanks_end(letters, at + plan.keys[key, 1] - plan.keys[key, 0], end)
+                if at >= end or letters[at] != 58:
+                    break
+                at = _blanks_end(letters, at + 1, end)
+                if at >= end:
+                    break
+                kind, column = plan.keys[key, 2], plan.keys[key, 3]
+                c = letters[at]
+                if kind == UNSURE:
+                    break
+                if c == 34:
+                    at = _take_string(letters, at + 1, end, kind, column, line, plan, out)
+                elif c == 45 or _is_digit(c):
+                    at = _take_number(letters, at, end, kind, column, line, plan, out)
+                else:
+                    at, said = _literal(letters, at, end)
+                    if at >= 0 and said >= 0 and kind != SKIPPED:
+                        if kind == BOOL:
+                            out.codes[column, line] = said
+                        else:
+                            at = -1
+                if at < 0:
+                    break
+                at = _blanks_end(letters, at, end)
+                if at >= end:
+                    break
+                if letters[at] == 125:
+                    mark = TAKEN
+                    at += 1
+                elif letters[at] == 44:
+                    at = _blanks_end(letters, at + 1, end)
+                else:
+                    break
+        if mark == TAKEN and _blanks_end(letters, at, end) < end:
+            mark = ODD
+        out.marks[line] = mark
+        line += 1
+    out.state[0] = line
+    return True
+
+
+@kernel
+def copy_spans(text, begins, sizes, starts, out):
+    """Copy pieces of a text one after the other, each from starts[i] on."""
+    letters = view(text[0], np.uint8)
+    for i in range(begins.size):
+        a, b = starts[i], begins[i]
+        for k in range(sizes[i]):
+            out[a + k] = letters[b + k]
+
+
+def powers_of_five() -> npt.NDArray[np.uint64]:
+    """The table of powers, by Python's whole numbers: 128 bits of each, rounded as the method wants it."""
+    out = []
+    for power in range(LEAST_POWER, MOST_POWER + 1):
+        if power < 0:
+            whole = 5**-power
+            bits = (whole - 1).bit_length()
+            number = 2 ** (bits + 127 if power >= -27 else 2 * bits + 128) // whole + 1
+        else:
+            number = 5**power << 128
+        number >>= number.bit_length() - 128
+        out.append((number >> 64, number & (2**64 - 1)))
+    return np.array(out, np.uint64)

@@ -1,0 +1,207 @@
+"""Lines of JSON as events, by a kernel that writes codes (kernels/loading/json_lines.py).
+
+A table of columns is built by Arrow's reader and then encoded, and both together take three times as long as
+reading each value where it stands. Lines that the kernel does not take are left to the reader of any JSON:
+a chunk comes as pieces, in the order of its lines, of which some are events and the others lines.
+
+A key that was not there before is looked at once, here. One that differs from a wanted name in capitals alone
+makes its lines odd: whether it is taken depends on the other keys of its object.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast.kernels.loading import json_lines as kernels
+from rangecast.kernels.loading.json_lines import LineCodes, LinePlan
+from rangecast.kernels.types.strings import WordTable
+from rangecast.loading.lines import LineChunk
+from rangecast.model.events import Events
+from rangecast.types.attributes import MISSING, Attribute, Bool, Category, Float, Int, Timestamp
+from rangecast.types.column_names import named_columns
+from rangecast.types.schema import Schema
+
+MOST_KEYS = 256
+MOST_PIECES = 32
+MOST_ODD = 0.5  # of all lines
+_KINDS: dict[type[Attribute], int] = {
+    Int: kernels.INT,
+    Float: kernels.FLOAT,
+    Bool: kernels.BOOL,
+    Category: kernels.WORD,
+    Timestamp: kernels.INSTANT,
+}
+_OTHER_KINDS = {pa.int64(): kernels.INT, pa.string(): kernels.TEXT}
+# the kernel reads eight letters of a key at once
+_PADDING = b"\0" * 8
+
+
+class CodedLines(NamedTuple):
+    """Some lines of a chunk, from the first to before the last; events and other columns of those taken."""
+
+    first: int
+    last: int
+    lines: npt.NDArray[np.int64]
+    events: Events | None
+    others: pa.Table | None
+
+
+class LineCoder:
+    """Reads lines of one file, with the keys that it has met so far.
+
+    `others` are the columns beside the attributes, of whole numbers or strings.
+    """
+
+    def __init__(self, schema: Schema, others: Mapping[str, pa.DataType]) -> None:
+        self._schema = schema.declared
+        self._others = dict(others)
+        self._names = [*self._schema.names, *others]
+        kinds = [_KINDS[type(attribute)] for attribute in self._schema]
+        self._kinds = [*kinds, *(_OTHER_KINDS[kind] for kind in others.values())]
+        self.keys: list[str] = []
+        """The keys in the order in which they came."""
+        self._spelled: list[bytes] = []
+        self._rows: list[tuple[int, int, int, int]] = []
+        some = kernels.FLOAT in self._kinds
+        self._powers = kernels.powers_of_five() if some else np.zeros((1, 2), np.uint64)
+
+    @staticmethod
+    def fits(schema: Schema, others: Mapping[str, pa.DataType | None]) -> bool:
+        """Whether lines can be read for a schema and other columns."""
+        known = all(type(a) in _KINDS and a.expression is None for a in schema.declared)
+        named = [*schema.names, *others]
+        return known and len(set(named)) == len(named) and not any("." in name for name in named)
+
+    def pieces(self, chunk: LineChunk) -> list[CodedLines] | None:
+        """A chunk in pieces, or None where too many lines of it are odd for that."""
+        n, c = len(chunk.numbers), len(self._names)
+        letters = np.frombuffer(chunk.data, np.uint8)
+        text = np.array([(letters.ctypes.data, len(letters), 1)], np.int64)
+        tables = {k: self._table(k) for k, kind in enumerate(self._kinds) if kind == kernels.WORD}
+        places = np.zeros((4 * c, 3), np.int64)
+        for k, table in tables.items():
+            places[4 * k : 4 * k + 4] = [(array.ctypes.data, len(array), 1) for array in table]
+        spans = np.zeros((c, 3, n), np.int32)
+        for k, kind in enumerate(self._kinds):
+            if kind == kernels.TEXT:
+                spans[k, 2] = -1
+        out = LineCodes(
+            np.full((c, n), MISSING, np.int64),
+            spans,
+            np.zeros(c, np.int64),
+            np.zeros(n, np.uint8),
+            np.zeros(2, np.int64),
+        )
+        while not self._read(text, chunk, places, out):
+            if not self._learn(chunk.data, int(out.state[1])):
+                return None
+        return self._cut(text, out, tables)
+
+    def _read(
+        self, text: npt.NDArray[np.int64], chunk: LineChunk, tables: npt.NDArray[np.int64], out: LineCodes
+    ) -> bool:
+        spelled = np.frombuffer(b"".join(self._spelled) + _PADDING, np.uint8).copy()
+        keys = np.array(self._rows, np.int64).reshape(-1, 4)
+        plan = LinePlan(keys, spelled, tables, self._powers)
+        return bool(kernels.read_lines(text, chunk.starts, plan, np.zeros(len(keys), np.int64), out))
+
+    def _learn(self, data: bytes, at: int) -> bool:
+        """Take note of the key that stands at a place; False where there are too many."""
+        end = data.index(b'"', at + 1) + 1
+        spelled = data[at:end]
+        if len(self.keys) == MOST_KEYS:
+            return False
+        key = json.loads(spelled)
+        kind, column = kernels.SKIPPED, 0
+        if key in self._names:
+            column = self._names.index(key)
+            kind = self._kinds[column]
+        elif named_columns(self._names, [key]).columns or _alike(self._names, key):
+            kind = kernels.UNSURE
+        first = sum(map(len, self._spelled))
+        self.keys.append(key)
+        self._spelled.append(spelled)
+        self._rows.append((first, first + len(spelled), kind, column))
+        return True
+
+    def _table(self, column: int) -> WordTable:
+        attribute = self._schema[column]
+        assert isinstance(attribute, Category)
+        return attribute.vocabulary.table()
+
+    def _cut(
+        self, text: npt.NDArray[np.int64], out: LineCodes, tables: Mapping[int, WordTable]
+    ) -> list[CodedLines] | None:
+        n = len(out.marks)
+        odd = out.marks == kernels.ODD
+        edges = np.flatnonzero(np.diff(odd, prepend=False, append=False))
+        if len(edges) > 2 * MOST_PIECES or np.count_nonzero(odd) > MOST_ODD * n:
+            return None
+        cuts = np.unique([0, *edges.tolist(), n])
+        return [
+            self._piece(text, out, tables, int(a), int(b), bool(odd[a])) for a, b in itertools.pairwise(cuts)
+        ]
+
+    def _piece(
+        self,
+        text: npt.NDArray[np.int64],
+        out: LineCodes,
+        tables: Mapping[int, WordTable],
+        first: int,
+        last: int,
+        odd: bool,
+    ) -> CodedLines:
+        lines = first + np.flatnonzero(out.marks[first:last] == kernels.TAKEN)
+        if odd or not len(lines):
+            return CodedLines(first, last, lines, None, None)
+        d, whole = len(self._schema), len(lines) == len(out.marks)
+        events = Events(self._schema, out.codes[:d] if whole else out.codes[:d, lines], copy=False)
+        for k, table in tables.items():
+            rows, begins, sizes = out.spans[k, :, : out.counts[k]]
+            if not whole:
+                # a line that became odd later has left its strings too
+                own = (rows >= first) & (rows < last) & (out.marks[rows] == kernels.TAKEN)
+                rows, begins, sizes = np.searchsorted(lines, rows[own]), begins[own], sizes[own]
+            if len(rows):
+                words = _strings(text, begins, sizes, pa.large_string())
+                events.note_strangers(k, len(table.starts) - 1, rows.astype(np.int64), words)
+        others = {}
+        for k, (name, kind) in enumerate(self._others.items(), d):
+            if kind == pa.int64():
+                column = out.codes[k, lines]
+                missing = column == MISSING
+                others[name] = pa.array(column, kind, mask=missing if missing.any() else None)
+            else:
+                others[name] = _strings(text, out.spans[k, 1, lines], out.spans[k, 2, lines], kind)
+        return CodedLines(first, last, lines, events, pa.table(others))
+
+
+def _alike(names: Sequence[str], key: str) -> bool:
+    return any(name.casefold() == key.casefold() for name in names)
+
+
+def _strings(
+    text: npt.NDArray[np.int64],
+    begins: npt.NDArray[np.int32],
+    sizes: npt.NDArray[np.int32],
+    kind: pa.DataType,
+) -> pa.Array[Any]:
+    """Pieces of a text as a column; a size of -1 is null."""
+    null = sizes < 0
+    sizes = np.maximum(sizes, 0)
+    starts = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    letters = np.empty(int(starts[-1]), np.uint8)
+    kernels.copy_spans(text, np.ascontiguousarray(begins), np.ascontiguousarray(sizes), starts, letters)
+    valid = None
+    if null.any():
+        valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
+    offsets = starts if kind == pa.large_string() else starts.astype(np.int32)
+    return pa.Array.from_buffers(kind, len(sizes), [valid, pa.py_buffer(offsets), pa.py_buffer(letters)])
