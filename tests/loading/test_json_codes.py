@@ -150,6 +150,19 @@ def test_schemas_that_the_kernel_does_not_know_are_left_to_others(tmp_path):
     assert not LineCoder.fits(rc.Schema(rc.Int("id")), {"id": None})
 
 
+def test_lines_that_are_read_again_leave_no_word_behind(tmp_path):
+    path = tmp_path / "events.jsonl"
+    # each key is new in the first line, after a word that nobody has named
+    line = {"country": "strange"} | {f"key{k}": k for k in range(20)}
+    write(path, [json.dumps(line), json.dumps(line)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonl_files, "LEAST_CODED", 0)
+        with EventFile(make_schema(), str(path)) as file:
+            (batch,) = file
+    assert batch.events._strangers[2].rows.tolist() == [0, 1]
+    assert batch.events._strangers[2].words.to_pylist() == ["strange", "strange"]
+
+
 def test_a_word_that_is_named_after_reading_is_found(tmp_path):
     path = tmp_path / "events.jsonl"
     write(path, ['{"country": "new"}', '{"country": "DE"}', '{"country": "newer"}'])

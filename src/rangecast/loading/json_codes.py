@@ -166,8 +166,7 @@ class LineCoder:
         for k, table in tables.items():
             rows, begins, sizes = out.spans[k, :, : out.counts[k]]
             if not whole:
-                # a line that became odd later has left its strings too
-                own = (rows >= first) & (rows < last) & (out.marks[rows] == kernels.TAKEN)
+                own = (rows >= first) & (rows < last)
                 rows, begins, sizes = np.searchsorted(lines, rows[own]), begins[own], sizes[own]
             if len(rows):
                 words = _strings(text, begins, sizes, pa.large_string())
@@ -195,6 +194,8 @@ def _strings(
 ) -> pa.Array[Any]:
     """Pieces of a text as a column; a size of -1 is null."""
     null = sizes < 0
+    if null.all():
+        return pa.nulls(len(sizes), kind)
     sizes = np.maximum(sizes, 0)
     starts = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=starts[1:])

@@ -220,7 +220,7 @@ def _number(letters, at, end):
     if at == first or (letters[first] == 48 and at > first + 1):
         return -1, sign, digits, 0, True, many
     whole = True
-    power = 0
+    power = np.int64(0)
     if at < end and letters[at] == 46:
         whole = False
         at += 1
@@ -437,6 +437,15 @@ def _take_number(letters, at, end, kind, column, line, plan, out):
     return stop
 
 
+@inlined_kernel
+def _forget(out, line):
+    """Leave out the strings of a line that is not taken, or is read again."""
+    for column in range(out.counts.size):
+        last = out.counts[column] - 1
+        if last >= 0 and out.spans[column, 0, last] == line:
+            out.counts[column] = last
+
+
 @kernel
 def read_lines(text, starts, plan, stamps, out):
     """Read lines from state[0] on; `text` says where their letters lie.
@@ -469,6 +478,7 @@ def read_lines(text, starts, plan, stamps, out):
                     stop = _string_end(letters, at + 1, end)
                     if stop < 0:
                         break
+                    _forget(out, line)
                     out.state[0] = line
                     out.state[1] = at
                     return False
@@ -512,6 +522,8 @@ def read_lines(text, starts, plan, stamps, out):
         if mark == TAKEN and _blanks_end(letters, at, end) < end:
             mark = ODD
         out.marks[line] = mark
+        if mark == ODD:
+            _forget(out, line)
         line += 1
     out.state[0] = line
     return True
