@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import rangecast as rc
-from rangecast.kernels.loading import json_lines as kernels
+from rangecast.kernels.loading import decimals
 from rangecast.loading import jsonl_files
 from rangecast.loading.events import EventFile
 from rangecast.loading.json_codes import LineCoder
@@ -201,8 +201,8 @@ def test_a_decimal_is_the_nearest_double(tmp_path_factory, decimals):
 
 
 def test_powers_of_five_are_their_first_128_bits():
-    table = kernels.powers_of_five().astype(object)
+    table = decimals.powers_of_five().astype(object)
     for power in (0, 1, 27, 28, 55, 56, 308):
-        upper, lower = table[power - kernels.LEAST_POWER]
+        upper, lower = table[power - decimals.LEAST_POWER]
         exact = 5**power
         assert (upper << 64 | lower) == exact << 256 >> (exact.bit_length() + 128)

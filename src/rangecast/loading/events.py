@@ -173,7 +173,7 @@ class EventFile:
         self._file: RowFile = open_rows(
             path, wanted, format=format, stream=stream, batch=batch, groups=groups, delimiter=delimiter
         )
-        if isinstance(self._file, JsonLinesFile) and attributes is None:
+        if isinstance(self._file, JsonLinesFile) and set(self._columns.attributes) == set(schema.names):
             self._file.read_events(schema, self._settled)
         self.size = self._file.size
         self._batches = self._file.batches()

@@ -20,7 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.kernels.loading import json_lines as kernels
-from rangecast.kernels.loading.json_lines import LineCodes, LinePlan
+from rangecast.kernels.loading.decimals import powers_of_five
+from rangecast.kernels.loading.json_lines import LineCodes, LineKeys
 from rangecast.kernels.types.strings import WordTable
 from rangecast.loading.lines import LineChunk
 from rangecast.model.events import Events
@@ -70,7 +71,7 @@ class LineCoder:
         self._spelled: list[bytes] = []
         self._rows: list[tuple[int, int, int, int]] = []
         some = kernels.FLOAT in self._kinds
-        self._powers = kernels.powers_of_five() if some else np.zeros((1, 2), np.uint64)
+        self._powers = powers_of_five() if some else np.zeros((1, 2), np.uint64)
 
     @staticmethod
     def fits(schema: Schema, others: Mapping[str, pa.DataType | None]) -> bool:
@@ -109,8 +110,8 @@ class LineCoder:
     ) -> bool:
         spelled = np.frombuffer(b"".join(self._spelled) + _PADDING, np.uint8).copy()
         keys = np.array(self._rows, np.int64).reshape(-1, 4)
-        plan = LinePlan(keys, spelled, tables, self._powers)
-        return bool(kernels.read_lines(text, chunk.starts, plan, np.zeros(len(keys), np.int64), out))
+        known = LineKeys(keys, spelled, tables, self._powers)
+        return bool(kernels.read_lines(text, chunk.starts, known, np.zeros(len(keys), np.int64), out))
 
     def _learn(self, data: bytes, at: int) -> bool:
         """Take note of the key that stands at a place; False where there are too many."""

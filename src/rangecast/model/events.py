@@ -46,7 +46,7 @@ from rangecast.types.schema import Schema
 from rangecast.types.strings import arrow_numbers, arrow_words, without_views
 from rangecast.types.vocabulary import UNKNOWN, Vocabulary
 
-Rows = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 _NOBODY = np.empty(0, np.int64)
 
 
@@ -58,10 +58,10 @@ class RejectedEvent(NamedTuple):
 
 
 class _Strangers(NamedTuple):
-    """Rows of a category whose string had no code when the dictionary had `known` words."""
+    """RowNumbers of a category whose string had no code when the dictionary had `known` words."""
 
     known: int
-    rows: Rows
+    rows: RowNumbers
     words: pa.Array[Any]
 
 
@@ -110,7 +110,7 @@ class Events:
         out._derived = {a.name: row for a, row in zip(schema.attributes[n:], codes[n:], strict=False)}
         return out
 
-    def note_strangers(self, position: int, known: int, rows: Rows, words: pa.Array[Any]) -> None:
+    def note_strangers(self, position: int, known: int, rows: RowNumbers, words: pa.Array[Any]) -> None:
         """Take note of strings that are not among the first so many words of a dictionary."""
         self._strangers[position] = _Strangers(known, rows, words)
 

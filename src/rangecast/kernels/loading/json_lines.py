@@ -8,10 +8,6 @@ in uncommon forms, repeated keys, and all that is no JSON.
 
 Objects mostly have their keys in one order, so a key is first compared with the one that came next before.
 
-A decimal number is exact where its digits and its power of ten are exact doubles (Clinger 1990). Otherwise
-its digits are multiplied by 128 bits of the power of five, of which the first 64 mostly tell how to round
-(Lemire 2021, "Number parsing at a gigabyte per second", section 5); where they do not, the line is odd.
-
     array     dtype    shape       meaning
     keys      int64    (k, 4)      of each key: where it begins and ends in `spelled`, its kind, its column
     spelled   uint8                the keys in their quotes
@@ -28,29 +24,21 @@ its digits are multiplied by 128 bits of the power of five, of which the first 6
 
 from __future__ import annotations
 
-import struct
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import config, types
-from numba.extending import intrinsic
+from numba import config
 
 from rangecast.kernels import inlined_kernel, kernel
+from rangecast.kernels.loading.decimals import float_code, is_digit, read_number
 from rangecast.kernels.machine.views import view
 from rangecast.kernels.types.strings import eight, hash_letters, same_letters
 
 SKIPPED, INT, FLOAT, BOOL, WORD, INSTANT, TEXT, UNSURE = range(8)
 TAKEN, ODD, BLANK = range(3)
-LEAST_POWER, MOST_POWER = -342, 308
 MISSING = -(2**63)
-_LAST = 2**63 - 1
-_NEARLY = _LAST // 10
-_MOST_EXACT = 22
-_EXACT = 1 << 53
 _LONGEST = 1_000  # letters of a number that is passed over: Python reads no whole number of 4,300
-_TENS = np.array([10.0**k for k in range(_MOST_EXACT + 1)])
 _DAY = 86_400_000_000
 _QUOTES = np.uint64(0x2222222222222222)
 _SLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
@@ -59,7 +47,7 @@ _TOPS = np.uint64(0x8080808080808080)
 _SPACES = np.uint64(0x2020202020202020)
 
 
-class LinePlan(NamedTuple):
+class LineKeys(NamedTuple):
     """What is read of lines, and how; see the module head."""
 
     keys: npt.NDArray[np.int64]
@@ -91,14 +79,6 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
             at += 1
         return -1
 
-    def _bits_of(number: Any) -> Any:
-        return struct.unpack("<q", struct.pack("<d", number))[0]
-
-    def _rounded(digits: Any, power: Any, powers: Any) -> Any:
-        """The bits of digits * 10 ** power, -1 where they cannot be told."""
-        number = float(f"{digits}e{power}")
-        return _bits_of(number) if 1e-300 < number < np.inf else -1
-
 else:
 
     @inlined_kernel
@@ -123,152 +103,12 @@ else:
             at += 1
         return -1
 
-    @intrinsic
-    def _bits_of(typing_context, number):
-        def generate(context, builder, signature, arguments):
-            return builder.bitcast(arguments[0], ir.IntType(64))
-
-        return types.int64(types.float64), generate
-
-    @inlined_kernel
-    def _product(a, b):
-        """Both halves of a product of 64 by 64 bits."""
-        half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
-        a1, a0, b1, b0 = a >> half, a & low, b >> half, b & low
-        mid = a1 * b0 + ((a0 * b0) >> half)
-        other = a0 * b1 + (mid & low)
-        return a1 * b1 + (mid >> half) + (other >> half), a * b
-
-    @kernel
-    def _rounded(digits, power, powers):
-        """The bits of digits * 10 ** power, -1 where they cannot be told."""
-        if power < LEAST_POWER or power > MOST_POWER:
-            return np.int64(-1)
-        one = np.uint64(1)
-        word = np.uint64(digits)
-        zeros = 0
-        while not word >> np.uint64(56):
-            word <<= np.uint64(8)
-            zeros += 8
-        while not word >> np.uint64(63):
-            word <<= one
-            zeros += 1
-        upper, lower = _product(word, powers[power - LEAST_POWER, 0])
-        if upper & np.uint64(0x1FF) == np.uint64(0x1FF):
-            more, _ = _product(word, powers[power - LEAST_POWER, 1])
-            lower += more
-            if lower < more:
-                upper += one
-        if lower == np.uint64(0xFFFFFFFFFFFFFFFF) and (power < -27 or power > 55):
-            return np.int64(-1)
-        top = upper >> np.uint64(63)
-        down = top + np.uint64(9)
-        mantissa = upper >> down
-        exponent = ((217_706 * power) >> 16) + 63 + np.int64(top) - zeros + 1023
-        if exponent <= 0:
-            return np.int64(-1)
-        # a tie goes to the even number
-        if (
-            lower <= one
-            and -4 <= power <= 23
-            and mantissa & np.uint64(3) == one
-            and mantissa << down == upper
-        ):
-            mantissa &= ~one
-        mantissa += mantissa & one
-        mantissa >>= one
-        if mantissa >= one << np.uint64(53):
-            mantissa = one << np.uint64(52)
-            exponent += 1
-        if exponent >= 0x7FF:
-            return np.int64(-1)
-        mantissa &= ~(one << np.uint64(52))
-        return np.int64(mantissa) | (np.int64(exponent) << 52)
-
 
 @inlined_kernel
 def _blanks_end(letters, at, end):
     while at < end and (letters[at] == 32 or letters[at] == 9 or letters[at] == 13):
         at += 1
     return at
-
-
-@inlined_kernel
-def _is_digit(c):
-    return c >= 48 and c <= 57
-
-
-@inlined_kernel
-def _number(letters, at, end):
-    """A number: where it ends, its sign, digits and power of ten, whether it is written as a whole number,
-    and whether it has more digits than are read. The end is -1 where it is no number of JSON.
-    """
-    sign = 1
-    if at < end and letters[at] == 45:
-        sign = -1
-        at += 1
-    first = at
-    digits = np.int64(0)
-    many = False
-    while at < end and _is_digit(letters[at]):
-        d = np.int64(letters[at]) - 48
-        if digits >= _NEARLY and digits > (_LAST - d) // 10:
-            many = True
-            digits = np.int64(0)
-        digits = digits * 10 + d
-        at += 1
-    if at == first or (letters[first] == 48 and at > first + 1):
-        return -1, sign, digits, 0, True, many
-    whole = True
-    power = np.int64(0)
-    if at < end and letters[at] == 46:
-        whole = False
-        at += 1
-        first = at
-        while at < end and _is_digit(letters[at]):
-            d = np.int64(letters[at]) - 48
-            if digits >= _NEARLY and digits > (_LAST - d) // 10:
-                many = True
-                digits = np.int64(0)
-            digits = digits * 10 + d
-            at += 1
-        if at == first:
-            return -1, sign, digits, 0, False, many
-        power = first - at
-    if at < end and (letters[at] | 32) == 101:
-        whole = False
-        at += 1
-        down = False
-        if at < end and (letters[at] == 43 or letters[at] == 45):
-            down = letters[at] == 45
-            at += 1
-        first = at
-        tens = np.int64(0)
-        while at < end and _is_digit(letters[at]):
-            if tens < 100_000:
-                tens = tens * 10 + np.int64(letters[at]) - 48
-            at += 1
-        if at == first:
-            return -1, sign, digits, 0, False, many
-        power += -tens if down else tens
-    return at, sign, digits, power, whole, many
-
-
-@inlined_kernel
-def _float_code(sign, digits, power, powers):
-    """The code of a float, MISSING where it cannot be told."""
-    if digits == 0:
-        bits = np.int64(0)
-    elif digits <= _EXACT and -_MOST_EXACT <= power <= _MOST_EXACT:
-        number = np.float64(digits)
-        number = number / _TENS[-power] if power < 0 else number * _TENS[power]
-        bits = _bits_of(number)
-    else:
-        bits = _rounded(digits, power, powers)
-        if bits < 0:
-            return np.int64(MISSING)
-    # what is below zero: its bits, reordered
-    return bits if sign > 0 or bits == 0 else ~bits
 
 
 @inlined_kernel
@@ -316,7 +156,7 @@ def _instant(letters, a, b):
             if at < b and letters[at] == 46:
                 first = at + 1
                 at = first
-                while at < b and _is_digit(letters[at]):
+                while at < b and is_digit(letters[at]):
                     micros = micros * 10 + np.int64(letters[at]) - 48
                     at += 1
                     if at - first > 6:
@@ -342,14 +182,14 @@ def _instant(letters, a, b):
 
 
 @inlined_kernel
-def _find_key(letters, at, end, plan, near):
+def _find_key(letters, at, end, known, near):
     """The key that begins at a place, first the one that is expected; -1 where it is not known."""
-    n_keys = plan.keys.shape[0]
+    n_keys = known.keys.shape[0]
     key = near
     for _ in range(n_keys):
-        first = plan.keys[key, 0]
-        size = plan.keys[key, 1] - first
-        if at + size <= end and same_letters(letters, at, size, plan.spelled, first):
+        first = known.keys[key, 0]
+        size = known.keys[key, 1] - first
+        if at + size <= end and same_letters(letters, at, size, known.spelled, first):
             return key
         key += 1
         if key == n_keys:
@@ -390,13 +230,13 @@ def _literal(letters, at, end):
 
 
 @inlined_kernel
-def _take_string(letters, at, end, kind, column, line, plan, out):
+def _take_string(letters, at, end, kind, column, line, known, out):
     """Read a string after its quote; returns the place behind it, -1 for an odd one."""
     stop = _string_end(letters, at, end)
     if stop < 0 or kind == SKIPPED:
         return stop + 1 if stop >= 0 else -1
     if kind == WORD:
-        code = _find_word(letters, at, stop, plan.tables, column)
+        code = _find_word(letters, at, stop, known.tables, column)
         out.codes[column, line] = code
         if code == 0:
             k = out.counts[column]
@@ -418,9 +258,9 @@ def _take_string(letters, at, end, kind, column, line, plan, out):
 
 
 @inlined_kernel
-def _take_number(letters, at, end, kind, column, line, plan, out):
+def _takeread_number(letters, at, end, kind, column, line, known, out):
     """Read a number; returns the place behind it, -1 for an odd one."""
-    stop, sign, digits, power, whole, many = _number(letters, at, end)
+    stop, sign, digits, power, whole, many = read_number(letters, at, end)
     if stop >= 0 and kind == SKIPPED:
         return stop if stop - at < _LONGEST else -1
     if stop < 0 or many or (kind != INT and kind != FLOAT):
@@ -430,7 +270,7 @@ def _take_number(letters, at, end, kind, column, line, plan, out):
             return -1
         out.codes[column, line] = sign * digits
     else:
-        code = _float_code(sign, digits, power, plan.powers)
+        code = float_code(sign, digits, power, known.powers)
         if code == MISSING:
             return -1
         out.codes[column, line] = code
@@ -447,7 +287,7 @@ def _forget(out, line):
 
 
 @kernel
-def read_lines(text, starts, plan, stamps, out):
+def read_lines(text, starts, known, stamps, out):
     """Read lines from state[0] on; `text` says where their letters lie.
 
     Returns whether all are done. If not, the place of a key that is not known is in state[1], in the line
@@ -473,7 +313,7 @@ def read_lines(text, starts, plan, stamps, out):
                 mark = TAKEN
                 at += 1
             while mark == ODD and at < end and letters[at] == 34:
-                key = _find_key(letters, at, end, plan, near)
+                key = _find_key(letters, at, end, known, near)
                 if key < 0:
                     stop = _string_end(letters, at + 1, end)
                     if stop < 0:
@@ -482,24 +322,24 @@ def read_lines(text, starts, plan, stamps, out):
                     out.state[0] = line
                     out.state[1] = at
                     return False
-                near = key + 1 if key + 1 < plan.keys.shape[0] else 0
+                near = key + 1 if key + 1 < known.keys.shape[0] else 0
                 if stamps[key] == line + 1:
                     break
                 stamps[key] = line + 1
-                at = _blanks_end(letters, at + plan.keys[key, 1] - plan.keys[key, 0], end)
+                at = _blanks_end(letters, at + known.keys[key, 1] - known.keys[key, 0], end)
                 if at >= end or letters[at] != 58:
                     break
                 at = _blanks_end(letters, at + 1, end)
                 if at >= end:
                     break
-                kind, column = plan.keys[key, 2], plan.keys[key, 3]
+                kind, column = known.keys[key, 2], known.keys[key, 3]
                 c = letters[at]
                 if kind == UNSURE:
                     break
                 if c == 34:
-                    at = _take_string(letters, at + 1, end, kind, column, line, plan, out)
-                elif c == 45 or _is_digit(c):
-                    at = _take_number(letters, at, end, kind, column, line, plan, out)
+                    at = _take_string(letters, at + 1, end, kind, column, line, known, out)
+                elif c == 45 or is_digit(c):
+                    at = _takeread_number(letters, at, end, kind, column, line, known, out)
                 else:
                     at, said = _literal(letters, at, end)
                     if at >= 0 and said >= 0 and kind != SKIPPED:
@@ -537,18 +377,3 @@ def copy_spans(text, begins, sizes, starts, out):
         a, b = starts[i], begins[i]
         for k in range(sizes[i]):
             out[a + k] = letters[b + k]
-
-
-def powers_of_five() -> npt.NDArray[np.uint64]:
-    """The table of powers, by Python's whole numbers: 128 bits of each, rounded as the method wants it."""
-    out = []
-    for power in range(LEAST_POWER, MOST_POWER + 1):
-        if power < 0:
-            whole = 5**-power
-            bits = (whole - 1).bit_length()
-            number = 2 ** (bits + 127 if power >= -27 else 2 * bits + 128) // whole + 1
-        else:
-            number = 5**power << 128
-        number >>= number.bit_length() - 128
-        out.append((number >> 64, number & (2**64 - 1)))
-    return np.array(out, np.uint64)
