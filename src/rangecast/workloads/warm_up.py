@@ -2,10 +2,13 @@
 
 Kernels compile at their first call and are kept on the disk after that. Which ones a match calls depends on
 its subscriptions, so a few small workloads are matched here that together take every access path of `auto`,
-by every way in: rows, Arrow, one event, limits, counts, and after inserts and deletes.
+by every way in: rows, Arrow, lines of JSON, one event, limits, counts, and after inserts and deletes.
 """
 
 from __future__ import annotations
+
+import io
+import json
 
 import numpy as np
 
@@ -58,4 +61,10 @@ def _texts_and_rows() -> None:
         index.match_one(rows[0])
     import pyarrow as pa
 
+    from rangecast.loading.json_codes import LineCoder
+    from rangecast.loading.lines import LineReader
+
+    lines = io.BytesIO("".join(f"{json.dumps(row)}\n" for row in rows).encode())
+    for chunk in LineReader("rows", lines).chunks(quoted=False):
+        LineCoder(schema, {"id": pa.int64()}).pieces(chunk)
     Events.from_arrow(schema, pa.table({"symbol": [row["symbol"] for row in rows]}))
