@@ -93,6 +93,9 @@ class Broker:
         self.start_seconds = time.perf_counter() - started
         self.memory = psutil.Process(self.process.pid).memory_info
 
+    def processor_seconds(self):
+        return sum(psutil.Process(self.process.pid).cpu_times()[:2])
+
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(60)
@@ -215,6 +218,7 @@ async def flow(options, broker, symbols, lows, width):
     batches = made_batches(options, source, width)
     expected = expected_messages(batches, symbols, lows, width, options.consumers)
     n = max(1, int(options.rate * options.seconds / options.batch))
+    used = broker.processor_seconds(), time.process_time()
     start = time.perf_counter() + 0.2
     dues = [start + k * options.batch / options.rate for k in range(n)]
     publishers = options.publishers
@@ -243,6 +247,8 @@ async def flow(options, broker, symbols, lows, width):
         "refused": refused,
         "kB per connection": round((idle - options.before) / 1000 / max(1, options.consumers), 1),
         "memory MB": round(broker.memory().rss / 1e6),
+        "broker us per event": round(1e6 * (broker.processor_seconds() - used[0]) / (n * options.batch), 2),
+        "generator us per event": round(1e6 * (time.process_time() - used[1]) / (n * options.batch), 2),
     }
     if latencies:
         found = np.array(latencies) / 1e6

@@ -22,6 +22,8 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
+
 from rangecast import Store
 from rangecast.broker.event_log import EventLog
 from rangecast.client import Client, ClientError
@@ -235,7 +237,7 @@ def judge(folder, publishers, changer, consumers):
         assert said[version, id] == condition, f"the change of {id} in version {version} was lost"
     events = {}
     for record in log.records(1):
-        for row, text in enumerate(record.json(list(range(record.head.n)))):
+        for row, text in enumerate(record.json(np.arange(record.head.n)).pieces()):
             events[record.head.sequence + row] = json.loads(text), record.head.pin
     log.close()
     for publisher in publishers:

@@ -15,7 +15,13 @@ import rangecast as rc
 from oracle import match_boxes
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.errors import ConflictError
-from rangecast.broker.event_record import EventRecord, PublishedBody, pack_record, read_record_head
+from rangecast.broker.event_record import (
+    EventRecord,
+    PublishedBody,
+    joined_strings,
+    pack_record,
+    read_record_head,
+)
 from rangecast.broker.objects import ObjectStates, changed_pairs, check_object_key
 from rangecast.broker.server import serving
 from rangecast.client import Client, ClientError
@@ -50,7 +56,7 @@ def test_changes_are_those_of_plain_loops(batches):
         codes = events.codes_for(SCHEMA)
         links = states.link(events, codes, sequence)
         states.keep()
-        body = PublishedBody([b"{}"] * len(rows))
+        body = PublishedBody(joined_strings([b"{}"] * len(rows)))
         raw = b"".join(pack_record(sequence, 0, 1, 0, codes, body, links=links))
         record = EventRecord(read_record_head(raw), memoryview(raw)[64:])
         assert record.whole

@@ -12,18 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rangecast.broker.errors import BrokerError, TooLargeError, UnsupportedError
-from rangecast.broker.event_record import PublishedBody
+from rangecast.broker.event_record import PublishedBody, joined_strings
+from rangecast.broker.flat_lines import read_flat
 from rangecast.broker.limits import SpaceLimits
 from rangecast.errors import EventError
 from rangecast.model.events import Events
 from rangecast.types.schema import Schema
 
 BODY_SECONDS = 30.0
+_FEWEST_LINES = 64  # fewer are read sooner one by one
 JSON_TYPES = ("application/json",)
 LINES_TYPES = (
     "application/x-ndjson",
@@ -102,7 +103,10 @@ def media_type(header: str | None) -> str:
 def read_events(raw: bytes, kind: str, schema: Schema, limits: SpaceLimits) -> ReceivedEvents:
     """The events of a body."""
     if kind in ARROW_TYPES:
-        return _from_arrow(arrow_table(raw), schema, limits)
+        return _from_arrow(raw, schema, limits)
+    found = _flat_events(raw, kind, schema, limits)
+    if found is not None:
+        return found
     texts = split_texts(raw, kind)
     if len(texts) > limits.request_events:
         raise TooLargeError(
@@ -119,12 +123,35 @@ def read_events(raw: bytes, kind: str, schema: Schema, limits: SpaceLimits) -> R
         events = Events.from_rows(schema, rows, on_error="collect")
     except (EventError, ValueError, TypeError, OverflowError) as error:
         raise BrokerError(f"the events cannot be read: {error}") from None
+    body = PublishedBody(joined_strings(texts)).without([row for row, _ in events.rejected])
     if events.rejected:
         rejected += [(places[row], reason) for row, reason in events.rejected]
-        bad = {row for row, _ in events.rejected}
-        texts = [text for row, text in enumerate(texts) if row not in bad]
         rejected.sort()
-    return ReceivedEvents(events, PublishedBody(texts), rejected)
+    return ReceivedEvents(events, body, rejected)
+
+
+def _flat_events(raw: bytes, kind: str, schema: Schema, limits: SpaceLimits) -> ReceivedEvents | None:
+    """The events of lines that are flat objects; None where the body must be read in the ordinary way."""
+    lines = raw.count(b"\n") + 1
+    if kind in JSON_TYPES:
+        # one object; an array, or an object over several lines, is none of ours
+        if lines > 1 or not raw.startswith(b"{"):
+            return None
+    elif kind not in LINES_TYPES and not kind.startswith("text/"):
+        return None
+    if not _FEWEST_LINES <= lines <= limits.request_events:
+        return None
+    flat = read_flat(raw, lines, schema, limits.line_bytes)
+    if flat is None:
+        return None
+    try:
+        events = Events.from_arrays(schema, flat.columns, on_error="collect")
+    except (EventError, ValueError, TypeError, OverflowError):
+        return None
+    if len(events) + len(events.rejected) != flat.n:  # no attribute at all: there was no column to count
+        return None
+    body = PublishedBody(flat.texts).without([row for row, _ in events.rejected])
+    return ReceivedEvents(events, body, [(row, reason) for row, reason in events.rejected])
 
 
 def split_texts(raw: bytes, kind: str) -> list[bytes]:
@@ -193,7 +220,8 @@ def parquet_table(raw: bytes) -> pa.Table:
         raise BrokerError(f"the body is not a Parquet file: {error}") from None
 
 
-def _from_arrow(table: pa.Table, schema: Schema, limits: SpaceLimits) -> ReceivedEvents:
+def _from_arrow(raw: bytes, schema: Schema, limits: SpaceLimits) -> ReceivedEvents:
+    table = arrow_table(raw)
     if table.num_rows > limits.request_events:
         raise TooLargeError(
             f"the limit 'request_events' is {limits.request_events:,} events, got {table.num_rows:,}"
@@ -204,9 +232,5 @@ def _from_arrow(table: pa.Table, schema: Schema, limits: SpaceLimits) -> Receive
         events = Events.from_arrow(schema, table, on_error="collect")
     except (EventError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
         raise BrokerError(f"the events cannot be read: {error}") from None
-    rejected = [(row, reason) for row, reason in events.rejected]
-    if rejected:
-        good = np.ones(table.num_rows, bool)
-        good[[row for row, _ in rejected]] = False
-        table = table.filter(pa.array(good))
-    return ReceivedEvents(events, PublishedBody(table=table), rejected)
+    body = PublishedBody(table=table, stream=raw).without([row for row, _ in events.rejected])
+    return ReceivedEvents(events, body, [(row, reason) for row, reason in events.rejected])

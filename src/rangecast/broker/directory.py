@@ -30,6 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine import Index, open_index
+from rangecast.kernels.broker import frames as kernels
+from rangecast.kernels.broker.frames import JoinedStrings
+from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.store.record import Change
 from rangecast.types.schema import Schema
@@ -61,7 +64,8 @@ class Directory:
         self.since = np.empty(0, np.int64)
         self.until = np.empty(0, np.int64)
         self.expires = np.empty(0, np.int64)
-        self._quoted: list[bytes | None] = []
+        self.names = JoinedStrings(np.empty(0, np.uint8), np.zeros(1, np.int64))
+        """The name of each entry as a JSON string, and room for more; replaced as a whole when it grows."""
         self._chunks: list[tuple[int, Subscriptions]] = []
         self._ended = 0
         self._expired: dict[int, int] = {}
@@ -88,19 +92,6 @@ class Directory:
     def find_consumer(self, name: str) -> int | None:
         """The number of a consumer; None for one that was never heard of."""
         return self._numbers.get(name)
-
-    def quoted(self, entry: int) -> bytes:
-        """The name of a subscription as a JSON string."""
-        found = self._quoted[entry]
-        if found is None:
-            id = self.ids[entry]
-            found = self._quoted[entry] = msgspec.json.encode(id.partition("/")[2] or id)
-        return found
-
-    def quoted_names(self, entries: list[int]) -> list[bytes]:
-        """The same of several."""
-        known, quoted = self._quoted, self.quoted
-        return [known[entry] or quoted(entry) for entry in entries]
 
     def n_lasting(self, consumer: int) -> int:
         """How many subscriptions a consumer has."""
@@ -166,8 +157,8 @@ class Directory:
                 self._entries_of[owner].append(first + row)
                 self._lasting[owner] += 1
             self.current[id] = first + row
+        self._name(subs.ids, ids)
         self.ids += ids
-        self._quoted += [None] * n
         if first + n > len(self.owners):
             size = max(1024, 2 * len(self.owners), first + n)
             self.owners = _grown(self.owners, size)
@@ -179,6 +170,30 @@ class Directory:
         self.until[first : first + n] = ONGOING
         self.expires[first : first + n] = 0 if expires is None else expires
         self._chunks.append((first, subs))
+
+    def _name(self, ids: Ids, texts: list[str]) -> None:
+        """Write down the names of the next entries; who reads those of others meanwhile is not disturbed."""
+        first, n = self.n_entries, len(texts)
+        letters, starts = self.names
+        at = int(starts[first])
+        if first + n + 1 > len(starts):
+            starts = _grown(starts, max(1024, 2 * len(starts), first + n + 1))
+        if ids.textual:
+            room = at + len(ids.letters) + 2 * n
+            if room > len(letters):
+                letters = _grown(letters, max(4096, 2 * len(letters), room))
+            own = JoinedStrings(np.array(ids.letters), np.array(ids.starts))
+            own_starts = starts[first + 1 : first + n + 1]
+            if kernels.quote_names(own, at, letters, own_starts):
+                self.names = JoinedStrings(letters, starts)
+                return
+        words = [msgspec.json.encode(text.partition("/")[2] or text) for text in texts]
+        ends = at + np.cumsum(np.fromiter(map(len, words), np.int64, n))
+        if ends[-1] > len(letters):
+            letters = _grown(letters, max(4096, 2 * int(ends[-1])))
+        letters[at : ends[-1]] = np.frombuffer(b"".join(words), np.uint8)
+        starts[first + 1 : first + n + 1] = ends
+        self.names = JoinedStrings(letters, starts)
 
     def forget(self, pin: int) -> None:
         """Let go of entries that ended before any event that is pinned to `pin` or later."""

@@ -34,6 +34,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -124,7 +125,7 @@ class EventLog:
         """Why nothing can be appended any more; None while all is well."""
         self.cut = 0
         """How many bytes were cut off when the log was opened."""
-        self._waiting: list[bytes] = []
+        self._waiting: list[Any] = []
         self._waiting_bytes = 0
         self._lock = threading.Lock()
         with writing_to(self.folder):
@@ -356,7 +357,7 @@ class EventLog:
         return sequence
 
 
-def _write_all(handle: int, pieces: list[bytes], offset: int) -> None:
+def _write_all(handle: int, pieces: list[Any], offset: int) -> None:
     for k in range(0, len(pieces), _MOST_BUFFERS):
         some = pieces[k : k + _MOST_BUFFERS]
         total = sum(map(len, some))

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -43,6 +44,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.broker.objects import ObjectLinks
+from rangecast.kernels.broker import frames as kernels
+from rangecast.kernels.broker.frames import JoinedStrings
+from rangecast.types.strings import arrow_numbers
 
 HEAD = struct.Struct("<4sIQQQQIIIIII")
 MAGIC = b"REVT"
@@ -61,28 +65,70 @@ class RecordNote(msgspec.Struct, omit_defaults=True):
 
 @dataclass(frozen=True)
 class PublishedBody:
-    """Events as they were published: JSON texts, or an Arrow table."""
+    """Events as they were published: JSON texts, or an Arrow table and the stream that it came as."""
 
-    texts: list[bytes] | None = None
+    texts: JoinedStrings | None = None
     table: pa.Table | None = None
+    stream: bytes | None = None
 
     def __len__(self) -> int:
         if self.texts is not None:
-            return len(self.texts)
+            return len(self.texts.starts) - 1
         assert self.table is not None
         return int(self.table.num_rows)
 
-    def json(self, rows: list[int]) -> list[bytes]:
+    def without(self, rows: Sequence[int]) -> PublishedBody:
+        """The events but for some."""
+        if not len(rows):
+            return self
+        good = np.ones(len(self), bool)
+        good[rows] = False
+        if self.texts is not None:
+            return PublishedBody(texts=taken_strings(self.texts, np.flatnonzero(good)))
+        assert self.table is not None
+        return PublishedBody(table=self.table.filter(pa.array(good)))
+
+    def json(self, rows: npt.NDArray[np.int64]) -> JoinedStrings:
         """Some of the events as JSON objects of one line."""
         if self.texts is not None:
-            texts = self.texts
-            return [texts[row] for row in rows]
+            return taken_strings(self.texts, rows)
         assert self.table is not None
-        found = self.table.take(pa.array(rows, pa.int64())).to_pylist()
-        return [
+        found = self.table.take(arrow_numbers(rows)).to_pylist()
+        return joined_strings([
             msgspec.json.encode({k: v for k, v in row.items() if v is not None}, enc_hook=str)
             for row in found
-        ]
+        ])  # fmt: skip
+
+    def stored(self) -> Any:
+        """The bytes that the log keeps: the texts one after the other, or an Arrow stream."""
+        if self.texts is not None:
+            return self.texts.letters.data
+        if self.stream is not None:
+            return self.stream
+        assert self.table is not None
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, self.table.schema) as writer:
+            writer.write_table(self.table)
+        return out.getvalue().to_pybytes()
+
+
+def joined_strings(strings: Sequence[Any]) -> JoinedStrings:
+    """Strings one after the other.
+
+    >>> joined_strings([b"ab", b"c"]).starts.tolist()
+    [0, 2, 3]
+    """
+    starts = np.zeros(len(strings) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, strings), np.int64, len(strings)), out=starts[1:])
+    return JoinedStrings(np.frombuffer(bytearray().join(strings), np.uint8), starts)
+
+
+def taken_strings(strings: JoinedStrings, rows: npt.NDArray[np.int64]) -> JoinedStrings:
+    """Some of them."""
+    size = int((strings.starts[rows + 1] - strings.starts[rows]).sum())
+    letters, starts = np.empty(size, np.uint8), np.empty(len(rows) + 1, np.int64)
+    kernels.take_strings(strings, rows, letters, starts)
+    return JoinedStrings(letters, starts)
 
 
 def pack_record(
@@ -95,10 +141,10 @@ def pack_record(
     note: RecordNote | None = None,
     owners: npt.NDArray[np.int64] | None = None,
     links: ObjectLinks | None = None,
-) -> list[bytes]:
+) -> list[Any]:
     """The bytes of a record, in pieces that are to be written one after the other."""
     n = len(body)
-    pieces = [np.ascontiguousarray(codes).tobytes()]
+    pieces: list[Any] = [np.ascontiguousarray(codes).data.cast("B") if codes.size else b""]
     words = codes.size
     if owners is not None:
         pieces.insert(0, np.concatenate([[len(owners)], owners]).astype(np.int64).tobytes())
@@ -106,20 +152,11 @@ def pack_record(
     if links is not None:
         pieces += [np.ascontiguousarray(array).tobytes() for array in links]
         words += sum(array.size for array in links)
+    kind = TEXTS if body.texts is not None else ARROW
     if body.texts is not None:
-        starts = np.zeros(n + 1, np.uint32)
-        np.cumsum(np.fromiter(map(len, body.texts), np.uint32, n), out=starts[1:])
-        raw = b"".join(body.texts)
-        pieces += [starts.tobytes(), raw]
-        kind = TEXTS
-    else:
-        assert body.table is not None
-        out = pa.BufferOutputStream()
-        with pa.ipc.new_stream(out, body.table.schema) as writer:
-            writer.write_table(body.table)
-        raw = out.getvalue().to_pybytes()
-        pieces.append(raw)
-        kind = ARROW
+        pieces.append(body.texts.starts.astype(np.uint32).tobytes())
+    raw = body.stored()
+    pieces.append(raw)
     remark = b"" if note is None else msgspec.json.encode(note)
     pieces.append(remark)
     length = sum(map(len, pieces))
@@ -242,18 +279,19 @@ class EventRecord:
         end = self._body_start() + head.body_length
         return msgspec.json.decode(self._payload[end : end + head.note_length], type=RecordNote)
 
-    def json(self, rows: list[int]) -> list[bytes]:
+    def json(self, rows: npt.NDArray[np.int64]) -> JoinedStrings:
         """Some of the events as JSON objects of one line."""
         start = self._body_start()
         if self.head.kind == ARROW:
             with pa.ipc.open_stream(self._payload[start : start + self.head.body_length]) as reader:
                 return PublishedBody(table=reader.read_all()).json(rows)
         starts = np.frombuffer(self._payload, np.uint32, self.head.n + 1, 8 * self.head.words)
-        ends = starts[np.asarray(rows) + 1].tolist()
-        return [
-            bytes(self._payload[start + a : start + b])
-            for a, b in zip(starts[rows].tolist(), ends, strict=True)
-        ]
+        begins = starts[rows]
+        sizes = starts[rows + 1] - begins
+        raw = self._payload[start : start + self.head.body_length]
+        return joined_strings([
+            raw[a : a + n] for a, n in zip(begins.tolist(), sizes.tolist(), strict=True)
+        ])  # fmt: skip
 
     def _body_start(self) -> int:
         head = self.head

@@ -21,18 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.broker.directory import Directory
+from rangecast.broker.event_record import joined_strings
 from rangecast.broker.objects import ChangedPairs
 from rangecast.kernels.broker import frames as kernels
-from rangecast.kernels.broker.frames import JoinedStrings
+from rangecast.kernels.broker.frames import CHUNK_HEAD, CHUNK_TAIL, JoinedStrings
 
-
-def _packed(strings: list[bytes]) -> JoinedStrings:
-    starts = np.zeros(len(strings) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, strings), np.int64, len(strings)), out=starts[1:])
-    return JoinedStrings(np.frombuffer(b"".join(strings), np.uint8), starts)
-
-
-_MARKS = _packed([b"event: match\nid: ", b'\ndata: {"sequence":', b',"event":', b',"subscriptions":['])
+_MARKS = joined_strings([b"event: match\nid: ", b'\ndata: {"sequence":', b',"event":', b',"subscriptions":['])
 _POWERS = 10 ** np.arange(1, 19)
 _ZERO = np.zeros(1, np.int64)
 
@@ -43,28 +37,34 @@ class PinnedEvents(NamedTuple):
     sequence: int
     n: int
     pin: int
-    json: Callable[[list[int]], list[bytes]]
+    json: Callable[[npt.NDArray[np.int64]], JoinedStrings]
 
 
 class OwnerFrames(NamedTuple):
     """What one consumer receives: frames one after the other, in the order of their sequence numbers."""
 
     owner: int
-    data: bytes
     n: int
     last: int
     """The sequence number of the last frame."""
+    out: npt.NDArray[np.uint8]
+    """The frames of all consumers; ours, as a chunk of an HTTP body, are from `begin` to `end`."""
+    begin: int
+    end: int
     sequences: npt.NDArray[np.int64]
     """Of all consumers, as are the ends; ours are `n` from `first` on."""
     ends: npt.NDArray[np.int64]
     first: int
-    begun: int
-    """Where our data begins among those of all."""
+
+    @property
+    def data(self) -> bytes:
+        """The frames alone."""
+        return self.out[self.begin + CHUNK_HEAD : self.end - CHUNK_TAIL].tobytes()
 
     def places(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The sequence number of each frame, and where it ends within the data."""
         own = slice(self.first, self.first + self.n)
-        return self.sequences[own], self.ends[own] - self.begun
+        return self.sequences[own], self.ends[own] - (self.begin + CHUNK_HEAD)
 
 
 def match_frames(
@@ -72,45 +72,64 @@ def match_frames(
     rows: npt.NDArray[np.int64],
     entries: npt.NDArray[np.int64],
     directory: Directory,
+    wanted: npt.NDArray[np.bool_] | None = None,
 ) -> Iterator[OwnerFrames]:
     """The frames of each consumer, from pairs of an event (its row in all stretches) and an entry.
 
-    The stretches follow one another without a gap, and the pairs are ordered by event. What stands before
+    With `wanted`, those of some consumers alone: a flag for each, and one more for entries of nobody. The
+    stretches follow one another without a gap, and the pairs are ordered by event. What stands before
     the names is made once for each event, and a kernel puts the pieces together.
     """
+    rows, entries, owners = _grouped(rows, entries, directory, wanted)
     if not len(rows):
         return
     base = stretches[0].sequence
-    owners = directory.owners[entries]
-    order = np.argsort(owners, kind="stable")
-    owners, rows = owners[order], rows[order]
     # a frame has the pairs of one consumer and one event
     begins = np.flatnonzero((owners[1:] != owners[:-1]) | (rows[1:] != rows[:-1])) + 1
     firsts = np.concatenate([_ZERO, begins, [len(rows)]])
     of_frames, owners = rows[firsts[:-1]], owners[firsts[:-1]]
     texts, events = _texts(stretches, of_frames, base)
-    names = _packed(directory.quoted_names(entries[order].tolist()))
-    tails = _packed([b'],"version":%d}\n\n' % stretch.pin for stretch in stretches])
+    names = directory.names
+    tails = joined_strings([b'],"version":%d}\n\n' % stretch.pin for stretch in stretches])
     starts = np.array([stretch.sequence - base for stretch in stretches])
     own = np.searchsorted(starts, of_frames, "right") - 1
     sequences = base + of_frames
     digits = np.searchsorted(_POWERS, sequences, "right") + 1
-    size = len(_MARKS.letters) * len(events) + len(names.letters) + len(rows) - len(events) + 2 * digits.sum()
-    for pieces, used in ((texts, events), (tails, own)):
-        size += (pieces.starts[used + 1] - pieces.starts[used]).sum()
-    out = np.empty(int(size), np.uint8)
+    size = kernels.measure_frames(firsts, digits, events, own, _MARKS, texts, entries, names, tails)
+    lasts = np.append(np.flatnonzero(owners[1:] != owners[:-1]), len(owners) - 1)
+    out = np.empty(size + len(lasts) * (CHUNK_HEAD + CHUNK_TAIL), np.uint8)
     ends = np.empty(len(events), np.int64)
-    kernels.write_frames(firsts, sequences, digits, events, own, _MARKS, texts, names, tails, out, ends)
-    raw = out.data
-    changes = np.flatnonzero(owners[1:] != owners[:-1])
-    lasts = np.append(changes, len(owners) - 1)
-    first = begun = 0
+    kernels.write_frames(
+        firsts, owners, sequences, digits, events, own, _MARKS, texts, entries, names, tails, out, ends
+    )
+    first = begin = 0
     for owner, last, end, sequence in zip(
         owners[lasts].tolist(), lasts.tolist(), ends[lasts].tolist(), sequences[lasts].tolist(), strict=True
     ):
-        n = last + 1 - first
-        yield OwnerFrames(owner, bytes(raw[begun:end]), n, sequence, sequences, ends, first, begun)
-        first, begun = last + 1, end
+        end += CHUNK_TAIL
+        yield OwnerFrames(owner, last + 1 - first, sequence, out, begin, end, sequences, ends, first)
+        first, begin = last + 1, end
+
+
+def _grouped(
+    rows: npt.NDArray[np.int64],
+    entries: npt.NDArray[np.int64],
+    directory: Directory,
+    wanted: npt.NDArray[np.bool_] | None,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Pairs by owner, and their owners."""
+    if wanted is not None and len(wanted) <= 8 * len(rows):
+        n = len(rows)
+        found = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int32)
+        places = np.empty(len(wanted) + 1, np.int64)
+        n = kernels.group_pairs(rows, entries, directory.owners, wanted, places, *found)
+        return found[0][:n], found[1][:n], found[2][:n]
+    owners = directory.owners[entries]
+    if wanted is not None:
+        kept = wanted[owners]
+        rows, entries, owners = rows[kept], entries[kept], owners[kept]
+    order = np.argsort(owners, kind="stable")
+    return rows[order], entries[order], owners[order]
 
 
 def change_frames(
@@ -126,28 +145,42 @@ def change_frames(
     by_owner: dict[int, dict[int, list[int]]] = {}
     for i, (owner, row) in enumerate(zip(owners.tolist(), pairs.rows.tolist(), strict=True)):
         by_owner.setdefault(owner, {}).setdefault(row, []).append(i)
-    quoted = directory.quoted_names(pairs.entries.tolist())
+    names = directory.names
+    quoted = [names.letters[names.starts[e] : names.starts[e + 1]].tobytes() for e in pairs.entries.tolist()]
     now, before = pairs.now.tolist(), pairs.before.tolist()
+    chunks: list[bytes] = []
+    found: list[tuple[int, list[int], list[int]]] = []
+    at = 0
     for owner, by_row in sorted(by_owner.items()):
         frames = []
         for row, own in by_row.items():
-            at = int(places[own[0]])
+            text = int(places[own[0]])
             frames.append(
                 b'event: match\nid: %d\ndata: {"sequence":%d,"event":%s,"subscriptions":[%s],"entered":[%s],'
                 b'"left":[%s],"version":%d}\n\n'
                 % (
                     base + row,
                     base + row,
-                    texts.letters[texts.starts[at] : texts.starts[at + 1]].tobytes(),
+                    texts.letters[texts.starts[text] : texts.starts[text + 1]].tobytes(),
                     b",".join(quoted[i] for i in own if now[i]),
                     b",".join(quoted[i] for i in own if now[i] and not before[i]),
                     b",".join(quoted[i] for i in own if not now[i]),
                     pins[row],
                 )
             )
-        sequences = base + np.array(list(by_row), np.int64)
-        ends = np.cumsum([len(frame) for frame in frames])
-        yield OwnerFrames(owner, b"".join(frames), len(frames), int(sequences[-1]), sequences, ends, 0, 0)
+        data = b"".join(frames)
+        chunks.append(b"%08x\r\n%b\r\n" % (len(data), data))
+        ends = np.cumsum([len(frame) for frame in frames]) + (at + CHUNK_HEAD)
+        found.append((owner, [base + row for row in by_row], ends.tolist()))
+        at += len(chunks[-1])
+    out = np.frombuffer(bytearray().join(chunks), np.uint8)
+    begin = 0
+    for (owner, numbers, ends_of), chunk in zip(found, chunks, strict=True):
+        end = begin + len(chunk)
+        yield OwnerFrames(
+            owner, len(numbers), numbers[-1], out, begin, end, np.array(numbers), np.array(ends_of), 0
+        )
+        begin = end
 
 
 def _texts(
@@ -156,13 +189,19 @@ def _texts(
     """The texts of the events of some frames, each once, and which is that of each frame."""
     wanted = np.zeros(stretches[-1].sequence + stretches[-1].n - base, bool)
     wanted[rows] = True
-    texts: list[bytes] = []
+    places = np.cumsum(wanted) - 1
+    parts = []
     for stretch in stretches:
         start = stretch.sequence - base
-        own = np.flatnonzero(wanted[start : start + stretch.n]).tolist()
-        if own:
-            texts += stretch.json(own)
-    return _packed(texts), (np.cumsum(wanted) - 1)[rows]
+        own = np.flatnonzero(wanted[start : start + stretch.n])
+        if len(own):
+            parts.append(stretch.json(own))
+    if len(parts) == 1:
+        return parts[0], places[rows]
+    sizes = np.cumsum([0, *(len(part.letters) for part in parts)]).tolist()
+    starts = [part.starts[:-1] + size for part, size in zip(parts, sizes, strict=False)]
+    letters = np.concatenate([part.letters for part in parts])
+    return JoinedStrings(letters, np.append(np.concatenate(starts), sizes[-1])), places[rows]
 
 
 def notice(kind: str, content: dict[str, Any], sequence: int | None = None) -> bytes:

@@ -18,10 +18,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rangecast.broker.frames import split_frames
+import numpy as np
+
+from rangecast.broker.frames import OwnerFrames, split_frames
+from rangecast.kernels.broker import sockets as kernels
 
 if TYPE_CHECKING:
     from rangecast.broker.space import Space
@@ -42,6 +45,12 @@ class Outlet(Protocol):
 
     def waiting(self) -> int:
         """How many bytes wait."""
+
+    def handle(self) -> int:
+        """The socket's number if chunks may be written to it as it is, now; -1 otherwise."""
+
+    def write_rest(self, data: bytes) -> None:
+        """Send what the socket did not take of a chunk that was written to it."""
 
     def close(self) -> None:
         """End the connection."""
@@ -76,6 +85,14 @@ class Listener:
         if self.closed or self.stalled:
             return
         self.outlet.write(data)
+        self._moved(position)
+
+    def send_rest(self, data: bytes, position: int) -> None:
+        """As `send`, of a chunk whose beginning the socket has taken."""
+        self.outlet.write_rest(data)
+        self._moved(position)
+
+    def _moved(self, position: int) -> None:
         if self.closed:
             return
         self.position = position
@@ -107,6 +124,42 @@ class Listener:
             self.on_close()
 
 
+def send_frames(sends: Sequence[tuple[Listener, OwnerFrames]]) -> None:
+    """Hand the frames of a tick to live listeners; on the event loop.
+
+    Connections that are plain and have nothing waiting take theirs in one call for all of them, which lets
+    other threads run; the others, and what a socket does not take, go by their transports.
+    """
+    direct: list[tuple[Listener, OwnerFrames]] = []
+    handles: list[int] = []
+    for listener, frames in sends:
+        if listener.closed or listener.stalled:
+            continue
+        handle = listener.outlet.handle()
+        if handle < 0:
+            listener.send(frames.data, frames.last + 1)
+        else:
+            handles.append(handle)
+            direct.append((listener, frames))
+    if not direct:
+        return
+    out = direct[0][1].out
+    begins = np.fromiter((frames.begin for _, frames in direct), np.int64, len(direct))
+    ends = np.fromiter((frames.end for _, frames in direct), np.int64, len(direct))
+    sent = np.empty(len(direct), np.int64)
+    kernels.send_pieces(np.array(handles, np.int64), out.ctypes.data, begins, ends, sent)
+    now = time.monotonic()
+    for (listener, frames), taken, whole in zip(
+        direct, sent.tolist(), (sent == ends - begins).tolist(), strict=True
+    ):
+        if whole:
+            listener.position = frames.last + 1
+            listener.taken = now
+        else:
+            rest = out[frames.begin + max(taken, 0) : frames.end].tobytes()
+            listener.send_rest(rest, frames.last + 1)
+
+
 class SseOutlet:
     """HTTP chunks straight to the transport: one write per tick, without a task or a queue per connection."""
 
@@ -114,6 +167,8 @@ class SseOutlet:
         self._transport = transport
         self._chunked = chunked
         raw = transport.get_extra_info("socket")
+        plain = chunked and raw is not None and transport.get_extra_info("ssl_object") is None
+        self._handle = raw.fileno() if plain else -1
         if raw is not None:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
         transport.set_write_buffer_limits(high=BUFFER, low=ROOM)
@@ -127,6 +182,18 @@ class SseOutlet:
         """How many bytes wait."""
         return int(self._transport.get_write_buffer_size())
 
+    def handle(self) -> int:
+        """The socket's number, if no bytes wait before what would be written to it."""
+        transport = self._transport
+        if transport.is_closing() or transport.get_write_buffer_size():
+            return -1
+        return self._handle
+
+    def write_rest(self, data: bytes) -> None:
+        """Send the rest of a chunk."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
     def close(self) -> None:
         """End the body, or give up the connection when what waits cannot be sent."""
         if self._transport.is_closing():
@@ -139,7 +206,19 @@ class SseOutlet:
         self._transport.close()
 
 
-class MessageOutlet:
+class _Collecting:
+    """An outlet that no bytes can be written to directly."""
+
+    def handle(self) -> int:
+        """There is no socket."""
+        return -1
+
+    def write_rest(self, data: bytes) -> None:
+        """Never asked for."""
+        raise AssertionError(data)
+
+
+class MessageOutlet(_Collecting):
     """Messages one by one, for a WebSocket or a webhook: a task takes them and says when they are sent."""
 
     def __init__(self) -> None:
@@ -178,7 +257,7 @@ class MessageOutlet:
         return self._bytes <= ROOM
 
 
-class PollOutlet:
+class PollOutlet(_Collecting):
     """Messages for one answer to a long poll: the first ones, up to a number."""
 
     def __init__(self, most: int, done: asyncio.Event) -> None:

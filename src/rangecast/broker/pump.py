@@ -3,15 +3,21 @@
 One tick takes all that waits: changes of the store first, then published events, then listeners that join
 or leave.
 
-    changes     applied to the directory and the index, up to the newest version of the store
+    changes     applied to the directory and the index, up to the newest version of the store, after all
+                events that were logged before them are matched
     events      appended to the log with that version as their pin; one fdatasync; publishers are answered
-    matches     one match for the whole tick; frames per consumer that is live; one call to the event loop
-    listeners   those that have caught up join the live set at the sequence number that follows the tick
+    matches     one match for all events that were logged since the last one; frames per consumer that is
+                live; one call to the event loop
+    listeners   those that have caught up join the live set at the sequence number that follows the match
 
-While a tick is under way the next one gathers, so ticks grow under load by themselves and nobody waits when
-there is none. All of this is one thread, which is what makes the order plain: a version is applied before
-the events that are pinned to it, events are on disk before they are matched, and a listener joins between
-two ticks.
+Events are logged as they come, and matched when the event loop has written the frames of the match before:
+so what is matched at once grows under load by itself, one write carries many messages, and nobody waits when
+there is no load. After a match whose messages took long to write, the next one rests for half that time, in
+which more gathers: with a thousand consumers a write each is the larger part of the work.
+
+All of this is one thread, which is what makes the order plain: a version is applied before the events that
+are pinned to it and after those of the one before, events are on disk before they are matched, and a listener
+joins between two matches.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rangecast.broker.event_record import PublishedBody, RecordNote
-from rangecast.broker.frames import KEEP_ALIVE, PinnedEvents, change_frames, match_frames, notice
+from rangecast.broker.frames import KEEP_ALIVE, OwnerFrames, PinnedEvents, change_frames, match_frames, notice
 from rangecast.broker.listener import Listener
 from rangecast.broker.objects import ObjectLinks, changed_pairs
 from rangecast.broker.replay import ROUND, Replay, joined_events, joined_links
@@ -40,7 +46,8 @@ PROGRESS_SECONDS = 5.0
 _LAST_LAP = 8_192  # events that the matcher itself replays for one who joins
 _LOOK = 0.2  # seconds between two looks for changes by other processes
 _UPKEEP_SECONDS = 10.0
-_MOST_EVENTS = 65_536  # of one tick
+_MOST_EVENTS = 65_536  # of one tick, and unmatched before publishers have to wait
+_LONGEST_REST = 0.05  # seconds between two matches, when messages take long to write
 
 
 @dataclass
@@ -63,13 +70,22 @@ class Pump:
         self.failed: str | None = None
         self.ticks = 0
         self.live: dict[int, list[Listener]] = {}
-        self.waiting_events = 0
+        self._n_asked = self._n_done = 0
         self._mask = np.zeros(1, bool)
         self._publications: deque[Publication] = deque()
         self._tickets: deque[tuple[int, list[tuple[Future[Any], Any]], threading.Event]] = deque()
         self._joining: deque[Listener] = deque()
         self._leaving: deque[tuple[Listener, bool]] = deque()
         self._acks: deque[tuple[str, int | None, Future[Any]]] = deque()
+        self._unmatched: list[tuple[int, Publication]] = []
+        self._n_unmatched = 0
+        # each of these counts is written by one thread alone
+        self._n_handed = self._n_written = 0
+        self._send_failed = False
+        self._began = 0.0
+        self._rest_until = 0.0
+        self.matched = space.log.durable
+        """The sequence number of the next event to be matched: live listeners have seen what is before."""
         self._wake = threading.Event()
         self._stopping = False
         self._looked = 0.0
@@ -89,15 +105,15 @@ class Pump:
         self._thread.join()
 
     @property
-    def head(self) -> int:
-        """The sequence number that the next event gets."""
-        return self._space.log.durable
+    def waiting_events(self) -> int:
+        """Events that were published and are not matched yet."""
+        return self._n_asked - self._n_done
 
     # what other threads ask for
 
     def publish(self, publication: Publication) -> Future[dict[str, Any]]:
         """Log and match events; the future has the answer when they are on disk."""
-        self.waiting_events += len(publication.events)
+        self._n_asked += len(publication.events)
         self._publications.append(publication)
         self._wake.set()
         return publication.future
@@ -126,11 +142,20 @@ class Pump:
         self._leaving.append((listener, again))
         self._wake.set()
 
+    def delivered(self, failed: bool) -> None:
+        """The event loop has written the frames of the last match, or not."""
+        now = time.monotonic()
+        self._rest_until = now + min(_LONGEST_REST, (now - self._began) / 2)
+        self._send_failed = self._send_failed or failed
+        self._n_written += 1
+        if self._unmatched or failed:
+            self._wake.set()
+
     # the tick
 
     def _run(self) -> None:
         while True:
-            self._wake.wait(_LOOK)
+            self._wake.wait(self._pause())
             self._wake.clear()
             try:
                 self._tick()
@@ -138,20 +163,38 @@ class Pump:
                 # what cannot be matched must not be passed over in silence: listeners go back to the log
                 self._space.log_error("matching", error)
                 self._set_all_behind()
-            if self._stopping and not self._publications and not self._acks and not self._tickets:
+            waiting = self._publications or self._unmatched or self._acks or self._tickets
+            if self._stopping and not waiting:
                 return
-            if self._publications:
+            if self._stopping or (self._publications and self._n_unmatched < _MOST_EVENTS):
                 self._wake.set()
+
+    def _pause(self) -> float:
+        """How long to wait for the next tick, unless somebody asks for one."""
+        if not self._unmatched or self._n_handed != self._n_written:
+            return _LOOK
+        return min(_LOOK, max(0.0, self._rest_until - time.monotonic()))
+
+    def _may_match(self) -> bool:
+        """Whether it is time to match what was logged."""
+        if not self._unmatched:
+            return False
+        if self._stopping or not self.live:
+            return True
+        return self._n_handed == self._n_written and time.monotonic() >= self._rest_until
 
     def _tick(self) -> None:
         self.ticks += 1
         now = time.monotonic()
+        if self._send_failed:
+            self._send_failed = False
+            self._set_all_behind()
         self._take_leaves()
         self._apply_changes(now)
         self._sync_cursors()
-        published = self._log_events()
-        if published:
-            self._match(published)
+        self._log_events()
+        if self._may_match():
+            self._match_unmatched()
         self._take_joins()
         if now - self._told >= PROGRESS_SECONDS:
             self._told = now
@@ -166,6 +209,8 @@ class Pump:
             tickets.append(self._tickets.popleft())
         if tickets or now - self._looked >= _LOOK:
             self._looked = now
+            if self._unmatched and self._space.has_changes():
+                self._match_unmatched()
             expired = self._space.take_changes()
             if expired:
                 self._tell_expired(expired)
@@ -182,7 +227,7 @@ class Pump:
             name = directory.ids[entry].partition("/")[2]
             data = notice("expired", {"subscription": name, "version": version})
             sends += [
-                (listener, data, self.head) for listener in self.live.get(int(directory.owners[entry]), ())
+                (listener, data, self.matched) for listener in self.live.get(int(directory.owners[entry]), ())
             ]
         self._space.deliver(sends)
 
@@ -205,10 +250,10 @@ class Pump:
         for future, sequence in done:
             future.set_result(sequence)
 
-    def _log_events(self) -> list[tuple[int, Publication]]:
+    def _log_events(self) -> None:
         """Append what waits and sync it; publishers have their answers then."""
-        if not self._publications:
-            return []
+        if not self._publications or self._n_unmatched >= _MOST_EVENTS:
+            return
         space = self._space
         pin = space.directory.version
         wide = space.index.schema  # with the expressions of that version
@@ -231,17 +276,16 @@ class Pump:
         except StorageError as error:
             if space.objects is not None:
                 space.objects.drop()
-            self.waiting_events -= n
+            self._n_done += n
             for publication in [p for _, p in taken]:
                 if not publication.future.done():
                     publication.future.set_exception(error)
             if not publication.future.done():
                 publication.future.set_exception(error)
             space.log_error("writing the event log", error)
-            return []
+            return
         if space.objects is not None:
             space.objects.keep()
-        self.waiting_events -= n
         answers = []
         for first, publication in taken:
             rejected = [] if publication.note is None else publication.note.rejected
@@ -250,7 +294,19 @@ class Pump:
             answers.append((publication.future, answer))
         space.resolve(answers)
         space.metrics.published.inc(n)
-        return taken
+        self._unmatched += taken
+        self._n_unmatched += n
+
+    def _match_unmatched(self) -> None:
+        """Match all that was logged and not matched yet."""
+        published, self._unmatched = self._unmatched, []
+        self._n_done += self._n_unmatched
+        self._n_unmatched = 0
+        # before it is tried: where it fails, all listeners go back to the log
+        self.matched = published[-1][0] + len(published[-1][1].events)
+        self._began = time.monotonic()
+        self._rest_until = self._began
+        self._match(published)
 
     def _match(self, published: list[tuple[int, Publication]]) -> None:
         space = self._space
@@ -272,22 +328,24 @@ class Pump:
         if not self.live or not len(rows):
             return
         self._make_room(len(directory.consumers))
-        wanted = self._mask[directory.owners[entries]]
         pin = directory.version
         stretches = [PinnedEvents(first, len(p.events), pin, p.body.json) for first, p in published]
         received = published[0][1].received
-        sends: list[tuple[Listener, bytes, int]] = []
+        sends: list[tuple[Listener, OwnerFrames]] = []
         n = 0
         if changes is not None:
-            made = change_frames(stretches, changes.where(wanted), directory)
+            made = change_frames(stretches, changes.where(self._mask[directory.owners[entries]]), directory)
         else:
-            made = match_frames(stretches, rows[wanted], entries[wanted], directory)
+            made = match_frames(stretches, rows, entries, directory, self._mask)
         for own in made:
             n += own.n
             for listener in self.live[own.owner]:
-                sends.append((listener, own.data, own.last + 1))
+                sends.append((listener, own))
         space.metrics.delivered.inc(n)
-        space.deliver(sends, received)
+        if sends:
+            self._n_handed += 1
+            if not space.deliver_frames(sends, received):
+                self._n_written += 1  # the loop has ended, and counts no more
 
     # the live set
 
@@ -297,7 +355,11 @@ class Pump:
         joining: list[Listener] = []
         while self._joining:
             joining.append(self._joining.popleft())
-        head = self.head
+        head = self.matched
+        # who was served from the log beyond what is matched joins when that is
+        early = [one for one in joining if one.position > head]
+        self._joining.extend(early)
+        joining = [one for one in joining if one.position <= head]
         near = [one for one in joining if not one.closed and head - one.position <= _LAST_LAP]
         self._space.behind([one for one in joining if not one.closed and head - one.position > _LAST_LAP])
         late = [one for one in near if one.position < head]
@@ -360,7 +422,7 @@ class Pump:
 
     def _tell_progress(self) -> None:
         """Say how far the log has come, so that one with rare matches need not read it all again."""
-        last = self.head - 1
+        last = self.matched - 1
         data = notice("progress", {"sequence": last}, last)
         sends: list[tuple[Listener, bytes, int]] = []
         for several in self.live.values():

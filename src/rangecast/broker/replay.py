@@ -163,15 +163,16 @@ class Replay:
 def _fill(one: Served, frames: OwnerFrames, share: int, last: int) -> None:
     """Give a listener its frames from its position on, up to a share of bytes and one frame beyond."""
     sequences, ends = frames.places()
+    data = frames.data
     start = int(np.searchsorted(sequences, one.position))
     begin = int(ends[start - 1]) if start else 0
     room = share - len(one.data)
     k = max(start, int(np.searchsorted(ends, begin + room, "right")))
     if k < len(ends):
-        one.data += frames.data[begin : int(ends[k])]
+        one.data += data[begin : int(ends[k])]
         one.position = int(sequences[k]) + 1
         return
-    one.data += frames.data[begin:]
+    one.data += data[begin:]
     one.position = max(one.position, last)
 
 

@@ -30,23 +30,24 @@ from typing import Any
 
 import numpy as np
 
+from rangecast.broker.bodies import read_events
 from rangecast.broker.changes import Changer
 from rangecast.broker.directory import NAME, Directory
 from rangecast.broker.errors import BrokerError, BusyError, UnavailableError
 from rangecast.broker.event_log import DamagedRecordError, EventLog
 from rangecast.broker.event_record import EventRecord
-from rangecast.broker.frames import notice
+from rangecast.broker.frames import OwnerFrames, PinnedEvents, match_frames, notice
 from rangecast.broker.journal import Journal
 from rangecast.broker.keys import KeyMemory
 from rangecast.broker.limits import SpaceLimits
-from rangecast.broker.listener import Listener
+from rangecast.broker.listener import Listener, send_frames
 from rangecast.broker.metrics import SpaceMetrics
 from rangecast.broker.objects import ObjectStates, check_object_key
 from rangecast.broker.pump import Publication, Pump
 from rangecast.broker.replay import Replay, Served
 from rangecast.engine import Index, load_index
 from rangecast.errors import StorageError
-from rangecast.model.events import Events
+from rangecast.kernels.broker import sockets as kernels
 from rangecast.sealed import read_document, write_document
 from rangecast.store.lock import holding
 from rangecast.store.store import Store
@@ -158,9 +159,18 @@ class Space:
         store.hold(_HOLD, wanted, "the oldest event in the broker's log")
 
     def _warm(self) -> None:
-        """Match once, so that no publisher waits for a kernel to be loaded."""
-        codes = np.zeros((len(self.schema), 1), np.int64)
-        self.index.match(Events(self.schema, codes, copy=False))
+        """Go once through what a publication does, so that no publisher waits for a kernel to be loaded."""
+        for n in (1, 100):
+            found = read_events(b"{}\n" * n, "application/x-ndjson", self.schema, self.limits)
+            matches = self.index.match(found.events)
+            stretches = [PinnedEvents(1, n, 0, found.body.json)]
+            if len(self.directory):
+                rows, entries = np.zeros(n, np.int64), np.zeros(n, np.int64)
+                for wanted in (None, np.ones(len(self.directory.consumers) + 1, bool)):
+                    list(match_frames(stretches, rows, entries, self.directory, wanted))
+            assert matches.n_pairs >= 0
+        none = np.empty(0, np.int64)
+        kernels.send_pieces(none, 0, none, none, none)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to serve."""
@@ -187,6 +197,10 @@ class Space:
         _log.error("%s: %s", what, error, exc_info=trace, extra={"space": self.name})
 
     # the matcher thread
+
+    def has_changes(self) -> bool:
+        """Whether the store has a newer version than was taken in."""
+        return self.store.refresh() != self.directory.version
 
     def take_changes(self) -> list[tuple[int, int]]:
         """Come to the newest version of the store; entries that expired, and when."""
@@ -234,25 +248,40 @@ class Space:
 
     # towards the event loop
 
-    def _post(self, function: Any, *arguments: Any) -> None:
+    def _post(self, function: Any, *arguments: Any) -> bool:
         assert self.loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop has ended
+        try:
             self.loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:  # the loop has ended
+            return False
+        return True
 
     def resolve(self, answers: list[tuple[Future[Any], Any]]) -> None:
         """Give answers on the event loop, all in one call."""
         self._post(_set_results, answers)
 
-    def deliver(self, sends: Sequence[tuple[Listener, bytes, int]], received: float | None = None) -> None:
+    def deliver(self, sends: Sequence[tuple[Listener, bytes, int]]) -> None:
         """Hand bytes to live listeners, all in one call."""
         if sends:
-            self._post(self._send_all, sends, received)
+            self._post(self._send_all, sends)
 
-    def _send_all(self, sends: Sequence[tuple[Listener, bytes, int]], received: float | None) -> None:
+    def _send_all(self, sends: Sequence[tuple[Listener, bytes, int]]) -> None:
         for listener, data, position in sends:
             listener.send(data, position)
-        if received is not None:
-            self.metrics.latency.observe(time.perf_counter() - received)
+
+    def deliver_frames(self, sends: Sequence[tuple[Listener, OwnerFrames]], received: float) -> bool:
+        """Hand the frames of a tick to live listeners; the pump hears when it is done."""
+        return self._post(self._send_frames, sends, received)
+
+    def _send_frames(self, sends: Sequence[tuple[Listener, OwnerFrames]], received: float) -> None:
+        failed = False
+        try:
+            send_frames(sends)
+        except Exception as error:
+            self.log_error("sending", error)
+            failed = True
+        self.metrics.latency.observe(time.perf_counter() - received)
+        self.pump.delivered(failed)
 
     def give(self, served: Served) -> None:
         """Hand bytes to one that is behind, which is served again when it has taken them."""
