@@ -3,7 +3,7 @@
     python benchmarks/broker.py --consumers 1000 --rate 100000 --batch 500
     python benchmarks/broker.py --rate 500 --batch 1
     python benchmarks/broker.py --arrow --rate 500000 --batch 10000 --matches 0.01
-    python benchmarks/broker.py --stalled 1000 --consumers 1100
+    python benchmarks/broker.py --stalled 1000 --consumers 1100 --rate 30000 --seconds 60
     python benchmarks/broker.py --consumers 10000 --catch-up
 
 With --prepared FOLDER the space is made there once, and copied for each run with the same subscriptions,
@@ -151,18 +151,20 @@ def body_of(symbols, prices, due, arrow):
 
 
 def expected_messages(batches, symbols, lows, width, consumers):
-    """How many messages each batch makes: one per event and consumer that it concerns."""
+    """How many messages each batch makes for each consumer: one per event that concerns it."""
     order = np.lexsort((lows, symbols))
     keys = symbols[order].astype(np.int64) * (4 * PRICES) + lows[order]
     owners = order % consumers
     counts = []
     for wanted_symbols, prices in batches:
         key = wanted_symbols.astype(np.int64) * (4 * PRICES) + prices
-        first, last = np.searchsorted(keys, key - width, "left"), np.searchsorted(keys, key, "right")
         # below the symbol's first key the neighbour's begin, whose keys are far away
-        counts.append(
-            sum(len(set(owners[a:b].tolist())) for a, b in zip(first.tolist(), last.tolist(), strict=True))
-        )
+        first, last = np.searchsorted(keys, key - width, "left"), np.searchsorted(keys, key, "right")
+        sizes = last - first
+        rows = np.repeat(np.arange(len(key)), sizes)
+        places = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(first, sizes)
+        told = np.unique(rows * consumers + owners[places])
+        counts.append(np.bincount(told % consumers, minlength=consumers))
     return counts
 
 
@@ -195,70 +197,150 @@ async def publish(port, due_times, make, pipeline=1):
     return refused
 
 
-async def flow(options, broker, symbols, lows, width):
-    counts, latencies = [0, 0], []
+class Offered:
+    """Requests at fixed times, and how many messages they make for each consumer."""
+
+    def __init__(self, options, symbols, lows, width):
+        self.options = options
+        self.batches = made_batches(options, np.random.default_rng(2), width)
+        self.expected = expected_messages(self.batches, symbols, lows, width, options.consumers)
+        self.sent = 0
+
+    def wanted(self, consumers):
+        """Messages of the first so many requests, for consumers below a number."""
+        each = [int(counts[:consumers].sum()) for counts in self.expected]
+        return sum(each[k % len(each)] for k in range(self.sent))
+
+    async def publish(self, broker, seconds):
+        """Offer the rate for some seconds; how long it took, and how many requests were refused."""
+        options, batches = self.options, self.batches
+        n = max(1, int(options.rate * seconds / options.batch))
+        first = self.sent
+        self.sent += n
+        start = time.perf_counter() + 0.2
+        dues = [start + k * options.batch / options.rate for k in range(n)]
+        many = options.publishers
+
+        def body(k, due):
+            return body_of(*batches[(first + k) % len(batches)], due, options.arrow)
+
+        refused = sum(await asyncio.gather(*(
+            publish(broker.port, dues[p::many], lambda k, due, p=p: body(p + k * many, due))
+            for p in range(many)
+        )))  # fmt: skip
+        return start, time.perf_counter() - start, refused
+
+
+def percentiles(latencies):
+    found = np.array(latencies) / 1e6
+    return {f"p{q} ms": round(float(np.percentile(found, q)), 1) for q in (50, 99)} if latencies else {}
+
+
+async def listening(options, broker, consumers, start="now"):
+    """Connections of consumers, and where their messages are counted."""
+    counts, latencies, readers = [0, 0], [], []
     loop = asyncio.get_running_loop()
-    readers = []
-    for k in range(options.consumers - options.stalled):
-        request = b"GET /v1/main/consumers/c%d/stream?from=now HTTP/1.1\r\nHost: x\r\n\r\n" % k
+    for k in consumers:
+        request = b"GET /v1/main/consumers/c%d/stream?from=%s HTTP/1.1\r\nHost: x\r\n\r\n" % (
+            k, start.encode()
+        )  # fmt: skip
         transport, _ = await loop.create_connection(
             lambda request=request: Reader(counts, latencies, request), "127.0.0.1", broker.port
         )
         readers.append(transport)
-    stalled = []
-    for k in range(options.consumers - options.stalled, options.consumers):
-        connection = socket.create_connection(("127.0.0.1", broker.port))
-        connection.sendall(b"GET /v1/main/consumers/c%d/stream?from=now HTTP/1.1\r\nHost: x\r\n\r\n" % k)
-        stalled.append(connection)
-    deadline = time.perf_counter() + 60
-    while counts[1] < len(readers) and time.perf_counter() < deadline:
+    return counts, latencies, readers
+
+
+async def until(condition, seconds=60):
+    deadline = time.perf_counter() + seconds
+    while not condition() and time.perf_counter() < deadline:
         await asyncio.sleep(0.05)
+
+
+async def flow(options, broker, symbols, lows, width):
+    offered = Offered(options, symbols, lows, width)
+    counts, latencies, readers = await listening(options, broker, range(options.consumers))
+    await until(lambda: counts[1] >= len(readers))
     idle = broker.memory().rss
-    source = np.random.default_rng(2)
-    batches = made_batches(options, source, width)
-    expected = expected_messages(batches, symbols, lows, width, options.consumers)
-    n = max(1, int(options.rate * options.seconds / options.batch))
     used = broker.processor_seconds(), time.process_time()
-    start = time.perf_counter() + 0.2
-    dues = [start + k * options.batch / options.rate for k in range(n)]
-    publishers = options.publishers
-    refused = sum(await asyncio.gather(*(
-        publish(
-            broker.port, dues[p::publishers],
-            lambda k, due, p=p: body_of(*batches[(p + k * publishers) % len(batches)], due, options.arrow),
-        )
-        for p in range(publishers)
-    )))  # fmt: skip
-    published = time.perf_counter() - start
-    wanted = sum(expected[k % len(expected)] for k in range(n))
-    if not options.stalled:
-        deadline = time.perf_counter() + 60
-        while counts[0] < wanted and not refused and time.perf_counter() < deadline:
-            await asyncio.sleep(0.05)
-    else:
-        await asyncio.sleep(2)
+    start, published, refused = await offered.publish(broker, options.seconds)
+    wanted = offered.wanted(options.consumers)
+    await until(lambda: counts[0] >= wanted or refused)
     delivered = time.perf_counter() - start
+    events = offered.sent * options.batch
     row = {
-        "events": n * options.batch,
-        "events/s": round(n * options.batch / published),
+        "events": events,
+        "events/s": round(events / published),
         "messages": counts[0],
         "messages wanted": wanted,
         "messages/s": round(counts[0] / delivered),
         "refused": refused,
         "kB per connection": round((idle - options.before) / 1000 / max(1, options.consumers), 1),
         "memory MB": round(broker.memory().rss / 1e6),
-        "broker us per event": round(1e6 * (broker.processor_seconds() - used[0]) / (n * options.batch), 2),
-        "generator us per event": round(1e6 * (time.process_time() - used[1]) / (n * options.batch), 2),
+        "broker us per event": round(1e6 * (broker.processor_seconds() - used[0]) / events, 2),
+        "generator us per event": round(1e6 * (time.process_time() - used[1]) / events, 2),
+        **percentiles(latencies),
     }
-    if latencies:
-        found = np.array(latencies) / 1e6
-        row |= {f"p{q} ms": round(float(np.percentile(found, q)), 1) for q in (50, 99)}
-    for connection in stalled:
-        connection.close()
     for transport in readers:
         transport.close()
-    if not options.stalled and not refused:
+    if not refused:
         assert counts[0] == wanted, f"{wanted} messages must arrive, got {counts[0]}"
+    return row
+
+
+async def stall(options, broker, symbols, lows, width):
+    """Some consumers read nothing for a while; what the others notice, and how the stalled ones come back.
+
+    A connection that takes nothing for 30 seconds is closed by the broker, so they connect again, from the
+    first event on, and must receive every message.
+    """
+    offered = Offered(options, symbols, lows, width)
+    active = options.consumers - options.stalled
+    counts, latencies, readers = await listening(options, broker, range(active))
+    await until(lambda: counts[1] >= active)
+    await offered.publish(broker, options.seconds / 4)
+    wanted = offered.wanted(active)
+    await until(lambda: counts[0] >= wanted)
+    before = percentiles(latencies)
+    latencies.clear()
+    stalled = []
+    for k in range(active, options.consumers):
+        connection = socket.create_connection(("127.0.0.1", broker.port))
+        connection.sendall(b"GET /v1/main/consumers/c%d/stream?from=1 HTTP/1.1\r\nHost: x\r\n\r\n" % k)
+        stalled.append(connection)
+    await asyncio.sleep(1)
+    memory = [broker.memory().rss]
+
+    async def watch():
+        while True:
+            await asyncio.sleep(0.5)
+            memory.append(broker.memory().rss)
+
+    watching = asyncio.create_task(watch())
+    _, published, refused = await offered.publish(broker, options.seconds)
+    wanted = offered.wanted(active)
+    await until(lambda: counts[0] >= wanted)
+    during = percentiles(latencies)
+    watching.cancel()
+    for connection in stalled:
+        connection.close()
+    started = time.perf_counter()
+    late, _, others = await listening(options, broker, range(active, options.consumers), "1")
+    owed = offered.wanted(options.consumers) - wanted
+    await until(lambda: late[0] >= owed, 120)
+    row = {
+        "events/s": round(options.seconds * options.rate / published),
+        "refused": refused,
+        "before": before,
+        "with stalled": during,
+        "memory MB at first, most": [round(memory[0] / 1e6), round(max(memory) / 1e6)],
+        "messages of the stalled": late[0],
+        "messages owed": owed,
+        "seconds to catch up": round(time.perf_counter() - started, 1),
+    }
+    for transport in [*readers, *others]:
+        transport.close()
+    assert refused or (counts[0], late[0]) == (wanted, owed), (counts[0], wanted, late[0], owed)
     return row
 
 
@@ -323,7 +405,8 @@ def main():
             else:
                 import uvloop
 
-                row = uvloop.run(flow(options, broker, symbols, lows, width))
+                what = stall if options.stalled else flow
+                row = uvloop.run(what(options, broker, symbols, lows, width))
             row["start s"] = round(broker.start_seconds, 1)
         finally:
             broker.stop()

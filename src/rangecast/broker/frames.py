@@ -214,6 +214,12 @@ def notice(kind: str, content: dict[str, Any], sequence: int | None = None) -> b
     return b"event: %s\n%sdata: %s\n\n" % (kind.encode(), id, msgspec.json.encode(content))
 
 
+def shared_frames(data: bytes, last: int) -> OwnerFrames:
+    """The same frames for many consumers, which then have heard of everything up to a sequence number."""
+    out = np.frombuffer(bytearray(b"%08x\r\n%b\r\n" % (len(data), data)), np.uint8)
+    return OwnerFrames(-1, 1, last, out, 0, len(out), np.array([last]), np.array([CHUNK_HEAD + len(data)]), 0)
+
+
 KEEP_ALIVE = b": still here\n\n"
 """A comment, so that both ends notice when the other is gone."""
 

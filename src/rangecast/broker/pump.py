@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from rangecast.broker.space import Space
 
 PROGRESS_SECONDS = 5.0
+_TURNS = 25  # in which listeners are told of progress, so that no tick has to tell all of them
 _LAST_LAP = 8_192  # events that the matcher itself replays for one who joins
 _LOOK = 0.2  # seconds between two looks for changes by other processes
 _UPKEEP_SECONDS = 10.0
@@ -90,6 +91,7 @@ class Pump:
         self._stopping = False
         self._looked = 0.0
         self._told = time.monotonic()
+        self._turn = 0
         self._tended = time.monotonic()
         self._replay = Replay(space.log, space.directory, space.schema, space.lock)
         self._thread = threading.Thread(target=self._run, name=f"matcher-{space.name}", daemon=True)
@@ -196,8 +198,9 @@ class Pump:
         if self._may_match():
             self._match_unmatched()
         self._take_joins()
-        if now - self._told >= PROGRESS_SECONDS:
+        if now - self._told >= PROGRESS_SECONDS / _TURNS:
             self._told = now
+            self._turn = (self._turn + 1) % _TURNS
             self._tell_progress()
         if now - self._tended >= _UPKEEP_SECONDS:
             self._tended = now
@@ -374,7 +377,7 @@ class Pump:
                     if served.data:
                         sends.append((served.listener, served.data, head))
                 else:
-                    self._space.give(served)
+                    self._space.catch_up.give([served])
         for listener in ready:
             listener.state = "live"
             listener.last_progress = head - 1
@@ -423,11 +426,11 @@ class Pump:
     def _tell_progress(self) -> None:
         """Say how far the log has come, so that one with rare matches need not read it all again."""
         last = self.matched - 1
-        data = notice("progress", {"sequence": last}, last)
-        sends: list[tuple[Listener, bytes, int]] = []
-        for several in self.live.values():
-            for listener in several:
-                moved = last > listener.last_progress
+        moved: list[Listener] = []
+        idle: list[Listener] = []
+        for number in [number for number in self.live if number % _TURNS == self._turn]:
+            for listener in self.live[number]:
+                (moved if last > listener.last_progress else idle).append(listener)
                 listener.last_progress = last
-                sends.append((listener, data if moved else KEEP_ALIVE, last + 1))
-        self._space.deliver(sends)
+        self._space.deliver_notice(moved, notice("progress", {"sequence": last}, last), last + 1)
+        self._space.deliver_notice(idle, KEEP_ALIVE, last + 1)

@@ -9,7 +9,7 @@
         webhooks.journal    where consumers want their messages sent
         lock                held by the broker that serves the space
 
-Three threads serve it: the matcher (pump.py), catch-up (below), and the one that writes to the store
+Three threads serve it: the matcher (pump.py), catch-up (catch_up.py), and the one that writes to the store
 (changes.py). The event loop hands them work and gets back lists of bytes per listener; nothing waits for a
 connection.
 """
@@ -22,7 +22,6 @@ import itertools
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -31,12 +30,13 @@ from typing import Any
 import numpy as np
 
 from rangecast.broker.bodies import read_events
+from rangecast.broker.catch_up import CatchUp
 from rangecast.broker.changes import Changer
 from rangecast.broker.directory import NAME, Directory
 from rangecast.broker.errors import BrokerError, BusyError, UnavailableError
 from rangecast.broker.event_log import DamagedRecordError, EventLog
 from rangecast.broker.event_record import EventRecord
-from rangecast.broker.frames import OwnerFrames, PinnedEvents, match_frames, notice
+from rangecast.broker.frames import OwnerFrames, PinnedEvents, match_frames, shared_frames
 from rangecast.broker.journal import Journal
 from rangecast.broker.keys import KeyMemory
 from rangecast.broker.limits import SpaceLimits
@@ -44,7 +44,6 @@ from rangecast.broker.listener import Listener, send_frames
 from rangecast.broker.metrics import SpaceMetrics
 from rangecast.broker.objects import ObjectStates, check_object_key
 from rangecast.broker.pump import Publication, Pump
-from rangecast.broker.replay import Replay, Served
 from rangecast.engine import Index, load_index
 from rangecast.errors import StorageError
 from rangecast.kernels.broker import sockets as kernels
@@ -86,6 +85,7 @@ class Space:
         self.cursors = Journal(folder / "cursors.journal")
         self.directory = Directory()
         self._open_directory()
+        self._snapshot_looked = self.directory.version
         self.index: Index = self.directory.index(self.schema)
         self._warm()
         self.keys = KeyMemory()
@@ -95,11 +95,8 @@ class Space:
         self._connected: dict[str, int] = {}
         self.pump = Pump(self)
         self.changer = Changer(self)
-        self._behind: deque[Listener] = deque()
-        self._some_behind = threading.Event()
+        self.catch_up = CatchUp(self)
         self._stopping = False
-        self._catching = threading.Thread(target=self._catch_up, name=f"catch-up-{self.name}", daemon=True)
-        self.replay = Replay(self.log, self.directory, self.schema, self.lock)
 
     @classmethod
     def create(cls, folder: Path, schema: Schema, limits: SpaceLimits, object_key: str | None = None) -> None:
@@ -177,14 +174,13 @@ class Space:
         self.loop = loop
         self.pump.start()
         self.changer.start()
-        self._catching.start()
+        self.catch_up.start()
 
     def close(self) -> None:
         """End all connections and threads; everything acknowledged is on disk."""
         self._stopping = True
-        self._some_behind.set()
-        if self._catching.is_alive():
-            self._catching.join()
+        if self.catch_up.running:
+            self.catch_up.stop()
             self.changer.stop()
             self.pump.stop()
         self.log.close()
@@ -238,7 +234,10 @@ class Space:
                 self.store.hold(
                     _HOLD, min(pin, self.directory.version), "the oldest event in the broker's log"
                 )
-        threading.Thread(target=self._publish_snapshot, daemon=True).start()
+        if self.directory.version != self._snapshot_looked:
+            # the look itself takes a while in a large store, so it is made after changes alone
+            self._snapshot_looked = self.directory.version
+            threading.Thread(target=self._publish_snapshot, daemon=True).start()
 
     def _publish_snapshot(self) -> None:
         try:
@@ -248,7 +247,8 @@ class Space:
 
     # towards the event loop
 
-    def _post(self, function: Any, *arguments: Any) -> bool:
+    def post(self, function: Any, *arguments: Any) -> bool:
+        """Have something done on the event loop; whether it will be."""
         assert self.loop is not None
         try:
             self.loop.call_soon_threadsafe(function, *arguments)
@@ -258,20 +258,26 @@ class Space:
 
     def resolve(self, answers: list[tuple[Future[Any], Any]]) -> None:
         """Give answers on the event loop, all in one call."""
-        self._post(_set_results, answers)
+        self.post(_set_results, answers)
 
     def deliver(self, sends: Sequence[tuple[Listener, bytes, int]]) -> None:
         """Hand bytes to live listeners, all in one call."""
         if sends:
-            self._post(self._send_all, sends)
+            self.post(self._send_all, sends)
 
     def _send_all(self, sends: Sequence[tuple[Listener, bytes, int]]) -> None:
         for listener, data, position in sends:
             listener.send(data, position)
 
+    def deliver_notice(self, listeners: Sequence[Listener], data: bytes, position: int) -> None:
+        """Hand the same bytes to live listeners, all in one call."""
+        if listeners:
+            frames = shared_frames(data, position - 1)
+            self.post(send_frames, [(listener, frames) for listener in listeners])
+
     def deliver_frames(self, sends: Sequence[tuple[Listener, OwnerFrames]], received: float) -> bool:
         """Hand the frames of a tick to live listeners; the pump hears when it is done."""
-        return self._post(self._send_frames, sends, received)
+        return self.post(self._send_frames, sends, received)
 
     def _send_frames(self, sends: Sequence[tuple[Listener, OwnerFrames]], received: float) -> None:
         failed = False
@@ -283,24 +289,9 @@ class Space:
         self.metrics.latency.observe(time.perf_counter() - received)
         self.pump.delivered(failed)
 
-    def give(self, served: Served) -> None:
-        """Hand bytes to one that is behind, which is served again when it has taken them."""
-        self._post(self._send_behind, [served])
-
-    def _send_behind(self, several: Sequence[Served]) -> None:
-        for served in several:
-            listener = served.listener
-            if served.data:
-                listener.send(served.data, served.position)
-            else:
-                listener.position = max(listener.position, served.position)
-            if not listener.closed and not listener.stalled:
-                self._behind.append(listener)
-        self._some_behind.set()
-
     def resume(self, listeners: Sequence[Listener]) -> None:
         """Serve listeners again that were stalled, now that the live set is without them."""
-        self._post(self._resume, listeners)
+        self.post(self._resume, listeners)
 
     def _resume(self, listeners: Sequence[Listener]) -> None:
         for listener in listeners:
@@ -310,7 +301,7 @@ class Space:
 
     def set_back(self, listeners: Sequence[Listener]) -> None:
         """Serve listeners from the log that were live until something failed."""
-        self._post(self._resume, listeners)
+        self.post(self._resume, listeners)
 
     # from the event loop
 
@@ -322,9 +313,7 @@ class Space:
 
     def behind(self, listeners: Sequence[Listener]) -> None:
         """Hand listeners to the catch-up thread."""
-        if listeners:
-            self._behind.extend(listeners)
-            self._some_behind.set()
+        self.catch_up.add(listeners)
 
     def leave(self, listener: Listener) -> None:
         """Serve a listener no more, at least not live."""
@@ -387,50 +376,6 @@ class Space:
             listener.close("slow")
             self.metrics.closed_slow.inc()
         return len(slow)
-
-    # the catch-up thread
-
-    def _catch_up(self) -> None:
-        while not self._stopping:
-            self._some_behind.wait(0.5)
-            self._some_behind.clear()
-            while self._behind and not self._stopping:
-                try:
-                    self._serve_some()
-                except Exception as error:
-                    self.log_error("catching up", error)
-                    time.sleep(0.1)
-
-    def _serve_some(self) -> None:
-        waiting: list[Listener] = []
-        while self._behind:
-            listener = self._behind.popleft()
-            if not listener.closed and not listener.stalled:
-                waiting.append(listener)
-        head = self.log.durable
-        ready = [one for one in waiting if one.position >= head]
-        for listener in ready:
-            self.pump.join(listener)
-        waiting = [one for one in waiting if one.position < head]
-        if not waiting:
-            return
-        group = self.replay.group(waiting)
-        chosen = {id(one) for one in group}
-        rest = [one for one in waiting if id(one) not in chosen]
-        try:
-            gaps, events = self.replay.gaps, self.replay.events
-            served = self.replay.serve(group)
-            self.metrics.gaps.inc(self.replay.gaps - gaps)
-            self.metrics.replayed.inc(self.replay.events - events)
-        except Exception:
-            self._behind.extend(group)
-            raise
-        finally:
-            self._behind.extend(rest)
-        for one in served:
-            if not one.data and one.position > one.listener.position:
-                one.data = notice("progress", {"sequence": one.position - 1}, one.position - 1)
-        self._post(self._send_behind, served)
 
     # answers for people
 

@@ -16,6 +16,9 @@ from rangecast.kernels.model.ids import hash_integers
 from rangecast.kernels.model.matches import copy_run
 
 _CHUNK = 512
+_BLOCK = 64
+_AHEAD = 128
+_ALL = np.uint64(2**64 - 1)
 _NONE = np.uint64(0)
 _ONE = np.uint64(1)
 
@@ -117,6 +120,15 @@ def _miss(words, value, guard, missed):
 
 
 @kernel
+def _least(words):
+    """The smallest of some words."""
+    least = _ALL
+    for q in range(words.size):
+        least = min(least, words[q])
+    return least
+
+
+@kernel
 def stab_lists(order, scattered, found, lists, values, fields, codes, boxes, offsets, out):
     """Emit the boxes of each event's list that hold it; found[e] is the list of event e, -1 for none.
 
@@ -145,7 +157,8 @@ def stab_lists(order, scattered, found, lists, values, fields, codes, boxes, off
         if scattered and i + 1 < order.size and found[order[i + 1]] >= 0:
             k = found[order[i + 1]]
             a = np.int64(starts[k])
-            n = np.int64(starts[k + 1]) - a
+            # the processor itself sees that a long list is read on
+            n = min(np.int64(starts[k + 1]) - a, _AHEAD)
             ask(bounds, a * n_words, (a + n) * n_words)
             ask(members, a, a + n)
             if rare.size:
@@ -184,22 +197,28 @@ def stab_lists(order, scattered, found, lists, values, fields, codes, boxes, off
                 if v < rare[r, 2] or v > rare[r, 3]:
                     missed[rare[r, 0] - first] = _ONE
                 r += 1
+            # most blocks of a long list have no hit, which one comparison of several boxes at once says
             own = members[a + first : a + first + size]
             into = out[p : p + size]
             k = 0
-            if inexact.size == 0:
-                for q in range(size):
-                    into[k] = own[q]
-                    k += missed[q] == _NONE
-            else:
+            for begin in range(0, size, _BLOCK):
+                end = min(begin + _BLOCK, size)
+                if _least(missed[begin:end]) != _NONE:
+                    continue
+                if inexact.size == 0:
+                    for q in range(begin, end):
+                        into[k] = own[q]
+                        k += missed[q] == _NONE
+                    continue
                 # an end in the event's own cell: with one taken from the event's field it would be missed,
                 # so only those boxes need their codes
-                unsure[:size] = _NONE
+                unsure[begin:end] = _NONE
                 for w in range(n_words):
                     if ones[w] != _NONE:
-                        at = a * n_words + w * n + first
-                        _miss(bounds[at : at + size], values[e, w] - ones[w], guards[w], unsure)
-                for q in range(size):
+                        at = a * n_words + w * n + first + begin
+                        some = bounds[at : at + end - begin]
+                        _miss(some, values[e, w] - ones[w], guards[w], unsure[begin:end])
+                for q in range(begin, end):
                     into[k] = own[q]
                     if missed[q] == _NONE:
                         k += unsure[q] == _NONE or holds(boxes, own[q], codes, inexact, e)
