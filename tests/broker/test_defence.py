@@ -109,7 +109,7 @@ LIMITS = SpaceLimits(
     body_bytes=20_000,
     line_bytes=500,
     request_events=100,
-    events_per_second=100,
+    events_per_second=10,
 )
 
 
@@ -144,8 +144,9 @@ def test_limits_are_named(start):
         assert (many.status_code, "request_events" in many.text) == (413, True)
         answer = client.publish([{"price": 1, "note": "x" * 600}])
         assert "line_bytes" in answer["rejected"][0]["reason"]
-        codes = {httpx.post(events, json=[{"price": 1}] * 90).status_code for _ in range(4)}
-        assert codes == {200, 429}
+        # one request may be larger than its second; the next ones wait for what it owes, which is 8 seconds
+        codes = [httpx.post(events, json=[{"price": 1}] * 90).status_code for _ in range(2)]
+        assert codes == [200, 429]
         with (
             httpx.stream("GET", f"{url}/v1/main/consumers/alice/stream"),
             httpx.stream("GET", f"{url}/v1/main/consumers/alice/stream"),

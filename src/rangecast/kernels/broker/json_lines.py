@@ -17,6 +17,8 @@ that a double holds (Clinger 1990), so that one multiplication or division round
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rangecast.kernels import inlined_kernel, kernel
@@ -149,7 +151,7 @@ def read_flat_lines(raw, names, longest, kinds, values, floats, lengths, letters
             # the value; where a key comes twice, the last one counts, as everywhere
             letter = raw[p]
             kind = ABSENT
-            number = 0
+            number: Any = 0
             fraction = 0.0
             length = 0
             if letter == _QUOTE:
@@ -194,7 +196,7 @@ def read_flat_lines(raw, names, longest, kinds, values, floats, lengths, letters
                     if p < end and (raw[p] == _MINUS or raw[p] == _PLUS):
                         p += 1
                     a = p
-                    exponent = 0
+                    exponent: Any = 0
                     while p < end and _ZERO <= raw[p] <= _NINE:
                         exponent = exponent * 10 + (np.int64(raw[p]) - _ZERO)
                         p += 1

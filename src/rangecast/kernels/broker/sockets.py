@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numba import config, types
-from numba.core.typing import signature
+from numba.core.typing.templates import signature
 
 from rangecast.kernels import kernel
 
@@ -27,7 +27,7 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
 else:
     # by name, so that what is compiled holds no address and can be kept on disk
-    _send = types.ExternalFunction(
+    _send: Any = types.ExternalFunction(  # type: ignore[no-redef]
         "send", signature(types.int64, types.int32, types.intp, types.intp, types.int32)
     )
 

@@ -17,7 +17,7 @@ from rangecast.kernels.model.matches import copy_run
 
 _CHUNK = 512
 _BLOCK = 64
-_AHEAD = 128
+_AHEAD = np.int64(128)
 _ALL = np.uint64(2**64 - 1)
 _NONE = np.uint64(0)
 _ONE = np.uint64(1)
@@ -158,7 +158,9 @@ def stab_lists(order, scattered, found, lists, values, fields, codes, boxes, off
             k = found[order[i + 1]]
             a = np.int64(starts[k])
             # the processor itself sees that a long list is read on
-            n = min(np.int64(starts[k + 1]) - a, _AHEAD)
+            n = np.int64(starts[k + 1]) - a
+            if n > _AHEAD:
+                n = _AHEAD
             ask(bounds, a * n_words, (a + n) * n_words)
             ask(members, a, a + n)
             if rare.size:
