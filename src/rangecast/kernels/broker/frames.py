@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ class JoinedStrings(NamedTuple):
     def pieces(self) -> list[bytes]:
         """Each by itself."""
         raw, starts = self.letters.tobytes(), self.starts.tolist()
-        return [raw[a:b] for a, b in itertools.pairwise(starts)]
+        return [raw[a:b] for a, b in zip(starts, starts[1:], strict=False)]
 
 
 @inlined_kernel
