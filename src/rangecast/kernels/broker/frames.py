@@ -24,7 +24,7 @@ class JoinedStrings(NamedTuple):
     def pieces(self) -> list[bytes]:
         """Each by itself."""
         raw, starts = self.letters.tobytes(), self.starts.tolist()
-        return [raw[a:b] for a, b in zip(starts, starts[1:], strict=False)]
+        return [raw[starts[k] : starts[k + 1]] for k in range(len(starts) - 1)]
 
 
 @inlined_kernel
