@@ -1,7 +1,12 @@
 """Topics of a real Kafka: workers that are killed, subscriptions from a topic, how far a group is behind."""
 
 import json
+import signal
+import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -186,6 +191,117 @@ def test_the_command_line(store, bootstrap, topics):
     fed = run(app, [*words, "--until-end"])
     assert fed.exit_code == 0, fed.output
     assert 9 in store
+
+
+def test_workers_come_and_go_while_events_flow(store, bootstrap, topics):
+    """Partitions move twice; each event is answered once, and each worker says what is its own."""
+    from rangecast.kafka import TopicWorker
+
+    names = topics("ticks", "matches", "dead", partitions=4)
+    given = {"exactly_once": True, "batch_events": 40}
+    shorter = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
+
+    def feed(first):
+        rows = [(f"e{k}".encode(), {"id": f"e{k}", "price": 1}) for k in range(first, first + 200)]
+        send(bootstrap, names[0], rows)
+
+    def owned(worker):
+        return len(worker._consumer.assignment())
+
+    def run(*workers, until):
+        """Step by turns: a worker that does not ask takes no part in a rebalance."""
+        for _ in range(600):
+            for worker in workers:
+                worker.step()
+            if until():
+                return
+        raise AssertionError("it did not come to that")
+
+    with TopicWorker(job(store, bootstrap, names, settings=shorter, **given)) as first:
+        feed(0)
+        run(first, until=lambda: first.counts.events == 200)
+        assert sorted(first.lag()) == [0, 1, 2, 3]
+        assert set(first.lag().values()) == {0}
+        with TopicWorker(job(store, bootstrap, names, settings=shorter, **given)) as second:
+            feed(200)
+            run(first, second, until=lambda: owned(first) == owned(second) == 2)
+            feed(400)
+            run(first, second, until=lambda: first.counts.events + second.counts.events >= 600)
+            assert second.counts.events
+        assert second.lag() == {}
+        feed(600)
+        total = second.counts.events
+        run(first, until=lambda: first.counts.events + total >= 800)
+    got = [json.loads(m.value())["event_id"] for m in received(bootstrap, names[1], 800)]
+    assert sorted(got) == sorted(f"e{k}" for k in range(800))
+
+
+def test_a_process_serves_metrics_and_ends_when_it_is_told(store, bootstrap, topics):
+    from kafka_broker import free_port
+
+    names = topics("ticks", "matches", "dead")
+    send(bootstrap, names[0], [(b"k", {"id": f"e{k}", "price": 1}) for k in range(30)] + [(b"k", b"[1]")])
+    port = free_port()
+    command = [sys.executable, "-m", "rangecast", "kafka", "match", "--store", str(store.path)]
+    command += ["--bootstrap", bootstrap, "--in", names[0], "--out", names[1], "--dlq", names[2]]
+    command += ["--group", "served", "--exactly-once", "--metrics", f"127.0.0.1:{port}"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        said = ""
+        deadline = time.monotonic() + 120
+        while "rangecast_kafka_events_total 30.0" not in said:
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline, said
+            try:
+                said = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+            except urllib.error.HTTPError as error:
+                raise AssertionError("the metrics cannot be read") from error
+            except OSError:
+                pass  # not yet
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0, err
+    assert "30 events in" in err
+    for line in ("rejected_total 1.0", "version 1.0", 'batch_seconds_bucket{le="+Inf"}', "events_per_second"):
+        assert f"rangecast_kafka_{line}" in said, said
+    lag = [float(line.split()[-1]) for line in said.splitlines() if line.startswith("rangecast_kafka_lag{")]
+    assert len(lag) == 3
+    assert sum(lag) == 0
+    shown = CliRunner().invoke(
+        app, ["kafka", "status", "--bootstrap", bootstrap, "--in", names[0], "--group", "served", "--json"]
+    )
+    assert json.loads(shown.stdout)["behind"] == 0
+
+
+def test_values_in_avro_by_a_registry(store, bootstrap, topics):
+    import io
+
+    import fastavro
+    from schema_registry import serving, wire
+
+    from rangecast.kafka import TopicWorker
+    from rangecast.kafka.values import ValueFormat
+
+    names = topics("ticks", "matches", "dead", partitions=1)
+    fields = [{"name": "id", "type": "string"}, {"name": "price", "type": "long"}]
+    schema = {"type": "record", "name": "Tick", "fields": fields}
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {"id": "a", "price": 3})
+    with serving() as (registry, url):
+        registry.add(4, json.dumps(schema))
+        send(bootstrap, names[0], [(b"k", wire(4, out.getvalue())), (b"k", wire(5, b"x")), (b"k", b"{}")])
+        form = ValueFormat("avro", url)
+        with TopicWorker(job(store, bootstrap, names, exactly_once=True, values=form)) as worker:
+            worker.run(lambda: worker.counts.events + worker.counts.rejected >= 3)
+    [only] = received(bootstrap, names[1], 1)
+    assert json.loads(only.value()) == {"event_id": "a", "subscription_ids": [1]}
+    reasons = [dict(m.headers())["rangecast-reason"].decode() for m in received(bootstrap, names[2], 2)]
+    assert reasons[0] == "the registry does not have the schema 5"
+    assert reasons[1].startswith("a value must begin with the byte 0")
 
 
 def test_what_is_missing_is_said(store, bootstrap, topics):

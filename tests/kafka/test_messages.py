@@ -7,8 +7,10 @@ import pytest
 
 import rangecast as rc
 from rangecast.errors import OptionError
-from rangecast.kafka.messages import MessageForm, dead_letter, matches_to_messages, read_events
+from rangecast.kafka.messages import MessageForm, dead_letter, matches_to_messages
+from rangecast.kafka.messages import read_events as read_messages
 from rangecast.kafka.subscriptions import SubscriptionTopic, TopicCounts
+from rangecast.kafka.values import JsonValues
 
 
 class Message:
@@ -39,11 +41,17 @@ def index():
     return out
 
 
+def read_events(schema, messages, shape, source, values=None):
+    given = {"event_id": shape.event_id, "id_type": shape.type, "values": values}
+    return read_messages(schema, messages, shape.columns(schema), source, **given)
+
+
 def run(messages, shape):
     out, rejected = [], []
     for batch in read_events(SCHEMA, messages, shape, "ticks"):
         matches = index().match(batch.events).sort()
-        out += [(m.key, json.loads(m.value)) for m in matches_to_messages(batch, matches, messages, shape)]
+        sent = matches_to_messages(batch, matches, messages, shape, JsonValues())
+        out += [(m.key.encode(), json.loads(m.value)) for m in sent]
         rejected += [(row.row, row.reason) for row in batch.rejected]
     return out, rejected
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -14,11 +15,12 @@ from rangecast.cli.console import OK, REJECTED, print_table, say
 from rangecast.cli.spark import StoreOption
 from rangecast.cli.spark_stream import stop_signals
 from rangecast.cli.store import duration_of
-from rangecast.errors import OptionError, SetupError
 from rangecast.kafka.connection import parse_settings
 from rangecast.kafka.lag import read_lag
 from rangecast.kafka.messages import MessageForm
+from rangecast.kafka.metrics import WorkerMetrics
 from rangecast.kafka.subscriptions import SubscriptionTopic
+from rangecast.kafka.values import ValueFormat
 from rangecast.kafka.worker import TopicMatch, TopicWorker, WorkerCounts
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
@@ -38,7 +40,7 @@ _SAY_EVERY = 10.0
 def match(
     store: StoreOption,
     bootstrap: Bootstrap,
-    source: Annotated[str, typer.Option("--in", help="Topic of events: JSON objects.")],
+    source: Annotated[str, typer.Option("--in", help="Topic of events.")],
     out: Annotated[str, typer.Option("--out", help="Topic for matches.")],
     group: Annotated[str, typer.Option(help="Consumer group; workers of one group share the partitions.")],
     dlq: Annotated[
@@ -47,6 +49,19 @@ def match(
     start: Annotated[
         str, typer.Option("--from", help="Where a new group begins: earliest, latest, or a time.")
     ] = "earliest",
+    format: Annotated[str, typer.Option(help="What values are: json, avro or protobuf.")] = "json",
+    registry: Annotated[
+        str | None,
+        typer.Option(help="Schema registry, as in http://127.0.0.1:8081.", show_default="none"),
+    ] = None,
+    schema_file: Annotated[
+        Path | None,
+        typer.Option(help="Instead: an Avro schema, or a descriptor set of Protobuf.", show_default="none"),
+    ] = None,
+    message: Annotated[
+        str | None,
+        typer.Option(help="Message of the descriptor set.", show_default="its only one"),
+    ] = None,
     event_id: Annotated[str, typer.Option(help="Field of the event's id, @key, or @offset.")] = "id",
     id_type: Annotated[str, typer.Option(help="What event ids are sent as: string or int64.")] = "string",
     form: Annotated[str, typer.Option(help="lists: a message per event; pairs: one per match.")] = "lists",
@@ -79,6 +94,8 @@ def match(
     Example:
       rangecast kafka match --store store/ --bootstrap 127.0.0.1:9092 --in ticks --out matches \\
                             --dlq ticks.rejected --group alerts --exactly-once
+      rangecast kafka match --store store/ --bootstrap 127.0.0.1:9092 --in orders --out matches \\
+                            --group alerts --format avro --registry http://127.0.0.1:8081
       rangecast kafka status --bootstrap 127.0.0.1:9092 --in ticks --group alerts
     """
     logging.basicConfig(format="rangecast: %(message)s", level=logging.WARNING)
@@ -96,16 +113,18 @@ def match(
         linger=duration_of(linger) / 1_000_000,
         settings=parse_settings(config or ()),
         worker=worker,
+        values=ValueFormat(format, registry, None if schema_file is None else str(schema_file), message),
     )
-    with stop_signals() as stop, TopicWorker(job) as running:
-        gauges = _Gauges(metrics) if metrics else None
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(stop_signals())
+        running = stack.enter_context(TopicWorker(job))
+        if metrics is not None:
+            stack.enter_context(WorkerMetrics(running, metrics))
         say(f"matching {source} to {out} as a worker of {group}")
         said = time.monotonic()
 
         def stopped() -> bool:
             nonlocal said
-            if gauges is not None:
-                gauges.show(running.counts)
             if time.monotonic() - said > _SAY_EVERY:
                 said = time.monotonic()
                 say(_line(running.counts))
@@ -208,35 +227,3 @@ def _line(counts: WorkerCounts) -> str:
         f"{counts.events:,} events in {counts.batches:,} batches, {counts.matches:,} matches, "
         f"{counts.rejected:,} rejected, version {counts.version}"
     )
-
-
-class _Gauges:
-    """The counts for Prometheus."""
-
-    def __init__(self, address: str) -> None:
-        try:
-            import prometheus_client
-        except ImportError:
-            raise SetupError("--metrics needs the package prometheus-client") from None
-        host, _, port = address.rpartition(":")
-        if not port.isdigit():
-            raise OptionError(f"--metrics takes HOST:PORT, got {address!r}")
-        # the settings of the process itself are others' business
-        registry = prometheus_client.CollectorRegistry()
-        names = {
-            "batches": "batches that were committed",
-            "events": "events that were matched",
-            "matches": "pairs that were found",
-            "rejected": "events that were rejected",
-            "aborted": "batches that were done again",
-            "version": "version of the store of the last batch",
-        }
-        self._gauges = {
-            name: prometheus_client.Gauge(f"rangecast_kafka_{name}", what, registry=registry)
-            for name, what in names.items()
-        }
-        prometheus_client.start_http_server(int(port), host or "127.0.0.1", registry=registry)
-
-    def show(self, counts: WorkerCounts) -> None:
-        for name, gauge in self._gauges.items():
-            gauge.set(getattr(counts, name))

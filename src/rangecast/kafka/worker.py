@@ -46,6 +46,7 @@ from rangecast.kafka.messages import (
     matches_to_messages,
     read_events,
 )
+from rangecast.kafka.values import ValueFormat
 from rangecast.store.follower import Follower
 from rangecast.store.store import Store
 
@@ -70,6 +71,7 @@ class TopicMatch:
     batch_events: int = 5_000
     linger: float = 0.02
     settings: Mapping[str, str] = field(default_factory=dict)
+    values: ValueFormat = field(default_factory=ValueFormat)
     worker: str | None = None
     """A name of its own that stays the same through restarts lets what a killed worker has begun be ended at
     once, instead of after `transaction.timeout.ms`."""
@@ -108,9 +110,13 @@ class TopicWorker:
     def __init__(self, job: TopicMatch) -> None:
         self.job = job
         self.counts = WorkerCounts()
+        self.on_batch: Callable[[float, int], None] | None = None
+        self._values = job.values.reader()
         self._store = Store.open(job.store)
         self._follower = Follower(self._store.path)
         self._next: dict[int, int] = {}
+        # partitions that are ours, with what was committed when they became so, negative for nothing
+        self._begun: dict[int, int] = {}
         self._failures = 0
         self._undelivered: str | None = None
         self._kafka = client()
@@ -132,6 +138,8 @@ class TopicWorker:
         if job.exactly_once:
             sending["transactional.id"] = f"rangecast-{job.group}-{job.worker or uuid.uuid4().hex}"
         try:
+            # what was delivered is nobody's concern: a report for each message costs as much as to send it
+            sending |= {"delivery.report.only.error": True, "on_delivery": self._delivered}
             self._producer = make_producer(job.bootstrap, job.settings, sending)
             for topic in filter(None, (job.source, job.out, job.dead_letters)):
                 partitions_of(self._consumer, topic, job.bootstrap)
@@ -151,6 +159,7 @@ class TopicWorker:
     def close(self) -> None:
         """Leave the group; what was not committed is somebody else's."""
         self._consumer.close()
+        self._begun.clear()
 
     def run(self, stopped: Callable[[], bool], *, idle: float | None = None) -> WorkerCounts:
         """Work until `stopped()`, or until no event has come for `idle` seconds."""
@@ -180,6 +189,24 @@ class TopicWorker:
             raise
         return len(messages)
 
+    def lag(self) -> dict[int, int]:
+        """How many messages are still to be read of each partition that is ours, as far as is known here.
+
+        Other threads may ask at any time.
+        """
+        out = {}
+        for partition, begun in list(self._begun.items()):
+            place = self._kafka.TopicPartition(self.job.source, partition)
+            try:
+                first, end = self._consumer.get_watermark_offsets(place, cached=True)
+            except (RuntimeError, self._kafka.KafkaException):
+                continue  # closed, or never asked for
+            at = self._next.get(partition, begun)
+            if end >= 0:
+                fresh = end if self.job.start == LATEST else max(first, 0)
+                out[partition] = max(0, end - (at if at >= 0 else fresh))
+        return out
+
     # the parts of a step
 
     def _consume(self) -> list[Any]:
@@ -207,6 +234,7 @@ class TopicWorker:
         return taken
 
     def _work(self, messages: list[Any]) -> None:
+        began = time.perf_counter()
         version = self._store.version
         if self.job.exactly_once:
             self._producer.begin_transaction()
@@ -231,19 +259,30 @@ class TopicWorker:
         counts.messages += done.messages
         counts.rejected += done.rejected
         counts.match_seconds += done.match_seconds
+        if self.on_batch is not None:
+            self.on_batch(time.perf_counter() - began, done.events)
 
     def _match(self, messages: list[Any], version: int) -> WorkerCounts:
         """Match a batch and hand what is to be sent to the producer."""
         done = WorkerCounts()
+        shape = self.job.shape
         headers = [(VERSION_HEADER, str(version).encode())]
         with self._follower.reading(version) as index:
-            for batch in read_events(index.schema, messages, self.job.shape, self.job.source):
+            for batch in read_events(
+                index.schema,
+                messages,
+                shape.columns(index.schema),
+                self.job.source,
+                event_id=shape.event_id,
+                id_type=shape.type,
+                values=self._values,
+            ):
                 started = time.perf_counter()
                 matches = index.match(batch.events)
                 done.match_seconds += time.perf_counter() - started
                 done.events += len(batch.events)
                 done.matches += matches.n_pairs
-                for message in matches_to_messages(batch, matches, messages, self.job.shape):
+                for message in matches_to_messages(batch, matches, messages, shape, self._values):
                     self._send(self.job.out, message.value, message.key, headers)
                     done.messages += 1
                 for rejected in batch.rejected:
@@ -262,15 +301,14 @@ class TopicWorker:
                         self._send(self.job.dead_letters, bad.value(), bad.key(), dead_letter(bad, rejected))
         return done
 
-    def _send(self, topic: str, value: bytes | None, key: bytes | None, headers: Any) -> None:
+    def _send(self, topic: str, value: str | bytes | None, key: str | bytes | None, headers: Any) -> None:
         while True:
             try:
-                self._producer.produce(topic, value, key, headers=headers, on_delivery=self._delivered)
+                self._producer.produce(topic, value, key, headers=headers)
             except BufferError:
                 self._producer.poll(_FULL_SECONDS)
             else:
-                break
-        self._producer.poll(0)
+                return
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None and self._undelivered is None:
@@ -330,9 +368,11 @@ class TopicWorker:
 
     def _assigned(self, consumer: Any, places: Any) -> None:
         self._forget(places)
+        committed = self._ask(lambda: consumer.committed(places, PATIENCE), "no committed offsets")
         if start_time(self.job.start) is not None:
-            committed = self._ask(lambda: consumer.committed(places, PATIENCE), "no committed offsets")
-            consumer.assign(self._started(committed))
+            committed = self._started(committed)
+            consumer.assign(committed)
+        self._begun |= {place.partition: place.offset for place in committed}
         _log.info("%s: partitions %s are ours", self.job.source, [p.partition for p in places])
 
     def _revoked(self, consumer: Any, places: Any) -> None:
@@ -342,3 +382,4 @@ class TopicWorker:
     def _forget(self, places: Any) -> None:
         for place in places:
             self._next.pop(place.partition, None)
+            self._begun.pop(place.partition, None)
