@@ -565,7 +565,11 @@ def test_refusals(world, tmp_path, spark):
     refused(world, "is empty, but the stream of the checkpoint .* has written", out=tmp_path / "elsewhere")
     refused(world, "holds the matches of a stream whose checkpoint is", checkpoint=tmp_path / "new")
     refused(world, r"out must be a folder that driver and workers see as files, got s3://", out="s3://x/y")
-    refused(world, "sink must be 'parquet' or 'console' or a function, got 'kafka'", sink="kafka")
+    refused(
+        world,
+        r"sink must be 'parquet' or 'console', rs.kafka_sink\(...\) or a function, got 'kafka'",
+        sink="kafka",
+    )
     refused(world, "needs a folder for the matches", out=None)
     refused(world, "out= goes with sink='parquet'", sink=print)
     refused(world, "no column 'key'", event_id="key")

@@ -27,12 +27,16 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     stream/event_files.py      files of events as a stream, as they arrive
     stream/micro_batch.py      one micro-batch: pin, match, put in place, commit
     stream/tasks.py            its workers' part
+    stream/kafka_sink.py       its matches to a Kafka topic, each once
     stream/ledger.py           what is written down so that a batch that is run again agrees
     stream/metrics.py          how a stream does: rates, lag, times, disk
     source/source.py           format("rangecast"): matches as a source, in batch and as a stream
     source/options.py          its options and columns
     source/arrivals.py         its log of files, which gives a file its number
     source/tasks.py            its workers' part
+    source/topic_source.py     format("rangecast-kafka"): the matches of a Kafka topic's events
+    source/topic_options.py    its options and columns
+    source/topic_tasks.py      its workers' part
 
 Words: a *run* is one call of match_files, with a *plan* that is fixed when it begins; a *stream* is cut
 into *batches* by Spark, each *pinned* to a version; a *source* is what Spark reads from.
@@ -56,7 +60,9 @@ from rangecast.spark.reduce import reduce
 from rangecast.spark.report import Report
 from rangecast.spark.session import session
 from rangecast.spark.source.source import register_source
+from rangecast.spark.source.topic_source import read_kafka
 from rangecast.spark.stream.event_files import read_events
+from rangecast.spark.stream.kafka_sink import kafka_sink
 from rangecast.spark.stream.metrics import StreamMetrics, StreamStatus, stream_status, watch_stream
 from rangecast.spark.stream.stream import committed, match_stream, read_matches, read_rejects
 
@@ -69,11 +75,13 @@ __all__ = [
     "committed",
     "explain",
     "ingest",
+    "kafka_sink",
     "match",
     "match_files",
     "match_stream",
     "payload",
     "read_events",
+    "read_kafka",
     "read_matches",
     "read_rejects",
     "reduce",

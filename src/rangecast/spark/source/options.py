@@ -66,9 +66,14 @@ class Settings:
 
     def answer(self, schema: Any, fields: T.StructType) -> Answer:
         """What is read of the events and what goes out, for the columns of a DataFrame."""
-        second = fields[1].dataType
-        element = second.elementType if isinstance(second, T.ArrayType) else second
-        return self.output.answer(schema, isinstance(element, T.StringType))
+        return answer_of(self.output, schema, fields)
+
+
+def answer_of(output: Output, schema: Any, fields: T.StructType) -> Answer:
+    """An output for a schema, whose ids have the type that the columns of a DataFrame say."""
+    second = fields[1].dataType
+    element = second.elementType if isinstance(second, T.ArrayType) else second
+    return output.answer(schema, isinstance(element, T.StringType))
 
 
 def read_options(options: Mapping[str, str]) -> Settings:
@@ -88,15 +93,15 @@ def read_options(options: Mapping[str, str]) -> Settings:
     return Settings(
         store=store,
         events=place,
-        format=None if kind is None else _FORMATS[_choice(given, "format", tuple(_FORMATS))],
+        format=None if kind is None else _FORMATS[choice(given, "format", tuple(_FORMATS))],
         output=Output.from_options(given),
         versions=VersionPolicy.parse(given.get("version", NEWEST), given.get("time")),
-        max_files=_number(given, "maxFilesPerBatch"),
-        max_bytes=_number(given, "maxBytesPerBatch"),
+        max_files=whole_number(given, "maxFilesPerBatch"),
+        max_bytes=whole_number(given, "maxBytesPerBatch"),
         rejects=os.path.abspath(given.get("rejects") or os.path.join(state, "rejects")),
         state=state,
-        tasks=_number(given, "tasks") or os.cpu_count() or 1,
-        lost_files=_choice(given, "lostFiles", (FAIL, REJECT)),
+        tasks=whole_number(given, "tasks") or os.cpu_count() or 1,
+        lost_files=choice(given, "lostFiles", (FAIL, REJECT)),
     )
 
 
@@ -126,9 +131,8 @@ def infer_fields(settings: Settings, store: Store) -> T.StructType:
     )
 
 
-def check_fields(settings: Settings, store: Store, fields: T.StructType) -> None:
+def check_fields(output: Output, store: Store, fields: T.StructType) -> None:
     """Whether the columns that somebody named are those that the source gives."""
-    output = settings.output
     output.answer(store.schema, store.ids_are_text)
     names = output.names
     if fields.fieldNames() != names:
@@ -145,7 +149,7 @@ def check_fields(settings: Settings, store: Store, fields: T.StructType) -> None
         raise OptionError(f"column {names[1]!r} must be {shown} for this store, got {got}")
 
 
-def _choice(given: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+def choice(given: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
     """One of several words, the first unless told."""
     value = given.get(name.lower(), allowed[0]).lower()
     if value not in allowed:
@@ -153,7 +157,7 @@ def _choice(given: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> st
     return value
 
 
-def _number(given: Mapping[str, str], name: str) -> int | None:
+def whole_number(given: Mapping[str, str], name: str) -> int | None:
     value = given.get(name.lower())
     if value is None:
         return None

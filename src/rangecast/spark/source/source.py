@@ -94,7 +94,7 @@ class _Reader(DataSourceReader):
 
     def __init__(self, source: RangecastSource, fields: T.StructType) -> None:
         self.settings, self.pinned, self.fields = source.settings, source.pinned, fields
-        check_fields(self.settings, Store.open(self.settings.store), fields)
+        check_fields(self.settings.output, Store.open(self.settings.store), fields)
 
     def partitions(self) -> list[Task]:
         settings = self.settings
@@ -123,7 +123,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _open(self) -> tuple[Store, Arrivals]:
         if self._opened is None:
             store = Store.open(self.settings.store)
-            check_fields(self.settings, store, self.fields)
+            check_fields(self.settings.output, store, self.fields)
             self._opened = store, Arrivals(Path(self.settings.state), self.settings.events)
         return self._opened
 
@@ -151,8 +151,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             last = arrivals.admit(first, last, self.settings.max_files, self.settings.max_bytes)
         if last <= first:
             return start
-        pinned = self.settings.versions.pin(store, _holder(start), self._note)
-        return start | {"files": last} | _as_offset(pinned)
+        pinned = self.settings.versions.pin(store, holder_of(start), self._note)
+        return start | {"files": last} | as_offset(pinned)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         store, arrivals = self._open()
@@ -161,7 +161,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Task]:
         store, arrivals = self._open()
         self._check(end)
-        pinned = _pinned(end)
+        pinned = pinned_of(end)
         check_pinned(store, pinned, "a micro-batch", "begin anew with an empty checkpoint and output")
         found = [
             (arrival, self._kind(arrival.path)) for arrival in arrivals.files(start["files"], end["files"])
@@ -173,7 +173,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         store, _ = self._open()
-        self.settings.versions.advance(store, _holder(end), _pinned(end), self._note)
+        self.settings.versions.advance(store, holder_of(end), pinned_of(end), self._note)
 
     @property
     def _note(self) -> str:
@@ -188,11 +188,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check(self, offset: dict[str, Any]) -> None:
         """Refuse a checkpoint that belongs to another store or another log."""
         store, arrivals = self._open()
-        if offset.get("store") != store.id:
-            raise StorageError(
-                f"{store.path}: is not the store that the checkpoint was made with (that has the id "
-                f"{offset.get('store')}, this {store.id}); name that one, or a new checkpoint and output"
-            )
+        check_same_store(store, offset)
         if offset["log"] != arrivals.id:
             raise StorageError(
                 f"{arrivals.folder}: is not the log of arrivals that the checkpoint was made with; restore "
@@ -201,33 +197,51 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_newer(store, offset["version"])
 
 
-def _holder(offset: dict[str, Any]) -> str:
+def check_same_store(store: Store, offset: dict[str, Any]) -> None:
+    """Refuse a checkpoint that belongs to another store."""
+    if offset.get("store") != store.id:
+        raise StorageError(
+            f"{store.path}: is not the store that the checkpoint was made with (that has the id "
+            f"{offset.get('store')}, this {store.id}); name that one, or a new checkpoint and output"
+        )
+
+
+def holder_of(offset: dict[str, Any]) -> str:
     """The name under which the store keeps versions for a stream."""
     return f"source-{offset['stream'][:12]}"
 
 
-def _pinned(offset: dict[str, Any]) -> Pinned:
+def pinned_of(offset: dict[str, Any]) -> Pinned:
     return Pinned(offset["version"], offset.get("oldest"))
 
 
-def _as_offset(pinned: Pinned) -> dict[str, int]:
+def as_offset(pinned: Pinned) -> dict[str, int]:
     return {name: value for name, value in pinned._asdict().items() if value is not None}
 
 
 def _tasks(run: str, files: list[tuple[Arrival, str]], settings: Settings, pinned: Pinned) -> Iterator[Task]:
-    """Files, and pieces of large ones, shared out so that tasks have about as many bytes each."""
-    pieces: list[tuple[int, Unit, Arrival]] = []
+    """Files, and pieces of large ones, as tasks."""
+    pieces: list[tuple[int, Any]] = []
     for arrival, kind in files:
         units = _units(arrival, kind)
-        pieces += [(arrival.size // len(units), unit, arrival) for unit in units]
-    loads: list[tuple[int, int]] = [(0, number) for number in range(min(settings.tasks, len(pieces)))]
-    shares: list[list[tuple[Unit, Arrival]]] = [[] for _ in loads]
-    for size, unit, arrival in sorted(pieces, key=lambda piece: -piece[0]):
-        load, number = heapq.heappop(loads)
-        shares[number].append((unit, arrival))
-        heapq.heappush(loads, (load + size, number))
-    for number, share in enumerate(shares):
+        pieces += [(arrival.size // len(units), (unit, arrival)) for unit in units]
+    for number, share in enumerate(share_out(pieces, settings.tasks)):
         yield Task(run, number, share, pinned)
+
+
+def share_out(pieces: list[tuple[int, Any]], tasks: int) -> list[list[Any]]:
+    """Pieces with their sizes, shared out so that tasks have about as much each.
+
+    >>> share_out([(5, "a"), (2, "b"), (4, "c")], 2)
+    [['a'], ['c', 'b']]
+    """
+    loads: list[tuple[int, int]] = [(0, number) for number in range(min(tasks, len(pieces)))]
+    shares: list[list[Any]] = [[] for _ in loads]
+    for size, piece in sorted(pieces, key=lambda each: -each[0]):
+        load, number = heapq.heappop(loads)
+        shares[number].append(piece)
+        heapq.heappush(loads, (load + size, number))
+    return shares
 
 
 def _units(arrival: Arrival, kind: str) -> list[Unit]:

@@ -48,9 +48,9 @@ _BATCH = "streaming.sql.batchId"
 
 
 class Task(InputPartition):
-    """Some units of work and what they are matched against."""
+    """Some pieces of work (files, or spans of a topic) and what they are matched against."""
 
-    def __init__(self, run: str, number: int, units: list[tuple[Unit, Arrival]], pinned: Pinned) -> None:
+    def __init__(self, run: str, number: int, units: list[Any], pinned: Pinned) -> None:
         super().__init__(None)
         self.run = run
         self.number = number
@@ -68,11 +68,7 @@ def read_task(task: Task, settings: Settings, fields: T.StructType) -> Iterator[
     store = PinnedStore(settings.store, task.pinned, settings.versions.time)
     schema = store.schema
     answer = settings.answer(schema, fields)
-    if open_store(settings.store).ids_are_text and not answer.textual and answer.form != COUNTS:
-        raise StorageError(
-            f"{settings.store}: subscription ids are strings by now, and the DataFrame was made when there "
-            "were none; load it again"
-        )
+    check_ids(settings.store, answer)
     reading = answer
     if store.time is not None and store.time not in answer.keep:
         reading = dataclasses.replace(answer, keep=(*answer.keep, store.time))
@@ -83,19 +79,40 @@ def read_task(task: Task, settings: Settings, fields: T.StructType) -> Iterator[
         try:
             _check_file(unit, arrival, schema, answer, settings)
             for batch in _read(unit, schema, reading, id_type):
-                aside += batch.rejected
-                timely, versions = _timely(unit, batch, store, answer, aside)
-                for index, events, table in store.indexes(timely.events, timely.table, versions):
-                    for piece in answer_events(index, events, table, answer, pace):
-                        yield _cast(piece, target)
+                yield from answer_batch(unit.path, batch, store, answer, aside, pace, target)
         except FileTrouble as trouble:
             aside.append(RejectedRow(unit.path, None, None, None, str(trouble), ""))
-    if aside:
-        _keep(aside, task, settings)
+    keep_rejects(aside, task, settings.rejects)
+
+
+def check_ids(store: str, answer: Answer) -> None:
+    """Raise when the ids of subscriptions have another type than the columns of the DataFrame."""
+    if open_store(store).ids_are_text and not answer.textual and answer.form != COUNTS:
+        raise StorageError(
+            f"{store}: subscription ids are strings by now, and the DataFrame was made when there "
+            "were none; load it again"
+        )
+
+
+def answer_batch(
+    place: str,
+    batch: FileBatch,
+    store: PinnedStore,
+    answer: Answer,
+    aside: list[RejectedRow],
+    pace: Pace,
+    target: pa.Schema,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some events; what is rejected goes to `aside`."""
+    aside += batch.rejected
+    timely, versions = _timely(place, batch, store, answer, aside)
+    for index, events, table in store.indexes(timely.events, timely.table, versions):
+        for piece in answer_events(index, events, table, answer, pace):
+            yield _cast(piece, target)
 
 
 def _timely(
-    unit: Unit, batch: FileBatch, store: PinnedStore, answer: Answer, aside: list[RejectedRow]
+    place: str, batch: FileBatch, store: PinnedStore, answer: Answer, aside: list[RejectedRow]
 ) -> tuple[FileBatch, Any]:
     """By event time, the events that have a version and these versions; the others are rejected."""
     if store.time is None:
@@ -104,7 +121,7 @@ def _timely(
     if not reasons:
         return batch, versions
     rows = RowBatch(batch.table, batch.rows, None, table_raw(batch.table))
-    aside += reject_rows(rows, reasons, answer.event_id, unit.path)
+    aside += reject_rows(rows, reasons, answer.event_id, place)
     good = np.delete(np.arange(len(versions)), list(reasons))
     kept = batch.events.select(good), batch.table.take(pa.array(good))
     return FileBatch(*kept, batch.rejected, batch.rows[good]), versions[good]
@@ -162,10 +179,13 @@ def _cast(piece: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def _keep(aside: list[RejectedRow], task: Task, settings: Settings) -> None:
+def keep_rejects(aside: list[RejectedRow], task: Task, rejects: str) -> None:
+    """Put what a task rejected in its place, if anything was."""
+    if not aside:
+        return
     context = TaskContext.get()
     batch = context.getLocalProperty(_BATCH) if context is not None else None
-    folder = Path(settings.rejects) / f"run={task.run}" / f"batch_id={batch or 0}"
+    folder = Path(rejects) / f"run={task.run}" / f"batch_id={batch or 0}"
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / f"{task.number:05}.parquet") as file:
         pq.write_table(rejected_table(aside), file)

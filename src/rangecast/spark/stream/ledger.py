@@ -6,6 +6,7 @@
     out/_rangecast/stream.json        the id of the stream whose matches these are
     out/_rangecast/commits.jsonl      a line for each batch that is whole, in order
     out/_rangecast/tmp/12-.../        batch 12 while it is written
+    out/_rangecast/ready/batch_id=12/ batch 12 while it is sent to a topic (kafka_sink.py)
     out/batch_id=12/part-*.parquet    its matches; comes and goes by a rename
     out/_rejects/batch_id=12/         its events that were rejected, if there are any
 
@@ -45,6 +46,7 @@ FORMAT = 1
 # Spark keeps the offsets of as many batches (spark.sql.streaming.minBatchesToRetain)
 _PINS_KEPT = 100
 _TAIL = 65_536
+_TOTALS = "totals.json"
 CUT_BYTES = 1 << 22
 
 
@@ -269,15 +271,33 @@ class Ledger:
         # beside where each will be, for a rename must not leave the file system
         homes = self.output_state / "tmp", self.rejects_folder(batch).parent / "_tmp"
         name = f"{batch}-{uuid.uuid4().hex[:12]}"
-        for home in homes:
+        for home in (*homes, self.output_state / "ready"):
             shutil.rmtree(home, ignore_errors=True)
         (homes[0] / name).mkdir(parents=True)
         return homes[0] / name, homes[1] / name
 
     def unstage(self, batch: int) -> None:
         """Remove what a batch leaves besides its output."""
-        for home in (self.output_state / "tmp", self.rejects_folder(batch).parent / "_tmp"):
+        homes = "tmp", "ready"
+        for home in (*(self.output_state / h for h in homes), self.rejects_folder(batch).parent / "_tmp"):
             shutil.rmtree(home, ignore_errors=True)
+
+    # what is sent to a topic
+
+    def ready(self, batch: int) -> tuple[Path, dict[str, int]] | None:
+        """The files of a batch that was matched and is to be sent, and what was counted; None before."""
+        folder = self.output_state / "ready" / f"batch_id={batch}"
+        totals = read_document(folder / _TOTALS)
+        return None if totals is None else (folder, totals)
+
+    def make_ready(self, batch: int, whole: Path, totals: dict[str, int]) -> Path:
+        """Put the files of a batch where it finds them when it is run again; gives that folder."""
+        folder = self.output_state / "ready" / f"batch_id={batch}"
+        if whole != folder:
+            # a rename brings the files and what was counted at once
+            write_document(whole / _TOTALS, totals)
+            put_folder(whole, folder)
+        return folder
 
 
 def gather(staged: Path, names: Iterable[str]) -> Path:

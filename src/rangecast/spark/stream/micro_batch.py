@@ -3,7 +3,8 @@
 hold      the version is kept by compact until the batch is whole
 pin       put-if-absent; a batch that is run again takes the pin of the first time
 match     workers write the files of matches and rejects into a folder aside
-deliver   the folder is renamed to batch_id=N, or its matches go to the sink
+deliver   the folder is renamed to batch_id=N, or its matches go to the sink; those for a topic are first
+          put in a place where a batch that is run again finds them (kafka_sink.py)
 commit    a line in commits.jsonl; from here on, running the batch again does nothing
 """
 
@@ -22,6 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from rangecast.errors import OptionError, StorageError
 from rangecast.spark.output import Answer, column_named, map_arrow
+from rangecast.spark.stream.kafka_sink import KafkaSink
 from rangecast.spark.stream.ledger import Commit, Ledger, Pin, gather, now, put_folder
 from rangecast.spark.stream.tasks import COUNTED, StreamTask, stream_task
 from rangecast.spark.version_policy import PinnedStore, VersionPolicy, check_pinned
@@ -42,7 +44,7 @@ class Stream:
     versions: VersionPolicy
     answer: Answer
     fields: dict[str, Any]
-    deliver: Deliver | None = None
+    deliver: Deliver | KafkaSink | None = None
     file: str | None = None
     corrupt: str | None = None
     files: str | None = None
@@ -57,13 +59,35 @@ class Stream:
 def run_batch(stream: Stream, frame: DataFrame, batch: int) -> None:
     """What foreachBatch does: all of a batch, once, however often it is called."""
     began = time.perf_counter()
-    ledger = stream.ledger
+    ledger, deliver = stream.ledger, stream.deliver
     check_order(ledger, batch)
     if batch == ledger.last():
         return  # whole, but Spark was stopped before it wrote that down
     store = open_store(stream.store)
     pin = pin_batch(stream, store, batch)
     planned = time.perf_counter()
+    # what was matched and is being sent must not be matched again, for other files would be other tokens
+    found, totals = ledger.ready(batch) or _match_batch(stream, frame, batch, pin)
+    matched = time.perf_counter()
+    if deliver is None:
+        put_folder(found, ledger.matches_folder(batch))
+    elif isinstance(deliver, KafkaSink):
+        version = None if stream.versions.time is not None else pin.version
+        deliver.send(stream.id, batch, ledger.make_ready(batch, found, totals), version)
+    else:
+        deliver(read_part(frame, found, stream.fields), batch)
+    delivered = time.perf_counter()
+    seconds = {"plan": planned - began, "match": matched - planned, "deliver": delivered - matched}
+    rounded = {name: round(taken, 4) for name, taken in seconds.items()}
+    ledger.commit(Commit(batch, pin.version, **totals, newest=store.version, time=now(), seconds=rounded))
+    ledger.unstage(batch)
+    # a replay of a batch that is whole does nothing, so it needs no version
+    stream.versions.release(store, stream.holder)
+
+
+def _match_batch(stream: Stream, frame: DataFrame, batch: int, pin: Pin) -> tuple[Path, dict[str, int]]:
+    """Match a batch: the folder of its matches, its rejects in their place, and what was counted."""
+    ledger = stream.ledger
     matches, rejects = ledger.stage(batch)
     task = StreamTask(
         store=PinnedStore(stream.store, pin.pinned, stream.versions.time),
@@ -78,23 +102,11 @@ def run_batch(stream: Stream, frame: DataFrame, batch: int) -> None:
     )
     chosen = frame.select(*(column_named(name, frame.schema) for name in task.columns))
     counted = map_arrow(chosen, stream_task(task), COUNTED).collect()
-    matched = time.perf_counter()
     found = gather(matches, [row.name for row in counted if row.rows])
     aside = [row.name for row in counted if row.rejected]
     if aside or ledger.rejects_folder(batch).exists():
         put_folder(gather(rejects, aside), ledger.rejects_folder(batch))
-    if stream.deliver is None:
-        put_folder(found, ledger.matches_folder(batch))
-    else:
-        stream.deliver(read_part(frame, found, stream.fields), batch)
-    delivered = time.perf_counter()
-    totals = {key: sum(row[key] for row in counted) for key in COUNTED.names if key != "name"}
-    seconds = {"plan": planned - began, "match": matched - planned, "deliver": delivered - matched}
-    rounded = {name: round(taken, 4) for name, taken in seconds.items()}
-    ledger.commit(Commit(batch, pin.version, **totals, newest=store.version, time=now(), seconds=rounded))
-    ledger.unstage(batch)
-    # a replay of a batch that is whole does nothing, so it needs no version
-    stream.versions.release(store, stream.holder)
+    return found, {key: sum(row[key] for row in counted) for key in COUNTED.names if key != "name"}
 
 
 def _kept_types(stream: Stream) -> dict[str, pa.DataType]:

@@ -31,6 +31,7 @@ from rangecast.sealed import read_document
 from rangecast.spark.output import Output, OutputKeywords
 from rangecast.spark.report import REJECTED_FIELDS
 from rangecast.spark.stream.event_files import PATH, FilesOfEvents
+from rangecast.spark.stream.kafka_sink import KafkaSink
 from rangecast.spark.stream.ledger import STATE, Commit, Ledger
 from rangecast.spark.stream.micro_batch import (
     Deliver,
@@ -62,7 +63,7 @@ def match_stream(
     checkpoint: str | os.PathLike[str],
     trigger: Mapping[str, Any] | None = None,
     version: str | int | VersionPolicy = NEWEST,
-    sink: str | Deliver = "parquet",
+    sink: str | Deliver | KafkaSink = "parquet",
     rejects: str | os.PathLike[str] | None = None,
     query_name: str | None = None,
     **keywords: Unpack[StreamKeywords],
@@ -78,8 +79,8 @@ def match_stream(
     needed while the store has no subscription yet. `trigger` is Spark's, as in
     {"processingTime": "1 second"} or {"availableNow": True}. `sink` "console" prints instead; a function
     gets the matches of a batch as a DataFrame, and the batch's id, which is the same when a batch is run
-    again after a crash. Events that cannot be matched go to `rejects` (out/_rejects unless told) with
-    their reason.
+    again after a crash; `kafka_sink` sends them to a topic, each once. Events that cannot be matched go to
+    `rejects` (out/_rejects unless told) with their reason.
     """
     versions = VersionPolicy.parse(version, keywords.pop("time", None))
     said = Output.of(output, cast(OutputKeywords, keywords))
@@ -87,6 +88,8 @@ def match_stream(
     if not events.isStreaming:
         raise EventError("match_stream takes a streaming DataFrame (spark.readStream); rs.match takes others")
     deliver = _deliver(sink, out)
+    if isinstance(deliver, KafkaSink):
+        deliver.check(said.form)
     versions = versions.on(home.schema)
     if said.order is not None:
         said.check_index(home.index(verify=None))
@@ -113,7 +116,7 @@ def match_stream(
         "path": str(home.path),
         "schema": home.schema.to_dict(),
         "fields": fields.jsonValue(),
-        "sink": sink if isinstance(sink, str) else "a function",
+        "sink": str(sink) if isinstance(sink, str | KafkaSink) else "a function",
         "version": str(versions),
     }
     stream = Stream(
@@ -182,14 +185,20 @@ def _runner(stream: Stream) -> Deliver:
     return run
 
 
-def _deliver(sink: str | Deliver, out: Any) -> Deliver | None:
+def _deliver(sink: str | Deliver | KafkaSink, out: Any) -> Deliver | KafkaSink | None:
     """What is done with the matches of a batch; None where they become files of `out`."""
+    if isinstance(sink, KafkaSink):
+        if out is not None:
+            raise OptionError("out= goes with sink='parquet'; a topic gets the matches instead")
+        return sink
     if callable(sink):
         if out is not None:
             raise OptionError("out= goes with sink='parquet'; a function puts the matches where it likes")
         return sink
     if sink not in SINKS:
-        raise OptionError(f"sink must be {' or '.join(map(repr, SINKS))} or a function, got {sink!r}")
+        raise OptionError(
+            f"sink must be {' or '.join(map(repr, SINKS))}, rs.kafka_sink(...) or a function, got {sink!r}"
+        )
     if sink == "console":
         return _print
     if out is None:
