@@ -1,103 +1,28 @@
 """A real Kafka on loopback: jars from Maven Central, fetched once into the cache; one broker, no ZooKeeper.
 
-Where the jars cannot be fetched, or there is no Java, `jars` says why and the tests are skipped.
+Where the jars cannot be fetched, or there is no Java, `NoJars` says why and the tests are skipped.
 """
 
 import contextlib
-import os
-import shutil
 import socket
 import subprocess
 import time
 from pathlib import Path
 
+from jars import free_port, jars, java
+
 VERSION = "4.3.1"
 LOGGING = "2.25.3"
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>rangecast</groupId><artifactId>test-broker</artifactId><version>1</version><dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
-<dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId>
-<version>{LOGGING}</version></dependency></dependencies></project>
-"""
-
-
-class NoKafka(Exception):
-    """Why there is no broker here."""
-
-
-def java() -> str:
-    from rangecast.errors import SetupError
-    from rangecast.spark.session import find_java
-
-    try:
-        return str(find_java() / "bin" / "java")
-    except (SetupError, ImportError) as error:
-        raise NoKafka(str(error)) from None
-
-
-def jars() -> Path:
-    """The folder of the broker's jars."""
-    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rangecast-tests"
-    libs = home / f"kafka-{VERSION}"
-    if (libs / ".whole").exists():
-        return libs
-    home.mkdir(parents=True, exist_ok=True)
-    scratch = home / f"fetch-{os.getpid()}"
-    scratch.mkdir()
-    try:
-        _fetch(scratch)
-        shutil.rmtree(libs, ignore_errors=True)
-        (scratch / "libs" / ".whole").touch()
-        os.replace(scratch / "libs", libs)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return libs
-
-
-def _fetch(folder: Path) -> None:
-    maven = shutil.which("mvn")
-    said = "there is no Maven"
-    if maven:
-        (folder / "pom.xml").write_text(POM)
-        command = [maven, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
-        said = _run([*command, f"-DoutputDirectory={folder / 'libs'}"], folder)
-        if said is None:
-            return
-    # Spark's wheel has Ivy, which fetches them as well
-    import pyspark
-
-    ivy = next(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"), None)
-    if ivy is None:
-        raise NoKafka(f"the broker's jars cannot be fetched: {said}")
-    what = ["-dependency", "org.apache.kafka", "kafka_2.13", VERSION, "-confs", "default", "runtime"]
-    how = ["-m2compatible", "-types", "jar", "bundle", "-cache", str(folder / "cache")]
-    pattern = f"{folder / 'libs'}/[artifact]-[revision](-[classifier]).[ext]"
-    again = _run([java(), "-jar", str(ivy), *what, *how, "-retrieve", pattern], folder)
-    if again is not None:
-        raise NoKafka(f"the broker's jars cannot be fetched: {said}; {again}")
-
-
-def _run(command: list[str], folder: Path) -> str | None:
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error).splitlines()[0]
-    if done.returncode == 0 and any((folder / "libs").glob("kafka_*.jar")):
-        return None
-    lines = (done.stdout + done.stderr).strip().splitlines() or ["nothing was said"]
-    return lines[-1]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager
 def running(folder: Path):
     """A broker in this folder; gives its address."""
-    libs = jars()
+    libs = jars(
+        "kafka",
+        ("org.apache.kafka", "kafka_2.13", VERSION),
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", LOGGING),
+    )
     port, control = free_port(), free_port()
     settings = folder / "server.properties"
     lines = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyspark
 
-from kafka_broker import free_port
+from jars import free_port
 from rangecast.spark.session import find_java
 
 HOME = Path(pyspark.__file__).parent

@@ -9,6 +9,7 @@ import pytest
 import rangecast as rc
 from rangecast.sealed import read_document, seal, unseal, write_document
 from rangecast.store import log
+from rangecast.store.home import FolderHome
 from rangecast.store.pins import pinned_batch, read_commits
 from rangecast.store.retention import Hold, read_holds, write_hold
 
@@ -165,11 +166,11 @@ def test_no_bit_of_store_json_or_of_a_hold_is_relied_on(store):
             rc.Store.open(store.path)
     folder = store.path / "holds"
     folder.mkdir()
-    write_hold(folder, Hold("job", 2, "batch 7", 5))
+    write_hold(FolderHome(store.path), Hold("job", 2, "batch 7", 5))
     for _, damaged in flips((folder / "job.json").read_bytes()):
         (folder / "job.json").write_bytes(damaged)
         with pytest.raises(rc.StorageError, match=r"job.json: a hold that cannot be read .* release it"):
-            read_holds(folder)
+            read_holds(FolderHome(store.path))
 
 
 @pytest.mark.parametrize("change", [{"id": None}, {"schema": {}}, {"index": "odd"}, {"options": {"odd": 1}}])

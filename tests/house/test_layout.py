@@ -36,6 +36,7 @@ LAYERS = (
     ("language",),
     ("types",),
     ("zorder",),
+    ("buckets",),
     ("sealed", "array_file", "forks", "buffers", "memory", "compile_clock", "errors"),
     ("kernels",),
 )

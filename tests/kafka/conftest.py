@@ -9,12 +9,13 @@ import pytest
 def bootstrap(tmp_path_factory):
     """The address of a broker of our own."""
     pytest.importorskip("confluent_kafka")
-    from kafka_broker import NoKafka, running
+    from jars import NoJars
+    from kafka_broker import running
 
     try:
         with running(tmp_path_factory.mktemp("broker")) as address:
             yield address
-    except NoKafka as why:
+    except NoJars as why:
         pytest.skip(str(why))
 
 

@@ -1,27 +1,34 @@
 """Kill a writer of a store at random moments and check what it leaves; run as a process of its own.
 
     python tests/store/store_crash.py FOLDER ROUNDS SEED
+    python tests/s3_server.py python tests/store/store_crash.py s3://alerts/crash 100 11
 
 Each round forks a writer that inserts, deletes, expires, holds, releases, publishes and compacts, and
 says through a pipe what it is about to do and what was acknowledged. It is killed with SIGKILL: in every
 other round by its parent at a random moment, in the rest by itself before, in or after a random one of
-its calls that reach the disk (write, sync, rename, unlink), a write being cut at a random byte. Then the
-store must open, hold every acknowledged change, at most one more (the one under way, whole), keep what
-was held readable as it was, and take new writes. Prints what it saw as JSON.
+its calls that reach the disk (write, sync, rename, unlink), a write being cut at a random byte; or the bucket
+(put, delete). Then the store must open, hold every acknowledged change, at most one more (the one under way,
+whole), keep what was held readable as it was, and take new writes. Prints what it saw as JSON.
+
+Connections to a bucket do not survive a fork. So a store in a bucket is only ever opened in children.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import signal
 import sys
+import tempfile
 import time
+import traceback
 
 import numpy as np
 
 import rangecast as rc
+from rangecast.buckets.bucket import is_address
 from rangecast.store import log
 
 IDS = 1200
@@ -98,8 +105,8 @@ def write_forever(folder: str, seed: int, first: int, living, pipe: int) -> None
             store.compact()
 
 
-def die_at(call: int, rng: random.Random) -> None:
-    """Have this process kill itself around its call number `call` that reaches the disk."""
+def die_at(call: int, rng: random.Random, in_bucket: bool) -> None:
+    """Have this process kill itself around its call number `call` that reaches the disk or the bucket."""
     left = [call]
     when = rng.choice(["before", "after"])
 
@@ -114,9 +121,12 @@ def die_at(call: int, rng: random.Random) -> None:
             if left[0] == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    for name in CALLS:
-        real = getattr(os, name)
-        setattr(os, name, lambda *args, real=real, **keywords: dying(real, *args, **keywords))
+    if in_bucket:
+        import obstore
+    place, calls = (obstore, ("put", "delete")) if in_bucket else (os, CALLS)
+    for name in calls:
+        real = getattr(place, name)
+        setattr(place, name, lambda *args, real=real, **keywords: dying(real, *args, **keywords))
     write_all = log._write_all
 
     def torn(file, raw):
@@ -137,7 +147,58 @@ def contents(store, version=None, ends=True):
     return dict(zip(subs.ids.values.tolist(), zip(*columns, strict=True), strict=True))
 
 
-def check_holds(store, lines, held, states):
+def survey(folder: str, everything: bool) -> dict:
+    """What a store holds, after a writer has begun and ended: the newest version, and all that is held."""
+    store = rc.Store.open(folder)
+    with store.writing():
+        pass
+    held = {hold.name: hold.version for hold in store.holds()}
+    return {
+        "version": store.version,
+        "contents": contents(store),
+        "held": held,
+        "versions": {version: contents(store, version, ends=False) for version in held.values()},
+        "problems": store.verify() if everything else [],
+        # by name, since compact clears them away
+        "torn": [] if is_address(folder) else [path.name for path in (store.path / "log").glob("*.torn-*")],
+    }
+
+
+def begin(folder: str, living, ending) -> int:
+    """Make the store."""
+    schema = rc.Schema(rc.Int("price"))
+    store = rc.Store.open(folder, schema, index="scan")
+    subs, ends = subscriptions(schema, {**living, **ending})
+    store.insert(subs, expires=ends)
+    store.expire(2)
+    store.compact()
+    return store.version
+
+
+def apart(folder: str, work, *args):
+    """What work gives; of a store in a bucket, in a child."""
+    if not is_address(folder):
+        return work(folder, *args)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        try:
+            with os.fdopen(writer, "wb") as pipe:
+                pickle.dump(work(folder, *args), pipe)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        raw = pipe.read()
+    os.waitpid(child, 0)
+    assert raw, "the child that looked failed; what it said is above"
+    return pickle.loads(raw)
+
+
+def check_holds(seen, lines, held, states):
     """Each hold is the last acknowledged one, or the one under way, and its version is as it was."""
     expected = {name: {version} for name, (version, _) in held.items()}
     for words in lines:
@@ -149,7 +210,7 @@ def check_holds(store, lines, held, states):
             expected.setdefault(words[1], {None}).add(None)
         elif words[0] == "released":
             expected[words[1]] = {None}
-    there = {hold.name: hold.version for hold in store.holds()}
+    there = seen["held"]
     known = dict(held.values()) | states
     out = {}
     for name, versions in expected.items():
@@ -157,21 +218,20 @@ def check_holds(store, lines, held, states):
         if name in there:
             state = known[there[name]]
             bare = {i: bounds[:2] for i, bounds in state.items()}
-            assert contents(store, there[name], ends=False) == bare, f"held version {there[name]} differs"
+            assert seen["versions"][there[name]] == bare, f"held version {there[name]} differs"
             out[name] = there[name], state
     return out
 
 
 def main(folder: str, rounds: int, seed: int) -> dict[str, int]:
-    schema = rc.Schema(rc.Int("price"))
-    store = rc.Store.open(folder, schema, index="scan")
-    # compiled before the forks, so that a writer's time is spent on writing
-    living = {1: (0, 1, 0), 3: (5, 6, 2**62)}
-    subs, ends = subscriptions(schema, {**living, 2: (3, 4, 1)})
-    store.insert(subs, expires=ends)
-    store.expire(2)
-    store.compact()
-    version, number = store.version, 0
+    living, ending = {1: (0, 1, 0), 3: (5, 6, 2**62)}, {2: (3, 4, 1)}
+    in_bucket = is_address(folder)
+    if in_bucket:
+        # compiled before the forks, so that a writer's time is spent on writing
+        with tempfile.TemporaryDirectory() as scratch:
+            begin(f"{scratch}/store", living, ending)
+            survey(f"{scratch}/store", True)
+    version, number = apart(folder, begin, living, ending), 0
     rng = random.Random(seed)
     held: dict[str, tuple[int, dict]] = {}
     torn: set[str] = set()
@@ -179,13 +239,13 @@ def main(folder: str, rounds: int, seed: int) -> dict[str, int]:
     for seen["rounds"] in range(1, rounds + 1):
         reader, writer = os.pipe()
         by_itself = rng.random() < 0.5
-        calls, pause = rng.randrange(1, 80), rng.uniform(0.0, 0.03)
+        calls, pause = rng.randrange(1, 80), rng.uniform(0.0, 0.5 if in_bucket else 0.03)
         child = os.fork()
         if child == 0:
             os.close(reader)
             try:
                 if by_itself:
-                    die_at(calls, rng)
+                    die_at(calls, rng, in_bucket)
                 write_forever(folder, seed * 10_000 + number, number, living, writer)
             finally:
                 os._exit(1)
@@ -209,24 +269,22 @@ def main(folder: str, rounds: int, seed: int) -> dict[str, int]:
             states.append(state)
             assert len(change) == 3
         acknowledged = newest - (made if tried > done else 0)
-        store = rc.Store.open(folder)
-        with store.writing():
-            pass
         where = f"round {seen['rounds']}: {done} of {tried} acknowledged"
-        assert store.version in (acknowledged, newest), f"{where}, version {store.version}, not {newest}"
-        extra = store.version - acknowledged
+        found = apart(folder, survey, seen["rounds"] % 4 == 0 or seen["rounds"] == rounds)
+        assert found["version"] in (acknowledged, newest), (
+            f"{where}, version {found['version']}, not {newest}"
+        )
+        extra = found["version"] - acknowledged
         assert extra in (0, 1), where
-        living = by_version[store.version]
-        assert contents(store) == living, f"{where}: the contents differ"
-        if seen["rounds"] % 4 == 0 or seen["rounds"] == rounds:
-            assert not store.verify(), where
-        held = check_holds(store, lines, held, by_version)
-        version, number = store.version, number + tried + 1
+        living = by_version[found["version"]]
+        assert found["contents"] == living, f"{where}: the contents differ"
+        assert not found["problems"], f"{where}: {found['problems']}"
+        held = check_holds(found, lines, held, by_version)
+        version, number = found["version"], number + tried + 1
         seen["acknowledged"] += done
         seen["unacknowledged_kept"] += extra
         seen["held"] += len(held)
-        # by name, since compact clears them away
-        torn |= {path.name for path in (store.path / "log").glob("*.torn-*")}
+        torn |= set(found["torn"])
     seen["torn"] = len(torn)
     return seen
 

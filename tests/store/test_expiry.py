@@ -9,13 +9,15 @@ import pytest
 import rangecast as rc
 
 pytestmark = pytest.mark.without_kernels
+# tests that look into the files of a store, or stand for its lock
+IN_FOLDER = pytest.mark.parametrize("home", ["folder"], indirect=True)
 
 HOUR = 3_600_000_000
 
 
 @pytest.fixture
-def store(tmp_path):
-    return rc.Store.open(tmp_path / "store", rc.Schema(rc.Int("price")), index="scan")
+def store(home):
+    return rc.Store.open(home / "store", rc.Schema(rc.Int("price")), index="scan")
 
 
 def subs_of(store, ids):
@@ -43,6 +45,7 @@ def test_expire_deletes_what_is_due_as_one_version(store):
     assert store.expire() == 4
 
 
+@IN_FOLDER
 def test_expire_needs_no_lock_while_nothing_is_due(store):
     store.insert(subs_of(store, [1]), expires=2**62)
     other = rc.Store.open(store.path, wait=0.0)

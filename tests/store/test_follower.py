@@ -21,8 +21,8 @@ def schema():
 
 
 @pytest.fixture
-def store(tmp_path, schema):
-    store = rc.Store.open(tmp_path / "store", schema, index="direct")
+def store(home, schema):
+    store = rc.Store.open(home / "store", schema, index="direct")
     for seed in range(8):
         store.insert(random_subscriptions(schema, ROWS + 10 * seed, seed=seed))
         store.delete(np.arange(5 + 3 * (seed % 3), 90, 9))

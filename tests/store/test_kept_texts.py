@@ -25,8 +25,8 @@ def schema():
 
 
 @pytest.fixture
-def store(tmp_path, schema):
-    return rc.Store.open(tmp_path / "store", schema, index="scan")
+def store(home, schema):
+    return rc.Store.open(home / "store", schema, index="scan")
 
 
 @pytest.fixture

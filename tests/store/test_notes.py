@@ -7,11 +7,13 @@ from rangecast.errors import StorageError
 from rangecast.store import store as store_module
 
 pytestmark = pytest.mark.without_kernels
+# tests that look into the files of a store, or stand for its lock
+IN_FOLDER = pytest.mark.parametrize("home", ["folder"], indirect=True)
 
 
 @pytest.fixture
-def store(tmp_path):
-    return rc.Store.open(tmp_path / "alerts", rc.Schema(rc.Int("price")))
+def store(home):
+    return rc.Store.open(home / "alerts", rc.Schema(rc.Int("price")))
 
 
 def subscriptions(store, *ids):
@@ -36,6 +38,7 @@ def test_a_note_alone_makes_a_version(store):
     assert len(store) == 0
 
 
+@IN_FOLDER
 def test_notes_outlive_checkpoints_and_compaction(store, monkeypatch):
     monkeypatch.setattr(store_module, "CHECKPOINT", 3)
     for k in range(10):

@@ -9,11 +9,13 @@ import rangecast as rc
 from rangecast.store.retention import Hold
 
 pytestmark = pytest.mark.without_kernels
+# tests that look into the files of a store, or stand for its lock
+IN_FOLDER = pytest.mark.parametrize("home", ["folder"], indirect=True)
 
 
 @pytest.fixture
-def store(tmp_path):
-    store = rc.Store.open(tmp_path / "store", rc.Schema(rc.Int("price")), index="scan")
+def store(home):
+    store = rc.Store.open(home / "store", rc.Schema(rc.Int("price")), index="scan")
     for number in range(1, 9):
         insert(store, number)
     return store
@@ -57,6 +59,7 @@ def test_a_hold_does_not_wait_for_a_writer(store):
         assert other.hold("job", 2) == 2
 
 
+@IN_FOLDER
 def test_what_is_refused(store):
     store.hold("job", 4, "a long batch")
     with pytest.raises(
@@ -84,6 +87,7 @@ def test_what_is_refused(store):
     store.compact()
 
 
+@IN_FOLDER
 def test_verify_names_a_hold_of_a_version_that_is_gone(store):
     store.hold("job", 3)
     held = (store.path / "holds" / "job.json").read_bytes()

@@ -23,6 +23,8 @@ from rangecast.store.segment import move_mark
 from strategies import int_schema, random_events, random_subscriptions
 
 pytestmark = pytest.mark.once
+# tests that look into the files of a store, or stand for its lock
+IN_FOLDER = pytest.mark.parametrize("home", ["folder"], indirect=True)
 
 HERE = Path(__file__).resolve().parent
 
@@ -33,8 +35,8 @@ def schema():
 
 
 @pytest.fixture
-def store(tmp_path, schema):
-    return rc.Store.open(tmp_path / "store", schema, index="scan")
+def store(home, schema):
+    return rc.Store.open(home / "store", schema, index="scan")
 
 
 def parse(store, conditions):
@@ -165,6 +167,7 @@ def test_string_ids(tmp_path):
         store.insert(parse(store, {7: "price < 5"}))
 
 
+@IN_FOLDER
 def test_compact_keeps_what_is_asked_for(store):
     for number in range(6):
         store.insert(parse(store, {number: f"price > {number} and symbol = 'S{number}'"}))
@@ -227,6 +230,7 @@ def test_a_reader_goes_on_while_another_compacts(store):
     assert sizes == {6}
 
 
+@IN_FOLDER
 def test_a_log_from_before_there_were_ends_is_read(store):
     for number in range(3):
         store.insert(parse(store, {number: "price < 5 and symbol = 'A'"}))
@@ -262,6 +266,7 @@ def test_a_store_pickles_as_its_path(store):
     assert ids_of(pickle.loads(pickle.dumps(store))) == [1]
 
 
+@IN_FOLDER
 def test_a_torn_tail_is_cut_and_kept_aside(store, caplog):
     store.insert(parse(store, {1: "price < 5"}))
     whole = segment(store).read_bytes()
@@ -278,6 +283,7 @@ def test_a_torn_tail_is_cut_and_kept_aside(store, caplog):
     assert list((store.path / "log").glob("*.torn-*"))
 
 
+@IN_FOLDER
 def test_a_whole_record_beyond_the_mark_is_kept(store):
     store.insert(parse(store, {1: "price < 5"}))
     mark = segment(store).read_bytes()[:40]
@@ -290,6 +296,7 @@ def test_a_whole_record_beyond_the_mark_is_kept(store):
     assert ids_of(reader) == [1, 2]
 
 
+@IN_FOLDER
 @pytest.mark.parametrize("place", [24, 30, 45, -300, -1])
 def test_damage_before_the_mark_is_never_cut(store, place):
     store.insert(parse(store, {1: "price < 5"}))
@@ -303,6 +310,7 @@ def test_damage_before_the_mark_is_never_cut(store, place):
     assert path.read_bytes() == raw
 
 
+@IN_FOLDER
 def test_a_log_shorter_than_its_mark_is_refused(store):
     store.insert(parse(store, {1: "price < 5"}))
     with open(segment(store), "r+b") as file:
@@ -322,6 +330,7 @@ def test_verify_names_a_damaged_snapshot(store):
     assert "is damaged" in problem
 
 
+@IN_FOLDER
 def test_what_is_refused(tmp_path, store):
     with pytest.raises(rc.StorageError, match="no store here; give a schema"):
         rc.Store.open(tmp_path / "nothing")
@@ -361,6 +370,7 @@ def hold(path, held, release):
         release.wait(60)
 
 
+@IN_FOLDER
 def test_one_writer_at_a_time_and_a_crash_frees_the_lock(store):
     context = multiprocessing.get_context("spawn")
     held, release = context.Event(), context.Event()
@@ -454,6 +464,7 @@ def test_a_store_refuses_what_its_index_could_not_take(tmp_path, schema):
     assert matched(store.index(), price=5) == [7]
 
 
+@IN_FOLDER
 def test_records_of_dense_boxes_are_read(store):
     """What versions before sparse boxes wrote."""
     before = store.insert(parse(store, {1: "price = 5"}))

@@ -1,5 +1,7 @@
 """A store against a plain dict: any sequence of changes, expiries, holds and compactions."""
 
+import uuid
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -107,11 +109,15 @@ def check(index, model, state):
     assert [set(matches.row(e).tolist()) for e in range(len(EVENTS))] == match_boxes(subs, EVENTS)
 
 
-@pytest.mark.parametrize(("kind", "textual"), [("scan", False), ("auto", True)])
+@pytest.mark.parametrize(
+    ("kind", "textual", "place"),
+    [("scan", False, "folder"), ("auto", True, "folder"), ("scan", True, "bucket")],
+)
 @settings(max_examples=EXAMPLES)
 @given(steps=st.lists(STEP, min_size=4, max_size=24), order=st.randoms(use_true_random=False))
-def test_a_store_is_a_dict_with_versions(tmp_path_factory, kind, textual, steps, order):
-    store = rc.Store.open(tmp_path_factory.mktemp("model") / "s", SCHEMA, index=kind)
+def test_a_store_is_a_dict_with_versions(tmp_path_factory, kind, textual, place, steps, order):
+    home = f"memory://{uuid.uuid4().hex}" if place == "bucket" else str(tmp_path_factory.mktemp("model"))
+    store = rc.Store.open(f"{home}/s", SCHEMA, index=kind)
     model = Model(textual)
     for step in steps:
         store = take(store, model, step)

@@ -20,7 +20,9 @@ from rangecast.types.schema import Schema
 def check(
     file: Annotated[str, typer.Argument(help="Subscriptions: .csv, .jsonl or .parquet.")],
     schema: Annotated[Path | None, typer.Option(help="Schema file (TOML); a store has its own.")] = None,
-    store: Annotated[Path | None, typer.Option(help="Folder of the store that they are for.")] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="STORE", help="Folder or address of the store that they are for.")
+    ] = None,
     id: Annotated[str, typer.Option(help="Column of the subscriptions' ids.")] = "id",
     condition: Annotated[
         str | None,

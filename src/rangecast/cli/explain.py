@@ -37,7 +37,9 @@ def explain(
         str | None,
         typer.Option(help="Column of the subscriptions' conditions.", show_default="condition, if there"),
     ] = None,
-    store: Annotated[Path | None, typer.Option(help="Folder of a store.")] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="STORE", help="Folder or address (s3://...) of a store.")
+    ] = None,
     version: Annotated[
         int | None, typer.Option(help="Version of the store.", show_default="the newest")
     ] = None,
@@ -92,7 +94,7 @@ def explain(
 
 
 def _in_store(
-    store: Path, id: str | None, event: str, version: int | None, batch: int | None, out: Path | None
+    store: str, id: str | None, event: str, version: int | None, batch: int | None, out: Path | None
 ) -> Explanation:
     """The explanation for a subscription of a store, in the version asked for."""
     if id is None:

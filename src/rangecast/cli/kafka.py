@@ -198,7 +198,9 @@ def status(
     bootstrap: Bootstrap,
     source: Annotated[str, typer.Option("--in", help="Topic of events.")],
     group: Annotated[str, typer.Option(help="Consumer group of the workers.")],
-    store: Annotated[Path | None, typer.Option("--store", help="Also say the store's version.")] = None,
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="STORE", help="Also say the store's version.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
     config: Config = None,
 ) -> None:

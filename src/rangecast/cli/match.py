@@ -55,7 +55,10 @@ def match(
         str | None,
         typer.Option(help="File of subscriptions with an id and a condition, or bounds; - is stdin."),
     ] = None,
-    store: Annotated[Path | None, typer.Option(help="Folder of a store to take instead of both.")] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="STORE", help="Folder or address of a store to take instead of both."),
+    ] = None,
     version: Annotated[
         int | None, typer.Option(help="Version of the store.", show_default="the newest")
     ] = None,
@@ -282,7 +285,7 @@ def _summary(
     }
 
 
-def _check_sources(store: Path | None, given: dict[str, Any], version: int | None) -> None:
+def _check_sources(store: str | None, given: dict[str, Any], version: int | None) -> None:
     """Raise unless there is a store, or a schema and subscriptions, and nothing that is of the other."""
     if store is None:
         for name in ("--schema", "--subscriptions"):

@@ -20,7 +20,9 @@ app = typer.Typer(
     help="The same on Spark: ingest subscriptions, match files of events, streams, reduce by covering.",
 )
 
-StoreOption = Annotated[Path, typer.Option("--store", help="Folder of the store.")]
+StoreOption = Annotated[
+    str, typer.Option("--store", metavar="STORE", help="Folder or address (s3://...) of the store.")
+]
 Master = Annotated[
     str | None, typer.Option(help="Spark master, or sc://HOST:PORT for Connect.", show_default="local[*,3]")
 ]
@@ -216,7 +218,8 @@ def reduce(
 @app.command()
 def doctor(
     store: Annotated[
-        Path | None, typer.Option("--store", help="Folder of the store that workers must see.")
+        str | None,
+        typer.Option("--store", metavar="STORE", help="Folder or address of the store to look for."),
     ] = None,
     tasks: Annotated[int, typer.Option(min=1, help="How many tasks ask; at least one per slot.")] = 8,
     master: Master = None,

@@ -32,7 +32,10 @@ def stream(
     out: Annotated[
         Path, typer.Option(help="Folder for the matches, one folder batch_id=N for each micro-batch.")
     ],
-    store: Annotated[Path | None, typer.Option("--store", help="Folder of the store.")] = None,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="STORE", help="Folder or address (s3://...) of the store."),
+    ] = None,
     events: Annotated[Path | None, typer.Option(help="Folder that files of events arrive in.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Folder for the state of the stream.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Match what is there, then end.")] = False,

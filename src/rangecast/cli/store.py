@@ -27,7 +27,9 @@ from rangecast.types.schema import Schema
 
 app = typer.Typer(no_args_is_help=True, help="Keep subscriptions durably: add, remove, look, tidy up.")
 
-Place = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the store.")]
+Place = Annotated[
+    str, typer.Argument(metavar="STORE", help="Folder of the store, or its address in a bucket (s3://...).")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="What was done or found as JSON, on stdout.")]
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -85,16 +87,19 @@ def add(
     options = options_of(option or [])
     model = Schema.from_toml(schema) if schema is not None else None
     home = Store.open(store, model, index=index, options=options or None)
-    aside = Rejects(rejects, most=SHOWN)
     remarks: list[str] = []
-    with home.writing():
-        if subscriptions is not None:
-            remark = remarks.append if as_json else say
-            subs = read_subscriptions(home.schema, subscriptions, aside, id=id, remark=remark, **beside)
-        else:
-            subs = Subscriptions.parse(home.schema, [(stored_id(home, id), str(condition))])
-        version = home.insert(subs, expires=ends)
-    aside.close(finished=True)
+
+    def load() -> tuple[Rejects, Subscriptions, int]:
+        # with the words that the store has at this moment; again, if another process was faster in a bucket
+        with Rejects(rejects, most=SHOWN) as aside:
+            if subscriptions is not None:
+                remark = remarks.append if as_json else say
+                subs = read_subscriptions(home.schema, subscriptions, aside, id=id, remark=remark, **beside)
+            else:
+                subs = Subscriptions.parse(home.schema, [(stored_id(home, id), str(condition))])
+            return aside, subs, home.insert(subs, expires=ends)
+
+    aside, subs, version = home.exclusively(load)
     if as_json:
         done = {"version": version, "added": len(subs), "ends": _written(ends) if ends else None}
         _tell(home, **done, rejected=aside.counts, rejects=_side(aside), remarks=remarks)
@@ -203,7 +208,7 @@ def show(
     snapshots = home.snapshots()
     changed = home.time_of(home.version) if home.version > 0 else None
     ending = home.next_expiry()
-    log_bytes = sum(p.stat().st_size for p in (home.path / "log").glob("*.log"))
+    log_bytes = home.log_bytes()
     if as_json:
         counts = {"version": home.version, "oldest": home.oldest, "subscriptions": len(home)}
         attributes = {attribute.name: attribute.kind for attribute in home.schema}
@@ -279,10 +284,14 @@ def expire(
       rangecast store expire alerts/
     """
     home = Store.open(store)
-    with home.writing():
+    moment = _moment(now, "--now") if now is not None else None
+
+    def end() -> tuple[int, int]:
         before = home.version
-        after = home.expire(_moment(now, "--now") if now is not None else None)
-        n = home.changed(before, after)
+        after = home.expire(moment)
+        return after, home.changed(before, after)
+
+    after, n = home.exclusively(end)
     if as_json:
         _tell(home, version=after, ended=n)
         return

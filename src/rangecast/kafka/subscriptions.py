@@ -132,16 +132,19 @@ class SubscriptionTopic:
         if not messages:
             self._skip_gaps()
             return 0
-        with self.store.writing():
-            # somebody else may have taken some of them in meanwhile
-            taken = self._noted()
-            fresh = [m for m in messages if m.offset() >= taken.get(m.partition(), 0)]
-            if fresh:
-                self._apply(fresh, taken)
+        fresh = self.store.exclusively(lambda: self._take(messages))
         for message in messages:
             self._next[message.partition()] = message.offset() + 1
         self.counts.messages += len(fresh)
         return len(messages)
+
+    def _take(self, messages: list[Any]) -> list[Any]:
+        """Apply those of some messages that nobody else has taken in meanwhile; gives these."""
+        taken = self._noted()
+        fresh = [m for m in messages if m.offset() >= taken.get(m.partition(), 0)]
+        if fresh:
+            self._apply(fresh, taken)
+        return fresh
 
     # where to begin
 

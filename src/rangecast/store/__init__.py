@@ -1,8 +1,11 @@
-"""The durable home of subscriptions: a change log and memory-mapped snapshots, in one folder.
+"""The durable home of subscriptions: a change log and memory-mapped snapshots, in a folder or a bucket.
 
 store.py        `Store`: what a writer does
 reader.py       the versions, for all who read: log and snapshots together
-log.py          the change log: append-only, checksummed, synced before it is acknowledged
+home.py         where it lives: a folder, or a bucket of an object store
+entries.py      what is known of each change, for both kinds of log
+log.py          the change log of a folder: append-only, checksummed, synced before it is acknowledged
+object_log.py   the change log of a bucket: an object for each change, created if there is none
 segment.py      the head of a piece of the log, with the mark
 record.py       one change in it
 retention.py    who still needs a version, which `compact` respects
@@ -14,6 +17,7 @@ follower.py     an index in this process that moves from version to version
 """
 
 from rangecast.store.history import HistoryLimits
+from rangecast.store.object_log import OvertakenError
 from rangecast.store.store import Store
 
-__all__ = ["HistoryLimits", "Store"]
+__all__ = ["HistoryLimits", "OvertakenError", "Store"]

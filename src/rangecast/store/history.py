@@ -10,10 +10,9 @@ checkpoint, and its folder does not grow for ever. Holds are respected, as by ev
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from rangecast.errors import OptionError, StorageError
-from rangecast.sealed import read_document, write_document
+from rangecast.store.home import Home
 
 CHECKPOINT = 1000
 _FILE = "history.json"
@@ -50,9 +49,9 @@ class HistoryLimits:
         return max(0, min(limit, young))
 
 
-def read_history(folder: Path) -> HistoryLimits | None:
+def read_history(home: Home) -> HistoryLimits | None:
     """The limits of a store; None when it keeps everything until somebody compacts it."""
-    said = read_document(folder / _FILE)
+    said = home.read(_FILE)
     if said is None:
         return HistoryLimits()
     if not said:
@@ -60,9 +59,9 @@ def read_history(folder: Path) -> HistoryLimits | None:
     try:
         return HistoryLimits(**said)
     except (TypeError, OptionError) as error:
-        raise StorageError(f"{folder / _FILE}: cannot be read: {error}") from None
+        raise StorageError(f"{home.path / _FILE}: cannot be read: {error}") from None
 
 
-def write_history(folder: Path, history: HistoryLimits | None) -> None:
+def write_history(home: Home, history: HistoryLimits | None) -> None:
     """Put the limits of a store."""
-    write_document(folder / _FILE, {} if history is None else asdict(history))
+    home.write(_FILE, {} if history is None else asdict(history))

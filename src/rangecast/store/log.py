@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +38,11 @@ from rangecast.errors import StorageError
 from rangecast.model.expiry_times import Times
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.store.entries import ChangeEntries
 from rangecast.store.record import (
-    EXPRESSIONS,
     HEAD,
-    Change,
     Note,
     RecordEntry,
-    Words,
-    boxes_arrays,
     checked_head,
     find_record,
     ids_arrays,
@@ -54,7 +50,6 @@ from rangecast.store.record import (
     n_named,
     pack_record,
     read_description,
-    subscriptions_from,
     whole_record,
 )
 from rangecast.store.segment import move_mark, pack_head, read_head, records_start
@@ -65,50 +60,24 @@ LISTED = "listed"
 version, time, offset, length, how many subscriptions it names, whether some expire."""
 
 
-class ChangeLog:
+class ChangeLog(ChangeEntries):
     """Reads and appends changes; whoever appends must hold the store's lock.
 
     The schema is the log's own: its dictionaries hold the words that were written, and no others.
     """
 
     def __init__(self, folder: str | os.PathLike[str], schema: Schema) -> None:
+        super().__init__(Path(folder), schema)
         self.folder = Path(folder)
-        self.schema = schema
-        self._entries: list[RecordEntry] = []
         self._openings: list[RecordEntry] = []
-        self.textual: bool | None = None
-        self.notes: Note = {}
-        self._base = -1
         self._last: Path | None = None
         self._end = 0
 
-    @property
-    def base(self) -> int:
-        """The version before the first change that is still in the log."""
-        return self._base
+    def _since(self) -> int:
+        return self._openings[0].time
 
-    @property
-    def version(self) -> int:
-        """The version of the last change."""
-        return self._entries[-1].version if self._entries else self._base
-
-    def time_of(self, version: int) -> int:
-        """When a version was made."""
-        if version == self._base > 0:
-            return self._openings[0].time
-        return self._entry(version).time
-
-    def versions_at(self, times: Times) -> Times:
-        """The version that was the newest at each time; -1 where the log no longer says."""
-        made = np.fromiter((entry.time for entry in self._entries), np.int64, len(self._entries))
-        found = self._base + np.searchsorted(made, times, "right").astype(np.int64)
-        if self._base > 0:
-            found[times < self._openings[0].time] = -1
-        return found
-
-    def changed(self, since: int, until: int) -> int:
-        """How many subscriptions the changes after `since` up to `until` name."""
-        return sum(entry.changed for entry in self._entries[since - self._base : until - self._base])
+    def _latest(self) -> int:
+        return (self._entries or self._openings)[-1].time
 
     def opening(self, version: int) -> tuple[int, Ids, Times]:
         """The last opening up to a version: its version, and what expired some time then, and when."""
@@ -117,10 +86,6 @@ class ChangeLog:
             return entry.version, Ids.of([]), np.empty(0, np.int64)
         arrays = self._payload(entry)[1]
         return entry.version, ids_from(arrays, "expiring"), arrays["expires"]
-
-    def may_expire(self, since: int, until: int) -> bool:
-        """Whether a change after `since` up to `until` brings subscriptions that expire."""
-        return any(entry.expiring for entry in self._entries[since - self._base : until - self._base])
 
     # reading
 
@@ -155,23 +120,6 @@ class ChangeLog:
         paths = sorted(self.folder.glob("*.log"))
         return [(int(path.stem), path) for path in paths]
 
-    def changes(self, since: int, until: int) -> Iterator[Change]:
-        """The changes after a version up to another, in order."""
-        if since < self._base:
-            raise StorageError(
-                f"{self.folder}: changes since version {since} were compacted away; "
-                f"the log begins after version {self._base}, load a snapshot instead"
-            )
-        for entry in self._entries[since - self._base : until - self._base]:
-            yield self.read(entry)
-
-    def read(self, entry: RecordEntry) -> Change:
-        """One change, checked against its sum."""
-        meta, arrays = self._payload(entry)
-        deleted = ids_from(arrays, "deleted")
-        inserted = subscriptions_from(self.schema.widest(), ids_from(arrays, "inserted"), arrays)
-        return Change(entry.version, entry.time, deleted, inserted, arrays.get("expires"), meta.get("note"))
-
     def _payload(self, entry: RecordEntry) -> tuple[dict[str, Any], Arrays]:
         try:
             with reading_from(entry.path), open(entry.path, "rb") as file:
@@ -186,13 +134,6 @@ class ChangeLog:
                 f"{entry.path}: the change of version {entry.version} at byte {entry.offset} is damaged"
             )
         return unpack_arrays(payload)
-
-    def _entry(self, version: int) -> RecordEntry:
-        if not self._base < version <= self.version:
-            raise StorageError(
-                f"{self.folder}: the log has versions {self._base + 1} to {self.version}, not {version}"
-            )
-        return self._entries[version - self._base - 1]
 
     def _read_heads(self, path: Path, first: int) -> None:
         """Enter the records between where we stopped and the mark."""
@@ -254,31 +195,13 @@ class ChangeLog:
         self._end = last.offset + HEAD.size + last.length
         return True
 
-    def _learn(self, words: Words) -> None:
-        if not self.schema.learn_hidden(*words.get(EXPRESSIONS, (0, []))):
-            raise StorageError(f"{self.folder}: expressions do not follow one another; it is damaged")
-        for _, category in self.schema.categories():
-            known, fresh = words.get(category.name, (0, []))
-            have = category.vocabulary.words()[known : known + len(fresh)]
-            if have != fresh[: len(have)] or len(category.vocabulary) < known:
-                raise StorageError(
-                    f"{self.folder}: the words of {category.name!r} do not follow one another; it is damaged"
-                )
-            for word in fresh[len(have) :]:
-                category.vocabulary.add(word)
-
     # writing
 
     def start_segment(self, first: int, time: int, expiring: Ids | None = None, expires: Any = None) -> None:
         """Begin a segment whose first change will be version `first`; `expiring` ones end some time."""
-        words: Words = {c.name: (0, c.vocabulary.words()) for _, c in self.schema.categories()}
-        if hidden := self.schema.hidden_names():
-            words[EXPRESSIONS] = 0, hidden
-        meta: dict[str, Any] = {"words": words, "textual": self.textual}
+        meta = self._opening_meta()
         if first > 1:
             meta["since"] = self.time_of(first - 1)
-        if self.notes:
-            meta["notes"] = self.notes
         arrays: Arrays = {}
         if expiring is not None and len(expiring):
             arrays = {**ids_arrays(expiring, "expiring"), "expires": expires}
@@ -308,31 +231,7 @@ class ChangeLog:
         if following != self._last and following.exists():
             # begun by a call that failed afterwards: from here on changes go there
             self.refresh()
-        time = max(time, (self._entries or self._openings)[-1].time)
-        words: Words = {}
-        hidden = inserted.schema.hidden_names()[: inserted.schema.n_hidden]
-        if len(hidden) > (known := len(self.schema.hidden_names())):
-            words[EXPRESSIONS] = known, hidden[known:]
-        pairs = zip(self.schema.categories(), inserted.schema.categories(), strict=True)
-        for (_, ours), (_, theirs) in pairs:
-            start = len(ours.vocabulary)
-            if len(theirs.vocabulary) > start:
-                words[ours.name] = (start, theirs.vocabulary.words()[start:])
-        arrays: Arrays = {
-            **ids_arrays(deleted, "deleted"),
-            **ids_arrays(inserted.ids, "inserted"),
-            **boxes_arrays(inserted),
-        }
-        if expires is not None:
-            arrays["expires"] = expires
-        textual = self.textual
-        for ids in (deleted, inserted.ids):
-            textual = ids.textual if len(ids) else textual
-        version = self.version + 1
-        meta: dict[str, Any] = {"words": words, "textual": textual}
-        if note:
-            meta["note"] = note
-        record = pack_record(version, time, pack_arrays(meta, arrays))
+        record, made = self._packed(time, deleted, inserted, expires, note)
         with writing_to(self._last), open(self._last, "r+b", buffering=0) as file:
             try:
                 file.seek(self._end)
@@ -344,16 +243,9 @@ class ChangeLog:
                     os.ftruncate(file.fileno(), self._end)
                 raise
             move_mark(file.fileno(), self._end + len(record))
-        self.textual = textual
-        named = len(deleted) + len(inserted)
-        length = len(record) - HEAD.size
-        self._entries.append(
-            RecordEntry(version, time, self._last, self._end, length, named, expires is not None)
-        )
+        self._take(made, self._last, self._end, len(record) - HEAD.size)
         self._end += len(record)
-        self._learn(words)
-        self.notes = {**self.notes, **(note or {})}
-        return version
+        return made.version
 
     @property
     def n_last(self) -> int:
@@ -414,8 +306,12 @@ class ChangeLog:
             os.fsync(file.fileno())
             move_mark(file.fileno(), end)
 
-    def drop_before(self, version: int) -> list[Path]:
-        """Remove the segments that hold no change after `version`; returns what was removed."""
+    def checkpoint(self, time: int, expiring: Ids, expires: Times) -> None:
+        """Begin a segment, from which on the log can be read by itself."""
+        self.start_segment(self.version + 1, time, expiring, expires)
+
+    def drop_before(self, version: int) -> int:
+        """Remove the segments that hold no change after `version`; returns how many."""
         segments = self.segments()
         gone = [
             path for (_, path), (following, _) in itertools.pairwise(segments) if following <= version + 1
@@ -425,17 +321,7 @@ class ChangeLog:
                 path.unlink(missing_ok=True)
             if gone:
                 sync_folder(self.folder)
-        return gone
-
-    def check(self) -> list[str]:
-        """Read every change; a sentence for each that is damaged."""
-        problems = []
-        for entry in self._entries:
-            try:
-                self.read(entry)
-            except (StorageError, ValueError, KeyError) as error:
-                problems.append(str(error))
-        return problems
+        return len(gone)
 
 
 def _write_all(file: Any, raw: bytes) -> None:

@@ -24,8 +24,8 @@ from rangecast.model.expiry_times import Times
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.store.expiry import Expiries, instant
-from rangecast.store.lock import LockedError, holding
-from rangecast.store.log import ChangeLog
+from rangecast.store.home import Home
+from rangecast.store.lock import LockedError
 from rangecast.store.record import Change, gathered
 from rangecast.store.retention import Hold, read_holds
 from rangecast.types.schema import Schema
@@ -38,15 +38,16 @@ T = TypeVar("T")
 class Versions:
     """What can be read of a store; `Store` adds what changes it."""
 
-    def __init__(self, path: Path, settings: dict[str, Any], schema: Schema) -> None:
-        self.path = path
+    def __init__(self, home: Home, settings: dict[str, Any], schema: Schema) -> None:
+        self._home = home
+        self.path = home.path
         self._settings = settings
         self._schema = schema
         self._begin()
         forks.watch(self)
 
     def _begin(self) -> None:
-        self._log = ChangeLog(self.path / "log", Schema.from_dict(self._settings["schema"]))
+        self._log = self._home.open_log(Schema.from_dict(self._settings["schema"]))
         self._guard = threading.RLock()
         self._living: tuple[int, Index] | None = None
         self._ending: tuple[int, Expiries] | None = None
@@ -171,27 +172,39 @@ class Versions:
 
     def holds(self) -> list[Hold]:
         """Who needs which version, the oldest first: what `compact` keeps."""
-        return read_holds(self.path / "holds")
+        return read_holds(self._home)
 
     def snapshots(self) -> list[int]:
         """The versions that have a snapshot on disk."""
-        return sorted(int(path.stem) for path in (self.path / "snapshots").glob("*.index"))
+        found = [int(n[:-6]) for n in self._home.names("snapshots") if n.endswith(".index")]
+        # in a bucket one that is older than the log is about to be deleted, or came too late
+        return found if self._home.locks else [version for version in found if version >= self._log.base]
 
-    def snapshot_path(self, version: int) -> Path:
-        """Where the snapshot of a version is, or would be."""
+    def log_bytes(self) -> int:
+        """Bytes of the change log."""
+        return self._home.size("log")
+
+    def snapshot_path(self, version: int) -> Any:
+        """Where the snapshot of a version is, or would be: a path, or an address in a bucket."""
         return self.path / "snapshots" / f"{version:020}.index"
 
+    def snapshot_file(self, version: int) -> Path:
+        """The snapshot of a version as a file of this machine; StorageError if there is none."""
+        found = self._home.file(_snapshot_name(version))
+        if found is None:
+            raise StorageError(f"{self.snapshot_path(version)}: cannot be read: there is no such snapshot")
+        return found
+
     def snapshot(self, version: int | None = None) -> Path:
-        """The file of a version's index (the newest unless told), made now if it is not there yet.
+        """The file of a version's index (the newest unless told), made now if it is not there yet; of a store
+        in a bucket, the file that this machine has fetched.
 
         `rangecast.load_index` maps it; it stays as it is until `compact` removes it.
         """
         with self._guard:
             version = self._resolve(version)
-            path = self.snapshot_path(version)
-            if not path.exists():
-                self.index(version).save(path)
-            return path
+            found = self._home.file(_snapshot_name(version))
+            return self._home.save(self.index(version), _snapshot_name(version)) if found is None else found
 
     def publish_if_due(self, share: float = 0.2) -> Path | None:
         """Make a snapshot of the newest version when enough has changed since the last one.
@@ -200,11 +213,11 @@ class Versions:
         new snapshot's path; None when none is due, or another process is making it. Nobody waits for
         it: neither readers nor writers, nor other threads that use this object.
         """
-        reader = Versions(self.path, self._settings, Schema.from_dict(self._settings["schema"]))
+        reader = Versions(self._home, self._settings, Schema.from_dict(self._settings["schema"]))
         if not _retry_read(lambda: reader._due(share)):
             return None
         try:
-            with holding(self.path / "snapshots" / "lock", 0.0):
+            with self._home.holding("snapshots/lock", 0.0):
                 return reader.snapshot()
         except LockedError:
             return None
@@ -214,7 +227,7 @@ class Versions:
         last = self._nearest(newest)
         if newest - last >= _MANY:
             return True
-        n = len(load_index(self.snapshot_path(last), verify=None)) if last else 0
+        n = len(load_index(self.snapshot_file(last), verify=None)) if last else 0
         return self.changed(last, newest) >= max(_MANY, share * n)
 
     def nearest(self, version: int | None = None) -> int:
@@ -234,8 +247,8 @@ class Versions:
     def _build_index(self, version: int, verify: bool | None) -> Index:
         start = self._nearest(version)
         # version 0 needs no file; any other must be there, or was just compacted away
-        if start > 0 or self.snapshot_path(start).exists():
-            index = load_index(self.snapshot_path(start), verify=verify)
+        if start > 0 or self._home.has(_snapshot_name(start)):
+            index = load_index(self.snapshot_file(start), verify=verify)
         else:
             schema = Schema.from_dict(self._settings["schema"])
             index = open_index(self.kind, schema, **self._settings["options"])
@@ -315,6 +328,10 @@ class Versions:
                 step.apply_to(index)
             self._living = newest, index
         return index
+
+
+def _snapshot_name(version: int) -> str:
+    return f"snapshots/{version:020}.index"
 
 
 def n_words(schema: Schema) -> int:

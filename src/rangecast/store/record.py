@@ -173,6 +173,15 @@ def whole_record(file: Any, version: int) -> bytes | None:
     return payload if whole else None
 
 
+def whole_payload(raw: bytes, version: int) -> bytes | None:
+    """The payload of the record of a version that these bytes are; None when they are not that."""
+    head = checked_head(raw[: HEAD.size])
+    if head is None or head[0] != version or len(raw) != HEAD.size + head[2]:
+        return None
+    payload = raw[HEAD.size :]
+    return payload if zlib.crc32(payload) == HEAD.unpack(raw[: HEAD.size])[5] else None
+
+
 def find_record(raw: bytes, version: int) -> bool:
     """Whether a whole record of this version or a later one begins anywhere after the first byte."""
     at = raw.find(_MAGIC, 1)

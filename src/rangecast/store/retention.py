@@ -5,18 +5,17 @@
 
 A hold is kept until it is released, also past the end of its process: a stream that crashed finds the
 version of its last batch again. The lock is not the writers' lock, so a hold never waits for a load;
-with it a hold that was given cannot lose its version to a compaction that had read the holds before.
+with it a hold that was given cannot lose its version to a compaction that had read the holds before. In a
+bucket, which has no locks, a hold is put first, then compared with what compact has closed (object_log.py).
 """
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import NamedTuple
 
-from rangecast.array_file import sync_folder, writing_to
 from rangecast.errors import OptionError, StorageError
-from rangecast.sealed import read_document, write_document
+from rangecast.store.home import Home
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -30,14 +29,16 @@ class Hold(NamedTuple):
     time: int
 
 
-def read_holds(folder: Path) -> list[Hold]:
+def read_holds(home: Home) -> list[Hold]:
     """All holds of a store, the oldest version first."""
     found = []
-    for path in sorted(folder.glob("*.json")):
+    for name in (name for name in home.names("holds") if name.endswith(".json")):
+        path = home.path / "holds" / name
         try:
-            said = read_document(path)
+            said = home.read(f"holds/{name}")
             if said is not None:
-                found.append(Hold(path.stem, int(said["version"]), str(said["note"]), int(said["time"])))
+                stem = name.removesuffix(".json")
+                found.append(Hold(stem, int(said["version"]), str(said["note"]), int(said["time"])))
         except (OSError, ValueError, KeyError, TypeError) as error:
             # not passed over: what it held would be removed
             raise StorageError(
@@ -46,28 +47,22 @@ def read_holds(folder: Path) -> list[Hold]:
     return sorted(found, key=lambda hold: (hold.version, hold.name))
 
 
-def write_hold(folder: Path, hold: Hold) -> None:
+def write_hold(home: Home, hold: Hold) -> None:
     """Put a hold, in place of the one of the same name."""
     said = {"version": hold.version, "note": hold.note, "time": hold.time}
-    write_document(_path(folder, hold.name), said)
+    home.write(hold_name(hold.name), said)
 
 
-def remove_hold(folder: Path, name: str) -> bool:
+def remove_hold(home: Home, name: str) -> bool:
     """Take a hold away; says whether there was one."""
-    path = _path(folder, name)
-    with writing_to(path):
-        try:
-            path.unlink()
-        except FileNotFoundError:
-            return False
-        sync_folder(folder)
-    return True
+    return home.remove(hold_name(name))
 
 
-def _path(folder: Path, name: str) -> Path:
+def hold_name(name: str) -> str:
+    """The document of a hold."""
     if not _NAME.fullmatch(name):
         raise OptionError(
             "the name of a hold must be up to 100 letters, digits, '_', '-' and '.', not '-' or '.' first, "
             f"got {name!r}"
         )
-    return folder / f"{name}.json"
+    return f"holds/{name}.json"

@@ -1,4 +1,4 @@
-"""The durable home of subscriptions: a change log and memory-mapped snapshots, in one folder.
+"""The durable home of subscriptions: a change log and memory-mapped snapshots, in a folder or a bucket.
 
     store.json                        schema, kind of index, the store's own id; written once
     lock                              held by the one process that writes
@@ -14,7 +14,8 @@ asked for, by whoever asks, written aside and renamed, and never changes. A vers
 snapshot is the nearest older one with the changes since, so a process that holds an index of version
 v comes to version w by `for change in store.changes(v): change.apply_to(index)`.
 
-One process writes at a time: the lock is flock's, so it is gone with the process that held it. Any
+One process writes at a time: the lock is flock's, so it is gone with the process that held it. In a bucket,
+which has no locks, whoever is second is told so and does it again (object_log.py). Any
 number of processes read, and need no lock. `compact` makes the log and old snapshots go, but nothing
 that is held; a store that is written to compacts itself by its history.
 
@@ -27,35 +28,36 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
-import stat
+import random
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from rangecast.array_file import read_arrays, sync_folder, writing_to
+from rangecast.array_file import read_arrays
 from rangecast.engine import index_type, load_index
 from rangecast.errors import RangecastError, SchemaError, StorageError, SubscriptionError
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.sealed import read_document, write_document
 from rangecast.store.expiry import checked_times, instant
 from rangecast.store.history import CHECKPOINT, HistoryLimits, read_history, write_history
-from rangecast.store.lock import LockedError, holding
+from rangecast.store.home import Home, home_of
+from rangecast.store.lock import LockedError
 from rangecast.store.log import ChangeLog
+from rangecast.store.object_log import CHECKPOINT as OBJECT_CHECKPOINT
+from rangecast.store.object_log import ObjectLog, OvertakenError
 from rangecast.store.reader import Versions, n_words
-from rangecast.store.record import EXPRESSIONS, checked_note
-from rangecast.store.retention import Hold, remove_hold, write_hold
+from rangecast.store.record import EXPRESSIONS, Note, checked_note
+from rangecast.store.retention import Hold, hold_name, remove_hold, write_hold
 from rangecast.store.segment import DamagedMarkError
 from rangecast.store.selection import fulfilling
 from rangecast.types.schema import Schema
 
 FORMAT = 1
-_STALE_SECONDS = 3600
+_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -75,8 +77,8 @@ class Store(Versions):
     >>> folder.cleanup()
     """
 
-    def __init__(self, path: Path, settings: dict[str, Any], schema: Schema, wait: float) -> None:
-        super().__init__(path, settings, schema)
+    def __init__(self, home: Home, settings: dict[str, Any], schema: Schema, wait: float) -> None:
+        super().__init__(home, settings, schema)
         self.wait = wait
         self._held = False
 
@@ -100,21 +102,19 @@ class Store(Versions):
         many seconds a write waits for another writer. A schema object that is given is the store's
         own from then on, so subscriptions made with it need no translation.
         """
-        folder = Path(path).absolute()
-        if not (folder / "store.json").exists():
+        home = home_of(path)
+        if not home.has("store.json"):
             if schema is None:
-                raise StorageError(f"{folder}: there is no store here; give a schema to create one")
-            _create(folder, schema, index or "auto", dict(options or {}), wait)
-        settings = _read_settings(folder)
+                raise StorageError(f"{home.path}: there is no store here; give a schema to create one")
+            _create(home, schema, index or "auto", dict(options or {}), wait)
+        settings = _read_settings(home)
         for name, given in (("index", index), ("options", options)):
-            if given is not None and given != settings[name]:
-                raise StorageError(
-                    f"{folder}: the store was made with {name} {settings[name]!r}, got {given!r}"
-                )
-        stored = _stored_schema(folder, settings)
+            if given is not None and given != (made := settings[name]):
+                raise StorageError(f"{home.path}: the store was made with {name} {made!r}, got {given!r}")
+        stored = _stored_schema(home, settings)
         if schema is not None:
-            stored.check_declared(schema, f"the schema given for the store {folder}")
-        store = cls(folder, settings, stored if schema is None else schema, wait)
+            stored.check_declared(schema, f"the schema given for the store {home.path}")
+        store = cls(home, settings, stored if schema is None else schema, wait)
         store.refresh()
         return store
 
@@ -139,25 +139,29 @@ class Store(Versions):
         if where is not None:
             if ids is not None:
                 raise SubscriptionError("delete takes ids or where=, got both")
-            with self.writing():
-                found = fulfilling(self._state().subscriptions(), where)
-                self.apply(deleted=found)
-                gone: list[Any] = found.arrow().to_pylist()
-                return gone
+            return self.exclusively(lambda: self._delete_where(where))
         if ids is None:
             raise SubscriptionError("delete takes ids, or a condition on the payload as where=")
         wanted = Ids.of(ids if not isinstance(ids, int | str | uuid.UUID) else [ids])
-        with self.writing():
-            state = self._state()
-            self._living = None  # until the change is on disk: a write that fails must not show
-            unknown = state.delete(wanted)
-            known = wanted
-            if unknown:
-                absent = IdTable(Ids.of(unknown)).find(wanted)
-                known = wanted.select(np.flatnonzero(absent < 0))
-            version = self.apply(deleted=known)
-            self._living = version, state
-            return unknown
+        return self.exclusively(lambda: self._delete(wanted))
+
+    def _delete_where(self, where: str) -> list[Any]:
+        found = fulfilling(self._state().subscriptions(), where)
+        self.apply(deleted=found)
+        gone: list[Any] = found.arrow().to_pylist()
+        return gone
+
+    def _delete(self, wanted: Ids) -> list[Any]:
+        state = self._state()
+        self._living = None  # until the change is on disk: a write that fails must not show
+        unknown = state.delete(wanted)
+        known = wanted
+        if unknown:
+            absent = IdTable(Ids.of(unknown)).find(wanted)
+            known = wanted.select(np.flatnonzero(absent < 0))
+        version = self.apply(deleted=known)
+        self._living = version, state
+        return unknown
 
     def apply(
         self,
@@ -177,19 +181,22 @@ class Store(Versions):
         if not isinstance(subs, Subscriptions):
             raise SubscriptionError(f"a store takes Subscriptions, got {type(subs).__name__}")
         times = subs.expires if expires is None else checked_times(expires, len(subs))
-        with self.writing():
-            if not len(subs) and not len(gone) and not note:
-                return self._log.version
-            try:
-                subs = subs.reconciled(self._schema)
-            except SchemaError as error:
-                raise SchemaError(
-                    f"{self.path}: {error}; parse them again with the store's own schema (store.schema)"
-                ) from None
-            self._check_ids(subs.ids, gone)
-            if subs.has_sets and index_type(self.kind).sets == "multiplied":
-                subs.dense()  # what the store's index could not take must not be written
-            return self._log.append(instant(), gone, subs, times, checked_note(note))
+        kept = checked_note(note)
+        return self.exclusively(lambda: self._append(subs, gone, times, kept))
+
+    def _append(self, subs: Subscriptions, gone: Ids, times: Any, note: Note | None) -> int:
+        if not len(subs) and not len(gone) and not note:
+            return self._log.version
+        try:
+            subs = subs.reconciled(self._schema)
+        except SchemaError as error:
+            raise SchemaError(
+                f"{self.path}: {error}; parse them again with the store's own schema (store.schema)"
+            ) from None
+        self._check_ids(subs.ids, gone)
+        if subs.has_sets and index_type(self.kind).sets == "multiplied":
+            subs.dense()  # what the store's index could not take must not be written
+        return self._log.append(instant(), gone, subs, times, note)
 
     def expire(self, now: Any = None, *, patient: bool = True) -> int:
         """Delete all subscriptions whose time has come, as one version; returns the newest version.
@@ -202,12 +209,14 @@ class Store(Versions):
             if not len(self._expiries().due(moment)):
                 return self._log.version
         try:
-            with self.writing(None if patient else 0.0):
-                return self.apply(deleted=self._expiries().due(moment))
-        except LockedError:
+            due = self.exclusively(
+                lambda: self.apply(deleted=self._expiries().due(moment)), None if patient else 0.0
+            )
+        except (LockedError, OvertakenError):
             if patient:
                 raise
             return self.version
+        return due
 
     def hold(self, name: str, version: int | None = None, note: str = "") -> int:
         """Say that a version (the newest unless told) and all after it are needed; returns it.
@@ -215,27 +224,44 @@ class Store(Versions):
         `compact` keeps them until `release(name)`. A second hold of the same name takes the place of the
         first. Refused when the version is gone; needs no writer's lock.
         """
-        folder = self.path / "holds"
-        with writing_to(folder):
-            folder.mkdir(exist_ok=True)
-        with holding(folder / "lock", self.wait):
+        with self._home.holding("holds/lock", self.wait):
             with self._guard:
                 version = self._resolve(version)
-            write_hold(folder, Hold(name, version, note, instant()))
+            held = Hold(name, version, note, instant())
+            if isinstance(self._log, ObjectLog):
+                self._hold_in_bucket(held, self._log)
+            else:
+                write_hold(self._home, held)
         return version
+
+    def _hold_in_bucket(self, held: Hold, log: ObjectLog) -> None:
+        """Put a hold first, then see that its version was not closed: nobody can be kept from compacting."""
+        before = self._home.read(hold_name(held.name))
+        write_hold(self._home, held)
+        with self._guard:
+            log.reopen()
+            if held.version >= log.closed:
+                return
+        if before is None:
+            remove_hold(self._home, held.name)
+        else:
+            self._home.write(hold_name(held.name), before)
+        raise StorageError(
+            f"{self.path}: version {held.version} is gone, or about to go; the oldest is {log.closed}"
+        )
 
     def release(self, name: str) -> bool:
         """Take back a hold; says whether there was one."""
-        return remove_hold(self.path / "holds", name)
+        return remove_hold(self._home, name)
 
     @property
     def history(self) -> HistoryLimits | None:
         """How much of its past the store keeps by itself; None: all of it, until somebody compacts it."""
-        return read_history(self.path)
+        return read_history(self._home)
 
     def keep_history(self, history: HistoryLimits | None) -> None:
         """Say how much of its past the store keeps by itself, for all who write to it."""
-        write_history(self.path, history)
+        write_history(self._home, history)
 
     def learn(self, words: Mapping[str, Sequence[str]]) -> int:
         """Give category words their codes for good, so that many processes may parse with the same ones; also
@@ -243,26 +269,30 @@ class Store(Versions):
 
         Makes a version that changes no subscription, unless all words are known.
         """
-        with self.writing():
-            for _, category in self._schema.categories():
-                for word in words.get(category.name, ()):
-                    category.vocabulary.add(word)
-            hidden = self._schema.hidden_names()
-            fresh = [text for text in words.get(EXPRESSIONS, ()) if text not in hidden]
-            self._schema.learn_hidden(len(hidden), fresh)
-            if n_words(self._schema) == n_words(self._log.schema):
-                return self._log.version
-            return self._log.append(instant(), Ids.of([]), Subscriptions.empty(self._schema.widest()))
+        return self.exclusively(lambda: self._learn(words))
+
+    def _learn(self, words: Mapping[str, Sequence[str]]) -> int:
+        for _, category in self._schema.categories():
+            for word in words.get(category.name, ()):
+                category.vocabulary.add(word)
+        hidden = self._schema.hidden_names()
+        fresh = [text for text in words.get(EXPRESSIONS, ()) if text not in hidden]
+        self._schema.learn_hidden(len(hidden), fresh)
+        if n_words(self._schema) == n_words(self._log.schema):
+            return self._log.version
+        return self._log.append(instant(), Ids.of([]), Subscriptions.empty(self._schema.widest()))
 
     @contextlib.contextmanager
     def writing(self, wait: float | None = None) -> Iterator[None]:
         """Hold the lock over several changes; inside, the store and its schema are up to date.
 
-        `wait` is how many seconds to wait for another writer, the store's own `wait` unless told.
+        `wait` is how many seconds to wait for another writer, the store's own `wait` unless told. A bucket
+        has no lock: there a change inside is a OvertakenError when another process has written meanwhile,
+        and whoever calls begins again.
         """
         with self._guard:
             if not self._held:
-                with holding(self.path / "lock", self.wait if wait is None else wait):
+                with self._home.holding("lock", self.wait if wait is None else wait):
                     self._recover()
                     self._held = True
                     try:
@@ -274,8 +304,29 @@ class Store(Versions):
                 # inside another `writing` of this thread; the guard keeps other threads out
                 yield
 
+    def exclusively(self, step: Callable[[], T], wait: float | None = None) -> T:
+        """Do a step that changes the store as its only writer; gives what the step gives.
+
+        In a bucket, which has no locks, the step is done again when another process was faster, for up to
+        `wait` seconds: so it reads what it needs anew each time.
+        """
+        until = time.monotonic() + (self.wait if wait is None else wait)
+        pause = _PAUSE
+        while True:
+            try:
+                with self.writing(wait):
+                    return step()
+            except OvertakenError:
+                if self._held or time.monotonic() > until:
+                    raise
+                time.sleep(random.uniform(0.0, pause))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
     def _recover(self) -> None:
         """Before a write: see that the log ends where the last whole change does."""
+        if not isinstance(self._log, ChangeLog):
+            self.refresh()
+            return
         try:
             self.refresh()
         except DamagedMarkError as error:
@@ -298,12 +349,14 @@ class Store(Versions):
         """Before a write, now and then: begin a segment of the log, and remove what is beyond the history."""
         last = self._log.n_last
         try:
-            if last >= CHECKPOINT:
+            if last >= (CHECKPOINT if self._home.locks else OBJECT_CHECKPOINT):
                 self._checkpoint()
                 self.publish_if_due()
                 self._forget()
-            elif last and not self._log.is_summed():
+            elif last and isinstance(self._log, ChangeLog) and not self._log.is_summed():
                 self._checkpoint()
+        except OvertakenError:
+            pass  # another process has done it
         except StorageError as error:
             # it can wait; the write may not
             _log.warning("%s: upkeep was put off: %s", self.path, error)
@@ -314,7 +367,7 @@ class Store(Versions):
             return
         newest = self._log.version
         moment = np.array([instant() - int(history.seconds * 1_000_000)])
-        oldest = history.keeps(newest, int(self._log.versions_at(moment)[0]), _size(self.path))
+        oldest = history.keeps(newest, int(self._log.versions_at(moment)[0]), self._home.size())
         oldest = min([oldest, *(hold.version for hold in self.holds())])
         # where there is a snapshot, none has to be made for it
         starts = [version for version in self.snapshots() if self._log.base < version <= oldest]
@@ -323,7 +376,7 @@ class Store(Versions):
 
     def _checkpoint(self) -> None:
         """Begin a segment of the log, from which on it can be read by itself."""
-        self._log.start_segment(self._log.version + 1, instant(), *self._expiries().all())
+        self._log.checkpoint(instant(), *self._expiries().all())
         self.refresh()
 
     def compact(self, keep: int | None = None) -> dict[str, int]:
@@ -332,17 +385,21 @@ class Store(Versions):
         `keep` is the oldest version that is held, or the newest one; a `keep` above a hold is refused.
         Returns the number of snapshots and log segments removed and the bytes that this freed.
         """
-        with self.writing():
-            while True:
-                oldest = self._oldest_needed(keep)
-                self.snapshot(oldest)
-                if self._log.n_last:
-                    self._checkpoint()
-                (self.path / "holds").mkdir(exist_ok=True)
-                with holding(self.path / "holds" / "lock", self.wait):
-                    # somebody may have held an older version while the snapshot was made
-                    if self._oldest_needed(keep) >= oldest:
-                        return self._drop_before(oldest)
+        return self.exclusively(lambda: self._compact(keep))
+
+    def _compact(self, keep: int | None) -> dict[str, int]:
+        while True:
+            oldest = self._oldest_needed(keep)
+            self.snapshot(oldest)
+            if self._home.locks and self._log.n_last:
+                self._checkpoint()
+            with self._home.holding("holds/lock", self.wait):
+                if isinstance(self._log, ObjectLog):
+                    # from here on nobody can hold what is before
+                    self._log.checkpoint(instant(), *self._expiries().all(), closed=oldest)
+                # somebody may have held an older version while the snapshot was made
+                if self._oldest_needed(keep) >= oldest:
+                    return self._drop_before(oldest)
 
     def _oldest_needed(self, keep: int | None) -> int:
         """The version from which on `compact` keeps everything."""
@@ -362,22 +419,19 @@ class Store(Versions):
         return keep
 
     def _drop_before(self, keep: int) -> dict[str, int]:
-        before = _size(self.path)
+        before = self._home.size()
+        if isinstance(self._log, ObjectLog):
+            self._log.checkpoint(instant(), *self._expiries().all(), base=keep)
         segments = self._log.drop_before(keep)
-        gone = [self.snapshot_path(version) for version in self.snapshots() if version < keep]
-        with writing_to(self.path / "snapshots"):
-            for path in [*gone, *_strays(self.path), *(self.path / "log").glob("*.torn-*")]:
-                path.unlink(missing_ok=True)
-            for folder in (self.path / "snapshots").glob("*.stripes-*"):
-                # what Spark has cut a snapshot into goes with it
-                if int(folder.stem) < keep:
-                    shutil.rmtree(folder, ignore_errors=True)
-            sync_folder(self.path / "snapshots")
+        names = [name for name in self._home.names("snapshots") if name.endswith(".index")]
+        gone = [f"snapshots/{name}" for name in names if int(name.removesuffix(".index")) < keep]
+        self._home.remove_all(gone)
+        self._home.sweep(keep)
         self.refresh()
         return {
             "snapshots": len(gone),
-            "segments": len(segments),
-            "bytes": max(0, before - _size(self.path)),
+            "segments": segments,
+            "bytes": max(0, before - self._home.size()),
         }
 
     def verify(self) -> list[str]:
@@ -387,8 +441,9 @@ class Store(Versions):
             problems = self._log.check()
             for version in self.snapshots():
                 try:
-                    read_arrays(self.snapshot_path(version))  # the texts too, which no index reads by itself
-                    load_index(self.snapshot_path(version), verify=False)
+                    file = self.snapshot_file(version)
+                    read_arrays(file)  # the texts too, which no index reads by itself
+                    load_index(file, verify=False)
                 except StorageError as error:
                     problems.append(str(error))
             try:
@@ -407,68 +462,34 @@ class Store(Versions):
             raise SubscriptionError(f"{self.path}: ids must be all whole numbers or all strings, got both")
 
 
-def _create(folder: Path, schema: Schema, index: str, options: dict[str, Any], wait: float) -> None:
+def _create(home: Home, schema: Schema, index: str, options: dict[str, Any], wait: float) -> None:
     index_type(index)(schema, **options)
-    if folder.exists() and not folder.is_dir():
-        raise StorageError(f"{folder}: a store is a folder, but here is a file")
-    others = [p.name for p in folder.iterdir()] if folder.exists() else []
-    if set(others) - {"lock", "log", "snapshots"}:
-        raise StorageError(
-            f"{folder}: holds other files ({', '.join(sorted(others)[:3])}); name an empty folder"
-        )
-    (folder / "log").mkdir(parents=True, exist_ok=True)
-    (folder / "snapshots").mkdir(exist_ok=True)
-    with holding(folder / "lock", wait):
-        if (folder / "store.json").exists():
-            return
-        ChangeLog(folder / "log", schema).start_segment(1, instant())
-        settings = {
-            "format": FORMAT,
-            "id": uuid.uuid4().hex,
-            "schema": schema.to_dict(),
-            "index": index,
-            "options": options,
-        }
-        write_document(folder / "store.json", settings)
+    settings = {
+        "format": FORMAT,
+        "id": uuid.uuid4().hex,
+        "schema": schema.to_dict(),
+        "index": index,
+        "options": options,
+    }
+    home.begin(settings, schema, instant(), wait)
 
 
-def _read_settings(folder: Path) -> dict[str, Any]:
-    settings = read_document(folder / "store.json") or {}
+def _read_settings(home: Home) -> dict[str, Any]:
+    settings = home.read("store.json") or {}
     if settings.get("format") != FORMAT:
-        raise StorageError(f"{folder}: a store of format {FORMAT} is read, got {settings.get('format')}")
+        raise StorageError(f"{home.path}: a store of format {FORMAT} is read, got {settings.get('format')}")
     absent = {"id", "schema", "index", "options"} - set(settings)
     if absent:
-        raise StorageError(f"{folder}/store.json: cannot be read: it must have {', '.join(sorted(absent))}")
+        lacks = ", ".join(sorted(absent))
+        raise StorageError(f"{home.path}/store.json: cannot be read: it must have {lacks}")
     return settings
 
 
-def _stored_schema(folder: Path, settings: dict[str, Any]) -> Schema:
+def _stored_schema(home: Home, settings: dict[str, Any]) -> Schema:
     try:
         # what kind of index it is, and with which options, is checked along
         schema = Schema.from_dict(settings["schema"])
         index_type(settings["index"])(schema, **settings["options"])
     except (RangecastError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StorageError(f"{folder}/store.json: cannot be read: {error!r}") from None
+        raise StorageError(f"{home.path}/store.json: cannot be read: {error!r}") from None
     return schema
-
-
-def _strays(folder: Path) -> list[Path]:
-    """Files that a crash has left half written."""
-    return [path for path, status in _files(folder) if path.suffix == ".tmp" and _is_stale(status)]
-
-
-def _is_stale(status: os.stat_result) -> bool:
-    return status.st_mtime < time.time() - _STALE_SECONDS
-
-
-def _size(folder: Path) -> int:
-    return sum(status.st_size for _, status in _files(folder))
-
-
-def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    for path in folder.rglob("*"):
-        # others rename and remove theirs meanwhile
-        with contextlib.suppress(FileNotFoundError):
-            status = path.stat()
-            if stat.S_ISREG(status.st_mode):
-                yield path, status

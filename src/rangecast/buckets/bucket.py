@@ -1,0 +1,298 @@
+"""A bucket: the few things that are asked of an object store, the same for each of them, by obstore.
+
+    create    put an object if there is none of its name; says whether it did
+    put       put an object, in place of the one of its name
+    read      an object, or a range of its bytes; None where there is none
+    stat      size and tag of an object
+    entries   the objects of a folder by name, also those after a name alone
+    delete    take objects away; one that is not there is no fault
+
+All of them are atomic by object and strongly consistent, as S3, Google Cloud Storage and Azure promise: what
+was put is seen by whoever asks afterwards. Nothing is renamed, appended to or locked. `create` is a
+conditional put (If-None-Match: *). Its answer may get lost, and a second try then finds what the first one
+has put; so whoever creates gives bytes that are like no other's, and `create` looks whether they are there.
+
+An address is `s3://bucket/path`, `gs://bucket/path` or `az://account/container/path`. `memory://name/path` is
+a bucket in the memory of this process, for tests and trials. Keys, regions and endpoints come from the
+variables that the clients of these services know (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP, ...).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from rangecast.errors import ForkError, OptionError, SetupError, StorageError, extra_hint
+
+SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
+SECONDS = "RANGECAST_BUCKET_SECONDS"
+"""The variable that says for how many seconds a request is tried again; 60 unless told."""
+_PLAIN_HTTP = ("AWS_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP", "AZURE_ALLOW_HTTP")
+_AT_ONCE = 16
+_LARGE = 1 << 26
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class BucketAddress(os.PathLike[str]):
+    """The address of a bucket, a folder in it or an object.
+
+    >>> place = BucketAddress("s3://bucket/alerts/")
+    >>> str(place / "log" / "1"), place.name
+    ('s3://bucket/alerts/log/1', 'alerts')
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text.rstrip("/")
+
+    def __fspath__(self) -> str:
+        return self._text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"BucketAddress({self._text!r})"
+
+    def __truediv__(self, name: str) -> BucketAddress:
+        return BucketAddress(f"{self._text}/{name}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BucketAddress) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    @property
+    def name(self) -> str:
+        """What follows the last slash."""
+        return self._text.rpartition("/")[2]
+
+    @property
+    def parent(self) -> BucketAddress:
+        """What precedes the last slash."""
+        return BucketAddress(self._text.rpartition("/")[0])
+
+
+def is_address(place: Any) -> bool:
+    """Whether something names an object store, and not a file or folder.
+
+    >>> is_address("s3://bucket/alerts"), is_address("alerts"), is_address(Path("s3:"))
+    (True, False, False)
+    """
+    if isinstance(place, BucketAddress):
+        return True
+    scheme, found, rest = place.partition("://") if isinstance(place, str) else ("", "", "")
+    if found and scheme not in SCHEMES and scheme.isalnum():
+        raise OptionError(
+            f"{place}: an address must begin with s3://, gs:// or az://, or be a path, got {scheme}://"
+        )
+    return bool(found and rest and scheme in SCHEMES)
+
+
+class ObjectEntry(NamedTuple):
+    """An object: its name in the bucket's folder, its bytes, and a tag that changes with its content."""
+
+    name: str
+    size: int
+    tag: str
+
+
+class Bucket:
+    """A folder of an object store.
+
+    >>> bucket = Bucket("memory://doctest/alerts")
+    >>> bucket.create("log/1", b"first"), bucket.create("log/1", b"second")
+    (True, False)
+    >>> bucket.read("log/1"), bucket.read("log/1", 1, 2), bucket.read("log/2")
+    (b'first', b'ir', None)
+    >>> [entry.name for entry in bucket.entries("log")], bucket.entries("log", after="log/1")
+    (['log/1'], [])
+    >>> bucket.delete(["log/1"])
+    >>> bucket.entries("log")
+    []
+    """
+
+    def __init__(self, address: str | BucketAddress) -> None:
+        self.address = BucketAddress(str(address))
+        self._store = connect(str(self.address), os.getpid())
+        self._process = os.getpid()
+        scheme, _, rest = str(self.address).partition("://")
+        # a store in memory knows no folder of its own
+        self._inside = rest.partition("/")[2] + "/" if scheme == "memory" and "/" in rest else ""
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Put an object if there is none of its name; says whether these bytes are there by that."""
+        with self._asking(name, "written"):
+            try:
+                self._api().put(self._store, self._inside + name, content, mode="create", use_multipart=False)
+                return True
+            except self._api().exceptions.AlreadyExistsError:
+                pass
+            except FileNotFoundError:
+                raise StorageError(f"{self.address}: there is no such bucket") from None
+        # an earlier try of the same request may have done it, whose answer got lost
+        entry = self.stat(name)
+        return entry is not None and entry.size == len(content) and self.read(name) == content
+
+    def put(self, name: str, content: bytes | Path) -> str:
+        """Put an object, in place of the one of its name; gives its tag."""
+        with self._asking(name, "written"):
+            try:
+                return str(self._api().put(self._store, self._inside + name, content)["e_tag"])
+            except FileNotFoundError:
+                raise StorageError(f"{self.address}: there is no such bucket") from None
+
+    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes | None:
+        """The bytes of an object, or a range of them, which ends with the object; None if there is none."""
+        with self._asking(name, "read"):
+            try:
+                wanted: Any = {"offset": start} if length is None else (start, start + length)
+                options = {} if start == 0 and length is None else {"range": wanted}
+                return bytes(self._api().get(self._store, self._inside + name, options=options).bytes())
+            except FileNotFoundError as error:
+                self._check_bucket(error)
+                return None
+
+    def stat(self, name: str) -> ObjectEntry | None:
+        """Size and tag of an object; None if there is none."""
+        with self._asking(name, "read"):
+            try:
+                found = self._api().head(self._store, self._inside + name)
+            except FileNotFoundError as error:
+                self._check_bucket(error)
+                return None
+        return ObjectEntry(name, int(found["size"]), str(found["e_tag"]))
+
+    def entries(self, folder: str, after: str | None = None) -> list[ObjectEntry]:
+        """The objects of a folder and of those inside, by name; with `after`, those of larger names."""
+        with self._asking(folder, "listed"):
+            try:
+                start = None if after is None else self._inside + after
+                pages = self._api().list(
+                    self._store, self._inside + folder or None, offset=start, chunk_size=1000
+                )
+                found = [
+                    ObjectEntry(
+                        str(entry["path"])[len(self._inside) :], int(entry["size"]), str(entry["e_tag"])
+                    )
+                    for page in pages
+                    for entry in page
+                ]
+            except FileNotFoundError as error:
+                self._check_bucket(error)
+                return []
+        return sorted(found)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Take objects away; one that is not there is no fault."""
+        gone = list(names)
+        for first in range(0, len(gone), 1000):
+            some = [self._inside + name for name in gone[first : first + 1000]]
+            with self._asking(gone[first], "deleted"), contextlib.suppress(FileNotFoundError):
+                self._api().delete(self._store, some)
+
+    def fetch(self, entry: ObjectEntry, target: Path) -> None:
+        """Write an object to a file; StorageError if it has changed since `entry` was asked for."""
+        cuts = [(at, min(at + _LARGE, entry.size)) for at in range(0, entry.size, _LARGE)]
+
+        def take(cut: tuple[int, int]) -> None:
+            with self._asking(entry.name, "read"):
+                options = {"if_match": entry.tag, "range": cut}
+                got = self._api().get(self._store, self._inside + entry.name, options=options)
+                handle = os.open(target, os.O_WRONLY)
+                try:
+                    at = cut[0]
+                    for chunk in got.stream(min_chunk_size=1 << 20):
+                        at += os.pwrite(handle, chunk, at)
+                finally:
+                    os.close(handle)
+                if at != cut[1]:
+                    raise StorageError(
+                        f"{self.address / entry.name}: ended at byte {at}, must have {entry.size}"
+                    )
+
+        with open(target, "wb") as file:
+            file.truncate(entry.size)
+        try:
+            self.each(take, cuts, 4)
+        except FileNotFoundError:
+            raise StorageError(f"{self.address / entry.name}: is gone since it was listed") from None
+
+    def each(self, step: Callable[[S], T], items: Sequence[S], at_once: int = _AT_ONCE) -> list[T]:
+        """What a step gives for each item, several at once: most of the time goes into waiting."""
+        if len(items) < 2:
+            return [step(item) for item in items]
+        with ThreadPoolExecutor(min(at_once, len(items))) as pool:
+            return list(pool.map(step, items))
+
+    def _api(self) -> Any:
+        if os.getpid() != self._process:
+            raise ForkError(
+                f"{self.address}: was opened before this process was forked, and connections do not survive "
+                "that; open it in the new process, or start processes by 'spawn'"
+            )
+        import obstore
+
+        return obstore
+
+    def _check_bucket(self, error: FileNotFoundError) -> None:
+        """StorageError where not the object but the bucket is not there."""
+        if "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
+            raise StorageError(f"{self.address}: there is no such bucket") from None
+
+    @contextlib.contextmanager
+    def _asking(self, name: str, done: str) -> Iterator[None]:
+        """Whatever the service refuses inside is a StorageError with the address of the object."""
+        where = self.address / name if name else self.address
+        try:
+            yield
+        except (StorageError, FileNotFoundError):
+            raise
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{where}: cannot be {done}: {_said(error)}") from error
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in ("obstore", "builtins"):
+                raise
+            raise StorageError(f"{where}: cannot be {done}: {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    """What a service said, on one line."""
+    line = str(error).partition("\n")[0]
+    return line if len(line) < 300 else line[:300] + "..."
+
+
+_memory: dict[str, Any] = {}
+_guard = threading.Lock()
+
+
+@functools.lru_cache(maxsize=64)
+def connect(address: str, process: int) -> Any:
+    """The object store of an address, opened once per process."""
+    try:
+        from obstore.store import MemoryStore, from_url
+    except ImportError:
+        raise SetupError(f"{address}: an object store needs obstore; {extra_hint('buckets')}") from None
+    scheme, _, rest = address.partition("://")
+    if scheme == "memory":
+        with _guard:
+            return _memory.setdefault(rest.partition("/")[0], MemoryStore())
+    seconds = float(os.environ.get(SECONDS, "60"))
+    retries: Any = {"max_retries": 1000, "retry_timeout": dt.timedelta(seconds=seconds)}
+    options: Any = {"timeout": f"{max(1, round(seconds / 2))}s", "connect_timeout": "5s"}
+    if any(os.environ.get(name, "").lower() in ("1", "true", "yes", "on") for name in _PLAIN_HTTP):
+        options["allow_http"] = True
+    try:
+        return from_url(address, client_options=options, retry_config=retries)
+    except Exception as error:
+        raise StorageError(f"{address}: cannot be opened: {_said(error)}") from None

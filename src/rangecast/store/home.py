@@ -1,0 +1,319 @@
+"""Where a store lives: a folder, or a bucket. The store asks the same few things of both.
+
+    documents         small JSON objects with a sum (sealed.py): read, put in place of another, removed
+    names             what is in one of its folders
+    files             an object as a local file that can be mapped: itself, or fetched once per machine
+    saving            an index as an object
+    the log           the segments of a folder (log.py), or the objects of a bucket (object_log.py)
+    holding           a lock, where there are locks: flock in a folder, nothing in a bucket
+
+`locks` says whether one writer keeps others out. Where it does not, a change that came too late is a
+OvertakenError, and the store does it again.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from rangecast.array_file import read_arrays, sync_folder, writing_to
+from rangecast.buckets.bucket import Bucket, BucketAddress, ObjectEntry, is_address
+from rangecast.buckets.fetched import fetched, keep, scratch_file
+from rangecast.engine import Index
+from rangecast.errors import StorageError
+from rangecast.sealed import read_document, seal, unseal, write_document
+from rangecast.store.entries import ChangeEntries
+from rangecast.store.lock import holding
+from rangecast.store.log import ChangeLog
+from rangecast.store.object_log import ObjectLog
+from rangecast.types.schema import Schema
+
+_STALE_SECONDS = 3600
+_OWN = ("lock", "log", "snapshots")
+
+
+class Home(abc.ABC):
+    """What a store asks of the place where it lives; names are paths inside, such as `holds/nightly.json`."""
+
+    path: Any
+    locks: bool
+
+    @abc.abstractmethod
+    def begin(self, settings: Mapping[str, Any], schema: Schema, time: int, wait: float) -> None:
+        """Make an empty store here, unless another process was faster."""
+
+    @abc.abstractmethod
+    def open_log(self, schema: Schema) -> ChangeEntries:
+        """The change log; its words begin with those of the schema."""
+
+    @abc.abstractmethod
+    def read(self, name: str) -> dict[str, Any] | None:
+        """A document, checked; None if there is none."""
+
+    @abc.abstractmethod
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Put a document in place, whole and to stay."""
+
+    @abc.abstractmethod
+    def remove(self, name: str) -> bool:
+        """Take an object away; says whether it was there."""
+
+    @abc.abstractmethod
+    def remove_all(self, names: Iterable[str]) -> None:
+        """Take objects away, some of which may be gone already."""
+
+    @abc.abstractmethod
+    def names(self, folder: str) -> list[str]:
+        """The names of the objects directly in a folder, sorted."""
+
+    @abc.abstractmethod
+    def size(self, folder: str = "") -> int:
+        """Bytes of all that is here, or in one of its folders."""
+
+    @abc.abstractmethod
+    def file(self, name: str) -> Path | None:
+        """An object of arrays as a file of this machine, to be mapped; None if there is none."""
+
+    @abc.abstractmethod
+    def has(self, name: str) -> bool:
+        """Whether there is an object of this name."""
+
+    @abc.abstractmethod
+    def save(self, index: Index, name: str) -> Path:
+        """Save an index as an object; gives it as a file of this machine."""
+
+    @abc.abstractmethod
+    def holding(self, name: str, wait: float) -> AbstractContextManager[None]:
+        """Keep other processes out of what this lock guards, where there are locks."""
+
+    @abc.abstractmethod
+    def sweep(self, keep: int) -> None:
+        """Remove what crashes have left, and what belongs to snapshots before a version."""
+
+
+class FolderHome(Home):
+    """A folder of a file system with working flock, rename and fsync."""
+
+    locks = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def begin(self, settings: Mapping[str, Any], schema: Schema, time: int, wait: float) -> None:
+        """Make an empty store here, unless another process was faster."""
+        folder = self.path
+        if folder.exists() and not folder.is_dir():
+            raise StorageError(f"{folder}: a store is a folder, but here is a file")
+        others = [p.name for p in folder.iterdir()] if folder.exists() else []
+        if set(others) - set(_OWN):
+            raise StorageError(
+                f"{folder}: holds other files ({', '.join(sorted(others)[:3])}); name an empty folder"
+            )
+        (folder / "log").mkdir(parents=True, exist_ok=True)
+        (folder / "snapshots").mkdir(exist_ok=True)
+        with holding(folder / "lock", wait):
+            if (folder / "store.json").exists():
+                return
+            ChangeLog(folder / "log", schema).start_segment(1, time)
+            write_document(folder / "store.json", settings)
+
+    def open_log(self, schema: Schema) -> ChangeEntries:
+        """The segments of the folder `log`."""
+        return ChangeLog(self.path / "log", schema)
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """A document, checked; None if there is none."""
+        return read_document(self.path / name)
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Put a document in place, whole and on disk."""
+        write_document(self.path / name, content)
+
+    def remove(self, name: str) -> bool:
+        """Take a file away; says whether it was there."""
+        path = self.path / name
+        with writing_to(path):
+            try:
+                path.unlink()
+            except FileNotFoundError:
+                return False
+            sync_folder(path.parent)
+        return True
+
+    def remove_all(self, names: Iterable[str]) -> None:
+        """Take files away, some of which may be gone already."""
+        paths = [self.path / name for name in names]
+        for folder in sorted({path.parent for path in paths}):
+            with writing_to(folder):
+                for path in paths:
+                    if path.parent == folder:
+                        path.unlink(missing_ok=True)
+                sync_folder(folder)
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder, sorted."""
+        try:
+            return sorted(os.listdir(self.path / folder))
+        except FileNotFoundError:
+            return []
+
+    def size(self, folder: str = "") -> int:
+        """Bytes of all files."""
+        return sum(status.st_size for _, status in _files(self.path / folder))
+
+    def file(self, name: str) -> Path | None:
+        """The file itself."""
+        path: Path = self.path / name
+        return path if path.exists() else None
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        return bool((self.path / name).exists())
+
+    def save(self, index: Index, name: str) -> Path:
+        """Save an index: written aside, synced and renamed."""
+        path: Path = self.path / name
+        index.save(path)
+        return path
+
+    def holding(self, name: str, wait: float) -> AbstractContextManager[None]:
+        """The lock of a file."""
+        path = self.path / name
+        with writing_to(path.parent):
+            path.parent.mkdir(exist_ok=True)
+        return holding(path, wait)
+
+    def sweep(self, keep: int) -> None:
+        """Remove what crashes have left half written, torn ends, and stripes of older snapshots."""
+        strays = [path for path, status in _files(self.path) if path.suffix == ".tmp" and _is_stale(status)]
+        with writing_to(self.path / "snapshots"):
+            for path in [*strays, *(self.path / "log").glob("*.torn-*")]:
+                path.unlink(missing_ok=True)
+            for folder in (self.path / "snapshots").glob("*.stripes-*"):
+                # what Spark has cut a snapshot into goes with it
+                if int(folder.stem) < keep:
+                    shutil.rmtree(folder, ignore_errors=True)
+            sync_folder(self.path / "snapshots")
+
+
+class BucketHome(Home):
+    """A folder of a bucket."""
+
+    locks = False
+
+    def __init__(self, address: str) -> None:
+        self.bucket = Bucket(address)
+        self.path = self.bucket.address
+
+    def begin(self, settings: Mapping[str, Any], schema: Schema, time: int, wait: float) -> None:
+        """Make an empty store here, unless another process was faster: store.json decides."""
+        others = sorted({entry.name.partition("/")[0] for entry in self.bucket.entries("")} - {"store.json"})
+        if others:
+            raise StorageError(
+                f"{self.path}: holds other objects ({', '.join(others[:3])}); name an empty folder"
+            )
+        # the words that the schema brings are version 0; there is no other object that could be half there
+        whole = {**settings, "schema": schema.to_dict(words=True)}
+        self.bucket.create("store.json", seal(whole) + b"\n")
+
+    def open_log(self, schema: Schema) -> ObjectLog:
+        """The objects of the folder `log`."""
+        return ObjectLog(self.bucket, schema)
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """A document, checked; None if there is none."""
+        raw = self.bucket.read(name)
+        return None if raw is None else unseal(raw, self.path / name)
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Put a document in place of the one of its name."""
+        self.bucket.put(name, seal(content) + b"\n")
+
+    def remove(self, name: str) -> bool:
+        """Take an object away; says whether it was there."""
+        there = self.has(name)
+        self.bucket.delete([name])
+        return there
+
+    def remove_all(self, names: Iterable[str]) -> None:
+        """Take objects away, some of which may be gone already."""
+        self.bucket.delete(names)
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the objects directly in a folder, sorted."""
+        start = len(folder) + 1
+        return [e.name[start:] for e in self.bucket.entries(folder) if "/" not in e.name[start:]]
+
+    def size(self, folder: str = "") -> int:
+        """Bytes of all objects."""
+        return sum(entry.size for entry in self.bucket.entries(folder))
+
+    def file(self, name: str) -> Path | None:
+        """The object as it was fetched by this machine, checked against its sums."""
+        return fetched(self.bucket, name, _check_arrays)
+
+    def has(self, name: str) -> bool:
+        """Whether there is an object of this name."""
+        return self.bucket.stat(name) is not None
+
+    def save(self, index: Index, name: str) -> Path:
+        """Save an index here, put it, and keep the file as if it had been fetched."""
+        scratch = scratch_file()
+        try:
+            index.save(scratch)
+            entry = ObjectEntry(name, scratch.stat().st_size, self.bucket.put(name, scratch))
+            return keep(self.bucket, entry, scratch)
+        finally:
+            scratch.unlink(missing_ok=True)
+
+    def holding(self, name: str, wait: float) -> AbstractContextManager[None]:
+        """There is nothing to hold: whoever comes too late is told so."""
+        return contextlib.nullcontext()
+
+    def sweep(self, keep: int) -> None:
+        """Remove stripes of older snapshots."""
+        stripes = [e.name for e in self.bucket.entries("snapshots") if ".stripes-" in e.name]
+        self.bucket.delete(n for n in stripes if int(n.split("/")[1].partition(".")[0]) < keep)
+
+
+def home_of(path: str | os.PathLike[str]) -> Home:
+    """The place that a path or an address names."""
+    if is_address(path):
+        return BucketHome(str(path))
+    return FolderHome(Path(path).absolute())
+
+
+def local_file(path: str) -> str:
+    """The file of this machine behind the path of a saved index: itself, or fetched from its address."""
+    if not is_address(path):
+        return path
+    place = BucketAddress(path)
+    found = fetched(Bucket(place.parent), place.name, _check_arrays)
+    if found is None:
+        raise StorageError(f"{path}: there is no such object; compact must keep the versions in use")
+    return str(found)
+
+
+def _check_arrays(path: Path) -> None:
+    read_arrays(path)
+
+
+def _is_stale(status: os.stat_result) -> bool:
+    return status.st_mtime < time.time() - _STALE_SECONDS
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in folder.rglob("*"):
+        # others rename and remove theirs meanwhile
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode):
+                yield path, status

@@ -1,0 +1,96 @@
+"""Jars of servers that tests start: fetched once from Maven Central, by Maven or by the Ivy of Spark's wheel.
+
+Where they cannot be fetched, or there is no Java, `NoJars` says why, and the tests are skipped.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+
+class NoJars(Exception):
+    """Why a server cannot be started here."""
+
+
+def java() -> str:
+    from rangecast.errors import SetupError
+    from rangecast.spark.session import find_java
+
+    try:
+        return str(find_java() / "bin" / "java")
+    except (SetupError, ImportError) as error:
+        raise NoJars(str(error)) from None
+
+
+def jars(name: str, *wanted: tuple[str, str, str]) -> Path:
+    """The folder of some artifacts (group, name, version) and of what they need; the server comes first."""
+    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rangecast-tests"
+    libs = home / f"{name}-{wanted[0][2]}"
+    if (libs / ".whole").exists():
+        return libs
+    home.mkdir(parents=True, exist_ok=True)
+    scratch = home / f"fetch-{os.getpid()}"
+    scratch.mkdir()
+    try:
+        _fetch(scratch, wanted)
+        shutil.rmtree(libs, ignore_errors=True)
+        (scratch / "libs" / ".whole").touch()
+        os.replace(scratch / "libs", libs)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return libs
+
+
+def _fetch(folder: Path, wanted: tuple[tuple[str, str, str], ...]) -> None:
+    maven = shutil.which("mvn")
+    said = "there is no Maven"
+    if maven:
+        (folder / "pom.xml").write_text(_pom(wanted))
+        command = [maven, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
+        said = _run([*command, f"-DoutputDirectory={folder / 'libs'}"], folder, wanted)
+        if said is None:
+            return
+    # Spark's wheel has Ivy, which fetches them as well
+    import pyspark
+
+    ivy = next(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"), None)
+    if ivy is None:
+        raise NoJars(f"the jars cannot be fetched: {said}")
+    what = ["-dependency", *wanted[0], "-confs", "default", "runtime"]
+    how = ["-m2compatible", "-types", "jar", "bundle", "-cache", str(folder / "cache")]
+    pattern = f"{folder / 'libs'}/[artifact]-[revision](-[classifier]).[ext]"
+    again = _run([java(), "-jar", str(ivy), *what, *how, "-retrieve", pattern], folder, wanted)
+    if again is not None:
+        raise NoJars(f"the jars cannot be fetched: {said}; {again}")
+
+
+def _pom(wanted: tuple[tuple[str, str, str], ...]) -> str:
+    needed = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+        "</dependency>"
+        for group, name, version in wanted
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>rangecast</groupId><artifactId>test-server</artifactId><version>1</version>"
+        f"<dependencies>{needed}</dependencies></project>"
+    )
+
+
+def _run(command: list[str], folder: Path, wanted: tuple[tuple[str, str, str], ...]) -> str | None:
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error).splitlines()[0]
+    if done.returncode == 0 and any((folder / "libs").glob(f"{wanted[0][1]}-*.jar")):
+        return None
+    lines = (done.stdout + done.stderr).strip().splitlines() or ["nothing was said"]
+    return lines[-1]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
