@@ -50,8 +50,8 @@ from rangecast.types.schema import Schema
 
 LAYOUT = 6
 """Changes when the arrays of some index in a file do; files of others are read by building anew."""
-
-_CHANGED = {5: ("LeadLists", "BitmapBlocks")}  # by layout, what structures have in another form since
+# by layout, what structures have in another form since
+_CHANGED: dict[Any, tuple[str, ...]] = {5: ("LeadLists", "BitmapBlocks")}
 
 
 class Index:

@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, kernel
-from rangecast.kernels.engine.boxes import holds, view_boxes
+from rangecast.kernels.engine.boxes import first_word, holds, view_boxes
 from rangecast.kernels.engine.packed_bounds import GUARDS, pack_values
 from rangecast.kernels.machine.bitsets import WORDS, and_cells
 from rangecast.kernels.machine.memory import prefetch, scratch
 from rangecast.kernels.machine.views import view, view_rows
 
 _FIRST, _NEXT = 12, 8
+_AHEAD = 8
 _BLOCK = 64 * WORDS
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
@@ -206,7 +207,7 @@ def stab_blocks(
     for b in range(state[0], n_blocks):
         word = b >> 6
         up = np.uint64(b & 63)
-        n = np.int64(n_block_attributes[b])
+        n = n_block_attributes[b]
         first = b * WORDS * 64
         size = min(boxes.size - first, WORDS * 64)
         n_words = (size + 63) >> 6
@@ -221,7 +222,7 @@ def stab_blocks(
             attributes[q] = block_attributes[b, q]
             bases[q] = row_bases[b, block_attributes[b, q]]
         # without a branch: which events look at a block follows no pattern
-        n_own = 0
+        n_own = np.int64(0)
         for e in range(m):
             own[n_own] = e
             n_own += np.int64((chosen[e, word] >> up) & _ONE)
@@ -245,7 +246,7 @@ def stab_blocks(
                 # so many at once that mostly nothing is left: a branch that goes either way costs more than
                 # four rows, and the most selective ones come first
                 k = min(n, _FIRST)
-                some = and_cells(bits, bases, attributes, cells, e, np.int64(0), k, left)
+                some = and_cells(bits, bases, attributes, cells, e, 0, k, left)
                 while k < n and some != _NONE:
                     upto = min(n, k + _NEXT)
                     some = and_cells(bits, bases, attributes, cells, e, k, upto, left)
@@ -285,6 +286,10 @@ def stab_blocks(
                     found[unsure] = row
                     unsure += ((held & GUARDS) == GUARDS) & ((sure & GUARDS) != GUARDS)
                 for q in range(unsure):
+                    # where events have the very values that boxes ask for, all of them come here
+                    if q + _AHEAD < unsure:
+                        box = boxes[found[q + _AHEAD]]
+                        prefetch(theirs.words, first_word(theirs.starts, theirs.stride, box))
                     row = found[q]
                     if holds(theirs, boxes[row], codes, inexact, e):
                         out[p] = row
