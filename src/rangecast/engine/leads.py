@@ -52,7 +52,7 @@ from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, flat, hold, within
 from rangecast.engine.parts import Part
 from rangecast.kernels.engine import leads as kernels
-from rangecast.kernels.engine.leads import Finder, LeadLists, Room
+from rangecast.kernels.engine.leads import CellFinder, LeadLists, Room
 from rangecast.memory import check_fits, check_numbered
 from rangecast.model.boxes import SparseBoxes, starts_of
 from rangecast.types.attributes import MISSING, PRESENT, Codes
@@ -92,14 +92,14 @@ class LeadsPart(Part):
 
     # not before they are asked for: what came from a file is checked first
     @cached_property
-    def _finder(self) -> Finder:
+    def _finder(self) -> CellFinder:
         lists = self.lists
         k = len(lists.attributes)
         leads = np.full(int(lists.bounded[-1]) + 1 if len(lists.bounded) else 0, -1, np.int32)
         leads[lists.attributes] = np.arange(k)
         firsts = lists.cut_starts[:-1] + 2 * np.arange(k)
         lacking = (lists.starts[firsts + 1] > lists.starts[firsts]).astype(np.uint8)
-        return Finder(leads, lacking, _widths(lists.cuts, lists.cut_starts))
+        return CellFinder(leads, lacking, _widths(lists.cuts, lists.cut_starts))
 
     @cached_property
     def _most(self) -> int:

@@ -38,7 +38,7 @@ class LeadLists(NamedTuple):
     bounded: npt.NDArray[np.int32]
 
 
-class Finder(NamedTuple):
+class CellFinder(NamedTuple):
     """How the lists of an event are found, beside the lists themselves."""
 
     leads: npt.NDArray[np.int32]
