@@ -2,20 +2,22 @@
 
     python benchmarks/doors.py [--subscriptions 100000] [--events 100000] [--repeat 5] [--shape strings]
 
-Four shapes of events: numbers only; three strings; twelve mixed attributes of which some are missing; forty
-columns of which five are attributes. Each door takes the same events and ends with all ids delivered, and its
-matches are compared with those of events that were encoded before. `alone` is what leads to the same columns
-without us:
+Five shapes of events: numbers only; three strings; six mixed attributes; twelve of which some are missing;
+forty columns of which five are attributes. Each door takes the same events and ends with all ids delivered,
+and its matches are compared with those of events that were encoded before. `alone` is what leads to the same
+columns without us:
 
     door         alone
     Arrow        PyArrow's look-up of each string in a set (`index_in`), numbers as NumPy arrays
     rows         a Python loop over the dicts, with a look-up in a dict for each string
-    JSON lines   PyArrow's reader on the same file, with the types of the columns given
+    JSON lines   PyArrow's reader on the same file, with the types of the columns given; once matched by one
+                 thread, once by two, of which one reads ahead, and once read into events without a match
     CSV          PyArrow's reader on the same file, likewise
     one dict     the same loop as for rows, over one dict
 
 Times are wall-clock, the best of some rounds, door and `alone` in turns in one process; read the ratios. One
-event at a time is the median of single calls. Last come texts of conditions, and frames of several kinds.
+event at a time is the median of single calls. Last come texts of conditions, frames of several kinds, and
+the first match of a fresh process, with kernels from the cache and without.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -37,6 +42,7 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 
 import rangecast as rc
+from rangecast.loading import EventFile
 from rangecast.papers.measuring import WALL, take_turns
 
 HEAD = """# Every way in
@@ -52,7 +58,24 @@ WORDS = 2_000
 ROWS_AT_ONCE = 1_000
 ONE_BY_ONE = 400
 START = 1_700_000_000_000_000
-TYPES = {"int": pa.int64(), "float": pa.float64(), "category": pa.string(), "timestamp": pa.timestamp("us")}
+TYPES = {
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "category": pa.string(),
+    "timestamp": pa.timestamp("us"),
+    "bool": pa.bool_(),
+}
+FRESH = """
+import time; start = time.perf_counter()
+import rangecast as rc
+schema = rc.Schema(rc.Int("price"), rc.Category("symbol"))
+texts = {k: f"price between {k} and {k + 10} and symbol = 's{k % 50}'" for k in range(2_000)}
+index = rc.open_index("auto", schema)
+index.insert(rc.Subscriptions.parse(schema, texts))
+found = index.match_one({"price": 55, "symbol": "s5"})
+assert found.tolist() == [55], found
+print(time.perf_counter() - start)
+"""
 
 
 class Shape(NamedTuple):
@@ -107,6 +130,27 @@ def strings(n: int, m: int, rng: np.random.Generator) -> Shape:
     return Shape("strings", schema, table, rc.Subscriptions.from_arrays(schema, range(n), columns, columns))
 
 
+def six(n: int, m: int, rng: np.random.Generator) -> Shape:
+    """Six attributes of all types; a subscription bounds two of them and a string."""
+    names = {"size": rc.Int, "price": rc.Float, "change": rc.Float, "symbol": rc.Category, "at": rc.Timestamp}
+    schema = rc.Schema(*(kind(name) for name, kind in names.items()), rc.Bool("open"))
+    words = make_words(rng)
+    at = rng.integers(0, 10**12, m) + START
+    columns = {
+        "size": rng.integers(0, 10_000, m),
+        "price": rng.random(m).round(6),
+        "change": rng.normal(size=m).round(6),
+        "symbol": words[rng.integers(0, WORDS, m)],
+        "at": pa.array(at).cast(TYPES["timestamp"]),
+        "open": rng.random(m) < 0.5,
+    }
+    named, low, price = words[rng.integers(0, WORDS, n)], rng.integers(0, 9_000, n), rng.random(n)
+    lows = {"symbol": named, "size": low, "price": price}
+    highs = {"symbol": named, "size": low + 1_000, "price": price + 0.2}
+    subs = rc.Subscriptions.from_arrays(schema, np.arange(n), lows, highs)
+    return Shape("mixed-6", schema, pa.table(columns), subs)
+
+
 def mixed(n: int, m: int, rng: np.random.Generator) -> Shape:
     """Twelve attributes of all types, a fifth of the values missing; a subscription bounds three."""
     kinds = (rc.Int, rc.Float, rc.Category, rc.Timestamp)
@@ -152,6 +196,7 @@ def wide(n: int, m: int, rng: np.random.Generator) -> Shape:
 SHAPES: dict[str, Callable[[int, int, np.random.Generator], Shape]] = {
     "numbers": numbers,
     "strings": strings,
+    "mixed-6": six,
     "mixed-12": mixed,
     "wide-40": wide,
 }
@@ -245,12 +290,24 @@ class Doors:
         """A file of JSON lines."""
         return self._file(self.jsonl)
 
+    def json_threads(self) -> int:
+        """The same by two threads."""
+        return self._file(self.jsonl, threads=2)
+
+    def json_events(self) -> int:
+        """The same file, read and not matched."""
+        with EventFile(self.shape.schema, str(self.jsonl)) as file:
+            n = sum(len(batch.events) for batch in file)
+        if n != len(self.rows):
+            raise SystemExit(f"{self.jsonl.name}: {n:,} events were read of {len(self.rows):,}")
+        return self.pairs
+
     def csv_file(self) -> int:
         """A file of CSV."""
         return self._file(self.csv)
 
-    def _file(self, path: Path) -> int:
-        done = rc.match_file(self.index, path)
+    def _file(self, path: Path, threads: int = 1) -> int:
+        done = rc.match_file(self.index, path, threads=threads)
         if done.n_rejected:
             raise SystemExit(f"{path.name}: {done.rejected[0]}")
         return done.n_pairs
@@ -305,6 +362,8 @@ def measure(shape: Shape, folder: Path, repeat: int) -> list[Figure]:
         "rows": doors.dicts,
         "rows alone": doors.dicts_alone,
         "JSON lines": doors.json_lines,
+        "JSON lines, 2 threads": doors.json_threads,
+        "JSON lines, no match": doors.json_events,
         "JSON lines alone": doors.json_alone,
         "CSV": doors.csv_file,
         "CSV alone": doors.csv_alone,
@@ -314,8 +373,8 @@ def measure(shape: Shape, folder: Path, repeat: int) -> list[Figure]:
     )
     each = 1e6 / len(shape.table)
     figures = [Figure(shape.name, "encoded before", rounds["encoded"].best * each, None)]
-    for door in ("Arrow", "rows", "JSON lines", "CSV"):
-        ours, alone = rounds[door].best * each, rounds[f"{door} alone"].best * each
+    for door in ("Arrow", "rows", "JSON lines", "JSON lines, 2 threads", "JSON lines, no match", "CSV"):
+        ours, alone = rounds[door].best * each, rounds[f"{door.split(',')[0]} alone"].best * each
         figures.append(Figure(shape.name, door, ours, alone))
     figures.append(Figure(shape.name, "one dict", *doors.one_dict()))
     return [*figures, Figure(shape.name, "one event, encoded before", doors.one_encoded(), None)]
@@ -372,6 +431,19 @@ def frames(n: int, m: int, repeat: int, rng: np.random.Generator) -> dict[str, f
     return {name: rounds[name].best for name in kinds}
 
 
+def first_match(folder: str) -> tuple[float, float]:
+    """Seconds to the first match of a fresh process: with kernels in the cache, and with none."""
+
+    def run(**environment: str) -> float:
+        done = subprocess.run(
+            [sys.executable, "-c", FRESH], env=os.environ | environment, capture_output=True, check=True
+        )
+        return float(done.stdout)
+
+    run()
+    return min(run() for _ in range(5)), run(NUMBA_CACHE_DIR=folder)
+
+
 def page(figures: list[Figure]) -> str:
     """The figures as a table in Markdown."""
     lines = ["| events | door | us/event | alone us/event | times alone |", "|---|---|--:|--:|--:|"]
@@ -386,11 +458,11 @@ def main() -> None:
     parser.add_argument("--subscriptions", type=int, default=100_000)
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--shape", action="append", choices=[*SHAPES, "texts", "frames"])
+    parser.add_argument("--shape", action="append", choices=[*SHAPES, "texts", "frames", "start"])
     parser.add_argument("--page", type=Path, help="Write the tables to this page as well.")
     args = parser.parse_args()
     figures = []
-    chosen = args.shape or [*SHAPES, "texts", "frames"]
+    chosen = args.shape or [*SHAPES, "texts", "frames", "start"]
     with tempfile.TemporaryDirectory() as folder:
         for name in (name for name in chosen if name in SHAPES):
             shape = SHAPES[name](args.subscriptions, args.events, np.random.default_rng(7))
@@ -411,6 +483,13 @@ def main() -> None:
         said.append(
             f"The time of `rc.match(events, rules)`, {args.events:,} events and {args.subscriptions // 5:,} "
             f"subscriptions, beside that with pandas frames: {beside} frames."
+        )
+    if "start" in chosen:
+        with tempfile.TemporaryDirectory() as folder:
+            warm, cold = first_match(folder)
+        said.append(
+            f"The first match of a fresh process, from its start: {warm:.2f} s with kernels from the cache, "
+            f"{cold:.1f} s where they are compiled."
         )
     print("\n\n".join(said))
     if args.page is not None:

@@ -149,6 +149,13 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
+def one_row(slots: npt.NDArray[np.int32]) -> Rows:
+    """The matches of one event as rows."""
+    offsets = np.empty(2, np.int64)  # numpy takes a tuple in five times the time
+    offsets[0], offsets[1] = 0, len(slots)
+    return offsets, slots
+
+
 def join_rows(rows: Sequence[Rows]) -> Rows:
     """The rows of pieces of a batch, one piece after the other."""
     ends = np.cumsum([0, *(len(slots) for _, slots in rows)])
@@ -254,8 +261,7 @@ def join_found(several: Sequence[Found], n_events: int) -> Found:
     if len(held) == 1:
         return held[0]
     if n_events == 1 and not any(isinstance(found, Counted) for found in held):
-        slots = np.concatenate([found[1] for found in held])
-        return np.array([0, len(slots)]), slots
+        return one_row(np.concatenate([found[1] for found in held]))
     counts = [count_rows(found) for found in held]
 
     def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:

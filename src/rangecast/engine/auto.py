@@ -42,7 +42,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.access_paths import AccessPath, asked_by_one, explain_paths, report_paths
-from rangecast.engine.answers import Found, Rows, join_found
+from rangecast.engine.answers import Found, Rows, join_found, one_row
 from rangecast.engine.bitmap import BLOCK, build_bitmap, estimate_bytes
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.cells import BUDGET, build_cells
@@ -115,7 +115,7 @@ class AutoPart(Part):
         if codes.shape[1] == 1:
             slots = self._slots(codes, own)
             if slots is not None:
-                rows = np.array((0, len(slots))), slots
+                rows = one_row(slots)
                 return rows if self.groups is None else self.groups.expand(rows)
         found: list[Found] = []
         start = perf_counter()

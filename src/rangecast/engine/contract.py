@@ -155,9 +155,8 @@ class Index:
 
     def known(self, ids: Any) -> npt.NDArray[np.bool_]:
         """Which of these ids are in the index."""
-        wanted = Ids.of(ids)
         with self._lock:
-            return self._read.catalog.find(wanted) >= 0
+            return self._read.catalog.find(Ids.of(ids)) >= 0
 
     @property
     def ids_are_text(self) -> bool:
@@ -231,19 +230,22 @@ class Index:
         most = None if limit is None else check_limit(limit)
         if not isinstance(events, Events):
             events = Events.of(self.schema, events)
-        self._prepare(events.codes_for(self._read.catalog.schema))
         n_events = len(events)
+        if n_events > 1:
+            self._prepare(events.codes_for(self._read.catalog.schema))
         with self._reading() as reading:
             # after the state: a string that one of its subscriptions names must have its code by now
             codes = events.codes_for(reading.catalog.schema)
             threads = 1 if threads <= 1 else max(1, min(threads, n_events))
             firsts = events.several()
-            if most is not None:
-                matches = reading.match_some(codes, threads, most, firsts)
-            else:
+            if most is None:
                 matches = reading.match_columns(codes, threads, firsts)
+            else:
+                matches = reading.match_some(codes, threads, most, firsts)
             self._last = {"last_events": n_events, "last_matches": matches.n_pairs}
-            return matches
+        if n_events == 1:
+            self._prepare(codes)  # for the next ones
+        return matches
 
     def match_one(self, event: Mapping[str, Any], unknown: str = "ignore") -> npt.NDArray[Any]:
         """The ids that one event matches, given as a dict: as `match` of `Events.from_rows`, sooner.
@@ -265,8 +267,7 @@ class Index:
                 rows.check_keys(event, unknown)
                 return self.match(Events.from_rows(self.schema, [event])).ids
             ids = reading.match_one(codes)
-        # what it learns from this event is for the next ones
-        self._prepare(codes)
+        self._prepare(codes)  # for the next ones
         self._last = {"last_events": 1, "last_matches": len(ids)}
         return ids
 

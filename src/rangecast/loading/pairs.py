@@ -2,6 +2,10 @@
 
 Pairs arrive batch by batch. A Parquet row group holds a million of them, however small the batches
 were, so that a reader of the file is not slowed down by many small groups.
+
+Ids that are whole numbers are written as differences (DELTA_BINARY_PACKED), which Spark, DuckDB, Polars and
+Arrow read: those of events repeat in runs, and those of subscriptions need as many bits as their range has.
+A dictionary and plain numbers, compressed, took twice the bytes and nearly twice the time.
 """
 
 from __future__ import annotations
@@ -20,6 +24,20 @@ from rangecast.errors import OptionError
 from rangecast.loading.batches import format_of, suffix_of
 
 ROW_GROUP = 1 << 20
+
+
+def pair_file(where: Any, schema: pa.Schema, compression: str = "snappy") -> pq.ParquetWriter:
+    """A Parquet file for matches: a column of events, one of subscriptions, and those that come along."""
+    counted = [field.name for field in schema if field.type in (pa.int32(), pa.int64())]
+    # columns of events repeat in runs, as their ids do; of subscriptions nearly every string is another
+    repeated = [n for n in schema.names if n not in (*counted, "subscription_id", "subscription_ids")]
+    return pq.ParquetWriter(
+        where,
+        schema,
+        compression=compression,
+        use_dictionary=repeated or False,
+        column_encoding=dict.fromkeys(counted, "DELTA_BINARY_PACKED"),
+    )
 
 
 class PairWriter:
@@ -116,7 +134,7 @@ class ParquetPairs(PairWriter):
         if self._waiting:
             table = pa.concat_tables(self._waiting)
             if self._writer is None:
-                self._writer = pq.ParquetWriter(self._stream, table.schema)
+                self._writer = pair_file(self._stream, table.schema)
             self._writer.write_table(table, ROW_GROUP)
             self._waiting, self._n_waiting = [], 0
 

@@ -57,6 +57,7 @@ def uuids_as_text(column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 _FEW_WORDS = 4096
+_FEW_TEXTS = 16  # up to here Python reads them one by one before Arrow has begun
 
 
 class Ids:
@@ -193,7 +194,7 @@ class Ids:
         if not self.textual:
             if len(slots) <= FEW_IDS:
                 if self.first is not None:
-                    return slots + np.int64(self.first)
+                    return np.add(slots, self.first, dtype=np.int64)
                 return self._values.take(slots)
             out = buffers.empty(len(slots), np.int64)
             if self._consecutive(len(slots)):
@@ -202,6 +203,8 @@ class Ids:
                 return out
             kernels.gather(self._values, np.ascontiguousarray(slots, np.int32), out)
             return out
+        if len(slots) <= _FEW_TEXTS:
+            return np.fromiter(map(self.__getitem__, slots.tolist()), object, len(slots))
         distinct, where = np.unique(slots, return_inverse=True)
         found = self.arrow().take(arrow_numbers(distinct))
         if len(distinct) <= _FEW_WORDS:  # twice as slow per word, but without pandas

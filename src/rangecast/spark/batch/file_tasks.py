@@ -1,5 +1,8 @@
 """One unit of file mode, inside a worker: read with Arrow, match, write, rename.
 
+What comes next is read while a batch is matched, and matched while pairs are written, by a thread each: the
+readers, kernels and writers leave Python's lock to others.
+
 A unit is some row groups of a Parquet file, or a whole CSV or JSON lines file. Its output is written
 under a temporary name and renamed, then its entry in `done/` is; both are named for the unit, so
 doing a unit twice, at once or after a crash, leaves one file with the same rows.
@@ -25,7 +28,9 @@ from rangecast.engine import Index
 from rangecast.errors import EventError, StorageError
 from rangecast.loading import EventFile, RejectedRow
 from rangecast.loading.events import whole_file_reason
+from rangecast.loading.match_file import read_ahead
 from rangecast.loading.pace import Pace
+from rangecast.loading.pairs import pair_file
 from rangecast.loading.rejected import rejected_table
 from rangecast.model.events import Events
 from rangecast.sealed import read_document, write_document
@@ -119,17 +124,21 @@ def run_unit(plan: FileRun, number: int) -> dict[str, Any]:
     try:
         with contextlib.ExitStack() as stack:
             writer: pq.ParquetWriter | None = None
-            for batch in read_unit(unit, index.schema, plan.answer, id_type):
-                counted["events"] += len(batch.events)
-                aside += batch.rejected
-                for piece in answer_events(index, batch.events, batch.table, plan.answer, pace):
-                    writer = writer or stack.enter_context(_writer(scratch, piece.schema, plan.compression))
-                    writer.write_batch(piece)
-                    counted["rows"] += piece.num_rows
-                    counted["pairs"] += pairs_in(piece, plan.answer.form)
+
+            def matched() -> Iterator[pa.RecordBatch]:
+                for batch in read_ahead(read_unit(unit, index.schema, plan.answer, id_type)):
+                    counted["events"] += len(batch.events)
+                    aside.extend(batch.rejected)
+                    yield from answer_events(index, batch.events, batch.table, plan.answer, pace)
+
+            for piece in read_ahead(matched()):
+                writer = writer or stack.enter_context(pair_file(scratch, piece.schema, plan.compression))
+                writer.write_batch(piece)
+                counted["rows"] += piece.num_rows
+                counted["pairs"] += pairs_in(piece, plan.answer.form)
             if writer is None:
                 schema = _empty_schema(index, plan.answer, unit, id_type)
-                stack.enter_context(_writer(scratch, schema, plan.compression))
+                stack.enter_context(pair_file(scratch, schema, plan.compression))
         os.replace(scratch, plan.output(number))
     except (EventError, StorageError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         reason = None if plan.strict else whole_file_reason(error)
@@ -166,11 +175,6 @@ def read_unit(unit: Unit, schema: Schema, answer: Answer, id_type: pa.DataType) 
         for batch in file:
             assert batch.rows is not None
             yield FileBatch(batch.events, batch.table(answer.event_id), batch.rejected, batch.rows)
-
-
-def _writer(path: Path, schema: pa.Schema, compression: str) -> pq.ParquetWriter:
-    # a dictionary pays for event ids, which repeat in runs, and not for subscription ids
-    return pq.ParquetWriter(path, schema, compression=compression, use_dictionary=["event_id"])
 
 
 def _empty_schema(index: Index, answer: Answer, unit: Unit, id_type: pa.DataType) -> pa.Schema:

@@ -39,6 +39,7 @@ from rangecast.loading.events import (
 )
 from rangecast.loading.ids import named_type
 from rangecast.loading.pace import Pace
+from rangecast.loading.pairs import pair_file
 from rangecast.loading.parquet_files import table_raw
 from rangecast.loading.rejected import rejected_table
 from rangecast.model.events import Events
@@ -133,9 +134,7 @@ class StagedFile:
         if self._writer is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._stack.enter_context(self.path.open("wb"))
-            # a dictionary pays for event ids, which repeat in runs, and not for subscription ids
-            once = [name for name in batch.schema.names if name != "subscription_id"]
-            self._writer = pq.ParquetWriter(self._file, batch.schema, use_dictionary=once)
+            self._writer = pair_file(self._file, batch.schema)
         self._writer.write_batch(batch)
 
     def __exit__(self, kind: object, *_: object) -> None:
