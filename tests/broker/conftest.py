@@ -1,14 +1,26 @@
-"""A broker in a thread of the test's process."""
+"""A broker in a thread of the test's process, or in a process of its own."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("starlette", reason="needs the extra serve")
+
+import httpx
 
 from rangecast import Category, Float, Int, Schema
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.server import serving
 from rangecast.client import Client
 
+ROOT = Path(__file__).resolve().parents[2]
+SHELL_SCHEMA = '[attributes.symbol]\ntype = "category"\n[attributes.price]\ntype = "int"\n'
 SCHEMA = {"price": {"type": "int"}, "symbol": {"type": "category"}, "change": {"type": "float"}}
 
 
@@ -54,3 +66,50 @@ def url(start):
 def client(url):
     with Client(url) as found:
         yield found
+
+
+@contextmanager
+def running_process(tmp_path, *options, port=None):
+    port = port or _free_port()
+    (tmp_path / "schema.toml").write_text(SHELL_SCHEMA)
+    command = [
+        sys.executable, "-m", "rangecast", "serve", "--data", str(tmp_path / "data"),
+        "--listen", f"127.0.0.1:{port}", "--schema", str(tmp_path / "schema.toml"), *options,
+    ]  # fmt: skip
+    with open(tmp_path / "log.txt", "ab") as log:
+        running = subprocess.Popen(
+            command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 300  # kernels may have to be compiled
+        while time.monotonic() < deadline:
+            assert running.poll() is None, (tmp_path / "log.txt").read_text()
+            try:
+                if httpx.get(f"{url}/readyz").status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(0.05)
+        yield url, running
+    finally:
+        if running.poll() is None:
+            running.kill()
+        running.wait()
+
+
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def process():
+    """Starts `rangecast serve` on a folder, with options: gives its address and the process."""
+    return running_process
+
+
+@pytest.fixture
+def free_port():
+    """Finds a port that nobody listens on."""
+    return _free_port

@@ -1,15 +1,10 @@
 """The commands, the examples for curl, and a real process that is killed."""
 
 import json
-import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
-import sys
-import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -25,42 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = '[attributes.symbol]\ntype = "category"\n[attributes.price]\ntype = "int"\n'
 
 
-@contextmanager
-def process(tmp_path, *options, port=None):
-    port = port or free_port()
-    (tmp_path / "schema.toml").write_text(SCHEMA)
-    command = [
-        sys.executable, "-m", "rangecast", "serve", "--data", str(tmp_path / "data"),
-        "--listen", f"127.0.0.1:{port}", "--schema", str(tmp_path / "schema.toml"), *options,
-    ]  # fmt: skip
-    with open(tmp_path / "log.txt", "ab") as log:
-        running = subprocess.Popen(
-            command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            assert running.poll() is None, (tmp_path / "log.txt").read_text()
-            try:
-                if httpx.get(f"{url}/readyz").status_code == 200:
-                    break
-            except httpx.TransportError:
-                time.sleep(0.05)
-        yield url, running
-    finally:
-        if running.poll() is None:
-            running.kill()
-        running.wait()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def test_kill_and_drain(tmp_path):
+def test_kill_and_drain(tmp_path, process, free_port):
     """What was acknowledged is there after kill -9; SIGTERM ends streams and the process in order."""
     port = free_port()
     with process(tmp_path, port=port) as (url, running), Client(url) as client:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from rangecast.broker.metrics import Metrics, SpaceMetrics
 from rangecast.broker.space import Space
 from rangecast.broker.tokens import ANYBODY, Access, Tickets, TokenFile
 from rangecast.broker.webhooks import Webhooks
+from rangecast.broker.workers import WRITER, Workers, place_of_request
 from rangecast.types.schema import Schema
 
 SLOW_SECONDS = 30.0
@@ -38,6 +41,12 @@ class BrokerSettings:
     """Whether consumers may name a webhook."""
     private_hooks: bool = False
     """Whether a webhook may lie on a private or loopback address."""
+    workers: int = 0
+    """Processes that deliver, beside the one that writes; with none, that one delivers."""
+
+
+def _nobody_adopts(connection: socket.socket, raw: bytes) -> None:
+    connection.close()
 
 
 class Broker:
@@ -51,7 +60,12 @@ class Broker:
         self.pacer = Pacer()
         self.spaces: dict[str, Space] = {}
         self.webhooks = Webhooks(self)
+        self.workers = Workers(self, settings.workers) if settings.workers else None
+        self.adopt: Callable[[socket.socket, bytes], None] = _nobody_adopts
+        """Takes over a connection from another process, with the bytes that were read of it."""
         self.ending = False
+        self.number = WRITER
+        self.n_workers = settings.workers
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watch: asyncio.Task[None] | None = None
         settings.data.mkdir(parents=True, exist_ok=True)
@@ -88,6 +102,9 @@ class Broker:
         self.spaces[folder.name] = space
         if self._loop is not None:
             space.start(self._loop)
+            if self.workers is not None:
+                # spaces are made in a thread, and workers are told on the event loop
+                self._loop.call_soon_threadsafe(self.workers.add_space, space)
         return space
 
     async def start(self) -> None:
@@ -97,6 +114,18 @@ class Broker:
             space.start(self._loop)
         self._watch = asyncio.create_task(self._watch_connections())
         self.webhooks.start()
+        if self.workers is not None:
+            for space in self.spaces.values():
+                space.followers = self.workers
+            self.workers.start()
+
+    def place_of_request(self, url: bytes) -> int:
+        """The process that must answer a request; the one that serves here is `number`."""
+        return WRITER if self.n_workers == 0 else place_of_request(url, self.n_workers)
+
+    def hand_over(self, place: int, raw: bytes, handle: int) -> bool:
+        """Give a connection to another process; whether it was taken."""
+        return self.workers is not None and self.workers.hand_over(place, raw, handle)
 
     async def stop(self) -> None:
         """End all connections, write everything, and let go of the files."""
@@ -106,6 +135,8 @@ class Broker:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watch
         await self.webhooks.stop()
+        if self.workers is not None:
+            await self.workers.stop()
         for space in self.spaces.values():
             await asyncio.to_thread(space.close)
 
@@ -115,6 +146,8 @@ class Broker:
         for space in self.spaces.values():
             for listener in list(space.listeners):
                 listener.close("the broker is ending")
+        if self.workers is not None:
+            self.workers.drain()
 
     def space(self, name: str) -> Space:
         """A space by name."""

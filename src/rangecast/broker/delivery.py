@@ -208,6 +208,8 @@ async def delete_consumer(request: Request) -> Response:
     for listener in list(space.listeners):
         if listener.consumer == consumer:
             listener.close("the consumer was deleted")
+    if broker.workers is not None:
+        broker.workers.close_consumer(space.name, consumer, "the consumer was deleted")
     return Json({"consumer": consumer, "deleted": answer["deleted"], "version": answer["version"]})
 
 
@@ -215,7 +217,10 @@ async def give_ticket(request: Request) -> Response:
     """A ticket for one connection, for browsers, whose EventSource cannot send a token."""
     consumer = consumer_of(request)
     broker, space, access = allowed(request, "subscribe", consumer)
-    return Json({"ticket": broker.tickets.give(space.name, consumer, access)})
+    ticket = broker.tickets.give(space.name, consumer, access)
+    if broker.workers is not None:
+        broker.workers.tell_ticket(ticket, space.name, consumer, access)
+    return Json({"ticket": ticket})
 
 
 async def put_webhook(request: Request) -> Response:

@@ -34,7 +34,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,18 @@ _STRIDE = 1 << 16  # bytes between two entries of a segment's table of places
 _CHUNK = 1 << 22
 _MOST_BUFFERS = 512  # of one writev
 _log = logging.getLogger(__name__)
+
+
+class LogMark(NamedTuple):
+    """How far a log is, for processes that follow it, and the version of the store at that point."""
+
+    first: int
+    durable: int
+    segment: int
+    """The first event of the last segment."""
+    end: int
+    """How many bytes of it are on disk."""
+    version: int
 
 
 class DamagedRecordError(StorageError):
@@ -130,7 +142,7 @@ class EventLog:
         self._lock = threading.Lock()
         with writing_to(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        self._segments = self._found()
+        self._segments = segments_of(self.folder, mend=True)
         if not self._segments:
             self._segments = [self._begin(1)]
             self.next = 1
@@ -155,6 +167,12 @@ class EventLog:
     def n_segments(self) -> int:
         """How many segments there are."""
         return len(self._segments)
+
+    def last_segment(self) -> tuple[int, int]:
+        """The first event of the last segment, and how many of its bytes are on disk."""
+        with self._lock:
+            last = self._segments[-1]
+            return last.first, last.end
 
     def recent(self, segments: int) -> int:
         """The first sequence number of the last few segments."""
@@ -301,23 +319,6 @@ class EventLog:
 
     # opening
 
-    def _found(self) -> list[_Segment]:
-        segments = []
-        for path in sorted(self.folder.glob(f"*{_SUFFIX}")):
-            start = _read_start(path)
-            if start is None:
-                if path.stat().st_size <= _START.size and path == max(self.folder.glob(f"*{_SUFFIX}")):
-                    path.unlink()  # a crash before its head was on disk: nothing was ever written to it
-                    continue
-                raise StorageError(f"{path}: cannot be read: its head is damaged; restore it from a copy")
-            first, begun = start
-            if int(path.stem) != first:
-                raise StorageError(f"{path}: must begin with event {int(path.stem)}, got {first}")
-            segment = _Segment(path, first, begun)
-            segment.end = path.stat().st_size
-            segments.append(segment)
-        return segments
-
     def _recover(self) -> int:
         """See that the last segment ends with a whole record; returns the next sequence number."""
         segment = self._segments[-1]
@@ -355,6 +356,32 @@ class EventLog:
         segment.end = at
         segment.listed = True
         return sequence
+
+
+def segments_of(folder: Path, mend: bool = False) -> list[_Segment]:
+    """The segments of a log, in order; with `mend`, one goes that a crash left without its head."""
+    segments = []
+    paths = sorted(folder.glob(f"*{_SUFFIX}"))
+    for path in paths:
+        try:
+            start, size = _read_start(path), path.stat().st_size
+        except FileNotFoundError:
+            if mend:
+                raise
+            continue  # retention was faster
+        if start is None:
+            if size <= _START.size and path == paths[-1]:
+                if mend:
+                    path.unlink()  # a crash before its head was on disk: nothing was ever written to it
+                continue
+            raise StorageError(f"{path}: cannot be read: its head is damaged; restore it from a copy")
+        first, begun = start
+        if int(path.stem) != first:
+            raise StorageError(f"{path}: must begin with event {int(path.stem)}, got {first}")
+        segment = _Segment(path, first, begun)
+        segment.end = size
+        segments.append(segment)
+    return segments
 
 
 def _write_all(handle: int, pieces: list[Any], offset: int) -> None:

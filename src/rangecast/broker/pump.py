@@ -22,14 +22,17 @@ joins between two matches.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.broker.event_record import PublishedBody, RecordNote
 from rangecast.broker.frames import KEEP_ALIVE, OwnerFrames, PinnedEvents, change_frames, match_frames, notice
@@ -37,6 +40,7 @@ from rangecast.broker.listener import Listener
 from rangecast.broker.objects import ObjectLinks, changed_pairs
 from rangecast.broker.replay import ROUND, Replay, joined_events, joined_links
 from rangecast.errors import StorageError
+from rangecast.kernels.broker.frames import JoinedStrings
 from rangecast.model.events import Events
 
 if TYPE_CHECKING:
@@ -48,6 +52,7 @@ _LAST_LAP = 8_192  # events that the matcher itself replays for one who joins
 _LOOK = 0.2  # seconds between two looks for changes by other processes
 _UPKEEP_SECONDS = 10.0
 _MOST_EVENTS = 65_536  # of one tick, and unmatched before publishers have to wait
+_SPLIT = 8_192  # events from which on two threads match
 _LONGEST_REST = 0.05  # seconds between two matches, when messages take long to write
 
 
@@ -61,6 +66,18 @@ class Publication:
     received: float
     links: ObjectLinks | None = None
     future: Future[dict[str, Any]] = field(default_factory=Future)
+
+
+class LoggedEvents(NamedTuple):
+    """Events of one record that are to be matched."""
+
+    first: int
+    n: int
+    codes: npt.NDArray[np.int64]
+    owners: npt.NDArray[np.int64] | None
+    links: ObjectLinks | None
+    json: Callable[[npt.NDArray[np.int64]], JoinedStrings]
+    received: float
 
 
 class Pump:
@@ -78,7 +95,7 @@ class Pump:
         self._joining: deque[Listener] = deque()
         self._leaving: deque[tuple[Listener, bool]] = deque()
         self._acks: deque[tuple[str, int | None, Future[Any]]] = deque()
-        self._unmatched: list[tuple[int, Publication]] = []
+        self._unmatched: list[LoggedEvents] = []
         self._n_unmatched = 0
         # each of these counts is written by one thread alone
         self._n_handed = self._n_written = 0
@@ -87,6 +104,7 @@ class Pump:
         self._rest_until = 0.0
         self.matched = space.log.durable
         """The sequence number of the next event to be matched: live listeners have seen what is before."""
+        self._second: ThreadPoolExecutor | None = None
         self._wake = threading.Event()
         self._stopping = False
         self._looked = 0.0
@@ -105,6 +123,8 @@ class Pump:
         self._stopping = True
         self._wake.set()
         self._thread.join()
+        if self._second is not None:
+            self._second.shutdown()
 
     @property
     def waiting_events(self) -> int:
@@ -165,11 +185,15 @@ class Pump:
                 # what cannot be matched must not be passed over in silence: listeners go back to the log
                 self._space.log_error("matching", error)
                 self._set_all_behind()
-            waiting = self._publications or self._unmatched or self._acks or self._tickets
+            waiting = self._more_to_log() or self._unmatched or self._acks or self._tickets
             if self._stopping and not waiting:
                 return
-            if self._stopping or (self._publications and self._n_unmatched < _MOST_EVENTS):
+            if self._stopping or (self._more_to_log() and self._n_unmatched < _MOST_EVENTS):
                 self._wake.set()
+
+    def _more_to_log(self) -> bool:
+        """Whether events wait to be taken."""
+        return bool(self._publications)
 
     def _pause(self) -> float:
         """How long to wait for the next tick, unless somebody asks for one."""
@@ -214,7 +238,10 @@ class Pump:
             self._looked = now
             if self._unmatched and self._space.has_changes():
                 self._match_unmatched()
+            before = self._space.directory.version
             expired = self._space.take_changes()
+            if self._space.directory.version != before:
+                self._space.tell_followers()
             if expired:
                 self._tell_expired(expired)
         for _, answers, done in tickets:
@@ -237,19 +264,21 @@ class Pump:
     def _sync_cursors(self) -> None:
         if not self._acks:
             return
-        done = []
+        done, moved = [], []
         while self._acks:
             consumer, sequence, future = self._acks.popleft()
             before = self._space.cursors.get(consumer)
             if sequence is None or before is None or sequence > before:
                 self._space.cursors.put(consumer, sequence)
             done.append((future, self._space.cursors.get(consumer)))
+            moved.append(consumer)
         try:
             self._space.cursors.sync()
         except Exception as error:
             for future, _ in done:
                 future.set_exception(error)
             return
+        self._space.tell_cursors(moved)
         for future, sequence in done:
             future.set_result(sequence)
 
@@ -260,7 +289,7 @@ class Pump:
         space = self._space
         pin = space.directory.version
         wide = space.index.schema  # with the expressions of that version
-        taken: list[tuple[int, Publication]] = []
+        taken: list[tuple[LoggedEvents, Publication]] = []
         n = 0
         try:
             while self._publications and n < _MOST_EVENTS:
@@ -272,7 +301,11 @@ class Pump:
                 first = space.log.append(
                     codes, publication.body, pin, publication.note, owners=owners, links=publication.links
                 )
-                taken.append((first, publication))
+                own, links = publication.body.json, publication.links
+                logged = LoggedEvents(
+                    first, len(publication.events), codes, owners, links, own, publication.received
+                )
+                taken.append((logged, publication))
             start = time.perf_counter()
             space.log.sync()
             space.metrics.sync_seconds.observe(time.perf_counter() - start)
@@ -290,15 +323,16 @@ class Pump:
         if space.objects is not None:
             space.objects.keep()
         answers = []
-        for first, publication in taken:
+        for logged, publication in taken:
             rejected = [] if publication.note is None else publication.note.rejected
-            answer = {"first": first, "last": first + len(publication.events) - 1, "rejected": rejected}
+            answer = {"first": logged.first, "last": logged.first + logged.n - 1, "rejected": rejected}
             space.keys.remember(publication.note, answer)
             answers.append((publication.future, answer))
         space.resolve(answers)
         space.metrics.published.inc(n)
-        self._unmatched += taken
+        self._unmatched += [logged for logged, _ in taken]
         self._n_unmatched += n
+        space.tell_followers()
 
     def _match_unmatched(self) -> None:
         """Match all that was logged and not matched yet."""
@@ -306,34 +340,32 @@ class Pump:
         self._n_done += self._n_unmatched
         self._n_unmatched = 0
         # before it is tried: where it fails, all listeners go back to the log
-        self.matched = published[-1][0] + len(published[-1][1].events)
+        self.matched = published[-1].first + published[-1].n
         self._began = time.monotonic()
         self._rest_until = self._began
         self._match(published)
 
-    def _match(self, published: list[tuple[int, Publication]]) -> None:
+    def _match(self, published: list[LoggedEvents]) -> None:
         space = self._space
         directory = space.directory
         wide = space.index.schema
-        batches = [(p.events.codes_for(wide), p.events.owners, len(p.events)) for _, p in published]
-        events = joined_events(wide, batches)
-        links = joined_links(wide, [p.links for _, p in published])
+        events = joined_events(wide, [(one.codes, one.owners, one.n) for one in published])
+        links = joined_links(wide, [one.links for one in published])
         changes = None
         if links is not None:
             changes = changed_pairs(space.index, events, links)
             rows, entries = changes.rows, changes.entries
             n_pairs = int(changes.now.sum())
         else:
-            matches = space.index.match(events)
-            n_pairs = matches.n_pairs
-            rows, entries = matches.events(), np.asarray(matches.ids)
+            rows, entries = self._pairs(events)
+            n_pairs = len(rows)
         space.metrics.matched.inc(n_pairs)
         if not self.live or not len(rows):
             return
         self._make_room(len(directory.consumers))
         pin = directory.version
-        stretches = [PinnedEvents(first, len(p.events), pin, p.body.json) for first, p in published]
-        received = published[0][1].received
+        stretches = [PinnedEvents(one.first, one.n, pin, one.json) for one in published]
+        received = published[0].received
         sends: list[tuple[Listener, OwnerFrames]] = []
         n = 0
         if changes is not None:
@@ -349,6 +381,25 @@ class Pump:
             self._n_handed += 1
             if not space.deliver_frames(sends, received):
                 self._n_written += 1  # the loop has ended, and counts no more
+
+    def _pairs(self, events: Events) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The pairs of events and entries that match; many events are matched by two threads."""
+        index = self._space.index
+        if events.owners is not None or len(events) < _SPLIT or (os.cpu_count() or 1) < 2:
+            matches = index.match(events)
+            return matches.events(), np.asarray(matches.ids)
+        if self._second is None:
+            self._second = ThreadPoolExecutor(1, f"second-{self._space.name}")
+        half = len(events) // 2
+        codes = events.codes_for(index.schema)
+        halves = [
+            Events.coded(index.schema, np.ascontiguousarray(some))
+            for some in (codes[:, :half], codes[:, half:])
+        ]
+        other = self._second.submit(index.match, halves[1])
+        one, two = index.match(halves[0]), other.result()
+        rows = np.concatenate([one.events(), two.events() + half])
+        return rows, np.concatenate([np.asarray(one.ids), np.asarray(two.ids)])
 
     # the live set
 

@@ -32,6 +32,7 @@ ROUND = 65_536
 _ROUND_BYTES = 32 << 20
 _TOGETHER = 32 << 20  # bytes of frames in one round, for all listeners
 _LEAST_SHARE = 16 * 1024
+_GONE = "the log no longer has these events (retention)"
 
 
 @dataclass
@@ -71,7 +72,7 @@ class Replay:
         first = self._log.first
         for one in served.values():
             if one.position < first:
-                self._tell_gap(one, first, "the log no longer has these events (retention)")
+                self._tell_gap(one, first, _GONE)
         start = min(one.position for one in served.values())
         records, damage = self._read(start, until)
         if damage is not None and not records:
@@ -80,6 +81,10 @@ class Replay:
                     self._tell_gap(one, damage, "these events cannot be read (damaged)")
             return list(served.values())
         if records:
+            for one in served.values():
+                # a segment that retention removed while it was read
+                if one.position < records[0].head.sequence:
+                    self._tell_gap(one, records[0].head.sequence, _GONE)
             self._match(records, list(served.values()))
         return list(served.values())
 

@@ -8,6 +8,7 @@ import contextlib
 import gc
 import ipaddress
 import logging
+import os
 import socket
 import sys
 import threading
@@ -20,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from rangecast.broker.app import make_app
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.listener import Listener
+from rangecast.broker.workers import WRITER
 from rangecast.errors import OptionError
 
 _log = logging.getLogger("rangecast.broker")
@@ -39,10 +41,52 @@ class BrokerProtocol(HttpToolsProtocol):
         self.listener: Listener | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._head_bytes = 0
+        self.broker: Broker = self.config.broker  # type: ignore[attr-defined]
+        self.first = b""
+        """What another process has read of the connection."""
+        self._raw: bytearray | None = None
+        self._n_messages = 0
+        self._between = True
+        self._in_head = False
+        self._gone = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._patience = self.loop.call_later(HEAD_SECONDS, self._give_up)
+        if self.first:
+            self.data_received(self.first)
+
+    def data_received(self, data: bytes) -> None:
+        if self._gone:
+            return
+        if self.broker.n_workers:
+            # the bytes from the beginning of a message on, until its head has said who must answer it
+            if not self._in_head:
+                self._raw, self._n_messages = bytearray(data) if self._between else None, 0
+            elif self._raw is not None:
+                self._raw += data
+        super().data_received(data)
+
+    def _hand_over(self) -> bool:
+        """Give the connection to the process that must answer, if that is another one."""
+        broker = self.broker
+        place = broker.place_of_request(self.url)
+        if place == broker.number:
+            return False
+        idle = self.cycle is None or self.cycle.response_complete
+        if idle and self._raw is not None and self._n_messages == 1:
+            handle = os.dup(self.transport.get_extra_info("socket").fileno())
+            if broker.hand_over(place, bytes(self._raw), handle):
+                self._gone = True
+                self.transport.abort()
+                return True
+            os.close(handle)
+        if broker.number != WRITER:
+            # it came right behind another one, and only the writer could answer it: the client tries again
+            self._gone = True
+            self.transport.abort()
+            return True
+        return False  # the writer can answer everything
 
     def _give_up(self) -> None:
         self._patience = None
@@ -63,6 +107,9 @@ class BrokerProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = 0
+        self._in_head = True
+        self._between = False
+        self._n_messages += 1
         self.scope["rangecast.protocol"] = self  # type: ignore[typeddict-unknown-key]
 
     def on_url(self, url: bytes) -> None:
@@ -80,7 +127,23 @@ class BrokerProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._settle()
+        self._in_head = False
+        if self._gone or (self.broker.n_workers and self._hand_over()):
+            return
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._gone:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._between = True
+        if not self._gone:
+            super().on_message_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        if not self._gone:
+            super().handle_websocket_upgrade()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -94,6 +157,28 @@ class BrokerServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, broker: Broker) -> None:
         super().__init__(config)
         self._broker = broker
+        self._adopting: set[asyncio.Task[Any]] = set()
+
+    def adopt(self, connection: socket.socket, raw: bytes) -> None:
+        """Serve a connection that another process has accepted, and of which it has read something."""
+
+        def protocol() -> asyncio.Protocol:
+            made: BrokerProtocol = self.config.http_protocol_class(  # type: ignore[assignment, call-arg]
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+            made.first = raw
+            return made
+
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(loop.connect_accepted_socket(protocol, connection))
+        self._adopting.add(task)
+        task.add_done_callback(self._adopted)
+
+    def _adopted(self, task: asyncio.Task[Any]) -> None:
+        self._adopting.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.warning("a connection could not be taken over: %s", task.exception())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         spaces = sorted(self._broker.spaces)
@@ -117,10 +202,19 @@ def check_address(settings: BrokerSettings) -> None:
         )
 
 
+def check_workers(settings: BrokerSettings) -> None:
+    """Refuse what workers cannot do: a connection with TLS cannot be given to another process."""
+    if settings.workers and settings.certificate is not None:
+        raise OptionError(
+            "--workers and --certificate cannot be given together: let a proxy before the broker speak TLS"
+        )
+
+
 def make_server(broker: Broker) -> BrokerServer:
     """A server for a broker, not started yet."""
     settings = broker.settings
     check_address(settings)
+    check_workers(settings)
     sys.setswitchinterval(_SWITCH_SECONDS)
     config = uvicorn.Config(
         make_app(broker),
@@ -139,7 +233,10 @@ def make_server(broker: Broker) -> BrokerServer:
         ssl_certfile=None if settings.certificate is None else str(settings.certificate),
         ssl_keyfile=None if settings.key is None else str(settings.key),
     )
-    return BrokerServer(config, broker)
+    config.broker = broker  # type: ignore[attr-defined]
+    server = BrokerServer(config, broker)
+    broker.adopt = server.adopt
+    return server
 
 
 def serve(broker: Broker) -> None:

@@ -25,7 +25,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from rangecast.broker.catch_up import CatchUp
 from rangecast.broker.changes import Changer
 from rangecast.broker.directory import NAME, Directory
 from rangecast.broker.errors import BrokerError, BusyError, UnavailableError
-from rangecast.broker.event_log import DamagedRecordError, EventLog
+from rangecast.broker.event_log import DamagedRecordError, EventLog, LogMark
 from rangecast.broker.event_record import EventRecord
 from rangecast.broker.frames import OwnerFrames, PinnedEvents, match_frames, shared_frames
 from rangecast.broker.journal import Journal
@@ -54,6 +54,16 @@ from rangecast.types.schema import Schema
 
 _log = logging.getLogger("rangecast.broker")
 _HOLD = "broker"
+
+
+class Followers(Protocol):
+    """Processes that deliver what this one logs (workers.py); used on the event loop alone."""
+
+    def tell_mark(self, space: Space, mark: LogMark) -> None:
+        """Say how far log and store are."""
+
+    def tell_cursors(self, space: Space, cursors: Sequence[tuple[str, int | None]]) -> None:
+        """Say how far consumers have acknowledged."""
 
 
 class Space:
@@ -84,7 +94,8 @@ class Space:
             self.objects.load(self._logged())
         self.cursors = Journal(folder / "cursors.journal")
         self.directory = Directory()
-        self._open_directory()
+        wanted = self._open_directory()
+        self.store.hold(_HOLD, wanted, "the oldest event in the broker's log")
         self._snapshot_looked = self.directory.version
         self.index: Index = self.directory.index(self.schema)
         self._warm()
@@ -96,6 +107,10 @@ class Space:
         self.pump = Pump(self)
         self.changer = Changer(self)
         self.catch_up = CatchUp(self)
+        self.followers: Followers | None = None
+        """The processes that deliver for this one, if there are any."""
+        self.elsewhere: dict[int, list[tuple[str, str, int]]] = {}
+        """By process: the consumer, the state and the position of each connection there."""
         self._stopping = False
 
     @classmethod
@@ -139,10 +154,10 @@ class Space:
         key = found.get("object_key")
         return None if key is None else str(key)
 
-    def _open_directory(self) -> None:
-        """Take in the store from the version on that the oldest event is pinned to."""
+    def _open_directory(self, newest: int | None = None) -> int:
+        """Take in the store from the version on that the oldest event is pinned to, which is returned."""
         store = self.store
-        newest = store.version
+        newest = store.version if newest is None else newest
         oldest = self.log.oldest_pin()
         wanted = newest if oldest is None else min(oldest, newest)
         wanted = max(wanted, store.oldest)
@@ -153,7 +168,7 @@ class Space:
         for change in store.changes(start, newest):
             self.directory.apply(change)
         self.directory.version = newest
-        store.hold(_HOLD, wanted, "the oldest event in the broker's log")
+        return wanted
 
     def _warm(self) -> None:
         """Go once through what a publication does, so that no publisher waits for a kernel to be loaded."""
@@ -198,10 +213,11 @@ class Space:
         """Whether the store has a newer version than was taken in."""
         return self.store.refresh() != self.directory.version
 
-    def take_changes(self) -> list[tuple[int, int]]:
-        """Come to the newest version of the store; entries that expired, and when."""
+    def take_changes(self, wanted: int | None = None) -> list[tuple[int, int]]:
+        """Come to the newest version of the store, or to one; entries that expired, and when."""
         newest = self.store.refresh()
-        if newest == self.directory.version:
+        newest = newest if wanted is None else wanted
+        if newest <= self.directory.version:
             return []
         expired: list[tuple[int, int]] = []
         directory = self.directory
@@ -225,6 +241,7 @@ class Space:
     def tend(self) -> None:
         """What must be done now and then: retention, and forgetting what no event needs."""
         if self.log.retain():
+            self.tell_followers()
             if self.objects is not None:
                 self.objects.forget(self.log.first)
             pin = self.log.oldest_pin()
@@ -244,6 +261,20 @@ class Space:
             self.store.publish_if_due()
         except StorageError as error:
             self.log_error("making a snapshot", error)
+
+    def tell_followers(self) -> None:
+        """Tell the processes that deliver how far log and store are; by the matcher thread."""
+        if self.followers is not None:
+            self.post(self.followers.tell_mark, self, self.mark())
+
+    def tell_cursors(self, consumers: Sequence[str]) -> None:
+        """Tell them how far consumers have acknowledged."""
+        if self.followers is not None:
+            self.post(self.followers.tell_cursors, self, [(c, self.cursors.get(c)) for c in consumers])
+
+    def mark(self) -> LogMark:
+        """How far log and store are: all events before it are pinned to its version or an older one."""
+        return LogMark(self.log.first, self.log.durable, *self.log.last_segment(), self.directory.version)
 
     # towards the event loop
 
@@ -386,12 +417,14 @@ class Space:
     def describe_consumer(self, consumer: str) -> dict[str, Any]:
         """How far a consumer is, and what it has."""
         number = self.directory.find_consumer(consumer)
-        own = [one for one in self.listeners if one.consumer == consumer]
+        own = [(one.state, one.position) for one in self.listeners if one.consumer == consumer]
+        for several in self.elsewhere.values():
+            own += [(state, position) for name, state, position in several if name == consumer]
         cursor = self.cursors.get(consumer)
         unacknowledged = self.log.durable - 1 - (cursor or self.log.first - 1)
         # who is served now is as far as the best of its connections, acknowledged or not
         behind = min(
-            (0 if one.state == "live" else max(self.log.durable - one.position, 0) for one in own),
+            (0 if state == "live" else max(self.log.durable - position, 0) for state, position in own),
             default=unacknowledged,
         )
         return {
@@ -400,13 +433,15 @@ class Space:
             "acknowledged": cursor,
             "unacknowledged": unacknowledged,
             "behind": behind,
-            "connections": [{"state": one.state, "position": one.position} for one in own],
+            "connections": [{"state": state, "position": position} for state, position in own],
         }
 
     def list_consumers(self, limit: int) -> list[dict[str, Any]]:
         """Some consumers, those with connections first."""
-        connected = list(dict.fromkeys(one.consumer for one in list(self.listeners)))
-        others = (name for name in list(self.directory.consumers) if name not in self._connected)
+        known = [one.consumer for one in list(self.listeners)]
+        known += [name for several in self.elsewhere.values() for name, _, _ in several]
+        connected = list(dict.fromkeys(known))
+        others = (name for name in list(self.directory.consumers) if name not in set(connected))
         names = [*connected, *itertools.islice(others, max(0, limit - len(connected)))][:limit]
         return [self.describe_consumer(name) for name in names]
 
@@ -415,6 +450,9 @@ class Space:
         states: dict[str, int] = {"live": 0, "behind": 0, "stalled": 0}
         for listener in self.listeners:
             states[listener.state] = states.get(listener.state, 0) + 1
+        for several in self.elsewhere.values():
+            for _, state, _ in several:
+                states[state] = states.get(state, 0) + 1
         return {
             "space": self.name,
             "version": self.directory.version,
@@ -425,7 +463,7 @@ class Space:
             "log_bytes": self.log.bytes,
             "segments": self.log.n_segments,
             "waiting_events": self.pump.waiting_events,
-            "connections": len(self.listeners),
+            "connections": len(self.listeners) + sum(map(len, self.elsewhere.values())),
             "states": states,
             "ticks": self.pump.ticks,
             "log_failed": self.log.failed,

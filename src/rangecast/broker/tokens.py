@@ -142,11 +142,15 @@ class Tickets:
 
     def give(self, space: str, consumer: str, access: Access) -> str:
         """A ticket for one connection."""
+        ticket = secrets.token_urlsafe(24)
+        self.keep(ticket, space, consumer, access)
+        return ticket
+
+    def keep(self, ticket: str, space: str, consumer: str, access: Access) -> None:
+        """Know a ticket, for half a minute."""
         now = time.monotonic()
         self._given = {t: entry for t, entry in self._given.items() if entry[0] > now}
-        ticket = secrets.token_urlsafe(24)
         self._given[ticket] = now + TICKET_SECONDS, space, consumer, access
-        return ticket
 
     def use(self, ticket: str, space: str, consumer: str) -> Access:
         """What a ticket allows, once."""

@@ -42,6 +42,9 @@ def serve(
     object_key: Annotated[
         str | None, typer.Option(help="Attribute of --schema whose events are states of one object.")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Processes that deliver, beside the one that writes.")
+    ] = None,
     log: Annotated[str | None, typer.Option(help="How logs are written to stderr: text or json.")] = None,
 ) -> None:
     """Serve subscriptions and events over HTTP, until SIGTERM or Ctrl-C.
@@ -57,7 +60,7 @@ def serve(
         from rangecast.broker.broker import Broker, BrokerSettings
         from rangecast.broker.limits import SpaceLimits
         from rangecast.broker.log_lines import log_to
-        from rangecast.broker.server import check_address
+        from rangecast.broker.server import check_address, check_workers
         from rangecast.broker.server import serve as run
     except ImportError as error:
         raise SetupError(f"rangecast serve needs {error.name}: {extra_hint('serve')}") from None
@@ -73,8 +76,10 @@ def serve(
         origins=[*(origin or []), *given.get("origins", [])],
         limits=SpaceLimits.of(given.get("limits", {})),
         private_hooks=bool(given.get("private_hooks", False)),
+        workers=given.get("workers", 0) if workers is None else workers,
     )
     check_address(settings)
+    check_workers(settings)
     broker = Broker(settings)
     broker.open()
     if schema is not None:
@@ -199,6 +204,7 @@ def _read_config(path: Path | None) -> dict[str, Any]:
         return {}
     known = {
         "data", "listen", "tokens", "certificate", "key", "origins", "limits", "spaces", "private_hooks",
+        "log", "workers",
     }  # fmt: skip
     try:
         with open(path, "rb") as file:

@@ -1,0 +1,105 @@
+"""Messages and connections between the process that writes and those that deliver.
+
+A channel is one end of a pair of Unix sockets (SOCK_SEQPACKET): messages keep their order and their ends, one
+may carry an open connection (SCM_RIGHTS), and the other end notices when a process has died. A message is a
+list in MessagePack, its first item says what it is:
+
+    to a worker     start, space, mark, cursors, acked, ticket, connection, close, drain
+    to the writer   ack, connection, status
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+_MOST = 1 << 17  # bytes of one message
+_encode = msgspec.msgpack.encode
+Receive = Callable[[list[Any], int], None]
+"""What is done with a message and the number of the connection that it carries, -1 for none."""
+
+
+class Channel:
+    """One end of a channel; used on the event loop alone."""
+
+    def __init__(self, end: socket.socket, receive: Receive, lost: Callable[[], None]) -> None:
+        end.setblocking(False)
+        with contextlib.suppress(OSError):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * _MOST)
+        self._end = end
+        self._receive = receive
+        self._lost = lost
+        self._waiting: deque[tuple[bytes, int]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._open = True
+        self._loop.add_reader(end.fileno(), self.receive_now)
+
+    def send(self, *message: Any, handle: int = -1) -> None:
+        """Send a message, and hand over a connection with it; it is ours no more."""
+        if not self._open:
+            if handle >= 0:
+                os.close(handle)
+            return
+        self._waiting.append((_encode(message), handle))
+        if len(self._waiting) == 1:
+            self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        while self._waiting:
+            raw, handle = self._waiting[0]
+            rights = [] if handle < 0 else [
+                (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [handle]))
+            ]  # fmt: skip
+            try:
+                self._end.sendmsg([raw], rights)
+            except BlockingIOError:
+                self._loop.add_writer(self._end.fileno(), self._send_waiting)
+                return
+            except OSError:
+                self.close()
+                self._lost()
+                return
+            self._waiting.popleft()
+            if handle >= 0:
+                os.close(handle)
+        self._loop.remove_writer(self._end.fileno())
+
+    def receive_now(self) -> None:
+        """Take all messages that have come."""
+        while self._open:
+            try:
+                raw, rights, _, _ = self._end.recvmsg(_MOST, socket.CMSG_SPACE(4))
+            except BlockingIOError:
+                return
+            except OSError:
+                raw = b""
+            if not raw:
+                self.close()
+                self._lost()
+                return
+            handle = -1
+            for _, kind, data in rights:
+                if kind == socket.SCM_RIGHTS:
+                    handle = array.array("i", data[:4])[0]
+            self._receive(msgspec.msgpack.decode(raw), handle)
+
+    def close(self) -> None:
+        """Send and take nothing more."""
+        if not self._open:
+            return
+        self._open = False
+        self._loop.remove_reader(self._end.fileno())
+        self._loop.remove_writer(self._end.fileno())
+        self._end.close()
+        for _, handle in self._waiting:
+            if handle >= 0:
+                os.close(handle)
+        self._waiting.clear()
