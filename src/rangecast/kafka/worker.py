@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -53,6 +54,7 @@ from rangecast.store.store import Store
 _log = logging.getLogger(__name__)
 _MOST_FAILURES = 5
 _FULL_SECONDS = 0.05
+_partition_of = operator.methodcaller("partition")
 
 
 @dataclass(frozen=True)
@@ -239,8 +241,9 @@ class TopicWorker:
         if self.job.exactly_once:
             self._producer.begin_transaction()
         done = self._match(messages, version)
-        ends = {message.partition(): message.offset() + 1 for message in messages}
-        offsets = [self._kafka.TopicPartition(self.job.source, p, at) for p, at in ends.items()]
+        # what was taken of a partition reaches up to what is expected next of it
+        taken = set(map(_partition_of, messages))
+        offsets = [self._kafka.TopicPartition(self.job.source, p, self._next[p]) for p in taken]
         if self.job.exactly_once:
             group = self._consumer.consumer_group_metadata()
             self._producer.send_offsets_to_transaction(offsets, group, PATIENCE)
@@ -265,7 +268,7 @@ class TopicWorker:
     def _match(self, messages: list[Any], version: int) -> WorkerCounts:
         """Match a batch and hand what is to be sent to the producer."""
         done = WorkerCounts()
-        shape = self.job.shape
+        shape, out, produce = self.job.shape, self.job.out, self._producer.produce
         headers = [(VERSION_HEADER, str(version).encode())]
         with self._follower.reading(version) as index:
             for batch in read_events(
@@ -282,8 +285,11 @@ class TopicWorker:
                 done.match_seconds += time.perf_counter() - started
                 done.events += len(batch.events)
                 done.matches += matches.n_pairs
-                for message in matches_to_messages(batch, matches, messages, shape, self._values):
-                    self._send(self.job.out, message.value, message.key, headers)
+                for key, value in matches_to_messages(batch, matches, messages, shape, self._values):
+                    try:
+                        produce(out, value, key, headers=headers)
+                    except BufferError:
+                        self._send(out, value, key, headers)
                     done.messages += 1
                 for rejected in batch.rejected:
                     assert rejected.row is not None
