@@ -58,6 +58,7 @@ _HOMES = {
     "rangecast.store.store": ("Store",),
     "rangecast.tracking": ("Tracker",),
     "rangecast.types.attributes": ("Attribute", "Bool", "Category", "Float", "Int", "Tags", "Timestamp"),
+    "rangecast.types.places": ("Point",),
     "rangecast.types.schema": ("Schema",),
     "rangecast.workloads.warm_up": ("warm_up",),
 }
@@ -123,6 +124,7 @@ __all__ = [
     "Network",
     "OddConditionWarning",
     "OptionError",
+    "Point",
     "RangecastError",
     "RangecastWarning",
     "Rejects",

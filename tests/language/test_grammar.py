@@ -15,6 +15,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "language.md"
 SCHEMA = rc.Schema(
     rc.Int("size"), rc.Float("price"), rc.Timestamp("at"), rc.Timestamp("opened"), rc.Category("symbol"),
     rc.Category("order ip"), rc.Bool("active"), rc.Tags("topics"),
+    rc.Point("spot"),
 )  # fmt: skip
 # what the page gives no rule for, in a few of its forms
 WORDS = {
@@ -23,6 +24,10 @@ WORDS = {
     "text": ["symbol", '"order ip"'],
     "bool": ["active"],
     "tags": ["topics"],
+    "point": ["spot", '"spot"', "SPOT"],
+    "longitude": ["13.4", "-180", "0", "179.9999999"],
+    "latitude": ["52.5", "-10", "90", "1e1"],
+    "polygon": ["'POLYGON((0 0, 1 0, 1 1, 0 0))'", "'multipolygon (((175 -5,190 -5,190 5,175 -5)))'"],
     "constant": ["5", "-0.25", "1e6", "0", "+3", "12345678901"],
     "string": ["'IBM'", "''", "'it''s'", "'a b (c) and'", "'ä'"],
     "timestamp": ["2026-01-31", "2026-01-31T09:30:00Z", "1969-12-31T23:59:59.5"],
@@ -157,6 +162,7 @@ def test_the_cheat_sheet_is_right():
     schema = rc.Schema(
         rc.Float("price"), rc.Float("close"), rc.Int("qty"), rc.Category("symbol"), rc.Category("ip"),
         rc.Bool("active"), rc.Timestamp("at"), rc.Timestamp("opened"), rc.Int("order id"),
+        rc.Point("spot"),
         rc.Float("notional", "price * qty"), rc.Tags("tags"),
     )  # fmt: skip
     cells = re.findall(r"^\| (`.+?`) \|", page, re.MULTILINE)

@@ -85,7 +85,7 @@ class CoverIndex:
         self._clear()
 
     def _clear(self) -> None:
-        self._catalog = Catalog(self.schema)
+        self._catalog = Catalog(self.schema, compares=True)
         self._drop_searches()
         self._last: dict[str, Any] = {}
 

@@ -78,14 +78,16 @@ class CatalogArrays(NamedTuple):
 class Catalog:
     """The subscriptions of one index."""
 
-    def __init__(self, schema: Schema, *, cuts_sets: bool = True, expands: bool = True) -> None:
+    def __init__(
+        self, schema: Schema, *, cuts_sets: bool = True, expands: bool = True, compares: bool = False
+    ) -> None:
         """An empty catalog; with cuts_sets=False a box with sets is kept as its hull and the sets, with
-        expands=False bounds are kept by entry."""
+        expands=False bounds are kept by entry, and where it compares boxes regions stay what they are."""
         self.schema = schema
         self.entries = None if expands else BoxEntries(len(schema))
         self._single = not expands
         """Whether a box has the number of its slot, and first_boxes and box_slots are not there."""
-        self._cuts = cuts_sets
+        self._cuts, self._compares = cuts_sets, compares
         self.said: SaidBoxes | None = None
         self.n_slots = 0
         self.n_boxes = 0
@@ -221,7 +223,7 @@ class Catalog:
     def add(self, subs: Subscriptions) -> None:
         """Append subscriptions that were checked; their ids must not be alive here."""
         n, m, k = self.n_slots, self.n_boxes, len(subs)
-        pieces = into_pieces(subs, cuts=self._cuts, expands=self.entries is None)
+        pieces = into_pieces(subs, cuts=self._cuts, expands=self.entries is None, compares=self._compares)
         owners = pieces.bounds.owners
         n_pieces = len(owners)
         if self.entries is not None and isinstance(pieces.bounds, DenseBoxes):

@@ -34,6 +34,7 @@ from rangecast.engine.answers import (
     write_rows,
 )
 from rangecast.engine.catalog import Boxes, Catalog
+from rangecast.engine.checked_slots import checked_slots
 from rangecast.errors import OptionError, SubscriptionError
 from rangecast.kernels.model import matches as kernels
 from rangecast.model.matches import Matches
@@ -245,11 +246,13 @@ class InPlaceReading(PartialReading):
         super().__init__(catalog)
         # the index holds its reading: the other way round too, and it would not go when nobody holds it
         self._index = weakref.proxy(index)
+        self._checked = checked_slots(catalog)
 
     def stab(self, codes: Codes) -> Rows:
-        rows: Rows = self._index._stab(codes)
-        return rows
+        return self._held(codes, self._index._stab(codes))
 
     def stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
-        rows: Rows = self._index._stab_from(codes, event, estimate)
-        return rows
+        return self._held(codes, self._index._stab_from(codes, event, estimate))
+
+    def _held(self, codes: Codes, rows: Rows) -> Rows:
+        return rows if self._checked is None else self._checked.held(codes, *rows)

@@ -50,13 +50,12 @@ from rangecast.engine.answers import (
     write_rows,
 )
 from rangecast.engine.catalog import Boxes, Catalog
+from rangecast.engine.checked_slots import SlotChecks, checked_slots
 from rangecast.engine.checks import hold
 from rangecast.engine.contract import Index
 from rangecast.engine.limited import Finder, PartialReading
 from rangecast.errors import OptionError
-from rangecast.kernels.model import boxes as box_kernels
 from rangecast.kernels.model import matches as match_kernels
-from rangecast.model.boxes import SparseBoxes
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
@@ -161,13 +160,6 @@ class _CoveredParts(NamedTuple):
     parts: tuple[_Covered, ...]
 
 
-class _Said(NamedTuple):
-    """Which slots are checked, and the boxes that they are checked by (said_boxes.py)."""
-
-    checks: npt.NDArray[np.int32]
-    boxes: SparseBoxes
-
-
 class _State(NamedTuple):
     """All that a match reads, and what the next writer begins with."""
 
@@ -179,8 +171,8 @@ class _State(NamedTuple):
     dead: npt.NDArray[np.uint8] | None
     names: Ids
     flagged: npt.NDArray[np.uint8] | None
-    said: _Said | None
-    """What slots with sets are checked by, when some are."""
+    said: SlotChecks | None
+    """What slots with sets or regions are checked by, when some are."""
     tail: int
     """How many boxes no part covers."""
     only: _Covered | None
@@ -274,11 +266,7 @@ class _StaticReading(PartialReading):
     def _held(self, codes: Codes, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
         """The matches without those whose sets do not hold the event."""
         said = self.state.said
-        if said is None or not len(slots):
-            return offsets, slots
-        kept = np.empty_like(offsets)
-        n = box_kernels.drop_unheld(codes, offsets, slots, said.checks, said.boxes, kept)
-        return kept, slots[:n]
+        return (offsets, slots) if said is None else said.held(codes, offsets, slots)
 
     def _without_dead(self, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
         state = self.state
@@ -329,9 +317,7 @@ class StaticIndex(Index):
         catalog, parts = self._catalog, self._parts
         dead = self._dead() if self._holds_dead() else None
         flagged = catalog.overlapping[: catalog.n_slots] if catalog.n_overlapping else None
-        said = None
-        if catalog.said is not None and catalog.said.any_checked:
-            said = _Said(catalog.said.checks(catalog.n_slots), catalog.said.boxes)
+        said = checked_slots(catalog)
         tail = catalog.n_boxes - (parts[-1].last if parts else 0)
         alone = len(parts) == 1 and not tail and dead is None and flagged is None and said is None
         only = parts[0] if alone else None

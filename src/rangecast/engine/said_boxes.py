@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.engine.checked_slots import without_regions
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.kernels.model import boxes as kernels
 from rangecast.kernels.model.boxes import SET
@@ -52,9 +53,14 @@ class BoxPieces(NamedTuple):
     overlapping: npt.NDArray[np.uint8]
 
 
-def into_pieces(subs: Subscriptions, *, cuts: bool, expands: bool) -> BoxPieces:
+def into_pieces(subs: Subscriptions, *, cuts: bool, expands: bool, compares: bool = False) -> BoxPieces:
     """The boxes of subscriptions in pieces, dense if they are expanded; without cuts, only where few of them
-    say all."""
+    say all. Whoever compares boxes with boxes, and not with events, has regions as they were named."""
+    covered = None if compares else without_regions(subs)
+    if covered is not None:
+        found = into_pieces(covered[0], cuts=cuts, expands=expands)
+        marked = covered[1] if found.checked is None else covered[1] | found.checked
+        return found._replace(checked=marked)
     if not subs.has_sets:
         # as they are there: by entry and dense at once they would take the room of both
         bounds = subs.dense() if expands or subs._sparse is None else subs.boxes
@@ -122,9 +128,10 @@ class SaidBoxes:
         return sum(array.nbytes for array in _columns(self.boxes)) + 4 * self._n_slots
 
     def add(self, subs: Subscriptions, first: int, checked: npt.NDArray[np.uint8]) -> None:
-        """Take the boxes of those of the subscriptions that have sets; row 0 has the slot `first`."""
+        """Take the boxes of those of the subscriptions that have sets or are checked; row 0 has the slot
+        `first`."""
         boxes = subs.boxes
-        rows = np.zeros(len(subs), bool)
+        rows = checked.astype(bool)
         rows[boxes.owners[np.searchsorted(boxes.starts, boxes.sets, "right") - 1]] = True
         numbers = np.flatnonzero(rows[boxes.owners])
         owners = boxes.owners[numbers]

@@ -21,13 +21,17 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rangecast.language.normal_form import Spans, intersect, spans_of, unite
 from rangecast.language.parser import read
+from rangecast.language.region_clauses import extent_of, word_of
 from rangecast.language.tree import (
     STRING,
     And,
     Comparison,
     Condition,
+    Inside,
     Literal,
     Membership,
     Not,
@@ -40,6 +44,7 @@ from rangecast.language.tree import (
 )
 from rangecast.types.derived import TextBytes
 from rangecast.types.expressions import TEXT, Expression
+from rangecast.types.places import degrees_of, inside
 from rangecast.types.schema import Schema
 
 # The code and the value of an attribute, by its position; the value is None where it is missing.
@@ -147,6 +152,11 @@ class _Evaluation:
             code, value = self.lookup(condition.position)
             holds = None if value is None else _inside(condition.spans, code)
             return Verdict(written, holds, condition.attribute, value)
+        if isinstance(condition, Inside):
+            code, value = self.lookup(condition.position)
+            return Verdict(
+                written, None if value is None else _holds(condition, code), condition.attribute, value
+            )
         if not isinstance(condition, Comparison | Range | Membership | Presence):
             raise TypeError(f"expected a condition, got {condition!r}")
         code, value = self.lookup(condition.position)
@@ -199,6 +209,15 @@ class _Evaluation:
 
     def _spans(self, position: int, operator: str, literal: Literal) -> Spans:
         return spans_of(self.schema.attribute(position), operator, value_of(literal.text))
+
+
+def _holds(condition: Inside, code: int) -> bool:
+    if condition.area != "box":
+        return inside(word_of(condition), code)
+    extent = extent_of(condition)
+    longitude, latitude = (float(found[0]) for found in degrees_of(np.array([code])))
+    across = any(west <= longitude <= east for west, east in extent.longitudes)
+    return across and extent.south <= latitude <= extent.north
 
 
 def _inside(spans: Spans, code: int) -> bool:

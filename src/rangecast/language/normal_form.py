@@ -27,10 +27,13 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from rangecast.errors import LanguageError, SchemaError
+from rangecast.language.region_clauses import DENIED, HELD, NamedAreas, extent_bounds, extent_of
+from rangecast.language.region_clauses import FIRST as FIRST_AREA
 from rangecast.language.tree import (
     And,
     Comparison,
     Condition,
+    Inside,
     Membership,
     Not,
     Or,
@@ -71,6 +74,7 @@ class Expander:
         self._memo: dict[tuple[int, str, str], Spans] = {}
         self._odd: set[tuple[int, str, str]] = set()
         self._work = _Work()
+        self._areas = NamedAreas(schema)
         self.doubtful = False
         """Set when something of the last condition is worth a look by lint.py; `clauses` clears it."""
 
@@ -82,8 +86,10 @@ class Expander:
         """
         self._work.left = WORK_LIMIT
         self.doubtful = False
+        self._areas = NamedAreas(self._schema) if self._areas else self._areas
         clauses = self._clauses(condition, False, texts)
-        return _separate(clauses, self._work) if len(clauses) > 1 and _may_trim(clauses) else clauses
+        clauses = _separate(clauses, self._work) if len(clauses) > 1 and _may_trim(clauses) else clauses
+        return self._with_regions(clauses) if self._areas else clauses
 
     def _clauses(self, condition: Condition, negated: bool, texts: Sequence[str]) -> list[Clause]:
         if isinstance(condition, Comparison):
@@ -115,6 +121,11 @@ class Expander:
         elif isinstance(condition, Within):
             position, spans = condition.position, condition.spans
             self._work.spend(len(spans))
+        elif isinstance(condition, Inside):
+            if condition.area == "box":
+                bounds = extent_bounds(condition, extent_of(condition, texts))
+                return [{at: complement(spans)} for at, spans in bounds.items()] if negated else [bounds]
+            return [{self._areas.note(condition, texts): DENIED if negated else HELD}]
         elif isinstance(condition, Presence):
             return [{condition.position: PRESENT_SPANS if condition.present is not negated else ABSENT_SPANS}]
         else:
@@ -127,6 +138,19 @@ class Expander:
             self.doubtful = True
             return []
         return [{position: spans}]
+
+    def _with_regions(self, clauses: list[Clause]) -> list[Clause]:
+        """The clauses with regions and their coverings for the areas that they name."""
+        out: list[Clause] = []
+        for clause in clauses:
+            met: Clause | None = {at: spans for at, spans in clause.items() if at < FIRST_AREA}
+            for bounds in self._areas.bounds(clause):
+                met = None if met is None else _meet(met, bounds)
+            if met is None:
+                self.doubtful = True
+            else:
+                out.append(met)
+        return out
 
     def _compare(self, position: int, operator: str, text: str) -> Spans:
         key = (position, operator, text)

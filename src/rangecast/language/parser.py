@@ -11,6 +11,7 @@
                 | attribute ON date
                 | value operator attribute [ operator value ]
                 | a predicate on an expression (operands.py)
+                | a predicate on a point (places.py)
     operator    = "=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">="
     value       = 'string' | number | [ sign ] INF | TRUE | FALSE | timestamp
     attribute   = name | "name in double quotes"
@@ -23,7 +24,7 @@ behind.
 from __future__ import annotations
 
 from rangecast.errors import CapacityError, LanguageError
-from rangecast.language.operands import OperandReader
+from rangecast.language.places import PlaceReader
 from rangecast.language.tags import settled
 from rangecast.language.token_reader import MIRRORED
 from rangecast.language.tokens import describe_position, error_at
@@ -53,7 +54,7 @@ def read(text: str, schema: Schema) -> tuple[Condition, list[str]]:
             return found
 
 
-class _Parser(OperandReader):
+class _Parser(PlaceReader):
     def read(self) -> tuple[Condition, list[str]] | None:
         """What `read` gives, or None where other texts have taken the positions of its hidden attributes."""
         if len(self.tokens) == 1:
@@ -111,6 +112,8 @@ class _Parser(OperandReader):
         return unit
 
     def predicate(self) -> Condition:
+        if self.at_place():
+            return self.place()
         if self.may_derive and self.is_derived():
             return self.derived()
         if self.peek.kind == "value" or self.at_instant():

@@ -6,6 +6,7 @@
     ├── Range            price BETWEEN 10 AND 20, 10 <= price < 20
     ├── Membership       symbol IN ('A', 'B')
     ├── Presence         price IS MISSING, price IS PRESENT
+    ├── Inside           at WITHIN 500 m OF (13.4, 52.5), at IN BOX (...), at IN POLYGON '...'
     ├── Within           an attribute within intervals of its codes
     └── Stated           a predicate on an expression, and the condition on hidden attributes that it comes to
 
@@ -144,6 +145,29 @@ class Presence(Condition):
 
     def __str__(self) -> str:
         return f"{quoted_name(self.attribute)} IS {'PRESENT' if self.present else 'MISSING'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Inside(Condition):
+    """A point within an area (types/regions.py): a "circle" of a distance in `unit` and a centre, a "box" or
+    a "polygon". `longitude` and `latitude` are the positions of the hidden attributes of those.
+    """
+
+    attribute: str
+    position: int
+    area: str
+    literals: tuple[Literal, ...]
+    unit: str = ""
+    longitude: int = -1
+    latitude: int = -1
+    span: Span = field(default=(0, 0), compare=False, repr=False)
+
+    def __str__(self) -> str:
+        name, texts = quoted_name(self.attribute), [literal.text for literal in self.literals]
+        if self.area == "circle":
+            return f"{name} WITHIN {texts[0]} {self.unit} OF ({texts[1]}, {texts[2]})"
+        shown = texts[0] if self.area == "polygon" else f"({', '.join(texts)})"
+        return f"{name} IN {self.area.upper()} {shown}"
 
 
 @dataclass(frozen=True, slots=True)

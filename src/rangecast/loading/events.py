@@ -35,6 +35,7 @@ ARROW_TYPES = {
     "tags": pa.list_(pa.string()),
     "timestamp": pa.string(),
     "bool": pa.bool_(),
+    "point": pa.list_(pa.float64()),
 }
 _OWNER = "an event"
 

@@ -280,7 +280,8 @@ class Events:
         for (position, ours), (_, theirs) in zip(
             view.schema.categories(), self.schema.categories(), strict=True
         ):
-            if ours.vocabulary is theirs.vocabulary and position not in self._strangers:
+            same = ours.vocabulary is theirs.vocabulary and position not in self._strangers
+            if same or not isinstance(ours, Category):  # what an event has of a point is no word
                 continue
             codes = codes.copy() if codes is self.codes else codes
             row = codes[position]
@@ -322,10 +323,11 @@ class Events:
                     words = arrow_words([column[row] for row in rows.tolist()])
                     out.note_strangers(position, known, rows, words)
                 continue
-            if not isinstance(column, pa.Array | pa.ChunkedArray):
+            point = attribute.kind == "point"  # whose lists are one value
+            if not isinstance(column, pa.Array | pa.ChunkedArray) and not point:
                 column = as_column(column)
             encoded: Encoded = attribute.encode(column)
-            if len(encoded.bad) and several_values.as_lists(as_column(column)) is not None:
+            if len(encoded.bad) and not point and several_values.as_lists(as_column(column)) is not None:
                 return cls._from_lists(schema, given, n, on_error)
             codes[position] = encoded.codes
             encoded.note(reasons, every=on_error == "collect")
@@ -357,9 +359,7 @@ class Events:
         for position, values in given.items():
             attribute = schema[position]
             known = len(attribute.vocabulary) if isinstance(attribute, Category) else 0
-            column = as_column(values)
-            lists = several_values.as_lists(column)
-            column = column if lists is None else lists.values
+            column, lists = several_values.read(attribute, values)
             encoded = attribute.encode(column)
             columns[position] = column, encoded.codes, known
             rows = encoded.bad

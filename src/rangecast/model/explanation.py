@@ -15,6 +15,7 @@ from rangecast.language.evaluation import Verdict, evaluate, plain, shown
 from rangecast.model.boxes import SparseBoxes, entries_of
 from rangecast.model.events import Events
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Category
+from rangecast.types.places import Point
 from rangecast.types.schema import Schema
 
 _SHOWN = 8
@@ -111,7 +112,10 @@ def explain_boxes(
         for j, spans in entries_of(sparse, b):
             attribute, own = schema.attributes[j], codes[j].tolist()
             value = events.value_at(j, 0, schema)
-            held = any(low <= code <= high for low, high in spans for code in own)
+            if isinstance(attribute, Point):
+                held = any(attribute.holds(code, spans) for code in own)
+            else:
+                held = any(low <= code <= high for low, high in spans for code in own)
             predicates.append(Predicate(attribute.name, describe_spans(attribute, spans), value, held))
         boxes.append(predicates)
     found = Explanation(id, boxes, text)
@@ -137,6 +141,8 @@ def describe_spans(attribute: Attribute, spans: list[tuple[int, int]]) -> str:
     >>> describe_spans(price, [(1, 1), (5, 5)]), describe_spans(price, [(PRESENT, 6), (8, LAST)])
     ('in (1, 5)', '!= 7')
     """
+    if isinstance(attribute, Point):
+        return attribute.describe_spans(spans)
     if len(spans) > 1 and spans[0][0] == PRESENT and spans[-1][1] == LAST:
         gaps = [(a[1] + 1, b[0] - 1) for a, b in itertools.pairwise(spans)]
         if len(gaps) == 1 and gaps[0][0] == gaps[0][1]:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.model.boxes import starts_of
-from rangecast.types.attributes import MISSING, Codes
+from rangecast.types.attributes import MISSING, Attribute, Codes
 from rangecast.types.columns import Column, as_column
 
 MOST_VARIANTS = 1024
@@ -75,6 +75,15 @@ def as_lists(column: Column) -> ListColumn | None:
         sizes[row] = len(own)
         flat += own
     return ListColumn(as_column(flat), starts_of(sizes))
+
+
+def read(attribute: Attribute, values: Any) -> tuple[Any, ListColumn | None]:
+    """The values of a column for an attribute to encode, and the lists that they are of, if they are."""
+    if attribute.kind == "point":  # whose lists are one value
+        return values, None
+    column = as_column(values)
+    lists = as_lists(column)
+    return column if lists is None else lists.values, lists
 
 
 def without_nulls(codes: Codes, starts: _Places) -> tuple[_Places, _Places]:

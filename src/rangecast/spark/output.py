@@ -49,11 +49,13 @@ SHORTEST_FIRST = "shortest-first"
 ALL = "*"
 _SECOND = {PAIRS: "subscription_id", LISTS: "subscription_ids", COUNTS: "matches"}
 _WHOLE: tuple[type[T.DataType], ...] = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_PLACES: tuple[type[T.DataType], ...] = (T.StructType, T.ArrayType, T.StringType)
 _TAKEN: dict[str, tuple[str, tuple[type[T.DataType], ...]]] = {
     "int": ("byte, short, int or long", _WHOLE),
     "float": ("a number", (*_WHOLE, T.FloatType, T.DoubleType, T.DecimalType)),
     "category": ("string, boolean or an array of strings", (T.StringType, T.BooleanType, T.ArrayType)),
     "tags": ("an array of strings, or a string", (T.ArrayType, T.StringType)),
+    "point": ("a struct of lon and lat, an array of numbers or a string", _PLACES),
     "bool": ("boolean, a string or a whole number", (T.BooleanType, T.StringType, *_WHOLE)),
     "timestamp": ("timestamp, timestamp_ntz or date", (T.TimestampType, T.TimestampNTZType, T.DateType)),
 }

@@ -48,6 +48,7 @@ from rangecast.types.attributes import (
 from rangecast.types.expression_text import parse_expression
 from rangecast.types.expressions import FLOAT, INSTANT, PATTERNS, TEXT, Expression
 from rangecast.types.numerals import Mask
+from rangecast.types.places import degrees_of
 
 MAX_DERIVED = 256
 """How many expressions the conditions of one schema may use."""
@@ -244,6 +245,9 @@ def _evaluated(expression: Expression, look: Look, n: int, memo: dict[str, Value
         return _of_words(op, args[0])
     if op in PATTERNS:
         return _fitting(op, expression.value, args[0])
+    if op in ("longitude", "latitude"):
+        both = degrees_of(args[0].data)
+        return Values(both[op == "latitude"], missing)
     if op in addresses.WORDS:
         return _of_addresses(addresses.WORDS.index(op), args[0])
     with np.errstate(all="ignore"):

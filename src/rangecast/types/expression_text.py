@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from rangecast.errors import SchemaError
 from rangecast.types import expressions
 from rangecast.types.addresses import WORDS
-from rangecast.types.expressions import DURATION, FUNCTIONS, INSTANT, PATTERNS, Expression
+from rangecast.types.expressions import DURATION, FUNCTIONS, INSTANT, PATTERNS, POINT, Expression
 from rangecast.types.instants import microseconds_of
 from rangecast.types.names import PLAIN_NAME, unquoted
 
@@ -165,7 +165,7 @@ class ExpressionReader:
             raise ExpressionError(f"unknown attribute {name!r}", at)
         if isinstance(kind, Expression):
             return kind, at + 1
-        if kind not in ("int", "float", INSTANT, "text"):
+        if kind not in ("int", "float", INSTANT, "text", POINT):
             raise ExpressionError(f"{name!r} is a {kind}, which no expression takes", at)
         return expressions.attribute(name, kind), at + 1
 

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from rangecast.errors import SchemaError
 from rangecast.types.names import quoted_name
 
-INT, FLOAT, INSTANT, DURATION, TEXT = "int", "float", "instant", "duration", "text"
+INT, FLOAT, INSTANT, DURATION, TEXT, POINT = "int", "float", "instant", "duration", "text", "point"
 _WHOLE = (INT, INSTANT, DURATION)
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -54,6 +54,8 @@ FUNCTIONS: dict[str, tuple[tuple[str, ...], int, int, str]] = {
     "lower": ((TEXT,), 1, 1, TEXT),
     "upper": ((TEXT,), 1, 1, TEXT),
     "reverse": ((TEXT,), 1, 1, TEXT),
+    "longitude": ((POINT,), 1, 1, FLOAT),
+    "latitude": ((POINT,), 1, 1, FLOAT),
     # the words of an address (addresses.py)
     "ip_high": ((TEXT,), 1, 1, INT),
     "ip_middle": ((TEXT,), 1, 1, INT),
@@ -315,8 +317,8 @@ def _sum_kind(ours: str, theirs: str, sign: int) -> str:
 
 def _refuse_text(what: str, *expressions: Expression) -> None:
     for one in expressions:
-        if one.kind == TEXT:
-            raise SchemaError(f"{what} takes numbers and times, and {one.text} is text")
+        if one.kind in (TEXT, POINT):
+            raise SchemaError(f"{what} takes numbers and times, and {one.text} is {one.kind}")
 
 
 def _refuse_duration(*expressions: Expression) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rangecast.types.attributes import KINDS, Attribute, Bool, Category, Float, 
 from rangecast.types.derived import Derivations, declared_expression, hidden_from, kinds_of
 from rangecast.types.expressions import Expression
 from rangecast.types.frames import table_of
+from rangecast.types.places import Point
 
 _CATEGORY_TYPES = (
     pa.types.is_string,
@@ -179,11 +181,16 @@ class Schema:
         found = self.attributes[position]
         return found if position >= 0 and isinstance(found, Timestamp) else Timestamp(name)
 
-    def categories(self) -> Iterator[tuple[int, Category]]:
-        """The categories with their positions."""
+    def categories(self) -> Iterator[tuple[int, Category | Point]]:
+        """The attributes that have a dictionary, with their positions."""
         for position, attribute in enumerate(self.attributes):
-            if isinstance(attribute, Category):
+            if isinstance(attribute, Category | Point):
                 yield position, attribute
+
+    @cached_property
+    def points(self) -> tuple[tuple[int, Point], ...]:
+        """The attributes of points, with their positions."""
+        return tuple((position, a) for position, a in enumerate(self) if isinstance(a, Point))
 
     def check_same(self, other: Schema, what: str) -> None:
         """Raise SchemaError unless `other` has the same attribute names and types in this order."""
@@ -237,7 +244,7 @@ class Schema:
                     entry[side] = bound.isoformat() if isinstance(bound, dt.date) else bound
             if isinstance(a, Timestamp) and a.unit != "us":
                 entry["unit"] = a.unit
-            if words and isinstance(a, Category) and len(a.vocabulary):
+            if words and isinstance(a, Category | Point) and len(a.vocabulary):
                 entry["values"] = a.vocabulary.words()
             out[a.name] = entry
         out |= {a.name: {"type": a.kind, "expression": a.formula} for a in self.computed}
@@ -262,11 +269,11 @@ class Schema:
             allowed = {"type", "low", "high"} | ({"unit"} if kind is Timestamp else set())
             allowed = {"type", "expression"} if "expression" in entry and kind in (Int, Float) else allowed
             words = {"type", "values"}
-            allowed = {Category: words, Tags: words, Bool: {"type"}}.get(kind, allowed)
+            allowed = {Category: words, Tags: words, Point: words, Bool: {"type"}}.get(kind, allowed)
             extra = sorted(set(entry) - allowed)
             if extra:
                 raise SchemaError(f"attribute {name!r}: unknown setting {', '.join(extra)}")
-            if issubclass(kind, Category):
+            if issubclass(kind, Category | Point):
                 attributes.append(kind(name, entry.get("values", ())))
             elif kind is Bool:
                 attributes.append(Bool(name))

@@ -68,6 +68,16 @@ _HOLDS: dict[str, tuple[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
         (pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean, pa.types.is_dictionary, _is_list),
     ),
     "tags": ("lists of strings, or a string", (_is_list, pa.types.is_string, pa.types.is_large_string)),
+    "point": (
+        "a struct of lon and lat, lists of numbers or a string",
+        (
+            pa.types.is_struct,
+            _is_list,
+            pa.types.is_fixed_size_list,
+            pa.types.is_string,
+            pa.types.is_large_string,
+        ),
+    ),
     "bool": (
         "boolean, a string or a whole number",
         (pa.types.is_boolean, pa.types.is_string, pa.types.is_large_string, pa.types.is_integer),

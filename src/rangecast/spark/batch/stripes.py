@@ -35,6 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from rangecast.engine import Index, open_index
+from rangecast.engine.checked_slots import without_regions
 from rangecast.errors import EventError, OptionError
 from rangecast.loading.pace import Pace
 from rangecast.memory import available_bytes, readable
@@ -164,7 +165,7 @@ def choose_cuts(subs: Subscriptions, n: int) -> Cuts:
     """The attributes and cuts that make about n stripes with the fewest copies of boxes."""
     step = max(1, subs.n_boxes // _SAMPLE)
     sample = np.arange(0, subs.n_boxes, step)
-    lows, highs, _ = hulls(select(subs.boxes, sample, subs.owners[sample]), len(subs.schema))
+    lows, highs, _ = hulls(select(_reach(subs).boxes, sample, subs.owners[sample]), len(subs.schema))
     d = len(lows)
     single = [_cuts_on(lows, highs, (j,), (n,)) for j in range(d)]
     best = sorted(single, key=lambda cuts: (cuts.copies, -cuts.n))
@@ -196,10 +197,17 @@ def stripe_of(cuts: Cuts, codes: Codes) -> npt.NDArray[np.int32]:
     return out
 
 
+def _reach(subs: Subscriptions) -> Subscriptions:
+    """The boxes as events are compared with them: regions by their coverings."""
+    covered = without_regions(subs)
+    return subs if covered is None else covered[0]
+
+
 def cut_out(subs: Subscriptions, cuts: Cuts, stripe: int) -> Subscriptions:
     """The boxes that touch a stripe, with their subscriptions; without texts, for it is only matched."""
     inside = np.ones(subs.n_boxes, bool)
-    lows, highs, _ = hulls(subs.boxes, len(subs.schema)) if subs.has_sets else subs.dense()
+    reach = _reach(subs)
+    lows, highs, _ = hulls(reach.boxes, len(subs.schema)) if reach.has_sets else reach.dense()
     rest = stripe
     for j, at in reversed(list(zip(cuts.on, cuts.at, strict=True))):
         rest, mine = divmod(rest, len(at) + 1)

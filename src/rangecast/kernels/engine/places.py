@@ -1,0 +1,65 @@
+"""Dropping what the covering of a region has found and whose point is not in it (engine/checked_slots.py)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels import inlined_kernel, kernel
+from rangecast.kernels.model.boxes import SET, find_set, in_set
+from rangecast.kernels.types.places import in_any_region
+
+_POSITION = SET - 1
+
+
+@inlined_kernel
+def _holds(boxes, box, codes, e, bases, counts, regions, spheres):
+    """Whether a box holds event e. bases[j] is -1 unless attribute j is of points; then its regions are
+    bases[j] .. bases[j] + counts[j]. The last attributes first: they are the coverings."""
+    for i in range(boxes.starts[box + 1] - 1, boxes.starts[box] - 1, -1):
+        at = boxes.attributes[i]
+        j = at & _POSITION
+        v = codes[j, e]
+        if bases[j] < 0:
+            if v < boxes.lows[i] or boxes.highs[i] < v:
+                return False
+            if at & SET and not in_set(boxes, find_set(boxes, i), v):
+                return False
+        elif at & SET:
+            number = find_set(boxes, i)
+            held = False
+            for k in range(boxes.set_starts[number], boxes.set_starts[number + 1]):
+                low = boxes.set_lows[k]
+                high = boxes.set_highs[k]
+                if in_any_region(regions, bases[j], counts[j], low, high, v, spheres, j, e):
+                    held = True
+                    break
+            if not held:
+                return False
+        elif not in_any_region(regions, bases[j], counts[j], boxes.lows[i], boxes.highs[i], v, spheres, j, e):
+            return False
+    return True
+
+
+@kernel
+def drop_outside(codes, offsets, slots, checks, boxes, bases, counts, regions, spheres, out_offsets):
+    """As `drop_unheld` (kernels/model/boxes.py), where some attributes are of points.
+
+    `spheres` (d, 4) is scratch, of zeros. Returns the new size.
+    """
+    p = np.int64(0)
+    n = np.int64(boxes.owners.size)
+    for e in range(offsets.size - 1):
+        first = offsets[e]
+        out_offsets[e] = p
+        for q in range(first, offsets[e + 1]):
+            s = slots[q]
+            box = np.int64(checks[s]) - 1
+            kept = box < 0
+            while not kept and box < n and boxes.owners[box] == s:
+                kept = _holds(boxes, box, codes, e, bases, counts, regions, spheres)
+                box += 1
+            if kept:
+                slots[p] = s
+                p += 1
+    out_offsets[offsets.size - 1] = p
+    return p
