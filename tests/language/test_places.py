@@ -288,6 +288,50 @@ def test_the_date_line_and_the_poles():
     ]
 
 
+@pytest.mark.without_kernels
+def test_many_texts_of_one_shape_say_what_each_says():
+    rng = np.random.default_rng(8)
+    xs = np.round(np.concatenate([rng.uniform(-5, 5, 30), [179.99, -180, 180, 0, 0, 3]]), 3).tolist()
+    ys = np.round(np.concatenate([rng.uniform(-5, 5, 30), [0, 1, 2, 90, -89.999, 3]]), 3).tolist()
+    forms = (
+        "at within {r} km of ({x}, {y}) and a > {k}",
+        "a = {k} or at within {r} km of ({x}, {y})",
+        "at within {r} km of ({x}, {y}) and at within 900 km of ({y}, {x})",
+        "at in box ({x}, -5, {y}, {z}) or at within {r} km of (1, 1)",
+        "not (at within {r} km of ({x}, {y}) or a > {k})",
+        "at in polygon 'POLYGON(({x} {y}, {y} {z}, 3 -4, {x} {y}))' and at is present",
+    )
+    places = [{"at": [round(x, 3), round(y, 3)], "a": 3} for x, y in rng.uniform(-6, 6, (40, 2)).tolist()]
+    places += [{"at": [x, y]} for x, y in zip(xs, ys, strict=True)]
+    for form in forms:
+        texts = [
+            form.format(x=x, y=y, z=min(90, abs(y) + 1), r=100 + 9 * k, k=k % 5)
+            for k, (x, y) in enumerate(zip(xs, ys, strict=True))
+        ]
+        together, alone = schema_of(), schema_of()
+        subs = rc.Subscriptions.parse(together, ids=range(36), texts=texts, remarks=False, on_error="collect")
+        one_by_one = [
+            rc.Subscriptions.parse(alone, {k: text}, remarks=False, on_error="collect")
+            for k, text in enumerate(texts)
+        ]
+        other = rc.Subscriptions.concat(one_by_one)
+        assert subs.ids.arrow() == other.ids.arrow()
+        assert [(r.id, r.reason) for r in subs.rejected] == [(r.id, r.reason) for r in other.rejected]
+        assert len(subs) >= 29
+        # the same intervals; regions have other numbers where others were named before
+        assert np.array_equal(subs.boxes.attributes, other.boxes.attributes)
+        plain = (subs.boxes.attributes & 0xFFFF) != 0
+        assert np.array_equal(subs.boxes.lows[plain], other.boxes.lows[plain])
+        assert np.array_equal(subs.boxes.highs[plain], other.boxes.highs[plain])
+        found = []
+        for own, schema in ((subs, together), (other, alone)):
+            index = rc.open_index("scan", schema)
+            index.insert(own)
+            found.append(rows_of(index.match(rc.Events.from_rows(schema, places))))
+        assert found[0] == found[1]
+        assert sum(map(len, found[0])) > 20
+
+
 def test_one_geometry_of_many_subscriptions_is_kept_once():
     schema = schema_of()
     texts = {k: f"at within 500.0 m of (13.40, 52.5) and a > {k}" for k in range(5)}

@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.language.normal_form import ABSENT_SPANS, PRESENT_SPANS, TRUTH_SPANS
+from rangecast.language.region_columns import inside_columns
 from rangecast.language.span_columns import (
     SpanColumns,
     complement,
@@ -45,6 +46,7 @@ from rangecast.language.tree import (
     And,
     Comparison,
     Condition,
+    Inside,
     Literal,
     Membership,
     Not,
@@ -57,6 +59,7 @@ from rangecast.language.tree import (
 )
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Codes, float_codes
 from rangecast.types.numerals import Mask
+from rangecast.types.places import Point
 from rangecast.types.schema import Schema
 
 # A quoted string, or a word that begins like a number and does not go on from a name. Looser than the
@@ -153,6 +156,8 @@ class _Filler:
             negated = negated is not condition.negated
         elif isinstance(condition, Within):
             spans = constant(condition.spans, self.n)
+        elif isinstance(condition, Inside) and not negated:
+            return [self._inside(condition)]
         else:
             raise _TooLarge
         if negated:
@@ -161,6 +166,19 @@ class _Filler:
                 spans = intersect(spans, constant(TRUTH_SPANS, self.n))
         self.doubtful |= spans.counts == 0
         return [{condition.position: spans}]
+
+    def _inside(self, condition: Inside) -> ClauseColumns:
+        attribute = self.schema.attribute(condition.position)
+        assert isinstance(attribute, Point)
+        texts: list[str] = []
+        if condition.area == "polygon":
+            (own,) = condition.literals
+            texts = (
+                [own.text] * self.n
+                if own.ordinal < 0
+                else list(self.literals[own.ordinal :: self.n_literals])
+            )
+        return inside_columns(attribute, condition, texts, self._brackets, self.doubtful)
 
     def _compare(self, position: int, operator: str, literal: Literal) -> SpanColumns:
         attribute = self.schema.attribute(position)

@@ -47,11 +47,9 @@ from rangecast.types.attributes import (
 )
 from rangecast.types.columns import Column, arrow_of, as_column, describe
 from rangecast.types.numerals import Mask
-from rangecast.types.regions import RegionTable, check_place
+from rangecast.types.regions import Floats, RegionTable, check_place
 from rangecast.types.strings import is_text
 from rangecast.types.vocabulary import Vocabulary
-
-Floats = npt.NDArray[np.float64]
 
 LONGITUDES = ("lon", "lng", "long", "longitude", "x")
 LATITUDES = ("lat", "latitude", "y")

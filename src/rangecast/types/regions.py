@@ -32,6 +32,9 @@ import numpy.typing as npt
 from rangecast import forks
 from rangecast.errors import SchemaError
 from rangecast.kernels.types.places import SCALE, RegionArrays
+from rangecast.types.numerals import Mask
+
+Floats = npt.NDArray[np.float64]
 
 EARTH_RADIUS = 6_371_008.8
 """Metres: the mean radius of the earth's ellipsoid (IUGG, WGS84)."""
@@ -44,6 +47,11 @@ UNITS = {"m": 1.0, "km": 1_000.0, "mi": 1_609.344}
 
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _WKT = re.compile(rf"\s*(?:([A-Za-z]+)|({_NUMBER})|([(),])|(\S))")
+# one ring, as most are: read at once; whatever is not like this is read word by word, which makes the errors
+_SIMPLE = re.compile(
+    rf"\s*POLYGON\s*\(\s*\((\s*{_NUMBER}\s+{_NUMBER}\s*(?:,\s*{_NUMBER}\s+{_NUMBER}\s*)*)\)\s*\)\s*\Z",
+    re.IGNORECASE,
+)
 _MARGIN = 1e-7  # degrees: coverings are rounded outwards
 _DENIED = "!"
 
@@ -103,12 +111,27 @@ def box_extent(west: float, south: float, east: float, north: float) -> MapExten
     return MapExtent(tuple(spans), float(south), float(north))
 
 
+def boxes_hold(ends: Floats) -> Mask:
+    """Which west, south, east and north ends (4, n) are boxes that have nothing to do with the date line."""
+    west, south, east, north = ends
+    within = (west > -180) & (east < 180) & (west <= east)
+    held: Mask = within & (south >= -90) & (north <= 90) & (south <= north)
+    return held
+
+
 def polygon(text: str) -> str:
     """The word of a polygon or several that are written as WKT.
 
     >>> polygon("POLYGON((0 0, 1 0, 1 1, 0 0))")
     'polygon 0 0 10000000 0 10000000 10000000'
     """
+    simple = _SIMPLE.match(text)
+    if simple is not None and len(text) < 32 * MOST_CORNERS:
+        corners = np.array(simple[1].replace(",", " ").split(), np.float64).reshape(-1, 2)
+        closed = len(corners) > 3 and bool((corners[0] == corners[-1]).all())
+        if closed and bool((np.abs(corners) <= (180, 90)).all()) and len(corners) <= MOST_CORNERS:
+            grid = np.rint(corners[:-1] * SCALE).astype(np.int64)
+            return "polygon " + " ".join(map(str, grid.ravel().tolist()))
     reader = _Wkt(text)
     parts = reader.polygons()
     n_corners = sum(len(ring) for part in parts for ring in part)
@@ -138,16 +161,31 @@ def extent_of(word: str) -> MapExtent:
     return MapExtent(_around(float(west), float(east)), float(south), float(north))
 
 
+def circle_extents(longitudes: Floats, latitudes: Floats, metres: Floats) -> tuple[Floats, Mask]:
+    """West, south, east and north ends of circles (4, n), and which need no closer look: those that are
+    circles, and reach neither over the date line nor over a pole."""
+    with np.errstate(invalid="ignore"):
+        angles = np.degrees(np.minimum(metres / EARTH_RADIUS, 4.0)) + _MARGIN
+        south, north = latitudes - angles, latitudes + angles
+        # where a great circle through the pole touches the circle
+        ratios = np.sin(np.radians(angles)) / np.cos(np.radians(latitudes))
+        wide = np.degrees(np.arcsin(np.minimum(ratios, 1.0))) + _MARGIN
+        # on the grid, outwards: what is computed in another order, with another last bit, is the same
+        west, low = (np.floor(ends * SCALE) / SCALE for ends in (longitudes - wide, south))
+        east, high = (np.ceil(ends * SCALE) / SCALE for ends in (longitudes + wide, north))
+        plain = (metres >= 0) & (low > -90) & (high < 90) & (west >= -180) & (east <= 180)
+        plain &= (np.abs(latitudes) <= 90) & (west > -180) & (east < 180)
+    return np.stack([west, low, east, high]), plain
+
+
 def _circle_extent(longitude: float, latitude: float, metres: float) -> MapExtent:
-    reach = metres / EARTH_RADIUS
-    angle = math.degrees(reach) + _MARGIN
-    south, north = latitude - angle, latitude + angle
+    ends, plain = circle_extents(*(np.array([number]) for number in (longitude, latitude, metres)))
+    west, south, east, north = ends[:, 0].tolist()
+    if plain[0]:
+        return MapExtent(((west, east),), south, north)
     if south <= -90 or north >= 90:
         return MapExtent(((-180.0, 180.0),), max(south, -90.0), min(north, 90.0))
-    # where a great circle through the pole touches the circle
-    ratio = math.sin(math.radians(angle)) / math.cos(math.radians(latitude))
-    wide = math.degrees(math.asin(min(1.0, ratio))) + _MARGIN if ratio < 1 else 180.0
-    return MapExtent(_around(longitude - wide, longitude + wide), south, north)
+    return MapExtent(_around(west, east), south, north)
 
 
 def _around(west: float, east: float) -> tuple[tuple[float, float], ...]:

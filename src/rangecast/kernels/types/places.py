@@ -71,7 +71,7 @@ def _side(ax, ay, bx, by, x, y):
 
 
 @kernel
-def _in_polygon(regions, k, x, y):
+def in_polygon(regions, k, x, y):
     """Whether a polygon holds a point, its border included; its parts by the even-odd rule."""
     xs = regions.xs
     ys = regions.ys
@@ -122,7 +122,7 @@ def _in_area(regions, area, code, spheres, j, e):
         # a polygon over the date line goes on beyond 180 degrees
         for turn in range(-1, 2):
             x = longitude + turn * _TURN
-            if extents[k, 0] <= x <= extents[k, 2] and _in_polygon(regions, k, x, latitude):
+            if extents[k, 0] <= x <= extents[k, 2] and in_polygon(regions, k, x, latitude):
                 return True
         return False
     if spheres[j, 3] != e + 1.0:
