@@ -28,6 +28,7 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     stream/micro_batch.py      one micro-batch: pin, match, put in place, commit
     stream/tasks.py            its workers' part
     stream/kafka_sink.py       its matches to a Kafka topic, each once
+    stream/tracking.py         what objects enter and leave: their states, batch by batch
     stream/ledger.py           what is written down so that a batch that is run again agrees
     stream/metrics.py          how a stream does: rates, lag, times, disk
     source/source.py           format("rangecast"): matches as a source, in batch and as a stream
@@ -64,7 +65,7 @@ from rangecast.spark.source.topic_source import read_kafka
 from rangecast.spark.stream.event_files import read_events
 from rangecast.spark.stream.kafka_sink import kafka_sink
 from rangecast.spark.stream.metrics import StreamMetrics, StreamStatus, stream_status, watch_stream
-from rangecast.spark.stream.stream import committed, match_stream, read_matches, read_rejects
+from rangecast.spark.stream.stream import committed, match_stream, read_matches, read_rejects, track
 
 __all__ = [
     "Output",
@@ -89,5 +90,6 @@ __all__ = [
     "register_sql",
     "session",
     "stream_status",
+    "track",
     "watch_stream",
 ]

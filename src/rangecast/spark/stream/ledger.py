@@ -112,6 +112,11 @@ class Ledger:
 
     # which stream this is
 
+    def settings(self) -> dict[str, Any] | None:
+        """What the stream of this checkpoint was begun with, if one was."""
+        found: dict[str, Any] | None = read_document(self.checkpoint_state / "stream.json")
+        return found
+
     def adopt(self, settings: dict[str, Any]) -> str:
         """Begin a stream, or see that this is the one that was begun here; gives its id."""
         settings = json.loads(json.dumps({"format": FORMAT, **settings}))
@@ -169,10 +174,11 @@ class Ledger:
                 f"one{differs}; give that store, or begin anew with an empty checkpoint and output"
             )
         for name, said in _FIXED.items():
-            if known[name] != settings[name]:
+            if known.get(name) != settings.get(name):
                 raise OptionError(
-                    f"{self.checkpoint}: the stream was begun with {name} {said(known[name])}, got "
-                    f"{said(settings[name])}; to change that, begin anew with an empty checkpoint and output"
+                    f"{self.checkpoint}: the stream was begun with {name} {said(known.get(name))}, got "
+                    f"{said(settings.get(name))}; to change that, begin anew with an empty checkpoint and "
+                    "output"
                 )
 
     # pins
@@ -338,7 +344,12 @@ def _columns(fields: dict[str, Any]) -> str:
 
 
 # what may not differ when a stream is taken up again, and how a message says it
-_FIXED: dict[str, Callable[[Any], str]] = {"fields": _columns, "sink": str, "version": str}
+_FIXED: dict[str, Callable[[Any], str]] = {
+    "tracking": lambda tracking: ", ".join(f"{k} {v}" for k, v in (tracking or {}).items()) or "none",
+    "fields": _columns,
+    "sink": str,
+    "version": str,
+}
 
 
 def _commits(lines: list[dict[str, Any]], path: Path) -> list[Commit]:

@@ -26,6 +26,14 @@ from rangecast.spark.output import Answer, column_named, map_arrow
 from rangecast.spark.stream.kafka_sink import KafkaSink
 from rangecast.spark.stream.ledger import Commit, Ledger, Pin, gather, now, put_folder
 from rangecast.spark.stream.tasks import COUNTED, StreamTask, stream_task
+from rangecast.spark.stream.tracking import (
+    KnownObjects,
+    Tracking,
+    forget_batches,
+    keep_objects,
+    stage_objects,
+    track_frame,
+)
 from rangecast.spark.version_policy import PinnedStore, VersionPolicy, check_pinned
 from rangecast.spark.worker import open_store
 from rangecast.store.store import Store
@@ -49,6 +57,7 @@ class Stream:
     corrupt: str | None = None
     files: str | None = None
     id_type: str | None = None
+    tracking: Tracking | None = None
 
     @property
     def holder(self) -> str:
@@ -81,6 +90,8 @@ def run_batch(stream: Stream, frame: DataFrame, batch: int) -> None:
     rounded = {name: round(taken, 4) for name, taken in seconds.items()}
     ledger.commit(Commit(batch, pin.version, **totals, newest=store.version, time=now(), seconds=rounded))
     ledger.unstage(batch)
+    if stream.tracking is not None:
+        forget_batches(ledger, batch)
     # a replay of a batch that is whole does nothing, so it needs no version
     stream.versions.release(store, stream.holder)
 
@@ -100,13 +111,29 @@ def _match_batch(stream: Stream, frame: DataFrame, batch: int, pin: Pin) -> tupl
         id_type=stream.id_type,
         types=_kept_types(stream) if stream.files else {},
     )
-    chosen = frame.select(*(column_named(name, frame.schema) for name in task.columns))
-    counted = map_arrow(chosen, stream_task(task), COUNTED).collect()
+    counted = (
+        _matched(stream, frame, task) if stream.tracking is None else tracked(stream, frame, task, batch)
+    )
     found = gather(matches, [row.name for row in counted if row.rows])
     aside = [row.name for row in counted if row.rejected]
     if aside or ledger.rejects_folder(batch).exists():
         put_folder(gather(rejects, aside), ledger.rejects_folder(batch))
     return found, {key: sum(row[key] for row in counted) for key in COUNTED.names if key != "name"}
+
+
+def _matched(stream: Stream, frame: DataFrame, task: StreamTask) -> list[Any]:
+    chosen = frame.select(*(column_named(name, frame.schema) for name in task.columns))
+    return list(map_arrow(chosen, stream_task(task), COUNTED).collect())
+
+
+def tracked(stream: Stream, frame: DataFrame, task: StreamTask, batch: int) -> list[Any]:
+    """What the objects of a batch entered and left; what is known of them then is in its place."""
+    assert stream.tracking is not None
+    before = KnownObjects.after(stream.ledger, batch - 1)
+    staged = stage_objects(stream.ledger, batch)
+    counted = track_frame(frame, task, stream.tracking, before, staged).collect()
+    keep_objects(stream.ledger, batch, staged, counted, before)
+    return list(counted)
 
 
 def _kept_types(stream: Stream) -> dict[str, pa.DataType]:

@@ -14,11 +14,13 @@ All of this happens in `foreachBatch`, which over Spark Connect runs in a proces
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, NamedTuple, Unpack, cast
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +30,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from rangecast.errors import EventError, OptionError
 from rangecast.sealed import read_document
-from rangecast.spark.output import Output, OutputKeywords
+from rangecast.spark.output import Answer, Output, OutputKeywords, type_at
 from rangecast.spark.report import REJECTED_FIELDS
 from rangecast.spark.stream.event_files import PATH, FilesOfEvents
 from rangecast.spark.stream.kafka_sink import KafkaSink
@@ -41,7 +43,8 @@ from rangecast.spark.stream.micro_batch import (
     check_store,
     run_batch,
 )
-from rangecast.spark.version_policy import NEWEST, VersionPolicy, check_newer
+from rangecast.spark.stream.tracking import Tracking, default_parts
+from rangecast.spark.version_policy import EVENT_TIME, NEWEST, VersionPolicy, check_newer
 from rangecast.store.store import Store
 
 SINKS = ("parquet", "console")
@@ -84,16 +87,114 @@ def match_stream(
     """
     versions = VersionPolicy.parse(version, keywords.pop("time", None))
     said = Output.of(output, cast(OutputKeywords, keywords))
+    where = _StreamOptions(out, checkpoint, rejects, sink, trigger, query_name)
+    return _begin(events, store, said, versions, where)
+
+
+def track(  # noqa: PLR0913 - each is an option of whoever calls it
+    events: DataFrame,
+    store: Store | str | os.PathLike[str],
+    *,
+    key: str,
+    time: str,
+    out: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str],
+    event_id: str = "id",
+    expires: float | dt.timedelta | None = None,
+    stays: bool = False,
+    parts: int | None = None,
+    trigger: Mapping[str, Any] | None = None,
+    version: str | int = NEWEST,
+    sink: str | Deliver = "parquet",
+    rejects: str | os.PathLike[str] | None = None,
+    query_name: str | None = None,
+    absent: Sequence[str] = (),
+    text_ids: bool | None = None,
+) -> StreamingQuery:
+    """Start telling which subscriptions the objects of a stream enter and leave; gives the StreamingQuery.
+
+    An event is a state of the object that its column `key` names, at the time in its column `time`: rows of
+    a DataFrame have no order of their own, so within a batch they count by their times, and by their ids
+    where those are equal. Each change is a row: `event_id`, the key, `change` ("entered", "left", and "stays"
+    if asked for), `subscription_id`. An event that is older than the last one of its object is rejected as
+    late. An object without an event for as long as `expires` (seconds or a timedelta), by the newest event
+    of the batches before, leaves what it was in, in a row without an event.
+
+    Objects are spread over `parts` by their key; the number stays what it was when the stream began. The
+    other options are those of `match_stream`, and so is the promise: each change once, also after a crash.
+    """
+    versions = VersionPolicy.parse(version)
+    if versions.choice == EVENT_TIME:
+        raise OptionError("track matches each batch against one version; version must not be 'event-time'")
+    if isinstance(sink, KafkaSink):
+        raise OptionError("track writes files or calls a function; send the changes from there")
+    if isinstance(expires, dt.timedelta):
+        expires = expires.total_seconds()
+    if expires is not None and not 0 < expires < 2**62 / 1e6:
+        raise OptionError(f"expires must be a time above 0, got {expires}")
+    if key in ("event_id", "change", "subscription_id") or event_id in (key, time):
+        raise OptionError(
+            "key and time must be columns beside the id, and no columns of the answer, got "
+            f"{key!r} and {time!r}"
+        )
+    if FilesOfEvents.of(events) is not None:
+        raise OptionError(
+            "track takes events by their columns: read them with spark.readStream.schema(...) instead of "
+            "read_events"
+        )
+    for name, what in ((key, "key"), (time, "time")):
+        if type_at(events.schema, name) is None:
+            has = ", ".join(events.schema.names)
+            raise EventError(f"{what}: the events have no column {name!r}; they have {has}")
+    kind = type_at(events.schema, key)
+    if not isinstance(kind, T.StringType | T.ByteType | T.ShortType | T.IntegerType | T.LongType):
+        raise EventError(f"key: column {key!r} must be whole numbers or strings, got {kind}")
+    known = Ledger(_path(checkpoint, "checkpoint")).settings() or {}
+    fixed = (known.get("tracking") or {}).get("parts")
+    if parts is not None and parts < 1:
+        raise OptionError(f"parts must be at least 1, got {parts}")
+    tracking = Tracking(
+        key, time, parts or fixed or default_parts(events), expires, stays, isinstance(kind, T.StringType)
+    )
+    said = Output(event_id, (key, time), absent=absent, text_ids=text_ids)
+    where = _StreamOptions(out, checkpoint, rejects, sink, trigger, query_name)
+    return _begin(events, store, said, versions, where, tracking)
+
+
+class _StreamOptions(NamedTuple):
+    """Where a stream reads its progress and writes to, and when it does."""
+
+    out: str | os.PathLike[str] | None
+    checkpoint: str | os.PathLike[str]
+    rejects: str | os.PathLike[str] | None
+    sink: str | Deliver | KafkaSink
+    trigger: Mapping[str, Any] | None
+    query_name: str | None
+
+
+def _begin(
+    events: DataFrame,
+    store: Store | str | os.PathLike[str],
+    said: Output,
+    versions: VersionPolicy,
+    where: _StreamOptions,
+    tracking: Tracking | None = None,
+) -> StreamingQuery:
+    """Check all that can be checked, and start the stream."""
     home = store if isinstance(store, Store) else Store.open(store)
     if not events.isStreaming:
-        raise EventError("match_stream takes a streaming DataFrame (spark.readStream); rs.match takes others")
+        name = "match_stream" if tracking is None else "track"
+        raise EventError(f"{name} takes a streaming DataFrame (spark.readStream); rs.match takes others")
+    out, sink = where.out, where.sink
     deliver = _deliver(sink, out)
     if isinstance(deliver, KafkaSink):
         deliver.check(said.form)
     versions = versions.on(home.schema)
     if said.order is not None:
         said.check_index(home.index(verify=None))
-    ledger = Ledger(_path(checkpoint, "checkpoint"), _folder(out, "out"), _folder(rejects, "rejects"))
+    ledger = Ledger(
+        _path(where.checkpoint, "checkpoint"), _folder(out, "out"), _folder(where.rejects, "rejects")
+    )
     files = FilesOfEvents.of(events)
     events, file = _with_file(events) if files is None else (events, PATH)
     given = events.schema if files is None else files.fields
@@ -107,7 +208,7 @@ def match_stream(
     )
     answer.check_id_type(None if files is None else files.id_type)
     answer.check_columns(given, home.schema, texts=True)
-    fields = answer.fields(given)
+    fields = answer.fields(given) if tracking is None else _change_fields(answer, given, tracking)
     if versions.time is not None and versions.time not in given.names:
         has = ", ".join(given.names)
         raise EventError(f"time: the events have no column {versions.time!r}; they have {has}")
@@ -118,6 +219,7 @@ def match_stream(
         "fields": fields.jsonValue(),
         "sink": str(sink) if isinstance(sink, str | KafkaSink) else "a function",
         "version": str(versions),
+        "tracking": None if tracking is None else asdict(tracking),
     }
     stream = Stream(
         id=ledger.adopt(settings),
@@ -132,6 +234,7 @@ def match_stream(
         corrupt=CORRUPT if CORRUPT in events.columns else None,
         files=None if files is None else files.format,
         id_type=None if files is None else files.id_type,
+        tracking=tracking,
     )
     check_store(stream, home)
     whole = ledger.recent()
@@ -141,11 +244,24 @@ def match_stream(
     if unfinished is not None:
         check_pin(stream, home, unfinished)
     writer = events.writeStream.foreachBatch(_runner(stream)).option("checkpointLocation", ledger.checkpoint)
-    if query_name is not None:
-        writer = writer.queryName(query_name)
-    if trigger is not None:
-        writer = writer.trigger(**trigger)
+    if where.query_name is not None:
+        writer = writer.queryName(where.query_name)
+    if where.trigger is not None:
+        writer = writer.trigger(**where.trigger)
     return writer.start()
+
+
+def _change_fields(answer: Answer, given: T.StructType, tracking: Tracking) -> T.StructType:
+    """The columns of changes with their types."""
+    ids = T.StringType() if answer.textual else T.LongType()
+    keys = T.StringType() if tracking.textual_keys else T.LongType()
+    columns = {
+        "event_id": type_at(given, answer.event_id) or T.NullType(),
+        tracking.key: keys,
+        "change": T.StringType(),
+        "subscription_id": ids,
+    }
+    return T.StructType([T.StructField(name, kind) for name, kind in columns.items()])
 
 
 def read_matches(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
