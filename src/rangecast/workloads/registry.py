@@ -178,7 +178,7 @@ def names() -> list[str]:
 
 def describe() -> list[NamedWorkload]:
     """The table itself: trait, default sizes, source and parameters of each name."""
-    order = ("papers", "applications", "expressions", "adversarial")
+    order = ("papers", "applications", "vehicles", "expressions", "adversarial")
     return sorted(_ENTRIES.values(), key=lambda e: order.index(e.generate.__module__.rpartition(".")[2]))
 
 
