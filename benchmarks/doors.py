@@ -49,7 +49,7 @@ HEAD = """# Every way in
 
 From what users have to ids, beside the cheapest way to the same columns without us: PyArrow's look-up of
 strings, PyArrow's readers on the same file, a Python loop over the dicts. All of it in one process and in
-turns, on a machine in use, so read the ratios. Where matching itself takes most of the time,
+turns, so read the ratios. Where matching itself takes most of the time,
 `encoded before` says so: it is the same match without a way in. Made by
 `python benchmarks/doors.py --page docs/performance-doors.md`, whose head says what the shapes of events are;
 [loading.md](loading.md) has the ways in themselves."""
