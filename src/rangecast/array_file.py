@@ -182,13 +182,18 @@ def write_arrays(
     path: str | os.PathLike[str], meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> int:
     """Write a file of arrays and return its size in bytes."""
-    layout = _lay_out(meta, arrays)
     with replacing(path) as file:
-        file.write(layout.head)
-        for offset, array in zip(layout.offsets, layout.packed, strict=True):
-            file.seek(offset)
-            file.write(_bytes(array))
-        file.truncate(layout.size)
+        return write_arrays_to(file, meta, arrays)
+
+
+def write_arrays_to(file: BinaryIO, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> int:
+    """Write arrays to an empty file that is open; returns its size in bytes."""
+    layout = _lay_out(meta, arrays)
+    file.write(layout.head)
+    for offset, array in zip(layout.offsets, layout.packed, strict=True):
+        file.seek(offset)
+        file.write(_bytes(array))
+    file.truncate(layout.size)
     return layout.size
 
 

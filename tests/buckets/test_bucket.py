@@ -107,3 +107,61 @@ def test_what_is_wrong_with_an_address_is_said(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(rc.SetupError, match="needs obstore; install the extra 'buckets'"):
         Bucket("s3://never-asked-for/a")
+
+
+def test_events_of_a_bucket_are_read_by_ranges(bucket, tmp_path, monkeypatch):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if str(bucket.address) == "s3://folder":
+        pytest.skip("an address names a file of another folder")
+    table = pa.table({"id": [1, 2, 3], "price": [5, 12, 30]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=1)
+    bucket.put("events/a.parquet", tmp_path / "a.parquet")
+    bucket.put("events/b.csv", b"id,price\n4,99\n5,x\n6,1\n")
+    bucket.put("events/c.jsonl", b'{"id": 7, "price": 50}\n')
+    index = rc.open_index("scan", rc.Schema(rc.Int("price")))
+    index.insert(rc.Subscriptions.parse(index.schema, {1: "price > 10", 2: "price > 40"}))
+    names = [f"{bucket.address}/events/{name}" for name in ("a.parquet", "b.csv", "c.jsonl")]
+    for place in (f"{bucket.address}/events/*", names):
+        out = tmp_path / "out.csv"
+        done = rc.match_file(index, place, out)
+        assert sorted(out.read_text().split()[1:]) == ["2,1", "3,1", "4,1", "4,2", "7,1", "7,2"]
+        assert len(done.rejected) == 1
+        assert done.rejected[0].source == f"{bucket.address}/events/b.csv"
+    with pytest.raises(rc.StorageError, match=r"nothing/\*.csv: there is no such object"):
+        rc.match_file(index, f"{bucket.address}/nothing/*.csv", tmp_path / "out.csv")
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "b.csv"])
+def test_a_bucket_that_fails_is_no_damaged_file(name, tmp_path, monkeypatch):
+    """A damaged file is rejected as a whole; one that could not be fetched must not be."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from rangecast.loading import EventFile
+    from rangecast.loading.events import whole_file_reason
+
+    bucket = Bucket(f"memory://{uuid.uuid4().hex}/a")
+    pq.write_table(pa.table({"id": [1], "price": [5]}), tmp_path / "a.parquet")
+    (tmp_path / "b.csv").write_bytes(b"id,price\n1,5\n")
+    bucket.put(name, tmp_path / name)
+    schema = rc.Schema(rc.Int("price"))
+
+    def read():
+        with EventFile(schema, f"{bucket.address}/{name}", event_id="id") as file:
+            return sum(len(batch.events) for batch in file)
+
+    assert read() == 1
+
+    def failing(*_):
+        raise rc.StorageError("the bucket does not answer")
+
+    monkeypatch.setattr(Bucket, "read_same", failing)
+    with pytest.raises(rc.StorageError, match=name) as caught:
+        read()
+    assert whole_file_reason(caught.value) is None
+    monkeypatch.setattr(Bucket, "stat", failing)
+    with pytest.raises(rc.StorageError, match=name) as caught:
+        read()
+    assert whole_file_reason(caught.value) is None

@@ -163,6 +163,15 @@ class Bucket:
                 self._check_bucket(error)
                 return None
 
+    def read_same(self, entry: ObjectEntry, start: int, length: int) -> bytes:
+        """A range of an object; StorageError if it has changed since `entry` was asked for, or is gone."""
+        options = {"range": (start, start + length), "if_match": entry.tag}
+        with self._asking(entry.name, "read"):
+            try:
+                return bytes(self._api().get(self._store, self._inside + entry.name, options=options).bytes())
+            except FileNotFoundError:
+                raise StorageError(f"{self.address / entry.name}: is gone since it was listed") from None
+
     def stat(self, name: str) -> ObjectEntry | None:
         """Size and tag of an object; None if there is none."""
         with self._asking(name, "read"):

@@ -93,7 +93,11 @@ def match(
     ],
     store: StoreOption,
     out: Annotated[
-        Path, typer.Option(help="Folder for the matches; a run that broke off is taken up again.")
+        str,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder or address for the matches; a run that broke off is taken up again.",
+        ),
     ],
     event_id: Annotated[str, typer.Option(help="Column of the events' ids.")] = "id",
     keep: Annotated[list[str] | None, typer.Option(help="Column to keep; repeat for more.")] = None,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Collection, Iterator
 from typing import BinaryIO, NamedTuple
 
@@ -25,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from rangecast.buckets.object_files import size_of
 from rangecast.errors import OptionError, StorageError
 from rangecast.loading.batches import RowBatch, RowFile, UnreadRow, suffix_of
 from rangecast.loading.lines import LineChunk, LineReader
@@ -88,7 +88,7 @@ class CsvFile(RowFile):
             self.close()
             raise
         self._kept = [name for name in self.names if wanted is None or name in wanted] or self.names
-        self.size = None if stream else os.path.getsize(path)
+        self.size = None if stream else size_of(path)
 
     def _header(self) -> list[str]:
         path, header = self._path, self._reader.take_line()

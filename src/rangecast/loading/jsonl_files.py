@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
@@ -28,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
 
+from rangecast.buckets.object_files import size_of
 from rangecast.loading.batches import RowBatch, RowFile, UnreadRow
 from rangecast.loading.json_codes import LineCoder
 from rangecast.loading.lines import LineChunk, LineReader
@@ -70,7 +70,7 @@ class JsonLinesFile(RowFile):
         self._events: Schema | None = None
         self._at_once = True
         self._coder: LineCoder | None = None
-        self.size = None if stream else os.path.getsize(path)
+        self.size = None if stream else size_of(path)
 
     def close(self) -> None:
         self._reader.close()

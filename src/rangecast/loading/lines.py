@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rangecast.buckets.object_files import open_file
 from rangecast.errors import StorageError
 from rangecast.loading.batches import COMPRESSIONS
 
@@ -68,7 +69,7 @@ class LineReader:
     def __init__(self, path: str, stream: BinaryIO | None = None) -> None:
         self.path = path
         try:
-            self._raw: Any = stream or open(path, "rb")  # noqa: SIM115
+            self._raw: Any = stream or open_file(path)
             packing = COMPRESSIONS.get(Path(path).suffix.lstrip(".").lower())
             self._stream: Any = pa.input_stream(self._raw, compression=packing) if packing else self._raw
             self._rest = self._read(CHUNK).removeprefix(_BOM)

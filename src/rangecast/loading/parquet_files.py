@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rangecast.buckets.object_files import seekable_file
 from rangecast.errors import StorageError
 from rangecast.loading.batches import ROWS_AT_ONCE, RowBatch, RowFile
 
@@ -42,7 +43,7 @@ class ParquetFile(RowFile):
         self._path = path
         self._alone = groups is None
         try:
-            self._file = pq.ParquetFile(path, memory_map=not self._alone)
+            self._file = pq.ParquetFile(seekable_file(path), memory_map=not self._alone)
             self.names = list(self._file.schema_arrow.names)
         # the last where the name of a column is no text
         except (OSError, pa.ArrowInvalid, UnicodeDecodeError) as error:
@@ -110,7 +111,10 @@ class ParquetFile(RowFile):
         if self._dictionaries is None:
             texts = [field.name for field in self._file.schema_arrow if field.name in self._kept]
             self._dictionaries = pq.ParquetFile(
-                self._path, metadata=self._file.metadata, memory_map=not self._alone, read_dictionary=texts
+                seekable_file(self._path),
+                metadata=self._file.metadata,
+                memory_map=not self._alone,
+                read_dictionary=texts,
             )
         # one row brings the whole dictionary
         row = next(self._dictionaries.iter_batches(1, [group], columns=names, use_threads=False), None)

@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from rangecast.buckets.bucket import is_address
+from rangecast.buckets.object_files import objects_at, size_of
 from rangecast.errors import StorageError
 from rangecast.loading.events import EventBatch, EventFile
 from rangecast.types.column_names import describe_absent
@@ -29,7 +31,11 @@ def expand_paths(names: Sequence[str]) -> list[str]:
     found: dict[str, None] = {}
     for name in names:
         there = [name]
-        if glob.has_magic(name) and not os.path.exists(name):
+        if is_address(name):
+            there = objects_at(name)
+            if not there:
+                raise StorageError(f"{name}: there is no such object, and no folder of objects")
+        elif glob.has_magic(name) and not os.path.exists(name):
             there = sorted(glob.glob(name, recursive=True))
             if not there:
                 raise StorageError(f"{name}: no file has a name like this")
@@ -57,7 +63,7 @@ class EventFiles:
         self._absent_kept = set(self._kept_types)
         self._near: dict[str, str] = {}
         # a Parquet file counts its rows and others their bytes; bytes are the unit for all of them here
-        self._sizes = [os.path.getsize(path) for path in self.paths]
+        self._sizes = [size_of(path) for path in self.paths]
         self.size: int | None = sum(self._sizes)
 
     def close(self) -> None:

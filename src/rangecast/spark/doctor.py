@@ -11,7 +11,6 @@ worker without rangecast can say so, instead of failing to read what it was sent
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 import uuid
@@ -24,6 +23,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from rangecast import __version__
+from rangecast.buckets.bucket import is_address
+from rangecast.store.home import home_of
 from rangecast.store.store import Store
 
 MOST_SECONDS_APART = 5.0
@@ -77,29 +78,30 @@ def examine(
     """Ask the workers; `store` is the one that they would match against."""
     home = store if isinstance(store, Store) or store is None else Store.open(store)
     mark = uuid.uuid4().hex
-    folder = None if home is None else home.path / "staging" / f"doctor-{mark}"
+    folder = None if home is None else home_of(home.path / "staging" / f"doctor-{mark}")
     if folder is not None:
-        folder.mkdir(parents=True)
-        (folder / "driver").write_text(mark)
+        folder.prepare()
+        folder.put("driver", lambda file: file.write(mark.encode()))
     try:
         store_path = None if home is None else str(home.path)
-        probe = _probe(store_path, None if folder is None else str(folder), mark)
+        probe = _probe(store_path, None if folder is None else str(folder.path), mark)
         fields = T.StructType([T.StructField(name, kind) for name, kind in _FIELDS])
         began = time.time()
         rows = spark.range(0, tasks, 1, tasks).mapInArrow(probe, fields).collect()
         found = {(row["host"], row["pid"]): WorkerReport(**row.asDict()) for row in rows}
         workers = tuple(sorted(found.values(), key=lambda worker: (worker.host, worker.pid)))
-        seen = set() if folder is None else {path.name for path in folder.iterdir()}
+        seen = set() if folder is None else set(folder.names(""))
         return Diagnosis(workers, tuple(diagnose(workers, home, seen, (began, time.time()))))
     finally:
         if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            folder.clear()
 
 
 def _probe(
     store: str | None, folder: str | None, mark: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     names = [name for name, _ in _FIELDS]
+    in_bucket = is_address(store)
 
     def probe(batches: Any) -> Any:
         # imports in here: what this refers to outside would have to be installed to be read
@@ -121,8 +123,8 @@ def _probe(
         def attempt(step: Any) -> str:
             try:
                 return str(step())
-            except OSError as error:
-                return f"{type(error).__name__}: {error.strerror or error}"
+            except (OSError, ImportError) as error:
+                return f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
 
         def own_version() -> str:
             try:
@@ -146,11 +148,27 @@ def _probe(
             except (KeyError, OSError):
                 return str(os.getuid())
 
+        def place(path: str | None) -> Any:
+            from rangecast.store.home import home_of
+
+            return home_of(str(path))
+
+        def sees() -> str:
+            if in_bucket:
+                return "yes" if place(store).has("store.json") else "there is no store.json"
+            return "yes" if os.stat(os.path.join(str(store), "store.json")) else "no"
+
         def read() -> str:
+            if in_bucket:
+                return "yes" if place(folder).get("driver") == mark.encode() else "another file"
             with open(os.path.join(str(folder), "driver")) as file:
                 return "yes" if file.read() == mark else "another file"
 
         def write() -> str:
+            if in_bucket:
+                name = f"{socket.gethostname()}-{os.getpid()}"
+                place(folder).put(name, lambda file: file.write(mark.encode()))
+                return "yes"
             with open(os.path.join(str(folder), f"{socket.gethostname()}-{os.getpid()}"), "w") as file:
                 file.write(mark)
             return "yes"
@@ -166,7 +184,7 @@ def _probe(
         none = "not asked"
         there = none
         if store is not None:
-            there = attempt(lambda: "yes" if os.stat(os.path.join(str(store), "store.json")) else "no")
+            there = attempt(sees)
         values: list[Any] = [
             socket.gethostname(),
             os.getpid(),
@@ -209,8 +227,12 @@ def diagnose(
             continue
         if worker.sees_store != "yes":
             yield (
-                f"{where}: does not see the store {store.path} ({worker.sees_store}): put it on storage that "
-                "all machines mount under one path"
+                f"{where}: does not see the store {store.path} ({worker.sees_store}): "
+                + (
+                    "give the workers its keys and endpoint, by spark.executorEnv or a role, and obstore"
+                    if is_address(store.path)
+                    else "put it on storage that all machines mount under one path"
+                )
             )
             continue
         if worker.sees_driver != "yes":

@@ -15,22 +15,24 @@ read once and parsed in the driver by the same functions (small_inputs.py).
 
 from __future__ import annotations
 
+import io
 import os
-import shutil
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rangecast.array_file import Arrays, read_arrays, sync_folder
+from rangecast.array_file import Arrays, read_arrays
+from rangecast.buckets.bucket import is_address
 from rangecast.errors import StorageError, SubscriptionError
 from rangecast.loading.subscriptions import OWN
 from rangecast.model.ids import Ids
@@ -39,6 +41,7 @@ from rangecast.spark.ingest_tasks import ORDER, Columns, SchemaPlace, loader, wo
 from rangecast.spark.output import ArrowWork, map_arrow
 from rangecast.spark.report import REJECTED_FIELDS, Report
 from rangecast.spark.small_inputs import collect_small
+from rangecast.store.home import Home, home_of
 from rangecast.store.record import EXPRESSIONS, ids_from, subscriptions_from
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
@@ -84,8 +87,9 @@ def ingest(
     columns = check_columns(subscriptions.schema, home.schema, id, condition, sequence, op)
     columns = with_beside(columns, subscriptions.schema, payload, expires)
     numbered = subscriptions.withColumn(ORDER, F.monotonically_increasing_id())
-    staging = home.path / "staging" / uuid.uuid4().hex
-    staging.mkdir(parents=True)
+    name = uuid.uuid4().hex
+    staging = home_of(home.path / "staging" / name)
+    staging.prepare()
     try:
         with report.timed("read"):
             rows = collect_small(subscriptions, ORDER)
@@ -94,15 +98,16 @@ def ingest(
                 found = subscriptions if rows is None else rows
                 home.learn(find_words(found, home.schema, str(home.path), columns))
         with report.timed("parse"):
-            task = loader(str(home.path), str(staging), columns)
+            task = loader(str(home.path), str(staging.path), columns)
             staged = run_tasks(numbered if rows is None else rows, task, _STAGED).to_pylist()
         report.rows = sum(row["rows"] for row in staged)
         report.rejected_rows = sum(row["rejected"] for row in staged)
         with report.timed("store"):
             _apply(home, staging, [row["file"] for row in staged if row["file"]], report)
-        report.rejected = _keep_rejected(subscriptions, home, staging, staged)
+        kept = home_of(home.path / "rejected" / name)
+        report.rejected = _keep_rejected(subscriptions, kept, staging, staged)
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        staging.clear()
     if publish:
         with report.timed("publish"):
             report.index_bytes = home.snapshot(report.version).stat().st_size
@@ -185,19 +190,20 @@ def find_words(
     return {EXPRESSIONS: words[: cuts[0]], **by_name}
 
 
-def _apply(home: Store, staging: Path, files: list[str], report: Report) -> None:
+def _apply(home: Store, staging: Home, files: list[str], report: Report) -> None:
     """Put the staged arrays together, keep the latest row of each id, write one change."""
-    missing = [name for name in files if not (staging / name).exists()]
+    found = [staging.file(name) for name in sorted(files)]
+    missing = [name for name, file in zip(sorted(files), found, strict=True) if file is None]
     if missing:
         raise StorageError(
-            f"{staging / missing[0]}: a worker wrote this file, and the driver does not see it; the store "
-            "must be on storage that all machines share"
+            f"{staging.path / missing[0]}: a worker wrote this file, and the driver does not see it; the "
+            "store must be on storage that all machines share, or in a bucket"
         )
     report.accepted = report.deleted = report.superseded = 0
     if not files:
         report.version = home.version
         return
-    parts = [read_arrays(staging / name)[1] for name in sorted(files)]
+    parts = [read_arrays(file)[1] for file in found if file is not None]
     coming, gone, report.superseded = latest(home.schema, parts)
     report.accepted, report.deleted = len(coming), len(gone)
     report.version = home.apply(coming, gone)
@@ -242,15 +248,23 @@ def latest_rows(
     return rows
 
 
-def _keep_rejected(subscriptions: DataFrame, home: Store, staging: Path, staged: list[Any]) -> DataFrame:
+def _keep_rejected(subscriptions: DataFrame, kept: Home, staging: Home, staged: list[Any]) -> DataFrame:
     """The rejected rows as a DataFrame; their files stay with the store."""
     spark = subscriptions.sparkSession
     names = [row["rejected_file"] for row in staged if row["rejected_file"]]
     if not names:
         return spark.createDataFrame([], REJECTED_FIELDS)
-    folder = home.path / "rejected" / staging.name
-    folder.mkdir(parents=True)
+    kept.prepare()
+    tables = []
     for name in names:
-        os.replace(staging / name, folder / name)
-    sync_folder(folder)
-    return spark.read.schema(REJECTED_FIELDS).parquet(str(folder))
+        raw = staging.get(name) or b""
+        kept.put(name, partial(_write, raw))
+        tables.append(pq.read_table(io.BytesIO(raw)))
+    if is_address(kept.path):
+        # whether Spark itself can read the bucket is not known
+        return spark.createDataFrame(pa.concat_tables(tables), REJECTED_FIELDS)
+    return spark.read.schema(REJECTED_FIELDS).parquet(str(kept.path))
+
+
+def _write(raw: bytes, file: BinaryIO) -> None:
+    file.write(raw)

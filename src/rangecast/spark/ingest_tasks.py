@@ -24,7 +24,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rangecast.array_file import Arrays, replacing, write_arrays
+from rangecast.array_file import Arrays, write_arrays_to
 from rangecast.errors import StorageError
 from rangecast.loading import RejectedRow, RowBatch
 from rangecast.loading.events import reject_rows
@@ -43,6 +42,7 @@ from rangecast.loading.subscriptions import OWN
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.user_columns import UserColumns
+from rangecast.store.home import home_of
 from rangecast.store.record import boxes_arrays, ids_arrays
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
@@ -73,7 +73,7 @@ def schema_of(place: SchemaPlace) -> Schema:
     """The schema with the codes that are known so far."""
     if not isinstance(place, str):
         return Schema.from_dict(place)
-    if not (Path(place) / "store.json").exists():
+    if not home_of(place).has("store.json"):
         raise StorageError(f"{place}: there is no store here; a worker must see the same files as the driver")
     return Store.open(place).schema
 
@@ -261,7 +261,7 @@ def join_pieces(parts: list[ParsedPiece]) -> Arrays:
 
 def _stage(staging: str, parts: list[ParsedPiece]) -> str:
     name = f"{uuid.uuid4().hex}.arrays"
-    write_arrays(Path(staging) / name, {}, join_pieces(parts))
+    home_of(staging).put(name, lambda file: write_arrays_to(file, {}, join_pieces(parts)))
     return name
 
 
@@ -269,8 +269,7 @@ def _stage_rejected(staging: str, aside: list[RejectedRow]) -> str:
     if not aside:
         return ""
     name = f"{uuid.uuid4().hex}.parquet"
-    with replacing(Path(staging) / name) as file:
-        pq.write_table(rejected_table(aside), file)
+    home_of(staging).put(name, lambda file: pq.write_table(rejected_table(aside), file))
     return name
 
 

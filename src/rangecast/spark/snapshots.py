@@ -1,8 +1,9 @@
 """What events are matched against: every form of it becomes the path of one saved index.
 
 A closure that Spark sends to its workers carries this path and nothing else; each worker maps the
-file, so all processes of a machine share its pages. A store, a store's folder, a saved index, an
-`Index` and `Subscriptions` are all taken; the last two are saved to a folder that lives as long as
+file, so all processes of a machine share its pages. The path may be an address in a bucket: then the first
+process of a machine that needs it fetches it (rangecast.buckets.fetched). A store, a store's folder, a saved
+index, an `Index` and `Subscriptions` are all taken; the last two are saved to a folder that lives as long as
 this process, which serves local mode: on a cluster use a store on storage that all machines share.
 """
 
@@ -18,9 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rangecast.buckets.bucket import is_address
 from rangecast.engine import Index, load_index, open_index
 from rangecast.errors import OptionError, StorageError
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.store.home import local_file
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 
@@ -47,20 +50,26 @@ def resolve(subscriptions: Any, version: int | None = None) -> Snapshot:
     """The snapshot behind whatever a user gave; checks every byte of it once."""
     if isinstance(subscriptions, Snapshot):
         return subscriptions
-    if isinstance(subscriptions, str | os.PathLike):
-        path = Path(subscriptions).absolute()
-        if path.is_dir():
+    path: str | None = None
+    if is_address(subscriptions):
+        path = str(subscriptions)
+        if not path.endswith(".index"):
             subscriptions = Store.open(path)
-        elif not path.exists():
-            raise StorageError(f"{path}: there is no store and no saved index here")
+    elif isinstance(subscriptions, str | os.PathLike):
+        place = Path(subscriptions).absolute()
+        path = str(place)
+        if place.is_dir():
+            subscriptions = Store.open(place)
+        elif not place.exists():
+            raise StorageError(f"{place}: there is no store and no saved index here")
     if isinstance(subscriptions, Store):
         version = subscriptions.version if version is None else version
-        file = subscriptions.snapshot(version)
-        return _described(str(file), str(subscriptions.path), version)
+        subscriptions.snapshot(version)
+        return _described(str(subscriptions.snapshot_path(version)), str(subscriptions.path), version)
     if version is not None:
         raise OptionError("version= goes with a store; what was given has no versions")
-    if isinstance(subscriptions, str | os.PathLike):
-        return _described(str(path), None, None)
+    if path is not None:
+        return _described(path, None, None)
     if isinstance(subscriptions, Subscriptions):
         index = open_index("auto", subscriptions.schema)
         index.insert(subscriptions)
@@ -76,8 +85,11 @@ def resolve(subscriptions: Any, version: int | None = None) -> Snapshot:
 
 
 def _described(path: str, store: str | None, version: int | None) -> Snapshot:
-    status = os.stat(path)
-    schema, textual, n = _facts(path, status.st_mtime_ns, status.st_size)
+    file = local_file(path)
+    status = os.stat(file)
+    # a fetched file is named for its content, and its time is that of its last use
+    changed = status.st_mtime_ns if file == path else 0
+    schema, textual, n = _facts(file, changed, status.st_size)
     return Snapshot(path, schema, textual, n, status.st_size, store, version)
 
 

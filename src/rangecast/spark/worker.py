@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rangecast.buckets.bucket import Bucket, is_address
 from rangecast.engine import Index, load_index
 from rangecast.errors import StorageError
 from rangecast.loading.pace import Pace
@@ -33,6 +34,7 @@ from rangecast.model.events import Events
 from rangecast.model.matches import Matches
 from rangecast.spark.output import COUNTS, LISTS, PAIRS, Answer
 from rangecast.store.follower import Follower
+from rangecast.store.home import local_file
 from rangecast.store.store import Store
 
 ROWS_OUT = 262_144
@@ -41,9 +43,12 @@ _mapped: OrderedDict[tuple[str, int], Index] = OrderedDict()
 
 
 def mapped(path: str) -> Index:
-    """The index of a file, mapped once per process."""
+    """The index of a file or of an object, mapped once per process."""
     try:
-        key = path, os.stat(path).st_mtime_ns
+        file = local_file(path)
+        status = os.stat(file)
+        # a fetched file is named for its content, and its time is that of its last use
+        key = (path, status.st_mtime_ns) if file == path else (file, 0)
     except FileNotFoundError:
         raise StorageError(
             f"{path}: the snapshot is not here; a worker must see the same files as the driver, and "
@@ -58,7 +63,7 @@ def mapped(path: str) -> Index:
     if index is None:
         # the driver has checked the sums, but maybe not here, and maybe not what is there by now; reading
         # everything in each worker would make each touch every page
-        index = load_index(path, verify=None)
+        index = load_index(file, verify=None)
         _mapped[key] = index
         while len(_mapped) > _MOST_MAPPED:
             _mapped.popitem(last=False)
@@ -94,8 +99,13 @@ def open_store(path: str) -> Store:
     return _opened(path, _creation_of(path))
 
 
-def _creation_of(path: str) -> tuple[int, int]:
+def _creation_of(path: str) -> tuple[int | str, int]:
     """What tells a store from another one that took its place: store.json is written once."""
+    if is_address(path):
+        entry = Bucket(path).stat("store.json")
+        if entry is None:
+            raise StorageError(f"{path}: there is no store here")
+        return entry.tag, entry.size
     try:
         status = os.stat(os.path.join(path, "store.json"))
     except FileNotFoundError:
@@ -106,12 +116,12 @@ def _creation_of(path: str) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=8)
-def _followed(path: str, made: tuple[int, int]) -> WorkerFollower:
+def _followed(path: str, made: tuple[int | str, int]) -> WorkerFollower:
     return WorkerFollower(path)
 
 
 @functools.lru_cache(maxsize=8)
-def _opened(path: str, made: tuple[int, int]) -> Store:
+def _opened(path: str, made: tuple[int | str, int]) -> Store:
     return Store.open(path)
 
 

@@ -19,12 +19,12 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from rangecast.array_file import read_arrays, sync_folder, writing_to
+from rangecast.array_file import read_arrays, reading_from, replacing, sync_folder, writing_to
 from rangecast.buckets.bucket import Bucket, BucketAddress, ObjectEntry, is_address
 from rangecast.buckets.fetched import fetched, keep, scratch_file
 from rangecast.engine import Index
@@ -89,6 +89,37 @@ class Home(abc.ABC):
     @abc.abstractmethod
     def save(self, index: Index, name: str) -> Path:
         """Save an index as an object; gives it as a file of this machine."""
+
+    @abc.abstractmethod
+    def put(self, name: str, write: Callable[[BinaryIO], Any]) -> None:
+        """Put what a function writes as an object, whole or not at all."""
+
+    @abc.abstractmethod
+    def get(self, name: str) -> bytes | None:
+        """An object as it is; None if there is none."""
+
+    @abc.abstractmethod
+    def create(self, name: str, content: Mapping[str, Any]) -> bool:
+        """Put a document unless there is one in a bucket; says whether it counts.
+
+        In a folder it takes the place of another: there whoever writes holds a lock, or writes the same.
+        """
+
+    @abc.abstractmethod
+    def scratch(self, name: str) -> Path:
+        """A file of this machine for what will be taken in; `name` is where a folder would have it."""
+
+    @abc.abstractmethod
+    def take(self, name: str, scratch: Path) -> None:
+        """Take in a file that was written aside."""
+
+    @abc.abstractmethod
+    def prepare(self) -> None:
+        """See that objects can be put here."""
+
+    @abc.abstractmethod
+    def clear(self) -> None:
+        """Remove everything."""
 
     @abc.abstractmethod
     def holding(self, name: str, wait: float) -> AbstractContextManager[None]:
@@ -184,11 +215,46 @@ class FolderHome(Home):
         index.save(path)
         return path
 
+    def put(self, name: str, write: Callable[[BinaryIO], Any]) -> None:
+        """Put a file: written aside, synced and renamed."""
+        with replacing(self.path / name) as file:
+            write(file)
+
+    def get(self, name: str) -> bytes | None:
+        """A file as it is."""
+        with reading_from(self.path / name), contextlib.suppress(FileNotFoundError):
+            return bytes((self.path / name).read_bytes())
+        return None
+
+    def create(self, name: str, content: Mapping[str, Any]) -> bool:
+        """Put a document in place."""
+        self.write(name, content)
+        return True
+
+    def scratch(self, name: str) -> Path:
+        """A file of the folder."""
+        path: Path = self.path / name
+        return path
+
+    def take(self, name: str, scratch: Path) -> None:
+        """Give a file its name."""
+        os.replace(scratch, self.path / name)
+
+    def prepare(self) -> None:
+        """Make the folder."""
+        with writing_to(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    def clear(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
     def holding(self, name: str, wait: float) -> AbstractContextManager[None]:
         """The lock of a file."""
         path = self.path / name
-        with writing_to(path.parent):
-            path.parent.mkdir(exist_ok=True)
+        if path.parent != self.path:
+            with writing_to(path.parent):
+                path.parent.mkdir(exist_ok=True)
         return holding(path, wait)
 
     def sweep(self, keep: int) -> None:
@@ -222,7 +288,7 @@ class BucketHome(Home):
             )
         # the words that the schema brings are version 0; there is no other object that could be half there
         whole = {**settings, "schema": schema.to_dict(words=True)}
-        self.bucket.create("store.json", seal(whole) + b"\n")
+        self.create("store.json", whole)
 
     def open_log(self, schema: Schema) -> ObjectLog:
         """The objects of the folder `log`."""
@@ -249,7 +315,7 @@ class BucketHome(Home):
 
     def names(self, folder: str) -> list[str]:
         """The names of the objects directly in a folder, sorted."""
-        start = len(folder) + 1
+        start = len(folder) + 1 if folder else 0
         return [e.name[start:] for e in self.bucket.entries(folder) if "/" not in e.name[start:]]
 
     def size(self, folder: str = "") -> int:
@@ -273,6 +339,39 @@ class BucketHome(Home):
             return keep(self.bucket, entry, scratch)
         finally:
             scratch.unlink(missing_ok=True)
+
+    def put(self, name: str, write: Callable[[BinaryIO], Any]) -> None:
+        """Put an object, in parts where it is large."""
+        scratch = scratch_file()
+        try:
+            with writing_to(scratch), open(scratch, "wb") as file:
+                write(file)
+            self.bucket.put(name, scratch)
+        finally:
+            scratch.unlink(missing_ok=True)
+
+    def get(self, name: str) -> bytes | None:
+        """An object as it is."""
+        return self.bucket.read(name)
+
+    def create(self, name: str, content: Mapping[str, Any]) -> bool:
+        """Put a document if there is none of its name."""
+        return self.bucket.create(name, seal(content) + b"\n")
+
+    def scratch(self, name: str) -> Path:
+        """A file of the cache folder."""
+        return scratch_file()
+
+    def take(self, name: str, scratch: Path) -> None:
+        """Put a file as an object."""
+        self.bucket.put(name, scratch)
+
+    def prepare(self) -> None:
+        """Objects can be put anywhere."""
+
+    def clear(self) -> None:
+        """Delete all objects."""
+        self.bucket.delete([entry.name for entry in self.bucket.entries("")])
 
     def holding(self, name: str, wait: float) -> AbstractContextManager[None]:
         """There is nothing to hold: whoever comes too late is told so."""

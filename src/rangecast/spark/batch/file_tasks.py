@@ -6,16 +6,17 @@ readers, kernels and writers leave Python's lock to others.
 A unit is some row groups of a Parquet file, or a whole CSV or JSON lines file. Its output is written
 under a temporary name and renamed, then its entry in `done/` is; both are named for the unit, so
 doing a unit twice, at once or after a crash, leaves one file with the same rows.
+
+In a bucket nothing is renamed. There each attempt puts its output under a name of its own, and the entry in
+`done/`, which is created if there is none, says which attempt counts. What the others have put is deleted.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rangecast.array_file import replacing
+from rangecast.buckets.bucket import is_address
+from rangecast.buckets.object_files import seekable_file
 from rangecast.engine import Index
 from rangecast.errors import EventError, StorageError
 from rangecast.loading import EventFile, RejectedRow
@@ -33,9 +35,9 @@ from rangecast.loading.pace import Pace
 from rangecast.loading.pairs import pair_file
 from rangecast.loading.rejected import rejected_table
 from rangecast.model.events import Events
-from rangecast.sealed import read_document, write_document
 from rangecast.spark.output import COUNTS, LISTS, Answer
 from rangecast.spark.worker import answer_events, mapped, pairs_in
+from rangecast.store.home import Home, home_of
 from rangecast.types.schema import Schema
 
 STATE = "_rangecast"
@@ -76,10 +78,12 @@ class FileRun(NamedTuple):
     @classmethod
     def read(cls, out: str) -> FileRun:
         """The plan of an output folder."""
-        path = Path(out) / STATE / "plan.json"
-        raw = read_document(path)
+        home = home_of(out)
+        raw = home.read(f"{STATE}/plan.json")
         if raw is None:
-            raise StorageError(f"{path}: is not here; a worker must see the same files as the driver")
+            raise StorageError(
+                f"{home.path}/{STATE}/plan.json: is not here; a worker must see the same files as the driver"
+            )
         units = [Unit(*unit) for unit in raw["units"]]
         return cls(
             out,
@@ -91,17 +95,25 @@ class FileRun(NamedTuple):
             raw.get("strict", False),
         )
 
-    def output(self, number: int) -> Path:
-        """The file of a unit's matches."""
-        return Path(self.out) / f"part-{number:05}.parquet"
+    @property
+    def home(self) -> Home:
+        """The output folder."""
+        return home_of(self.out)
 
-    def done(self, number: int) -> Path:
-        """The entry that says that a unit is done."""
-        return Path(self.out) / STATE / "done" / f"{number:05}.json"
+    def part(self, number: int) -> str:
+        """A name for the file of a unit's matches; in a bucket one that no other attempt has."""
+        attempt = f"-{uuid.uuid4().hex}" if is_address(self.out) else ""
+        return f"part-{number:05}{attempt}.parquet"
 
-    def rejected(self, number: int) -> Path:
-        """The file of a unit's rows that were rejected."""
-        return Path(self.out) / STATE / "rejected" / f"part-{number:05}.parquet"
+    def done_units(self) -> set[int]:
+        """The units that are done."""
+        names = self.home.names(f"{STATE}/done")
+        return {int(name.removesuffix(".json")) for name in names if name.endswith(".json")}
+
+
+def done_name(number: int) -> str:
+    """The entry that says that a unit is done."""
+    return f"{STATE}/done/{number:05}.json"
 
 
 def run_unit(plan: FileRun, number: int) -> dict[str, Any]:
@@ -119,7 +131,8 @@ def run_unit(plan: FileRun, number: int) -> dict[str, Any]:
     }
     aside: list[RejectedRow] = []
     pace = Pace()
-    scratch = Path(plan.out) / STATE / "tmp" / f"{number:05}-{uuid.uuid4().hex}.parquet"
+    home, part = plan.home, plan.part(number)
+    scratch = home.scratch(f"{STATE}/tmp/{number:05}-{uuid.uuid4().hex}.parquet")
     id_type = pa.type_for_alias(plan.id_type)
     try:
         with contextlib.ExitStack() as stack:
@@ -139,23 +152,27 @@ def run_unit(plan: FileRun, number: int) -> dict[str, Any]:
             if writer is None:
                 schema = _empty_schema(index, plan.answer, unit, id_type)
                 stack.enter_context(pair_file(scratch, schema, plan.compression))
-        os.replace(scratch, plan.output(number))
+        counted["bytes"] = scratch.stat().st_size
+        home.take(part, scratch)
     except (EventError, StorageError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         reason = None if plan.strict else whole_file_reason(error)
         if reason is None:
             raise
         counted |= dict.fromkeys(("events", "rows", "pairs"), 0)
         aside = [RejectedRow(unit.path, None, None, None, reason, "")]
-        plan.output(number).unlink(missing_ok=True)
+        home.remove_all([part])
+        part, counted["bytes"] = "", 0
     finally:
         scratch.unlink(missing_ok=True)
     counted["rejected"] = len(aside)
+    rejected = f"{STATE}/rejected/{plan.part(number)}" if aside else ""
     if aside:
-        with replacing(plan.rejected(number)) as file:
-            pq.write_table(rejected_table(aside), file)
-    counted["bytes"] = plan.output(number).stat().st_size if plan.output(number).exists() else 0
+        home.put(rejected, lambda file: pq.write_table(rejected_table(aside), file))
+    counted |= {"part": part, "rejected_part": rejected}
     counted["seconds"] = round(time.perf_counter() - start, 4)
-    write_document(plan.done(number), counted)
+    if not home.create(done_name(number), counted):
+        # another attempt was faster, and counts
+        home.remove_all([name for name in (part, rejected) if name])
     return counted
 
 
@@ -181,7 +198,7 @@ def _empty_schema(index: Index, answer: Answer, unit: Unit, id_type: pa.DataType
     """The columns of a unit without any row."""
     given: dict[str, pa.DataType] = dict.fromkeys(answer.columns, pa.string())
     if unit.format == "parquet":
-        found = pq.read_schema(unit.path)
+        found = pq.read_schema(seekable_file(unit.path))
         given = {name: found.field(name).type for name in answer.columns}
     given[answer.event_id] = id_type
     ids = pa.string() if answer.textual else pa.int64()

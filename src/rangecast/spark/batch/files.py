@@ -15,15 +15,18 @@ output folder keeps its own state, so that a run can be taken up again:
 A second call with the same arguments does only what is missing, against the snapshot that the plan
 names, so the whole is what one run would have given, though the store may have moved on meanwhile.
 Spark and Arrow skip names that begin with `_` when they read the folder.
+
+Events and output may be in buckets. There a part has the name of the attempt that wrote it
+(`part-00017-<id>.parquet`), the entries in `done/` say which attempts count, and the manifest lists them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import glob
+import io
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -31,21 +34,21 @@ from typing import Any, Unpack
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from rangecast.array_file import replacing
+from rangecast.buckets.bucket import is_address
+from rangecast.buckets.object_files import objects_at, seekable_file, size_of
 from rangecast.errors import EventError, OptionError, StorageError
 from rangecast.loading import EventFile, format_of, open_rows
 from rangecast.loading.events import bad_id_type, no_column, whole_file_reason
 from rangecast.loading.ids import column_type
-from rangecast.sealed import read_document, write_document
-from rangecast.spark.batch.file_tasks import STATE, FileRun, Unit, run_unit
+from rangecast.spark.batch.file_tasks import STATE, FileRun, Unit, done_name, run_unit
 from rangecast.spark.output import ALL, Answer, Output, OutputKeywords
 from rangecast.spark.report import Report
 from rangecast.spark.snapshots import Snapshot, resolve
 from rangecast.spark.worker import mapped
-from rangecast.store.lock import holding
+from rangecast.store.home import Home, home_of
 from rangecast.types.attributes import Timestamp
 from rangecast.types.schema import Schema
 
@@ -112,7 +115,7 @@ def match_files(  # noqa: PLR0913 - each is an option of whoever calls it
     """
     said = Output.of(output, keywords)
     report = Report(step="match_files", out=str(out))
-    target = Path(out).absolute()
+    target = home_of(out)
     with report.timed("plan"):
         files = list_files(events)
         kinds = {path: format_of(path, format) for path in files}
@@ -135,34 +138,60 @@ def match_files(  # noqa: PLR0913 - each is an option of whoever calls it
             new["strict"] = True
         _adopt(target, new, old)
     report.describe(snapshot)
-    with holding(target / STATE / "lock", 0.0), report.timed("match"):
-        shutil.rmtree(target / STATE / "tmp", ignore_errors=True)
+    with target.holding(f"{STATE}/lock", 0.0), report.timed("match"):
+        home_of(target.path / STATE / "tmp").clear()
         for name in ("tmp", "done", "rejected"):
-            (target / STATE / name).mkdir(exist_ok=True)
-        run = FileRun.read(str(target))
-        todo = [n for n in range(len(run.units)) if not run.done(n).exists()]
+            home_of(target.path / STATE / name).prepare()
+        run = FileRun.read(str(target.path))
+        finished = run.done_units()
+        todo = [n for n in range(len(run.units)) if n not in finished]
         _run(spark, run, todo, progress)
-        shutil.rmtree(target / STATE / "tmp", ignore_errors=True)
-        done = [read_document(run.done(n)) or {} for n in range(len(run.units))]
+        home_of(target.path / STATE / "tmp").clear()
+        done = [target.read(done_name(n)) or {} for n in range(len(run.units))]
+        _drop_strays(target, done)
         totals = {
             k: sum(entry[k] for entry in done) for k in ("events", "rows", "pairs", "rejected", "bytes")
         }
         manifest = {"version": snapshot.version, "snapshot": snapshot.path, **totals, "units": done}
-        with replacing(target / STATE / "manifest.json") as file:
-            file.write(json.dumps(manifest, indent=1).encode())
+        target.put(f"{STATE}/manifest.json", lambda file: file.write(json.dumps(manifest, indent=1).encode()))
     report.files, report.skipped = len(run.units), len(run.units) - len(todo)
     report.rows, report.pairs, report.rejected_rows = totals["events"], totals["pairs"], totals["rejected"]
     if totals["rejected"]:
-        report.rejected = spark.read.parquet(str(target / STATE / "rejected"))
+        report.rejected = _rejected(spark, target, done)
     report.log()
     return report
+
+
+def _drop_strays(target: Home, done: list[dict[str, Any]]) -> None:
+    """Delete what attempts that do not count have put into a bucket."""
+    if target.locks:
+        return
+    for folder, key in (("", "part"), (f"{STATE}/rejected", "rejected_part")):
+        counted = {entry[key].rpartition("/")[2] for entry in done}
+        there = [name for name in target.names(folder) if name.startswith("part-")]
+        target.remove_all(f"{folder}/{name}".lstrip("/") for name in there if name not in counted)
+
+
+def _rejected(spark: SparkSession, target: Home, done: list[dict[str, Any]]) -> DataFrame:
+    if target.locks:
+        return spark.read.parquet(str(target.path / STATE / "rejected"))
+    # whether Spark itself can read the bucket is not known
+    parts = [target.get(entry["rejected_part"]) for entry in done if entry["rejected_part"]]
+    tables = [pq.read_table(io.BytesIO(part)) for part in parts if part is not None]
+    return spark.createDataFrame(pa.concat_tables(tables))
 
 
 def list_files(events: str | os.PathLike[str] | Sequence[str]) -> list[str]:
     """The files behind names, folders and patterns, sorted; what is hidden or unfinished is not data."""
     given = [events] if isinstance(events, str | os.PathLike) else list(events)
     found: set[str] = set()
-    for item in [str(Path(name)) for name in given]:
+    for item in [str(name) if is_address(name) else str(Path(name)) for name in given]:
+        if is_address(item):
+            there = list(files_at(item))
+            if not there:
+                raise OptionError(f"{item}: there is no such object, and nothing that looks like it")
+            found.update(there)
+            continue
         if not os.path.exists(item) and not glob.glob(item, recursive=True):
             raise OptionError(f"{item}: there is no such file, and nothing that looks like it")
         found.update(files_at(item))
@@ -176,6 +205,13 @@ def files_at(place: str) -> Iterator[str]:
 
     Names with a leading _ or . are not data, nor are those that common tools give to half-written files.
     """
+    if is_address(place):
+        top = place.partition("*")[0].rpartition("/")[0] + "/"
+        for address in objects_at(place):
+            inner = address.removeprefix(top).split("/")
+            if not any(map(_hidden, inner)):
+                yield address
+        return
     for top in [place] if os.path.exists(place) else glob.glob(place, recursive=True):
         if _hidden(os.path.basename(os.path.abspath(top))):
             continue
@@ -208,7 +244,7 @@ def _run(
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(finished.collect)
         while not wait([running], _LOOK_SECONDS).done:
-            progress(sum(run.done(n).exists() for n in range(len(run.units))), len(run.units))
+            progress(len(run.done_units()), len(run.units))
         running.result()
     progress(len(run.units), len(run.units))
 
@@ -227,16 +263,16 @@ def _task(out: str, todo: tuple[int, ...]) -> Callable[[Iterator[Any]], Iterator
     return work
 
 
-def _snapshot(subscriptions: Any, version: int | None, old: Any, target: Path) -> Snapshot:
+def _snapshot(subscriptions: Any, version: int | None, old: Any, target: Home) -> Snapshot:
     """What to match against: when a run is taken up again, the version that it began with."""
     if old is None or version is not None or old["version"] is None:
         return resolve(subscriptions, version)
     newest = resolve(subscriptions)
     if newest.version == old["version"]:
         return newest
-    if (target / STATE / "manifest.json").exists():
+    if target.has(f"{STATE}/manifest.json"):
         raise OptionError(
-            f"{target}: holds the matches of version {old['version']}, and the store has version "
+            f"{target.path}: holds the matches of version {old['version']}, and the store has version "
             f"{newest.version} by now; name another folder, or say overwrite=True"
         )
     return resolve(subscriptions, old["version"])
@@ -313,7 +349,7 @@ def damaged_files(files: list[str], kinds: dict[str, str]) -> set[str]:
 
 def _parquet_schema(path: str) -> pa.Schema:
     try:
-        return pq.read_schema(path)
+        return pq.read_schema(seekable_file(path))
     except (pa.ArrowInvalid, OSError) as error:
         raise StorageError(f"{path}: not a Parquet file that can be read: {error}") from None
 
@@ -339,7 +375,7 @@ def _make_plan(
         "answer": dataclasses.asdict(answer),
         "id_type": id_type,
         "compression": compression,
-        "files": [[path, os.path.getsize(path)] for path in files],
+        "files": [[path, size_of(path)] for path in files],
         "units": [list(unit) for unit in units],
     }
 
@@ -349,7 +385,7 @@ def units_of(path: str, kind: str) -> Iterator[Unit]:
     if kind != "parquet":
         yield Unit(path, kind, 0, 0)
         return
-    metadata = pq.read_metadata(path)
+    metadata = pq.read_metadata(seekable_file(path))
     first = rows = 0
     for group in range(metadata.num_row_groups):
         rows += metadata.row_group(group).num_rows
@@ -359,37 +395,37 @@ def units_of(path: str, kind: str) -> Iterator[Unit]:
             first, rows = group + 1, 0
 
 
-def _read_plan(target: Path) -> Any:
-    path = target / STATE / "plan.json"
-    if not path.exists():
-        others = [p.name for p in target.iterdir()] if target.is_dir() else []
+def _read_plan(target: Home) -> Any:
+    plan = target.read(f"{STATE}/plan.json")
+    if plan is None:
+        others = target.names("")
         if others:
             raise OptionError(
-                f"{target}: holds other files ({', '.join(sorted(others)[:3])}); name an empty folder"
+                f"{target.path}: holds other files ({', '.join(others[:3])}); name an empty folder"
             )
-        return None
-    return read_document(path)
+    return plan
 
 
-def _adopt(target: Path, new: dict[str, Any], old: Any) -> None:
+def _adopt(target: Home, new: dict[str, Any], old: Any) -> None:
     """Begin with a plan, or see that it is the one that the folder was begun with."""
     new = json.loads(json.dumps(new))
     if old is None:
-        (target / STATE).mkdir(parents=True, exist_ok=True)
-        write_document(target / STATE / "plan.json", new)
+        home_of(target.path / STATE).prepare()
+        target.write(f"{STATE}/plan.json", new)
         return
     # a snapshot that is not a store's has a new name in each process
     aside = {"snapshot"} if new["version"] is None else set()
     differs = [key for key in new if key not in aside and new[key] != old.get(key)]
     if differs:
         raise OptionError(
-            f"{target}: was begun with other {', '.join(differs)}; name another folder, or say overwrite=True"
+            f"{target.path}: was begun with other {', '.join(differs)}; name another folder, or say "
+            "overwrite=True"
         )
     if aside:
-        write_document(target / STATE / "plan.json", new)
+        target.write(f"{STATE}/plan.json", new)
 
 
-def _clear(target: Path) -> None:
-    for path in target.glob("part-*.parquet"):
-        path.unlink()
-    shutil.rmtree(target / STATE, ignore_errors=True)
+def _clear(target: Home) -> None:
+    parts = [name for name in target.names("") if name.startswith("part-") and name.endswith(".parquet")]
+    target.remove_all(parts)
+    home_of(target.path / STATE).clear()

@@ -25,7 +25,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,10 +41,10 @@ from rangecast.memory import available_bytes, readable
 from rangecast.model.boxes import hulls, select
 from rangecast.model.events import Events
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.sealed import read_document, write_document
 from rangecast.spark.output import Answer, map_arrow
 from rangecast.spark.snapshots import Snapshot
 from rangecast.spark.worker import answers, mapped
+from rangecast.store.home import home_of
 from rangecast.types.attributes import LAST, MISSING, Codes
 
 MODES = ("auto", "whole", "stripes")
@@ -122,7 +121,7 @@ def match_in_stripes(
     seen = map_arrow(events.limit(_SAMPLE), plain, routed).groupBy(_STRIPE).count().collect()
     tasks = salt([(int(row[0]), int(row[1])) for row in seen], cuts.n, wanted)
     sent = map_arrow(events, router(snapshot.path, answer, cuts, tasks), routed)
-    return map_arrow(sent.repartitionById(sum(tasks), _TASK), stripe_matcher(str(folder), answer), fields)
+    return map_arrow(sent.repartitionById(sum(tasks), _TASK), stripe_matcher(folder, answer), fields)
 
 
 def salt(seen: list[tuple[int, int]], n_stripes: int, wanted: int) -> list[int]:
@@ -138,18 +137,18 @@ def salt(seen: list[tuple[int, int]], n_stripes: int, wanted: int) -> list[int]:
     return tasks
 
 
-def prepare_stripes(spark: SparkSession, snapshot: Snapshot, n: int) -> tuple[Path, Cuts]:
+def prepare_stripes(spark: SparkSession, snapshot: Snapshot, n: int) -> tuple[str, Cuts]:
     """The folder of the stripes and their cuts; built by the workers if it is not there yet."""
-    folder = Path(snapshot.path).with_suffix(f".stripes-{n}")
-    listed = folder / "cuts.json"
-    known = read_document(listed)
+    folder = f"{snapshot.path.removesuffix('.index')}.stripes-{n}"
+    home = home_of(folder)
+    known = home.read("cuts.json")
     if known is not None:
         at = tuple(np.array(codes, np.int64) for codes in known["cuts"])
         return folder, Cuts(tuple(known["on"]), at, known["copies"])
-    folder.mkdir(exist_ok=True)
+    home.prepare()
     cuts = choose_cuts(mapped(snapshot.path).subscriptions(), n)
     numbers = spark.range(0, cuts.n, 1, cuts.n)
-    numbers.mapInArrow(builder(snapshot.path, str(folder), cuts), numbers.schema).collect()
+    numbers.mapInArrow(builder(snapshot.path, folder, cuts), numbers.schema).collect()
     known = {
         "on": list(cuts.on),
         "names": [snapshot.schema[j].name for j in cuts.on],
@@ -157,7 +156,7 @@ def prepare_stripes(spark: SparkSession, snapshot: Snapshot, n: int) -> tuple[Pa
         "copies": cuts.copies,
     }
     # last, so that cuts that are there say that all stripes are
-    write_document(listed, known)
+    home.write("cuts.json", known)
     return folder, cuts
 
 
@@ -227,12 +226,12 @@ def builder(path: str, folder: str, cuts: Cuts) -> Callable[[Iterator[Any]], Ite
     def build(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for stripe in batch.column(0).to_pylist():
-                target = _stripe_path(folder, stripe)
-                if not target.exists():
+                home = home_of(folder)
+                if not home.has(_stripe_name(stripe)):
                     whole = mapped(path)
                     index = open_index(whole.name, whole.schema, **whole.options)
                     index.insert(cut_out(whole.subscriptions(), cuts, stripe))
-                    index.save(target)
+                    home.save(index, _stripe_name(stripe))
             yield batch
 
     return build
@@ -266,12 +265,15 @@ def stripe_matcher(folder: str, answer: Answer) -> Callable[[Iterator[Any]], Ite
 
     def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pace = Pace()
+        # kept for the task: each look at an object asks the bucket for it
+        indexes: dict[int, Index] = {}
         for batch in batches:
             stripes = batch.column(_STRIPE).to_numpy()
             for stripe in np.unique(stripes).tolist():
-                index: Index = mapped(str(_stripe_path(folder, stripe)))
+                if stripe not in indexes:
+                    indexes[stripe] = mapped(f"{folder}/{_stripe_name(stripe)}")
                 mine = batch.take(pa.array(np.flatnonzero(stripes == stripe)))
-                yield from answers(index, mine, answer, pace)
+                yield from answers(indexes[stripe], mine, answer, pace)
 
     return match
 
@@ -287,5 +289,5 @@ def _worker_memory(spark: SparkSession) -> int:
     return int(one.mapInArrow(memory_asker, one.schema).collect()[0][0])
 
 
-def _stripe_path(folder: str, stripe: int) -> Path:
-    return Path(folder) / f"{stripe:05}.index"
+def _stripe_name(stripe: int) -> str:
+    return f"{stripe:05}.index"
