@@ -247,6 +247,8 @@ def main(folder: str, rounds: int, seed: int) -> dict[str, int]:
                 if by_itself:
                     die_at(calls, rng, in_bucket)
                 write_forever(folder, seed * 10_000 + number, number, living, writer)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(1)
         os.close(writer)
