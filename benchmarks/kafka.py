@@ -46,7 +46,10 @@ from rangecast.model.matches import Matches
 PRICES = 1_000_000
 SYMBOLS = 200
 BATCH = 5_000
-MARKS = "<!-- cost: made by benchmarks/kafka.py -->", "<!-- end of cost -->"
+MARKS = {
+    False: ("<!-- cost: made by benchmarks/kafka.py -->", "<!-- end of cost -->"),
+    True: ("<!-- cost on Spark: made by benchmarks/kafka.py --spark -->", "<!-- end of cost on Spark -->"),
+}
 
 
 class Cost(NamedTuple):
@@ -309,7 +312,7 @@ def cpu_of_all() -> float:
 
 def table(costs: dict[str, Cost], base: str, said: dict[str, str]) -> str:
     lines = [
-        "| worker | events per second | CPU per event | beside |",
+        "| | events per second | CPU per event | CPU beside |",
         "|---|---|---|---|",
     ]
     for name, cost in costs.items():
@@ -319,6 +322,8 @@ def table(costs: dict[str, Cost], base: str, said: dict[str, str]) -> str:
 
 
 SAID = {
+    "read_kafka": "`rs.read_kafka` to Parquet, 2 partitions",
+    "match_stream over files": "`rs.match_stream` over 4 files of JSON lines with the same events",
     "match": "`rangecast kafka match --exactly-once`",
     "plain": "the same by hand without matching: `json.loads`, `json.dumps`, produce, commit",
     "bulk": "our worker with an index that answers without looking",
@@ -348,10 +353,11 @@ def main() -> None:
     print(f"{given.events:,} events, {given.subscriptions:,} subscriptions, repeat {given.repeat}")
     if given.page is not None:
         whole = given.page.read_text()
-        between = re.compile(re.escape(MARKS[0]) + ".*?" + re.escape(MARKS[1]), re.DOTALL)
-        new, n = between.subn(lambda _: f"{MARKS[0]}\n\n{text}\n\n{MARKS[1]}", whole)
+        first, last = MARKS[given.spark]
+        between = re.compile(re.escape(first) + ".*?" + re.escape(last), re.DOTALL)
+        new, n = between.subn(lambda _: f"{first}\n\n{text}\n\n{last}", whole)
         if n != 1:
-            raise SystemExit(f"{given.page}: must have the marks {MARKS[0]} and {MARKS[1]} once")
+            raise SystemExit(f"{given.page}: must have the marks {first} and {last} once")
         given.page.write_text(new)
 
 

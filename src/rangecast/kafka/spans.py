@@ -154,7 +154,9 @@ class SpanReader:
             # not to begin elsewhere without a word
             "auto.offset.reset": "error",
             # a span ends somewhere, and what is fetched beyond it is thrown away
-            "queued.min.messages": AT_ONCE,
+            "queued.min.messages": 2 * AT_ONCE,
+            # when so many wait, the client would rest for a second, and then be waited for
+            "fetch.queue.backoff.ms": 2,
             # what is asked for is there already; a request that waits for more holds up the next span
             "fetch.wait.max.ms": 10,
         }
