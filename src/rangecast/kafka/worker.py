@@ -134,9 +134,10 @@ class TopicWorker:
         # ours
         reset = LATEST if job.start == LATEST else EARLIEST
         # read_committed: what a failed producer took back is no event
-        own = {"group.id": job.group, "auto.offset.reset": reset, "isolation.level": "read_committed"}
+        own: dict[str, Any] = {"group.id": job.group, "auto.offset.reset": reset}
+        own["isolation.level"] = "read_committed"
         # with its queue full the client rests for a second, in which a worker reads it empty and waits
-        own |= {"fetch.queue.backoff.ms": 20}
+        own["fetch.queue.backoff.ms"] = 20
         self._consumer = make_consumer(job.bootstrap, job.settings, own)
         sending: dict[str, Any] = {}
         if job.exactly_once:
