@@ -876,3 +876,20 @@ def test_a_string_that_cannot_be_written_down_is_refused():
         boxes_of(schema, texts[1])
     with pytest.raises(rc.SchemaError, match="'c' is a category, got the string"):
         rc.Category("c", ["\ud800"])
+
+
+@given(data=st.data())
+def test_a_long_list_of_whole_numbers_means_its_values_one_by_one(data):
+    near = st.integers(-40, 40)
+    edges = st.sampled_from([2**63 - 1, 2**63 - 2, -(2**63) + 1, -(2**63), 2**63, 10**30, -(2**62)])
+    odd = st.sampled_from(["1e1", "7.0", "2.5", "1_000", "+3", "\u22125", "2k", "0012"])
+    some = st.lists(st.one_of(near.map(str), edges.map(str)), min_size=32, max_size=60)
+    written = data.draw(some) + data.draw(st.lists(odd, max_size=1))
+    schema = rc.Schema(rc.Int("a"))
+    word = data.draw(st.sampled_from(["in", "not in"]))
+    many = rc.Subscriptions.parse(schema, {1: f"a {word} ({', '.join(written)})"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(normal_form, "_MANY", 10**9)
+        each = rc.Subscriptions.parse(schema, {1: f"a {word} ({', '.join(written)})"})
+    for one, other in zip(many.boxes, each.boxes, strict=True):
+        assert np.array_equal(one, other)
