@@ -3,7 +3,7 @@
     python benchmarks/broker.py --consumers 1000 --rate 100000 --batch 500
     python benchmarks/broker.py --rate 500 --batch 1
     python benchmarks/broker.py --arrow --rate 500000 --batch 10000 --matches 0.01
-    python benchmarks/broker.py --stalled 1000 --consumers 1100 --rate 30000 --seconds 60
+    python benchmarks/broker.py --stalled 1000 --consumers 2000 --rate 50000 --seconds 60
     python benchmarks/broker.py --consumers 10000 --catch-up
 
 With --prepared FOLDER the space is made there once, and copied for each run with the same subscriptions,
@@ -68,7 +68,7 @@ def prepare(folder, subscriptions, consumers, matches):
 
 
 class Broker:
-    def __init__(self, folder):
+    def __init__(self, folder, workers):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -77,7 +77,7 @@ class Broker:
         command = [
             sys.executable, "-m", "rangecast", "serve", "--data", str(folder / "data"), "--listen",
             f"127.0.0.1:{self.port}", "--schema", str(folder / "schema.toml"),
-            "--config", str(folder / "broker.toml"),
+            "--config", str(folder / "broker.toml"), "--workers", str(workers),
         ]  # fmt: skip
         started = time.perf_counter()
         self.log = open(folder / "log.txt", "ab")  # noqa: SIM115
@@ -91,10 +91,16 @@ class Broker:
                     raise SystemExit((folder / "log.txt").read_text()) from None
                 time.sleep(0.05)
         self.start_seconds = time.perf_counter() - started
-        self.memory = psutil.Process(self.process.pid).memory_info
+
+    def processes(self):
+        own = psutil.Process(self.process.pid)
+        return [own, *own.children()]
+
+    def memory(self):
+        return sum(process.memory_info().rss for process in self.processes())
 
     def processor_seconds(self):
-        return sum(psutil.Process(self.process.pid).cpu_times()[:2])
+        return sum(sum(process.cpu_times()[:2]) for process in self.processes())
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -261,7 +267,7 @@ async def flow(options, broker, symbols, lows, width):
     offered = Offered(options, symbols, lows, width)
     counts, latencies, readers = await listening(options, broker, range(options.consumers))
     await until(lambda: counts[1] >= len(readers))
-    idle = broker.memory().rss
+    idle = broker.memory()
     used = broker.processor_seconds(), time.process_time()
     start, published, refused = await offered.publish(broker, options.seconds)
     wanted = offered.wanted(options.consumers)
@@ -276,7 +282,7 @@ async def flow(options, broker, symbols, lows, width):
         "messages/s": round(counts[0] / delivered),
         "refused": refused,
         "kB per connection": round((idle - options.before) / 1000 / max(1, options.consumers), 1),
-        "memory MB": round(broker.memory().rss / 1e6),
+        "memory MB": round(broker.memory() / 1e6),
         "broker us per event": round(1e6 * (broker.processor_seconds() - used[0]) / events, 2),
         "generator us per event": round(1e6 * (time.process_time() - used[1]) / events, 2),
         **percentiles(latencies),
@@ -309,12 +315,12 @@ async def stall(options, broker, symbols, lows, width):
         connection.sendall(b"GET /v1/main/consumers/c%d/stream?from=1 HTTP/1.1\r\nHost: x\r\n\r\n" % k)
         stalled.append(connection)
     await asyncio.sleep(1)
-    memory = [broker.memory().rss]
+    memory = [broker.memory()]
 
     async def watch():
         while True:
             await asyncio.sleep(0.5)
-            memory.append(broker.memory().rss)
+            memory.append(broker.memory())
 
     watching = asyncio.create_task(watch())
     _, published, refused = await offered.publish(broker, options.seconds)
@@ -381,6 +387,7 @@ def main():
     parser.add_argument("--publishers", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--stalled", type=int, default=0, help="consumers of these that read nothing")
+    parser.add_argument("--workers", type=int, default=0, help="processes that deliver")
     parser.add_argument("--prepared", type=Path, help="folder that keeps spaces for later runs")
     parser.add_argument("--arrow", action="store_true")
     parser.add_argument("--catch-up", action="store_true")
@@ -397,8 +404,8 @@ def main():
             return
         folder = Path(place) / "run"
         shutil.copytree(prepared, folder)
-        broker = Broker(folder)
-        options.before = broker.memory().rss
+        broker = Broker(folder, options.workers)
+        options.before = broker.memory()
         try:
             if options.catch_up:
                 row = catch_up(options, broker)

@@ -2,6 +2,9 @@
 what is lost.
 
     python tests/broker/soak.py --seconds 600 --kills 20
+    python tests/broker/soak.py --seconds 120 --kills 4 --workers 2
+
+With --workers a process that delivers is killed before each kill of the broker.
 
 At the end the event log and the store are read from disk, and for every event the subscriptions that it
 must have reached are worked out by a plain function, at the version that the event is pinned to. Every such
@@ -23,6 +26,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from rangecast import Store
 from rangecast.broker.event_log import EventLog
@@ -42,8 +46,9 @@ def holds(condition, event):
 class Broker:
     """The process that is killed."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, workers=0):
         self.folder = folder
+        self.workers = workers
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -56,7 +61,7 @@ class Broker:
         command = [
             sys.executable, "-m", "rangecast", "serve", "--data", str(self.folder / "data"), "--schema",
             str(self.folder / "schema.toml"), "--listen", f"127.0.0.1:{self.port}",
-            "--config", str(self.folder / "broker.toml"),
+            "--config", str(self.folder / "broker.toml"), "--workers", str(self.workers),
         ]  # fmt: skip
         with open(self.folder / "log.txt", "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -69,6 +74,11 @@ class Broker:
                 assert self.process.poll() is None, (self.folder / "log.txt").read_text()[-3000:]
                 time.sleep(0.05)
         raise AssertionError("the broker did not start within five minutes")
+
+    def kill_worker(self, source):
+        found = psutil.Process(self.process.pid).children()
+        if found:
+            source.choice(found).kill()
 
     def end(self, how):
         self.process.send_signal(how)
@@ -176,9 +186,9 @@ class Consumer(threading.Thread):
         stream.close()  # cuts; what was not acknowledged comes again
 
 
-def soak(folder, seconds, kills, n_consumers, seed=1):
+def soak(folder, seconds, kills, n_consumers, seed=1, workers=0):
     """Run it; a dict of counts, of which `lost` and `wrong` must be 0."""
-    broker = Broker(folder)
+    broker = Broker(folder, workers)
     broker.start()
     stop = threading.Event()
     names = [f"c{k}" for k in range(n_consumers)]
@@ -197,7 +207,10 @@ def soak(folder, seconds, kills, n_consumers, seed=1):
         time.sleep(0.05)
     pause = seconds / (kills + 1)
     for kill in range(kills):
-        time.sleep(pause * source.uniform(0.5, 1.5))
+        wait = pause * source.uniform(0.5, 1.5)
+        time.sleep(wait / 2)
+        broker.kill_worker(source)
+        time.sleep(wait / 2)
         broker.end(signal.SIGKILL if kill % 4 < 3 else signal.SIGTERM)
         broker.start()
     time.sleep(pause)
@@ -273,9 +286,12 @@ def main():
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--consumers", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        counts = soak(Path(folder), options.seconds, options.kills, options.consumers, options.seed)
+        counts = soak(
+            Path(folder), options.seconds, options.kills, options.consumers, options.seed, options.workers
+        )
     for name, count in counts.items():
         print(f"{name:10} {count:12,}")
     sys.exit(1 if counts["lost"] or counts["wrong"] or not counts["expected"] else 0)

@@ -154,7 +154,7 @@ def test_limits_are_named(start):
             third = httpx.get(f"{url}/v1/main/consumers/alice/stream")
             assert (third.status_code, "consumer_connections" in third.text) == (429, True)
             assert third.headers["retry-after"] == "5"
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while client.status()["spaces"][0]["connections"] and time.monotonic() < deadline:
             time.sleep(0.02)
         assert client.messages("alice")["messages"]
@@ -188,11 +188,10 @@ def test_a_slow_consumer_is_left_behind_and_misses_nothing(client, url):
         client.publish([{"price": p, "note": note} for p in range(k, k + 100)])
         for expected in range(k + 1, k + 101):
             assert next(fast).sequence == expected
-    states = client.status()["spaces"][0]["states"]
-    assert states["stalled"] == 1
+    wait_for(lambda: client.status()["spaces"][0]["states"]["stalled"] == 1)
     received = bytearray()
-    deadline = time.monotonic() + 20
-    slow.settimeout(5)
+    deadline = time.monotonic() + 60
+    slow.settimeout(60)
     while b"id: %d\n" % n not in received and time.monotonic() < deadline:
         received += slow.recv(1 << 20)
     slow.close()
@@ -207,7 +206,7 @@ def test_a_consumer_that_takes_nothing_is_closed(start, monkeypatch):
         slow = raw_stream(url, "slow")
         for _ in range(20):
             client.publish([{"price": 1, "note": "x" * 2000}] * 100)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while client.status()["spaces"][0]["connections"] and time.monotonic() < deadline:
             time.sleep(0.1)
         assert client.status()["spaces"][0]["connections"] == 0
@@ -410,14 +409,14 @@ def test_hostile_websockets(client, url):
                 url.replace("http", "ws") + "/v1/main/consumers/alice/ws"
             ) as socket_:
                 await socket_.send(frame)
-                await asyncio.wait_for(socket_.wait_closed(), 5)
+                await asyncio.wait_for(socket_.wait_closed(), 60)
                 assert socket_.close_code in (4400, 1009, 1001, 1003, 1007)
         for path in ("/v1/none/consumers/alice/ws", "/v1/main/consumers/a%20b/ws", "/nothing"):
             with pytest.raises(websockets.InvalidStatus):
                 await websockets.connect(url.replace("http", "ws") + path)
 
     asyncio.run(all_frames())
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while client.status()["spaces"][0]["connections"] and time.monotonic() < deadline:
         time.sleep(0.02)
     assert client.status()["spaces"][0]["connections"] == 0
@@ -491,7 +490,7 @@ def test_webhooks_stay_off_private_addresses():
         _resolved("127.0.0.1", 80, private=False)
 
 
-def wait_for(condition, seconds=10):
+def wait_for(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -35,7 +35,7 @@ def picture(page, name):
 
 def until(page, expression):
     """Wait for something; by asking again, since the page's policy forbids eval."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while not page.evaluate(expression):
         assert time.monotonic() < deadline, expression
         time.sleep(0.05)
