@@ -48,9 +48,10 @@ def start(tmp_path):
     """Starts brokers on one data folder, with the space `main`."""
 
     def starting(**options):
+        schema = options.pop("schema", None) or market()
         broker = Broker(BrokerSettings(data=options.pop("data", tmp_path / "data"), port=0, **options))
         broker.open()
-        broker.ensure_space("main", market())
+        broker.ensure_space("main", schema)
         return serving(broker)
 
     return starting

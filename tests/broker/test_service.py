@@ -10,6 +10,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
+import rangecast as rc
 from rangecast.client import AsyncClient, Client, ClientError, GapError
 
 pytestmark = pytest.mark.once
@@ -245,6 +246,31 @@ def test_several_values_of_an_attribute(client):
     found = take(client.stream("alice"), 5)
     assert [(m.sequence, set(m.subscriptions)) for m in found] == expected
     assert found[0].event == {"price": [1, 99], "symbol": ["a", "b"]}
+
+
+def test_places(start):
+    """Live and from the log; what is no place is rejected with its reason."""
+    with start(schema=rc.Schema(rc.Point("at"), rc.Int("price"))) as url, Client(url) as client:
+        client.subscribe("alice", "near", "at within 1 km of (13.4, 52.5) and price < 9")
+        client.subscribe("alice", "else", "not at within 1 km of (13.4, 52.5)")
+        live = client.stream("alice", start="now", notices=True)
+        assert next(live).kind == "caught_up"
+        answer = client.publish(
+            [
+                {"at": [13.401, 52.5], "price": 3},
+                {"at": {"lon": 13.6, "lat": 52.5}},
+                {"at": [13.4, 152.5]},
+                {"at": {"type": "Point", "coordinates": [13.4, 52.5]}, "price": 10},
+                {"at": "POINT(13.4 52.5)", "price": 1},
+                {"price": 1},
+            ]
+        )
+        (rejected,) = answer["rejected"]
+        assert rejected["row"] == 2
+        assert "a latitude must lie within [-90, 90], got 152.5" in rejected["reason"]
+        wanted = [(1, "near"), (2, "else"), (4, "near")]
+        assert sorted(pairs(take((m for m in live if m.kind == "match"), 3))) == wanted
+        assert sorted(pairs(take(client.stream("alice", start=0), 3))) == wanted
 
 
 def test_a_key_is_logged_once(client, url, start):
