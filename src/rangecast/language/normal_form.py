@@ -118,9 +118,10 @@ class Expander:
             self._work.spend(len(condition.literals))
             values = [literal.among(texts) for literal in condition.literals]
             plain = len(values) >= _MANY and self._schema.attribute(position).kind == "int"
-            spans = _whole_numbers(values) if plain else None
-            if spans is None:
-                spans = unite(span for value in values for span in self._compare(position, "=", value))
+            whole = _whole_numbers(values) if plain else None
+            if whole is None:
+                whole = unite(span for value in values for span in self._compare(position, "=", value))
+            spans = whole
             negated = negated is not condition.negated
         elif isinstance(condition, Stated):
             return self._clauses(condition.part, negated, texts)

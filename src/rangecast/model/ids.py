@@ -194,7 +194,8 @@ class Ids:
         if not self.textual:
             if len(slots) <= FEW_IDS:
                 if self.first is not None:
-                    return np.add(slots, self.first, dtype=np.int64)
+                    counted: npt.NDArray[np.int64] = np.add(slots, self.first, dtype=np.int64)
+                    return counted
                 return self._values.take(slots)
             out = buffers.empty(len(slots), np.int64)
             if self._consecutive(len(slots)):
