@@ -13,8 +13,9 @@ from fractions import Fraction
 def match_boxes(subs, events):
     """For each event, the set of ids of the subscriptions that hold it."""
     # plain numbers, which plain loops read several times as fast as those of arrays
-    codes = events.codes_for(subs.schema).tolist()
-    firsts = events.first_columns().tolist()
+    found = events.columns_for(subs.schema)
+    codes = list(zip(*found.codes.tolist(), strict=True))
+    firsts = list(range(len(events) + 1)) if found.firsts is None else found.firsts.tolist()
     boxes = subs.boxes
     starts, lows, highs = boxes.starts.tolist(), boxes.lows.tolist(), boxes.highs.tolist()
     attributes = [attribute & (2**30 - 1) for attribute in boxes.attributes.tolist()]
@@ -27,14 +28,16 @@ def match_boxes(subs, events):
     for e in range(len(events)):
         row = set()
         for b in range(subs.n_boxes):
-            inside = True
-            for i in range(starts[b], starts[b + 1]):
-                own = codes[attributes[i]][firsts[e] : firsts[e + 1]]
-                if not any(low <= code <= high for low, high in spans[i] for code in own):
-                    inside = False
+            for column in codes[firsts[e] : firsts[e + 1]]:
+                inside = True
+                for i in range(starts[b], starts[b + 1]):
+                    code = column[attributes[i]]
+                    if not any(low <= code <= high for low, high in spans[i]):
+                        inside = False
+                        break
+                if inside:
+                    row.add(ids[b])
                     break
-            if inside:
-                row.add(ids[b])
         answer.append(row)
     return answer
 

@@ -59,6 +59,7 @@ _HOMES = {
     "rangecast.tracking": ("Tracker",),
     "rangecast.types.attributes": ("Attribute", "Bool", "Category", "Float", "Int", "Tags", "Timestamp"),
     "rangecast.types.places": ("Point",),
+    "rangecast.types.text": ("Text",),
     "rangecast.types.schema": ("Schema",),
     "rangecast.workloads.warm_up": ("warm_up",),
 }
@@ -138,6 +139,7 @@ __all__ = [
     "SubscriptionError",
     "Subscriptions",
     "Tags",
+    "Text",
     "Timestamp",
     "Tracker",
     "UnknownIndexError",

@@ -122,8 +122,7 @@ def test_some_of_events_that_came_as_codes_keep_their_expressions():
     index = rc.open_index("scan", schema)
     index.insert(rc.Subscriptions.parse(schema, {1: "symbol starts with 'ab'", 2: "symbol contains 'c'"}))
     words = ["abx", "xyc", "abc", "z"]
-    coded = rc.Events.coded(
-        index.schema, rc.Events.from_rows(schema, [{"symbol": w} for w in words]).codes_for(index.schema)
-    )
+    events = rc.Events.from_rows(schema, [{"symbol": w} for w in words])
+    coded = rc.Events.coded(index.schema, *events.spread_for(index.schema))
     assert rows_of(index.match(coded)) == [[1], [2], [1, 2], []]
     assert rows_of(index.match(coded.select([2, 0]))) == [[1, 2], [1]]

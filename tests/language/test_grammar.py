@@ -14,14 +14,17 @@ pytestmark = pytest.mark.without_kernels
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "language.md"
 SCHEMA = rc.Schema(
     rc.Int("size"), rc.Float("price"), rc.Timestamp("at"), rc.Timestamp("opened"), rc.Category("symbol"),
-    rc.Category("order ip"), rc.Bool("active"), rc.Tags("topics"),
+    rc.Category("order ip"), rc.Bool("active"), rc.Tags("topics"), rc.Text("name"),
     rc.Point("spot"),
 )  # fmt: skip
 # what the page gives no rule for, in a few of its forms
 WORDS = {
     "number": ["size", "price", "PRICE", '"size"'],
     "instant": ["at", "opened"],
-    "text": ["symbol", '"order ip"'],
+    "text": ["symbol", '"order ip"', "name"],
+    "ordered": ["name", '"name"', "NAME"],
+    "string_before": ["''", "'A'", "'Anna Maria'"],
+    "string_after": ["'Annabel'", "'z'", "'ä'"],
     "bool": ["active"],
     "tags": ["topics"],
     "point": ["spot", '"spot"', "SPOT"],
@@ -163,7 +166,7 @@ def test_the_cheat_sheet_is_right():
         rc.Float("price"), rc.Float("close"), rc.Int("qty"), rc.Category("symbol"), rc.Category("ip"),
         rc.Bool("active"), rc.Timestamp("at"), rc.Timestamp("opened"), rc.Int("order id"),
         rc.Point("spot"),
-        rc.Float("notional", "price * qty"), rc.Tags("tags"),
+        rc.Float("notional", "price * qty"), rc.Tags("tags"), rc.Text("name"),
     )  # fmt: skip
     cells = re.findall(r"^\| (`.+?`) \|", page, re.MULTILINE)
     texts = [text for cell in cells for text in re.findall(r"`([^`]+)`", cell)]

@@ -87,7 +87,8 @@ def test_indexes_and_what_is_saved(kind, tmp_path):
     texts = {k: f"title contains '{words[k % 4]}' and a > {k // 4}" for k in range(80)}
     index = rc.open_index(kind, schema)
     index.insert(rc.Subscriptions.parse(schema, texts))
-    assert index.schema.hidden_names() == [f"contains(title, '{word}')" for word in words]
+    assert index.schema.n_hidden == 3
+    assert index.schema.traits.vocabulary.words() == [f"contains(title, '{word}')" for word in words]
     index.save(tmp_path / "index")
     rows = [{"title": f"some {words[k % 4]}{words[k % 3]}", "a": k} for k in range(20)] + [{"a": 9}]
     wanted = [

@@ -185,6 +185,8 @@ class Changer:
         space, store = self._space, self._space.store
         accepted = [request for request in requests if self._allowed(request)]
         wants = [want for request in accepted for want in request.wanted]
+        # the state of an object is one column of codes
+        store.schema.traits.single_columns = space.objects is not None
         subs = (
             Subscriptions.parse(
                 store.schema,

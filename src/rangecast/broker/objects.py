@@ -32,7 +32,7 @@ from rangecast.model.events import Events
 from rangecast.types.attributes import MISSING
 from rangecast.types.schema import Schema
 
-KEY_KINDS = ("int", "category")
+KEY_KINDS = ("int", "category", "text")
 _Key = tuple[int, int]
 _NOBODY: _Key = (0, 0)
 

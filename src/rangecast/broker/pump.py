@@ -295,7 +295,7 @@ class Pump:
             while self._publications and n < _MOST_EVENTS:
                 publication = self._publications.popleft()
                 n += len(publication.events)
-                codes, owners = publication.events.codes_for(wide), publication.events.owners
+                codes, owners = publication.events.spread_for(wide)
                 if space.objects is not None:
                     publication.links = space.objects.link(publication.events, codes, space.log.next, wide)
                 first = space.log.append(

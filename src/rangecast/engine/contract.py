@@ -232,12 +232,11 @@ class Index:
             events = Events.of(self.schema, events)
         n_events = len(events)
         if n_events > 1:
-            self._prepare(events.codes_for(self._read.catalog.schema))
+            self._prepare(events.columns_for(self._read.catalog.schema).codes)
         with self._reading() as reading:
             # after the state: a string that one of its subscriptions names must have its code by now
-            codes = events.codes_for(reading.catalog.schema)
+            codes, firsts = events.columns_for(reading.catalog.schema)
             threads = 1 if threads <= 1 else max(1, min(threads, n_events))
-            firsts = events.several()
             if most is None:
                 matches = reading.match_columns(codes, threads, firsts)
             else:
@@ -274,23 +273,24 @@ class Index:
     def match_any(self, events: Events | Any) -> npt.NDArray[np.bool_]:
         """Whether each event matches any subscription at all; an event is done with its first match."""
         events = Events.of(self.schema, events)
-        self._prepare(events.codes_for(self._read.catalog.schema))
+        self._prepare(events.columns_for(self._read.catalog.schema).codes)
         with self._reading() as reading:
-            return reading.match_any(events.codes_for(reading.catalog.schema), events.several())
+            return reading.match_any(*events.columns_for(reading.catalog.schema))
 
     def count(self, events: Events | Any) -> npt.NDArray[np.int64]:
         """How many subscriptions each event matches; no id is read."""
         events = Events.of(self.schema, events)
-        self._prepare(events.codes_for(self._read.catalog.schema))
+        self._prepare(events.columns_for(self._read.catalog.schema).codes)
         with self._reading() as reading:
-            return reading.count(events.codes_for(reading.catalog.schema), events.several())
+            return reading.count(*events.columns_for(reading.catalog.schema))
 
     def estimate(self, events: Events, level: int | None = None) -> Estimate:
         """How much work each event will be, before it is matched; `level` is how deep a tree is asked."""
         with self._lock:
             self._resume()
-            found = self._estimate(events.codes_for(self.schema), level)
-            return found if events.owners is None else found.of_events(events.owners, len(events))
+            codes, owners = events.spread_for(self.schema)
+            found = self._estimate(codes, level)
+            return found if owners is None else found.of_events(owners, len(events))
 
     def match_each(
         self, events: Events, estimate: Estimate | None = None
@@ -305,11 +305,10 @@ class Index:
         return self._each(events, estimate)
 
     def _each(self, events: Events, estimate: Estimate | None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        firsts = events.several()
         for row in range(len(events)) if estimate is None else estimate.order.tolist():
             with self._reading() as reading:
                 # after the state, as in `match`: a subscription that came meanwhile may have named a string
-                codes = events.codes_for(reading.catalog.schema)
+                codes, firsts = events.columns_for(reading.catalog.schema)
                 own = slice(row, row + 1) if firsts is None else slice(firsts[row], firsts[row + 1])
                 one = np.ascontiguousarray(codes[:, own])
                 if estimate is None or firsts is not None:

@@ -17,12 +17,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rangecast.errors import SchemaError
-from rangecast.language.tree import And, Condition, Not, Or, Span, Within
+from rangecast.language.tree import (
+    And,
+    Condition,
+    Fits,
+    Literal,
+    Not,
+    Or,
+    Span,
+    Within,
+    quoted_string,
+    value_of,
+)
 from rangecast.types import addresses, expressions
 from rangecast.types.attributes import Attribute, Interval
 from rangecast.types.derived import PART, derived_attribute, spans_of_number, text_code, text_range
 from rangecast.types.expressions import WEEKDAYS, Expression
+from rangecast.types.literal_pieces import like_pieces
 from rangecast.types.schema import Schema
+from rangecast.types.traits import HELD
 
 LONGEST_PATTERN = 1_000
 
@@ -104,9 +117,7 @@ class Drafts:
 
     def contains(self, expression: Expression, within: str, span: Span) -> Condition:
         """Whether an expression that gives text has a string within it."""
-        if not within:
-            return self.like(expression, "%", span)
-        return self._fits("contains", expression, within, span)
+        return self.fits("contains", expression, Literal(quoted_string(within)), span)
 
     def matches(self, expression: Expression, pattern: str, span: Span) -> Condition:
         """Whether a regular expression is found in an expression that gives text."""
@@ -121,19 +132,37 @@ class Drafts:
             raise SchemaError(
                 f"{pattern!r} is no regular expression of RE2 (no look-around, no back references): {reason}"
             ) from None
-        return self._fits("matches", expression, pattern, span)
+        return self.fits("matches", expression, Literal(quoted_string(pattern)), span)
 
-    def _fits(self, name: str, expression: Expression, pattern: str, span: Span) -> Condition:
-        return self._part(expressions.fitted(name, expression, pattern), 0, _same(1), span)
+    def fits(self, name: str, expression: Expression, literal: Literal, span: Span) -> Condition:
+        """Whether an expression that gives text fulfils a pattern (types/traits.py)."""
+        if self.schema.traits.single_columns:
+            string = str(value_of(literal.text))
+            if name == "contains" and not string:
+                return self.begins(expression, "", span)
+            return self._part(expressions.fitted(name, expression, string), 0, _same(1), span)
+        (base,) = expression.names
+        return Fits(name, expression, self.schema.position(base), self._bundles(), literal, span)
+
+    def _bundles(self) -> int:
+        """The position of the first attribute of trait bundles."""
+        known = self.schema.hidden_position(HELD)
+        if known is not None and known < self.width:
+            return known
+        for k, draft in enumerate(self.fresh):
+            if draft.name == HELD:
+                return self.width + k
+        self.fresh += self.schema.traits.attributes()
+        return self.width + len(self.fresh) - 3
 
     def like(self, expression: Expression, pattern: str, span: Span) -> Condition:
         """Whether an expression that gives text fits a pattern; one with a single % is one of intervals."""
-        pieces = _pieces(pattern)
+        pieces = like_pieces(pattern)
         wild = "".join(mark for mark, _ in pieces)
         if wild == "%%" and len(pieces) == 3 and pieces[1][1]:
             return self.contains(expression, pieces[1][1], span)
         if wild not in ("", "%"):
-            return self._fits("like", expression, pattern, span)
+            return self.fits("like", expression, Literal(quoted_string(pattern)), span)
         if not wild:
             return self.compared_text(expression, "=", pieces[0][1] if pieces else "", span)
         at = pieces.index(("%", ""))
@@ -167,31 +196,6 @@ def weekday(word: str) -> int:
     ):
         raise SchemaError(f"a day of the week is one of {', '.join(WEEKDAYS)} or 1 to 7, got {word!r}")
     return WEEKDAYS.index(short) + 1
-
-
-def _pieces(pattern: str) -> list[tuple[str, str]]:
-    r"""A pattern of LIKE as pairs: a wildcard and nothing, or nothing and the string between two of them.
-
-    >>> _pieces(r"a%%b\_c_")
-    [('', 'a'), ('%', ''), ('', 'b_c'), ('_', '')]
-    """
-    found: list[tuple[str, str]] = []
-    escaped = False
-    for letter in pattern:
-        if escaped and letter not in "%_\\":
-            break
-        if not escaped and letter == "\\":
-            escaped = True
-            continue
-        wild = letter if letter in "%_" and not escaped else ""
-        escaped = False
-        if not wild and found and not found[-1][0]:
-            found[-1] = "", found[-1][1] + letter
-        elif wild != "%" or not found or found[-1][0] != "%":
-            found.append((wild, "" if wild else letter))
-    if escaped:
-        raise SchemaError(rf"a backslash in a pattern stands before %, _ or \\, got {pattern!r}")
-    return found
 
 
 def _all(parts: list[Condition], span: Span) -> Condition:

@@ -26,11 +26,13 @@ import numpy as np
 from rangecast.language.normal_form import Spans, intersect, spans_of, unite
 from rangecast.language.parser import read
 from rangecast.language.region_clauses import extent_of, word_of
+from rangecast.language.traits import fulfils
 from rangecast.language.tree import (
     STRING,
     And,
     Comparison,
     Condition,
+    Fits,
     Inside,
     Literal,
     Membership,
@@ -148,6 +150,10 @@ class _Evaluation:
             return Verdict(written, holds, word=_WORDS[Not], parts=(inner,))
         if isinstance(condition, Stated):
             return self._stated(condition, written)
+        if isinstance(condition, Fits):
+            _, value = self.lookup(condition.position)
+            holds = None if value is None else fulfils(condition, value)
+            return Verdict(written, holds, condition.attribute, value)
         if isinstance(condition, Within):  # part of a predicate on an expression
             code, value = self.lookup(condition.position)
             holds = None if value is None else _inside(condition.spans, code)
@@ -195,7 +201,7 @@ class _Evaluation:
             low = self._spans(position, condition.above, condition.low)
             spans = intersect(low, self._spans(position, condition.below, condition.high))
             return _inside(spans, code) is not condition.negated
-        if self.schema.attribute(position).kind in ("category", "tags"):
+        if self.schema.attribute(position).kind in ("category", "tags", "text"):
             literals = condition.literals if isinstance(condition, Membership) else (condition.literal,)
             named = value in {_word(literal) for literal in literals}
         elif isinstance(condition, Membership):

@@ -31,10 +31,12 @@ import numpy as np
 from rangecast.errors import LanguageError, SchemaError
 from rangecast.language.region_clauses import DENIED, HELD, NamedAreas, extent_bounds, extent_of
 from rangecast.language.region_clauses import FIRST as FIRST_AREA
+from rangecast.language.traits import TraitPlaces, string_of
 from rangecast.language.tree import (
     And,
     Comparison,
     Condition,
+    Fits,
     Inside,
     Membership,
     Not,
@@ -61,6 +63,8 @@ _ANY: Interval = (MISSING, LAST)
 _EVERYTHING: Spans = (_ANY,)
 PRESENT_SPANS: Spans = ((PRESENT, LAST),)
 TRUTH_SPANS: Spans = ((0, 1),)
+FALSE_SPANS: Spans = ((0, 0),)
+TRUE_SPANS: Spans = ((1, 1),)
 ABSENT_SPANS: Spans = ((MISSING, MISSING),)
 _DAY = 86_400_000_000  # microseconds
 _DATE_LENGTH = len("'2026-01-31'")
@@ -78,6 +82,7 @@ class Expander:
         self._odd: set[tuple[int, str, str]] = set()
         self._work = _Work()
         self._areas = NamedAreas(schema)
+        self._traits = TraitPlaces(schema.traits)
         self.doubtful = False
         """Set when something of the last condition is worth a look by lint.py; `clauses` clears it."""
 
@@ -90,7 +95,10 @@ class Expander:
         self._work.left = WORK_LIMIT
         self.doubtful = False
         self._areas = NamedAreas(self._schema) if self._areas else self._areas
+        self._traits = TraitPlaces(self._schema.traits)
         clauses = self._clauses(condition, False, texts)
+        if len(self._traits):
+            clauses = _merge(self._traits.folded(clauses), self._work)
         clauses = _separate(clauses, self._work) if len(clauses) > 1 and _may_trim(clauses) else clauses
         return self._with_regions(clauses) if self._areas else clauses
 
@@ -133,6 +141,8 @@ class Expander:
                 bounds = extent_bounds(condition, extent_of(condition, texts))
                 return [{at: complement(spans)} for at, spans in bounds.items()] if negated else [bounds]
             return [{self._areas.note(condition, texts): DENIED if negated else HELD}]
+        elif isinstance(condition, Fits):
+            return self._fits(condition, negated, texts)
         elif isinstance(condition, Presence):
             return [{condition.position: PRESENT_SPANS if condition.present is not negated else ABSENT_SPANS}]
         else:
@@ -158,6 +168,13 @@ class Expander:
             else:
                 out.append(met)
         return out
+
+    def _fits(self, condition: Fits, negated: bool, texts: Sequence[str]) -> list[Clause]:
+        string = string_of(condition, condition.literal.among(texts))
+        if condition.op == "contains" and not string:  # within any text
+            self.doubtful = True
+            return [] if negated else [{condition.position: PRESENT_SPANS}]
+        return [{self._traits.place(condition, string): FALSE_SPANS if negated else TRUE_SPANS}]
 
     def _compare(self, position: int, operator: str, text: str) -> Spans:
         key = (position, operator, text)

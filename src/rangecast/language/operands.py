@@ -25,6 +25,8 @@ from rangecast.language.tree import (
     And,
     Comparison,
     Condition,
+    Fits,
+    Literal,
     Not,
     Or,
     Presence,
@@ -35,11 +37,12 @@ from rangecast.language.tree import (
 )
 from rangecast.types import expressions
 from rangecast.types.attributes import Timestamp
-from rangecast.types.columns import describe
+from rangecast.types.columns import describe, is_unicode
 from rangecast.types.expression_text import ExpressionError, ExpressionReader
 from rangecast.types.expressions import DURATION, FUNCTIONS, Expression
 from rangecast.types.names import unquoted
 
+ORDERS = ("<", "<=", ">", ">=")
 _ARITHMETIC = ("+", "-", "*", "/")
 PATTERNS = ("LIKE", "ILIKE", "CONTAINS", "MATCHES", "STARTS", "ENDS")
 
@@ -63,6 +66,8 @@ class OperandReader(TokenReader):
 
     def is_derived(self) -> bool:
         """Whether the predicate that comes next has an expression, by the tokens that it may have."""
+        if self.orders_text():
+            return True
         depth, between = 0, False
         # `5 < price` is a plain predicate
         named = self.peek.kind in ("name", "quoted") and not self.at_instant()
@@ -104,6 +109,39 @@ class OperandReader(TokenReader):
                         return True
         return False
 
+    def orders_text(self) -> bool:
+        """Whether the order of an attribute of text is asked for next."""
+        token, after = self.peek, self.tokens[min(self.next + 1, len(self.tokens) - 1)]
+        if token.kind not in ("name", "quoted") or after.word not in (*ORDERS, "BETWEEN", "NOT"):
+            return False
+        if after.word == "NOT" and self.tokens[min(self.next + 2, len(self.tokens) - 1)].word != "BETWEEN":
+            return False
+        name = unquoted(token.text) if token.kind == "quoted" else token.text
+        try:
+            return self.schema[name].kind == "text"
+        except SchemaError:
+            return False
+
+    def text_chain(self, literal: Literal, first: str, position: int) -> Condition:
+        """'A' <= name, and perhaps < 'C' after it; the first operator and the attribute were read."""
+        ours = expressions.attribute(self.schema.attributes[position].name, "text")
+        ends = [(MIRRORED[first], literal)]
+        if self.peek.word in ORDERS:
+            if self.peek.word[0] != first[0]:
+                self.fail(f"{first[0]} or {first[0]}= to go on with the range")
+            second = self.take().word
+            ends.append((second, self.value()))
+        self.irregular = True
+        span = self.since(literal.start)
+        parts: list[Condition] = []
+        for operator, end in ends:
+            value = value_of(end.text)
+            if not isinstance(value, str) or not is_unicode(value):
+                raise error_at(f"{ours.text!r} is a text, got {describe(value)}", self.text, end.start)
+            parts.append(self.drafts.compared_text(ours, operator, value, span))
+        part = parts[0] if len(parts) == 1 else And(tuple(parts), span)
+        return Stated(self.text[slice(*span)], ours, position, part, span)
+
     def _is_computed(self, written: str) -> bool:
         name = (unquoted(written) if written[0] in '"`' else written).casefold()
         return any(name == attribute.name.casefold() for attribute in self.schema.computed)
@@ -144,7 +182,7 @@ class OperandReader(TokenReader):
                     networks = self.at_networks(self.next)
                     part = self.networks(ours, start) if networks else self.derived_list(ours, start)
                 elif self.peek.text.upper() in PATTERNS:
-                    part = self.fitting(ours, start)
+                    part = self.fitting(ours, plain, start)
                 else:
                     self.fail("BETWEEN or IN" if negated else "an operator (= != < <= > >= BETWEEN IN IS)")
                 part = Not(part, self.since(start)) if negated else part
@@ -194,7 +232,7 @@ class OperandReader(TokenReader):
             return And((part, more), self.since(start))
         return part
 
-    def fitting(self, ours: Expression, start: int) -> Condition:
+    def fitting(self, ours: Expression, plain: bool, start: int) -> Condition:
         """LIKE, CONTAINS, STARTS WITH and so on, and a string."""
         word = self.take().text.upper()
         if word in ("STARTS", "ENDS"):
@@ -202,7 +240,9 @@ class OperandReader(TokenReader):
                 self.fail("WITH")
             self.next += 1
         literal = self.value()
-        self.irregular = True
+        self.irregular |= (
+            word != "CONTAINS" or not plain or literal.ordinal < 0 or self.schema.traits.single_columns
+        )
         value = value_of(literal.text)
         if not isinstance(value, str) or ours.kind != "text":
             raise SchemaError(
@@ -214,7 +254,7 @@ class OperandReader(TokenReader):
         if word == "ENDS":
             return self.drafts.ends(ours, value, span)
         if word == "CONTAINS":
-            return self.drafts.contains(ours, value, span)
+            return self.drafts.fits("contains", ours, literal, span)
         if word == "MATCHES":
             return self.drafts.matches(ours, value, span)
         if word == "ILIKE":
@@ -290,14 +330,20 @@ class OperandReader(TokenReader):
                 return self.checked_range(attribute, between)
             self.next -= 2
         ends: list[Condition] = []
+        written: list[str] = []
         for operator in (">=", "<="):
             if ends and not self.accept("AND"):
                 self.fail("AND and the high end of BETWEEN")
+            written.append(self.peek.text)
             if self.at_text(ours):
                 ends.append(self.compared_with_text(ours, operator, start))
             else:
                 self.irregular = True
                 ends.append(self.drafts.compared(ours, operator, self.operand(), self.since(start)))
+        if ours.kind == "text" and all(text[0] == "'" for text in written):
+            least, most = (str(value_of(text)) for text in written)
+            if least > most:
+                raise SchemaError(f"low must not exceed high on {ours.text!r}, got [{least}, {most}]")
         return And(tuple(ends), self.since(start))
 
     def derived_list(self, ours: Expression, start: int) -> Condition:
@@ -320,5 +366,5 @@ def _first_position(condition: Condition) -> int:
     """The position of the first attribute of a condition."""
     while isinstance(condition, And | Or | Not):
         condition = condition.part if isinstance(condition, Not) else condition.parts[0]
-    assert isinstance(condition, Within | Comparison | Range | Presence)
+    assert isinstance(condition, Within | Comparison | Fits | Range | Presence)
     return condition.position

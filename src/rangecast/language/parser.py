@@ -24,6 +24,7 @@ behind.
 from __future__ import annotations
 
 from rangecast.errors import CapacityError, LanguageError
+from rangecast.language.operands import ORDERS
 from rangecast.language.places import PlaceReader
 from rangecast.language.tags import settled
 from rangecast.language.token_reader import MIRRORED
@@ -180,7 +181,9 @@ class _Parser(PlaceReader):
         literals = self.values(alike) if listed else (self.value(),)
         if not listed:
             self.check(alike, "=", literals[0])
-        self.irregular = self.having = True
+        self.having = True
+        self.irregular |= any(one.ordinal < 0 and one.text[0] == "'" for one in literals)
+        self.irregular |= self.schema.traits.single_columns
         span = self.since(start)
         if word == "ALL":
             each: tuple[Condition, ...] = tuple(
@@ -211,6 +214,8 @@ class _Parser(PlaceReader):
         first = self.take().word
         position = self.attribute("an attribute")
         attribute = self.schema.attributes[position]
+        if attribute.kind == "text" and first in ORDERS:
+            return self.text_chain(literal, first, position)
         if self.peek.word not in MIRRORED:
             self.check(attribute, MIRRORED[first], literal)
             span = self.since(literal.start)

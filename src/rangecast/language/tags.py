@@ -1,10 +1,10 @@
 """HAS, of attributes with several values: `tags HAS 'x'`, HAS ANY, HAS ALL, HAS NONE.
 
 A box asks one set of codes of an attribute, and an event with several values lies in it when one of them does
-(model/several_values.py). So one HAS of a conjunction is asked of the attribute itself, for any number of
-strings. Each other one, and each that is denied, is asked of a hidden attribute `has(tags, 'x')`, which is 1
-where an event has the string among its values and 0 where it has others: what is denied is that *any* value
-is the string, not that some other value is there.
+(model/several_values.py). So a HAS that is the only one of a conjunction is asked of the attribute itself,
+for any number of strings. Where there are several, or one is denied, they are patterns (types/traits.py),
+which hold of an event and not of one of its values: what is denied is that *any* value is the string, not
+that some other value is there.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from rangecast.language.tree import (
     And,
     Comparison,
     Condition,
+    Fits,
     Has,
+    Literal,
     Membership,
     Not,
     Or,
     Presence,
     Range,
     Stated,
-    value_of,
+    quoted_string,
 )
 from rangecast.types import expressions
 
@@ -49,6 +51,8 @@ class _Settling:
             return Not(self.settle(condition.part, frozenset())[0], condition.span), frozenset()
         if isinstance(condition, And):
             free -= {position for part in condition.parts for position in _plainly(part)}
+            asked = [position for part in condition.parts for position in _asked(part)]
+            free -= {position for position in asked if asked.count(position) > 1}
             parts, spent = [], frozenset[int]()
             for part in condition.parts:
                 made, own = self.settle(part, free - spent)
@@ -65,8 +69,9 @@ class _Settling:
         ways: list[Condition] = []
         of = expressions.attribute(condition.attribute, "text")
         for literal in condition.literals:
-            having = expressions.fitted("has", of, str(value_of(literal.text)))
-            ways.append(self.drafts.within(having, "=", expressions.ONE, condition.span))
+            if literal.text[0] != "'":  # TRUE and FALSE are strings here
+                literal = Literal(quoted_string(literal.text.lower()))
+            ways.append(self.drafts.fits("has", of, literal, condition.span))
         part = ways[0] if len(ways) == 1 else Or(tuple(ways), condition.span)
         first, last = condition.span
         return Stated(self.text[first:last], of, condition.position, part, condition.span)
@@ -87,6 +92,6 @@ def _plainly(condition: Condition) -> set[int]:
         return {position for part in condition.parts for position in _plainly(part)}
     if isinstance(condition, Not):
         return _plainly(condition.part)
-    if isinstance(condition, Comparison | Membership | Range | Presence | Stated):
+    if isinstance(condition, Comparison | Fits | Membership | Range | Presence | Stated):
         return {condition.position}
     return set()

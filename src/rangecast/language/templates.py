@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.errors import CapacityError
 from rangecast.language.normal_form import ABSENT_SPANS, PRESENT_SPANS, TRUTH_SPANS
 from rangecast.language.region_columns import inside_columns
 from rangecast.language.span_columns import (
@@ -42,10 +43,12 @@ from rangecast.language.span_columns import (
     unite_values,
     width,
 )
+from rangecast.language.traits import string_of, trait_of
 from rangecast.language.tree import (
     And,
     Comparison,
     Condition,
+    Fits,
     Inside,
     Literal,
     Membership,
@@ -58,6 +61,7 @@ from rangecast.language.tree import (
     value_of,
 )
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Codes, float_codes
+from rangecast.types.expressions import fitted
 from rangecast.types.numerals import Mask
 from rangecast.types.places import Point
 from rangecast.types.schema import Schema
@@ -124,6 +128,7 @@ class _Filler:
         self.n_literals = len(literals) // n_texts
         self.doubtful = np.zeros(n_texts, bool)
         self.odd = np.zeros(n_texts, bool)
+        self.has_trait = False
 
     def clauses(self, condition: Condition, negated: bool) -> list[ClauseColumns]:
         if isinstance(condition, And | Or):
@@ -156,6 +161,8 @@ class _Filler:
             negated = negated is not condition.negated
         elif isinstance(condition, Within):
             spans = constant(condition.spans, self.n)
+        elif isinstance(condition, Fits) and not negated:
+            return [{condition.bundles: self._fits(condition)}]
         elif isinstance(condition, Inside) and not negated:
             return [self._inside(condition)]
         else:
@@ -193,7 +200,7 @@ class _Filler:
             if attribute.kind == "bool":
                 return one_span(1 - floors, 1 - floors)
             return complement(one_span(floors, floors))
-        if attribute.kind in ("category", "bool"):
+        if attribute.kind in ("category", "text", "bool"):
             raise _TooLarge  # refused by the attribute
         lows, highs = np.full(self.n, PRESENT), np.full(self.n, LAST)
         if operator[0] == ">":
@@ -211,6 +218,27 @@ class _Filler:
         if attribute.kind == "timestamp":
             self.odd |= _odd_instants("=", floors).any(1)
         return unite_values(floors)
+
+    def _fits(self, condition: Fits) -> SpanColumns:
+        """The bundles of one trait each, where no clause has a second trait."""
+        if self.has_trait or condition.literal.ordinal < 0:
+            raise _TooLarge
+        self.has_trait = True
+        own = self.literals[condition.literal.ordinal :: self.n_literals]
+        known = {text: self._bundle(condition, text) for text in dict.fromkeys(own)}
+        codes = np.array([known[text] for text in own], np.int64)
+        self.doubtful |= codes == 0
+        return one_span(codes, codes)
+
+    def _bundle(self, condition: Fits, literal: str) -> int:
+        if literal[0] != "'" or literal == "''":
+            return 0
+        string = string_of(condition, literal)
+        text = fitted(condition.op, condition.source, string).text
+        try:
+            return self.schema.traits.code([trait_of(condition, string)], [text])
+        except CapacityError:
+            return 0
 
     def _brackets(self, attribute: Attribute, wanted: Sequence[Literal]) -> tuple[Codes, Codes]:
         """Floors and ceils of some literals of each text, (n_texts, n_literals)."""

@@ -47,6 +47,7 @@ class TokenReader:
         self.drafts = Drafts(schema)
         self.having = False
         self.may_derive = bool(schema.computed) or _DERIVED.search(text) is not None
+        self.may_derive |= any(attribute.kind == "text" for attribute in schema)
 
     @property
     def peek(self) -> Token:
@@ -201,7 +202,7 @@ class TokenReader:
                     f"{attribute.name!r} has several values: write {attribute.name} HAS {literal.text}, "
                     "or HAS ANY, ALL or NONE of several"
                 )
-            if attribute.kind == "category":
+            if attribute.kind in ("category", "text"):
                 if operator not in ("=", "!="):
                     shown = f"{operator} {literal.text}"
                     raise SchemaError(f"{attribute.name!r} is a category: it takes = != IN, got {shown}")
@@ -216,6 +217,8 @@ class TokenReader:
             message = str(error)
             if attribute.kind in ("int", "float") and _NUMBER.match(literal.text[1:-1]):
                 message += f"; a number stands without quotes: {literal.text[1:-1].strip()}"
-            elif attribute.kind == "category" and literal.text[0] != "'" and operator in ("=", "!="):
+            elif (
+                attribute.kind in ("category", "text") and literal.text[0] != "'" and operator in ("=", "!=")
+            ):
                 message += f"; a string is written {quoted_string(literal.text)}"
             raise error_at(message, self.text, literal.start) from None

@@ -7,6 +7,7 @@
     ├── Membership       symbol IN ('A', 'B')
     ├── Presence         price IS MISSING, price IS PRESENT
     ├── Inside           at WITHIN 500 m OF (13.4, 52.5), at IN BOX (...), at IN POLYGON '...'
+    ├── Fits             a text that fulfils a pattern, or several values of which one is a string
     ├── Within           an attribute within intervals of its codes
     └── Stated           a predicate on an expression, and the condition on hidden attributes that it comes to
 
@@ -115,6 +116,28 @@ class Has(Condition):
     position: int
     literals: tuple[Literal, ...]
     span: Span = field(default=(0, 0), compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fits(Condition):
+    """A pattern that a text fulfils, or one of several values is (types/traits.py); `bundles` is the position
+    of the first hidden attribute of trait bundles."""
+
+    op: str
+    source: Expression
+    position: int
+    bundles: int
+    literal: Literal
+    span: Span = field(default=(0, 0), compare=False, repr=False)
+
+    @property
+    def attribute(self) -> str:
+        """The attribute that it reads."""
+        (name,) = self.source.names
+        return name
+
+    def __str__(self) -> str:
+        return f"{self.op}({self.source.text}, {self.literal.text})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ ARROW_TYPES = {
     "int": pa.int64(),
     "float": pa.float64(),
     "category": pa.string(),
+    "text": pa.string(),
     "tags": pa.list_(pa.string()),
     "timestamp": pa.string(),
     "bool": pa.bool_(),

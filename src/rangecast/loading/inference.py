@@ -111,7 +111,7 @@ def _weigh(
                 found.misfits.setdefault(kind.kind, first.as_py() if isinstance(first, pa.Scalar) else first)
     if domains:
         for kind in known or guesses:
-            if kind not in (Category, Bool):
+            if not issubclass(kind, Category | Bool):
                 _stretch(found, kind, name, values)
 
 
@@ -157,7 +157,7 @@ def _stretch(found: _Evidence, kind: type[Attribute], name: str, values: Any) ->
 
 def _attribute(kind: type[Attribute], name: str, ends: tuple[int, int] | None) -> Attribute:
     plain = kind(name)
-    if ends is None or kind in (Category, Bool):
+    if ends is None or issubclass(kind, Category | Bool):
         return plain
     low, high = (plain.decode(code) for code in ends)
     return KINDS[kind.kind](name, low, high)

@@ -108,7 +108,7 @@ def bound_codes(load: Load, lows: Any, highs: Any) -> tuple[Codes, Codes]:
         for row in rows if load.collect else rows[:1]:
             ends = f"[{attribute.decode(low_row[row])}, {attribute.decode(high_row[row])}]"
             if isinstance(attribute, Category):
-                reason = f"low must equal high on the category {attribute.name!r}, got {ends}"
+                reason = f"low must equal high on the {attribute.kind} {attribute.name!r}, got {ends}"
             else:
                 reason = f"low must not exceed high on {attribute.name!r}, got {ends}"
             load.reject(row, reason)

@@ -18,7 +18,7 @@ in one immutable `_View`, which is replaced as a whole, so that any number of th
 A view says how many strings the dictionaries had before it was made, so it holds for as long as they have
 no more.
 
-Hidden attributes (types/derived.py) are no part of `codes`: they are computed when an index asks for them.
+Hidden attributes are no part of `codes`: they are computed when an index asks for them (hidden_columns.py).
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from rangecast.errors import EventError
 from rangecast.memory import check_rows
 from rangecast.model import several_values
 from rangecast.model.boxes import ragged
-from rangecast.types.attributes import MISSING, Attribute, Category, Codes, Encoded, decoded_floats
+from rangecast.model.hidden_columns import CodeColumns, HiddenColumns, values_of
+from rangecast.types.attributes import MISSING, Category, Codes, Encoded
 from rangecast.types.column_names import named_columns
 from rangecast.types.columns import Column, arrow_of, as_column
-from rangecast.types.derived import Values, codes_of
+from rangecast.types.derived import Values
 from rangecast.types.frames import kind_of, table_of
 from rangecast.types.lists import list_codes
 from rangecast.types.schema import Schema
@@ -96,18 +97,17 @@ class Events:
         self.owners: npt.NDArray[np.int64] | None = None
         if len(self.codes) > len(self.schema):  # hidden attributes are computed
             self.codes = np.ascontiguousarray(self.codes[: len(self.schema)])
-        self._derived: dict[str, Codes] = {}
-        self._wide: tuple[Schema, Codes, Codes] | None = None
+        self._hidden = HiddenColumns()
         self.rejected = list(rejected)
         self._strangers: dict[int, _Strangers] = {}
         self._view: _View | None = None
 
     @classmethod
     def coded(cls, schema: Schema, codes: Codes, owners: npt.NDArray[np.int64] | None = None) -> Events:
-        """Events from what `codes_for` gave; no code says which string an unknown one was."""
+        """Events from what `spread_for` gave; no code says which string an unknown one was."""
         out, n = cls(schema, codes[: len(schema.names)], copy=False), len(schema.names)
         out.owners = owners
-        out._derived = {a.name: row for a, row in zip(schema.attributes[n:], codes[n:], strict=False)}
+        out._hidden.given = {a.name: row for a, row in zip(schema.attributes[n:], codes[n:], strict=False)}
         return out
 
     def note_strangers(self, position: int, known: int, rows: RowNumbers, words: pa.Array[Any]) -> None:
@@ -157,7 +157,7 @@ class Events:
             rows = ragged(firsts, wanted)
         out = Events(self.schema, self.codes[:, rows], copy=False)
         out.owners = owners
-        out._derived = {name: row[rows] for name, row in dict(self._derived).items()}
+        out._hidden.given = {name: row[rows] for name, row in dict(self._hidden.given).items()}
         for position, strangers in self._strangers.items():
             where = np.full(self.codes.shape[1], -1, np.int64)
             where[strangers.rows] = np.arange(len(strangers.rows))
@@ -173,10 +173,6 @@ class Events:
             return np.arange(len(self) + 1)
         return np.searchsorted(self.owners, np.arange(len(self) + 1)).astype(np.int64)
 
-    def several(self) -> npt.NDArray[np.int64] | None:
-        """The same, if any event has several columns."""
-        return None if self.owners is None else self.first_columns()
-
     def codes_for(self, schema: Schema) -> Codes:
         """The codes as an index of `schema` must see them now; to be read, never written.
 
@@ -186,7 +182,8 @@ class Events:
         subscriptions as the unknown one.
         """
         if schema.n_hidden:
-            return self._widened(schema)
+            declared = self.codes_for(schema.declared)
+            return self._hidden.widened(schema, declared, self._values, self.owners)
         if schema is self.schema and not self._strangers:
             return self.codes
         view = self._view
@@ -199,57 +196,23 @@ class Events:
         self._view = view
         return view.codes
 
-    def _widened(self, schema: Schema) -> Codes:
-        """The codes with those of hidden attributes, which are computed once."""
-        declared = self.codes_for(schema.declared)
-        wide = self._wide
-        if wide is not None and wide[0] is schema and wide[1] is declared:
-            return wide[2]
-        hidden = schema.attributes[len(schema.names) :]
-        memo: dict[str, Values] = {}
-        for attribute in hidden:
-            if attribute.name not in self._derived:
-                found = self._having(attribute)
-                if found is None:
-                    found = codes_of(attribute, self._values, declared.shape[1], memo)
-                self._derived[attribute.name] = found
-        codes = np.concatenate([declared, np.stack([self._derived[a.name] for a in hidden])])
-        self._wide = schema, declared, codes
-        return codes
+    def columns_for(self, schema: Schema) -> CodeColumns:
+        """As `codes_for`, with the bundles of traits that hold: what an index matches."""
+        codes, owners = self.spread_for(schema)
+        if owners is None:
+            return CodeColumns(codes, None)
+        return CodeColumns(codes, np.searchsorted(owners, np.arange(len(self) + 1)).astype(np.int64))
 
-    def _having(self, attribute: Attribute) -> Codes | None:
-        """For has(tags, 'x'): 1 where one of an event's values is the string, 0 where it has others."""
-        expression = attribute.expression
-        if expression is None or expression.op != "has":
-            return None
-        values = self._values(expression.args[0].value)
-        places = [k for k, word in enumerate(values.words or ()) if word == expression.value]
-        held = np.isin(values.data, places) & ~values.missing
-        if self.owners is not None:
-            found = np.zeros(len(self), bool)
-            found[self.owners[held]] = True
-            held = found[self.owners]
-        return np.where(values.missing, MISSING, held).astype(np.int64)
+    def spread_for(self, schema: Schema) -> tuple[Codes, npt.NDArray[np.int64] | None]:
+        """The codes of `columns_for`, and the event of each column where some have several."""
+        return self._hidden.spread(schema, self.codes_for(schema), self._values, self.owners)
 
     def _values(self, name: str) -> Values:
         """A declared attribute as values, for expressions."""
         position = self.schema.position(name)
-        attribute, codes = self.schema[position], self.codes[position]
-        missing = codes == MISSING
-        if attribute.kind == "float":
-            return Values(decoded_floats(codes), missing)
-        if not isinstance(attribute, Category):
-            return Values(codes, missing)
-        used, where = np.unique(codes, return_inverse=True)
-        words = [attribute.vocabulary.word(int(code)) or "" for code in used]
         strangers = self._strangers.get(position)
-        missing |= codes == UNKNOWN  # without its string there is nothing to compute from
-        if strangers is not None and len(strangers.rows):
-            once = strangers.words.dictionary_encode()
-            where[strangers.rows] = len(words) + once.indices.to_numpy(zero_copy_only=False)
-            words += once.dictionary.to_pylist()
-            missing[strangers.rows] = False
-        return Values(where, missing, words)
+        rows, words = (None, None) if strangers is None else strangers[1:]
+        return values_of(self.schema[position], self.codes[position], rows, words)
 
     def _first_view(self, schema: Schema) -> _View:
         if schema is self.schema:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rangecast.errors import LanguageError
 from rangecast.language.evaluation import Verdict, evaluate, plain, shown
 from rangecast.model.boxes import SparseBoxes, entries_of
 from rangecast.model.events import Events
-from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Category
+from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Category, Codes
 from rangecast.types.places import Point
 from rangecast.types.schema import Schema
+from rangecast.types.traits import BELOW, HELD, HeldBundle
 
 _SHOWN = 8
 
@@ -105,12 +108,16 @@ def explain_boxes(
     makes Subscriptions from arrays may give them any text.
     """
     # one event, of several columns where an attribute has several values
-    codes = events.codes_for(schema)
+    codes = events.columns_for(schema).codes
     boxes = []
     for b in range(len(sparse.owners)):
         predicates = []
         for j, spans in entries_of(sparse, b):
             attribute, own = schema.attributes[j], codes[j].tolist()
+            if isinstance(attribute, HeldBundle):
+                if attribute.name != BELOW:  # the ends of a gap say one thing together
+                    predicates.append(_trait_predicate(attribute, spans, codes, j))
+                continue
             value = events.value_at(j, 0, schema)
             if isinstance(attribute, Point):
                 held = any(attribute.holds(code, spans) for code in own)
@@ -131,6 +138,20 @@ def explain_boxes(
         if (verdict.holds is True) is found.matches:
             found.verdict = verdict
     return found
+
+
+def _trait_predicate(attribute: HeldBundle, spans: list[tuple[int, int]], codes: Codes, j: int) -> Predicate:
+    """Whether one of some bundles of traits holds, in the words of the bundles."""
+    if attribute.name == HELD:
+        wanted = [code for low, high in spans for code in range(low, high + 1)]
+        held = bool(np.isin(codes[j], wanted).any())
+    else:
+        code = spans[0][0] - 1
+        wanted = [code]
+        held = bool(((codes[j - 1] < code) & (codes[j] > code)).any())
+    shown = [str(attribute.decode(code)) for code in wanted[:_SHOWN]]
+    more = [f"{len(wanted) - _SHOWN:,} more"] if len(wanted) > _SHOWN else []
+    return Predicate("traits", " or ".join([*shown, *more]), held, held)
 
 
 def describe_spans(attribute: Attribute, spans: list[tuple[int, int]]) -> str:

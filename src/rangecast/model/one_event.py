@@ -36,6 +36,7 @@ from rangecast.types.attributes import LAST, MISSING, Attribute, Bool, Category,
 from rangecast.types.columns import is_unicode
 from rangecast.types.instants import EPOCH
 from rangecast.types.schema import Schema
+from rangecast.types.text import Text
 from rangecast.types.vocabulary import UNKNOWN
 
 Encoder = Callable[[Any], int]
@@ -205,6 +206,7 @@ _MAKERS: dict[type[Attribute], Callable[[Attribute], Encoder]] = {
     Int: _int_encoder,
     Float: _float_encoder,
     Category: _category_encoder,
+    Text: _category_encoder,
     Timestamp: _timestamp_encoder,
     Bool: _bool_encoder,
 }

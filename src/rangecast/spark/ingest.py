@@ -45,6 +45,7 @@ from rangecast.store.home import Home, home_of
 from rangecast.store.record import EXPRESSIONS, ids_from, subscriptions_from
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
+from rangecast.types.traits import DICTIONARY
 
 _WORDS = T.StructType([T.StructField("position", T.IntegerType()), T.StructField("word", T.StringType())])
 _STAGED = T.StructType(
@@ -179,15 +180,16 @@ def run_tasks(rows: DataFrame | pa.Table, task: ArrowWork, fields: T.StructType)
 def find_words(
     subscriptions: DataFrame | pa.Table, schema: Schema, place: SchemaPlace, columns: Columns
 ) -> dict[str, list[str]]:
-    """For each attribute, the strings that have no code yet; also the expressions that are new."""
+    """For each attribute, the strings that have no code yet; also new expressions and bundles of traits."""
     found = run_tasks(subscriptions, word_finder(place, columns), _WORDS)
     # each task has its words once; sorted, so that the codes do not depend on which worker was first
     order = [("position", "ascending"), ("word", "ascending")]
     found = found.group_by(["position", "word"]).aggregate([]).sort_by(order)
     words = found["word"].to_pylist()
-    cuts = np.searchsorted(found["position"].to_numpy(), np.arange(len(schema.names) + 1))
-    by_name = {name: words[cuts[j] : cuts[j + 1]] for j, name in enumerate(schema.names)}
-    return {EXPRESSIONS: words[: cuts[0]], **by_name}
+    # as `word_finder` numbers them
+    keys = [DICTIONARY, EXPRESSIONS, *schema.names]
+    cuts = np.searchsorted(found["position"].to_numpy(), np.arange(-2, len(schema.names) + 1))
+    return {key: words[cuts[j] : cuts[j + 1]] for j, key in enumerate(keys)}
 
 
 def _apply(home: Store, staging: Home, files: list[str], report: Report) -> None:

@@ -43,6 +43,7 @@ from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.user_columns import UserColumns
 from rangecast.store.home import home_of
+from rangecast.store.reader import n_words
 from rangecast.store.record import boxes_arrays, ids_arrays
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
@@ -79,7 +80,8 @@ def schema_of(place: SchemaPlace) -> Schema:
 
 
 def word_finder(place: SchemaPlace, columns: Columns) -> _ArrowMap:
-    """The first pass: the strings that conditions name, as (attribute's position, word)."""
+    """The first pass: the strings that conditions name, as (attribute's position, word); an expression has
+    the position -1, a bundle of traits -2."""
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known = schema_of(place)
@@ -95,6 +97,8 @@ def word_finder(place: SchemaPlace, columns: Columns) -> _ArrowMap:
             _load(schema, table, columns)
         words = schema.hidden_names()[len(known.hidden_names()) :]
         positions = [-1] * len(words)
+        sets = schema.traits.vocabulary.words()[len(known.traits.vocabulary) :]
+        words, positions = words + sets, positions + [-2] * len(sets)
         for (position, had), (_, has) in zip(known.categories(), schema.categories(), strict=True):
             fresh = has.vocabulary.words()[len(had.vocabulary) :]
             positions += [position] * len(fresh)
@@ -147,10 +151,10 @@ def parsed(
     schema: Schema, batches: Iterator[pa.RecordBatch], columns: Columns
 ) -> Iterator[tuple[ParsedPiece, list[RejectedRow]]]:
     """The good rows of each batch, and the rejected ones, by a schema that has all codes."""
-    n_words = [schema.width, *(len(category.vocabulary) for _, category in schema.categories())]
+    known = n_words(schema)
     for batch in batches:
         yield _part(schema, pa.Table.from_batches([batch]), columns)
-    if n_words != [schema.width, *(len(category.vocabulary) for _, category in schema.categories())]:
+    if n_words(schema) != known:
         raise StorageError(
             "the subscriptions changed while they were read: the second pass met strings or expressions "
             "that the first did not; persist the DataFrame first"

@@ -54,6 +54,7 @@ _TAKEN: dict[str, tuple[str, tuple[type[T.DataType], ...]]] = {
     "int": ("byte, short, int or long", _WHOLE),
     "float": ("a number", (*_WHOLE, T.FloatType, T.DoubleType, T.DecimalType)),
     "category": ("string, boolean or an array of strings", (T.StringType, T.BooleanType, T.ArrayType)),
+    "text": ("string or an array of strings", (T.StringType, T.ArrayType)),
     "tags": ("an array of strings, or a string", (T.ArrayType, T.StringType)),
     "point": ("a struct of lon and lat, an array of numbers or a string", _PLACES),
     "bool": ("boolean, a string or a whole number", (T.BooleanType, T.StringType, *_WHOLE)),

@@ -113,9 +113,9 @@ def reduce(
     if columns.condition is not None or any(schema.categories()):
         with times.timed("words"):
             found = find_words(subscriptions, schema, schema.to_dict(words=True), columns)
-            for _, category in schema.categories():
-                for word in found[category.name]:
-                    category.vocabulary.add(word)
+            for name, vocabulary in schema.dictionaries():
+                for word in found[name]:
+                    vocabulary.add(word)
             schema.learn_hidden(len(schema.hidden_names()), found[EXPRESSIONS])
     schema = schema.widest()
     # numbered before the shuffle: the order of the input says which row of an id is the latest

@@ -164,15 +164,15 @@ class ChangeEntries(abc.ABC):
     def _learn(self, words: Words) -> None:
         if not self.schema.learn_hidden(*words.get(EXPRESSIONS, (0, []))):
             raise StorageError(f"{self.place}: expressions do not follow one another; it is damaged")
-        for _, category in self.schema.categories():
-            known, fresh = words.get(category.name, (0, []))
-            have = category.vocabulary.words()[known : known + len(fresh)]
-            if have != fresh[: len(have)] or len(category.vocabulary) < known:
+        for name, vocabulary in self.schema.dictionaries():
+            known, fresh = words.get(name, (0, []))
+            have = vocabulary.words()[known : known + len(fresh)]
+            if have != fresh[: len(have)] or len(vocabulary) < known:
                 raise StorageError(
-                    f"{self.place}: the words of {category.name!r} do not follow one another; it is damaged"
+                    f"{self.place}: the words of {name!r} do not follow one another; it is damaged"
                 )
             for word in fresh[len(have) :]:
-                category.vocabulary.add(word)
+                vocabulary.add(word)
 
     def check(self) -> list[str]:
         """Read every change; a sentence for each that is damaged."""
@@ -199,11 +199,11 @@ class ChangeEntries(abc.ABC):
         hidden = inserted.schema.hidden_names()[: inserted.schema.n_hidden]
         if len(hidden) > (known := len(self.schema.hidden_names())):
             words[EXPRESSIONS] = known, hidden[known:]
-        pairs = zip(self.schema.categories(), inserted.schema.categories(), strict=True)
-        for (_, ours), (_, theirs) in pairs:
-            start = len(ours.vocabulary)
-            if len(theirs.vocabulary) > start:
-                words[ours.name] = (start, theirs.vocabulary.words()[start:])
+        pairs = zip(self.schema.dictionaries(), inserted.schema.dictionaries(), strict=True)
+        for (name, ours), (_, theirs) in pairs:
+            start = len(ours)
+            if len(theirs) > start:
+                words[name] = (start, theirs.words()[start:])
         arrays: Arrays = {
             **ids_arrays(deleted, "deleted"),
             **ids_arrays(inserted.ids, "inserted"),
@@ -233,7 +233,7 @@ class ChangeEntries(abc.ABC):
 
     def _opening_meta(self) -> dict[str, Any]:
         """What an opening repeats, so that what is before it can be removed."""
-        words: Words = {c.name: (0, c.vocabulary.words()) for _, c in self.schema.categories()}
+        words: Words = {name: (0, v.words()) for name, v in self.schema.dictionaries() if len(v)}
         if hidden := self.schema.hidden_names():
             words[EXPRESSIONS] = 0, hidden
         meta: dict[str, Any] = {"words": words, "textual": self.textual}

@@ -303,12 +303,12 @@ class Versions:
     def _take_words(self) -> None:
         """Bring the log's words into the schema that users parse with."""
         written = self._log.schema
-        pairs = list(zip(self._schema.categories(), written.categories(), strict=True))
+        pairs = list(zip(self._schema.dictionaries(), written.dictionaries(), strict=True))
         if self._schema.learn_hidden(0, written.hidden_names()) and all(
-            ours.vocabulary.agrees_with(theirs.vocabulary) for (_, ours), (_, theirs) in pairs
+            ours.agrees_with(theirs) for (_, ours), (_, theirs) in pairs
         ):
             for (_, ours), (_, theirs) in pairs:
-                ours.vocabulary.extend_from(theirs.vocabulary)
+                ours.extend_from(theirs)
         else:
             # words that were named here and never written were overtaken by another writer's
             self._schema = Schema.from_dict(written.widest().to_dict(words=True))
@@ -336,7 +336,7 @@ def _snapshot_name(version: int) -> str:
 
 def n_words(schema: Schema) -> int:
     """How many words the dictionaries of a schema have together, and hidden attributes."""
-    return schema.width + sum(len(category.vocabulary) for _, category in schema.categories())
+    return schema.width + sum(len(vocabulary) for _, vocabulary in schema.dictionaries())
 
 
 def _retry_read(read: Callable[[], T]) -> T:

@@ -265,16 +265,17 @@ class Store(Versions):
 
     def learn(self, words: Mapping[str, Sequence[str]]) -> int:
         """Give category words their codes for good, so that many processes may parse with the same ones; also
-        the texts of hidden attributes (types/derived.py), under EXPRESSIONS.
+        bundles of traits (types/traits.py), and the texts of hidden attributes (types/derived.py), under
+        EXPRESSIONS.
 
         Makes a version that changes no subscription, unless all words are known.
         """
         return self.exclusively(lambda: self._learn(words))
 
     def _learn(self, words: Mapping[str, Sequence[str]]) -> int:
-        for _, category in self._schema.categories():
-            for word in words.get(category.name, ()):
-                category.vocabulary.add(word)
+        for name, vocabulary in self._schema.dictionaries():
+            for word in words.get(name, ()):
+                vocabulary.add(word)
         hidden = self._schema.hidden_names()
         fresh = [text for text in words.get(EXPRESSIONS, ()) if text not in hidden]
         self._schema.learn_hidden(len(hidden), fresh)

@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 
 from rangecast import forks
 from rangecast.errors import CapacityError, SchemaError
+from rangecast.kernels.types.traits import code_texts
 from rangecast.types import addresses
 from rangecast.types.attributes import (
     LAST,
@@ -49,6 +50,8 @@ from rangecast.types.expression_text import parse_expression
 from rangecast.types.expressions import FLOAT, INSTANT, PATTERNS, TEXT, Expression
 from rangecast.types.numerals import Mask
 from rangecast.types.places import degrees_of
+from rangecast.types.strings import arrow_words
+from rangecast.types.traits import HeldBundle, TraitBundles, buffers_of, names
 
 MAX_DERIVED = 256
 """How many expressions the conditions of one schema may use."""
@@ -164,7 +167,6 @@ class Derivations:
                     f"the conditions of a schema may use {MAX_DERIVED} expressions, and with "
                     f"{fresh[-1].name!r} these use more; bring constants to the other side of a comparison "
                     "(price / close > 1.05 for price > 1.05 * close), so that conditions share an expression"
-                    "; each pattern that is looked for within a text is one"
                 )
             for attribute in fresh:
                 self.positions[attribute.name] = len(self.attributes)
@@ -176,8 +178,10 @@ class Derivations:
         return [a.name for a in list(self.attributes)]
 
 
-def hidden_from(name: str, kinds: Mapping[str, str]) -> Attribute:
+def hidden_from(name: str, kinds: Mapping[str, str], traits: TraitBundles) -> Attribute:
     """The hidden attribute of a text that `Derivations.names` gave."""
+    if name in names:
+        return HeldBundle(name, traits)
     part = _PART_NAME.match(name)
     if part is not None:
         expression = parse_expression(part[1], kinds)
@@ -192,7 +196,8 @@ def codes_of(attribute: Attribute, look: Look, n: int, memo: dict[str, Values]) 
     found = evaluate(attribute.expression, look, n, memo)
     if isinstance(attribute, TextBytes):
         assert found.words is not None
-        table = np.array([text_code(word.encode(), attribute.part) for word in found.words] or [0], np.int64)
+        table = np.zeros(max(1, len(found.words)), np.int64)
+        code_texts(*buffers_of(arrow_words(found.words)), attribute.part, table)
         codes = table[found.data]
     elif attribute.kind == "float":
         codes = float_codes(found.data.astype(np.float64))

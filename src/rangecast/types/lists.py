@@ -20,11 +20,12 @@ import pyarrow as pa
 
 from rangecast.types.attributes import MISSING, Attribute, Category, Codes, Float, Int, Timestamp, float_codes
 from rangecast.types.columns import is_unicode
+from rangecast.types.text import Text
 from rangecast.types.vocabulary import UNKNOWN
 
 _NONE = type(None)
 _SHORT = 4096
-_TYPES: dict[type[Attribute], type] = {Int: int, Float: float, Category: str, Timestamp: int}
+_TYPES: dict[type[Attribute], type] = {Int: int, Float: float, Category: str, Text: str, Timestamp: int}
 
 
 def list_codes(attribute: Attribute, items: list[Any]) -> Codes | None:

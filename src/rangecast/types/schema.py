@@ -22,6 +22,9 @@ from rangecast.types.derived import Derivations, declared_expression, hidden_fro
 from rangecast.types.expressions import Expression
 from rangecast.types.frames import table_of
 from rangecast.types.places import Point
+from rangecast.types.text import Text
+from rangecast.types.traits import HELD, HeldBundle, TraitBundles
+from rangecast.types.vocabulary import Vocabulary
 
 _CATEGORY_TYPES = (
     pa.types.is_string,
@@ -58,6 +61,8 @@ class Schema:
         """The names of the declared attributes."""
         self._derivations = Derivations()
         self._derivations.schemas[0] = self
+        self.traits = TraitBundles()
+        """The bundles of traits that conditions ask for, shared as the dictionaries of categories are."""
         self._positions = {name: position for position, name in enumerate(self.names)}
         if len(set(every)) < len(every):
             twice = sorted({n for n in every if every.count(n) > 1})
@@ -135,7 +140,8 @@ class Schema:
         if len(names) < known or have != list(fresh[: len(have)]):
             return False
         kinds = kinds_of(self)
-        return self._derivations.take(len(names), [hidden_from(name, kinds) for name in fresh[len(have) :]])
+        made = [hidden_from(name, kinds, self.traits) for name in fresh[len(have) :]]
+        return self._derivations.take(len(names), made)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -147,7 +153,7 @@ class Schema:
         hidden = state.pop("_derivations")
         self.__dict__.update(state)
         kinds = kinds_of(self)
-        self._derivations = Derivations(hidden_from(name, kinds) for name in hidden)
+        self._derivations = Derivations(hidden_from(name, kinds, self.traits) for name in hidden)
         self.attributes += tuple(self._derivations.attributes)
         self._derivations.schemas[len(hidden)] = self
 
@@ -192,6 +198,12 @@ class Schema:
         """The attributes of points, with their positions."""
         return tuple((position, a) for position, a in enumerate(self) if isinstance(a, Point))
 
+    def dictionaries(self) -> Iterator[tuple[str, Vocabulary]]:
+        """All that grows by words, by name: the categories, and the bundles of traits."""
+        for _, category in self.categories():
+            yield category.name, category.vocabulary
+        yield self.traits.name, self.traits.vocabulary
+
     def check_same(self, other: Schema, what: str) -> None:
         """Raise SchemaError unless `other` has the same attribute names and types in this order."""
         ours = [(a.name, a.kind) for a in self]
@@ -231,6 +243,12 @@ class Schema:
                     "other codes; make them with the index's own schema (index.schema)"
                 )
             ours.vocabulary.extend_from(theirs.vocabulary)
+        if not self.traits.vocabulary.agrees_with(other.traits.vocabulary):
+            raise SchemaError(
+                f"the {what} were made with another schema object, whose traits have other codes; make "
+                "them with the index's own schema (index.schema)"
+            )
+        self.traits.vocabulary.extend_from(other.traits.vocabulary)
         return self.with_hidden(max(self.n_hidden, other.n_hidden))
 
     def to_dict(self, words: bool = False) -> dict[str, dict[str, Any]]:
@@ -251,6 +269,8 @@ class Schema:
         if words:
             for a in self.attributes[len(self.names) :]:
                 out["\n" + a.name] = {"type": a.kind, "hidden": True}
+                if isinstance(a, HeldBundle) and a.name == HELD:
+                    out["\n" + a.name]["values"] = self.traits.vocabulary.words()
         return out
 
     @classmethod
@@ -258,9 +278,11 @@ class Schema:
         """The schema of `to_dict` or of a schema file's [attributes] table."""
         attributes: list[Attribute] = []
         hidden: list[str] = []
+        sets: list[str] = []
         for name, entry in entries.items():
             if hasattr(entry, "get") and entry.get("hidden") is True:
                 hidden.append(name.removeprefix("\n"))
+                sets += entry.get("values", ())
                 continue
             got = entry.get("type") if hasattr(entry, "get") else entry
             if got not in KINDS:
@@ -269,7 +291,9 @@ class Schema:
             allowed = {"type", "low", "high"} | ({"unit"} if kind is Timestamp else set())
             allowed = {"type", "expression"} if "expression" in entry and kind in (Int, Float) else allowed
             words = {"type", "values"}
-            allowed = {Category: words, Tags: words, Point: words, Bool: {"type"}}.get(kind, allowed)
+            allowed = {Category: words, Tags: words, Text: words, Point: words, Bool: {"type"}}.get(
+                kind, allowed
+            )
             extra = sorted(set(entry) - allowed)
             if extra:
                 raise SchemaError(f"attribute {name!r}: unknown setting {', '.join(extra)}")
@@ -286,6 +310,8 @@ class Schema:
                 attributes.append(kind(name, entry.get("low"), entry.get("high")))
         found = cls(*attributes)
         found.learn_hidden(0, hidden)
+        for word in sets:
+            found.traits.vocabulary.add(word)
         return found.widest()
 
     @classmethod

@@ -70,6 +70,10 @@ _HOLDS: dict[str, tuple[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
         "string, boolean or lists of strings",
         (pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean, pa.types.is_dictionary, _is_list),
     ),
+    "text": (
+        "string or lists of strings",
+        (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary, _is_list),
+    ),
     "tags": ("lists of strings, or a string", (_is_list, pa.types.is_string, pa.types.is_large_string)),
     "point": (
         "a struct of lon and lat, lists of numbers or a string",

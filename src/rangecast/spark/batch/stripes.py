@@ -46,6 +46,7 @@ from rangecast.spark.snapshots import Snapshot
 from rangecast.spark.worker import answers, mapped
 from rangecast.store.home import home_of
 from rangecast.types.attributes import LAST, MISSING, Codes
+from rangecast.types.traits import HeldBundle
 
 MODES = ("auto", "whole", "stripes")
 _SMALL = 256_000_000
@@ -166,7 +167,9 @@ def choose_cuts(subs: Subscriptions, n: int) -> Cuts:
     sample = np.arange(0, subs.n_boxes, step)
     lows, highs, _ = hulls(select(_reach(subs).boxes, sample, subs.owners[sample]), len(subs.schema))
     d = len(lows)
-    single = [_cuts_on(lows, highs, (j,), (n,)) for j in range(d)]
+    # an event has several bundles of traits, and is in one stripe
+    whole = [j for j in range(d) if not isinstance(subs.schema.attributes[j], HeldBundle)]
+    single = [_cuts_on(lows, highs, (j,), (n,)) for j in whole]
     best = sorted(single, key=lambda cuts: (cuts.copies, -cuts.n))
     pairs = itertools.combinations([cuts.on[0] for cuts in best[:4]], 2)
     splits = [(a, n // a) for a in range(2, n // 2 + 1) if n % a == 0]
