@@ -32,7 +32,7 @@ Each line is {subscriptions:,} conditions of one form, matched in batches of {ev
 event with all that is computed of the batch: expressions, automata, sets of patterns. `scan` is the faster of two
 compiled loops over all subscriptions: the index `scan` on the same hidden attributes, and, for patterns and tags, a
 plain loop that looks for each subscription's own string. Both run in one process in turns, the best of {rounds} rounds
-counts, and their answers are equal. Read the ratios. Made by `python benchmarks/language.py --page
+counts, and their answers are equal. Read the ratios. The mixture is of a million subscriptions. Made by `python benchmarks/language.py --page
 docs/performance-language.md`, whose head says more; [language.md](language.md) has the conditions themselves.
 """
 
@@ -76,10 +76,7 @@ def quotient(n: int, rng: Rng) -> list[str]:
 
 
 def difference(n: int, rng: Rng) -> list[str]:
-    return [
-        f"price > close + {a * 2000 - 1000:.4f} and price < close + {a * 2000 - 999.9:.4f}"
-        for a in rng.random(n)
-    ]
+    return [f"price - close between {a * 2000 - 1000:.4f} and {a * 2000 - 999.9:.4f}" for a in rng.random(n)]
 
 
 def time_of_day(n: int, rng: Rng) -> list[str]:
@@ -315,11 +312,7 @@ def main() -> None:
         mixed = kind == "mixture"
         kinds, n = (MIXTURE, options.mixture) if mixed else ((kind,), options.subscriptions)
         found = measured(kinds, n, options.events, options.rounds, options.scanned)
-        name = (
-            f"mixture of {n:,}: {', '.join(MIXTURE)}"
-            if mixed
-            else f"`{KINDS[kind].texts(1, np.random.default_rng(0))[0]}`"
-        )
+        name = title(kind)
         lines.append(
             f"| {name} | {found.parsing:.1f} | {found.pairs / options.events:.2f} | {found.auto:.2f} | "
             f"{found.scan:.1f} | {found.scan / found.auto:.0f} |"
@@ -327,7 +320,23 @@ def main() -> None:
         print(lines[-1], flush=True)
     if options.page is not None:
         head = HEAD.format(subscriptions=options.subscriptions, events=options.events, rounds=options.rounds)
-        options.page.write_text(head + "\n" + "\n".join(lines) + "\n")
+        options.page.write_text(head + "\n" + "\n".join(with_others(lines, options.page)) + "\n")
+
+
+def with_others(lines: list[str], page: Path) -> list[str]:
+    """The lines of a table, with those of a page for the kinds that were not measured now."""
+    before = page.read_text().splitlines() if page.exists() else []
+    known = {line.split("|")[1]: line for line in [*before, *lines] if line.startswith("| ")}
+    head, rows = lines[:2], [line for cell, line in known.items() if "auto" not in line]
+    order = [f" {title(kind)} " for kind in [*KINDS, "mixture"]]
+    return [*head, *sorted(rows, key=lambda line: order.index(line.split("|")[1]))]
+
+
+def title(kind: str) -> str:
+    """What a line is called: an example of its conditions."""
+    if kind == "mixture":
+        return f"mixture: {', '.join(MIXTURE)}"
+    return f"`{KINDS[kind].texts(1, np.random.default_rng(0))[0]}`"
 
 
 if __name__ == "__main__":

@@ -78,6 +78,19 @@ def test_patterns_of_two_attributes_and_tags_in_one_bundle():
     assert "yes  title contains 'x': 'x'" in told or "traits" in told
 
 
+def test_no_bundle_is_kept_that_no_box_asks_for():
+    texts = {k: f"tags has all ('a{k}', 'b{k}') and not title contains 'c{k}'" for k in range(20)}
+    texts |= {20 + k: f"title contains 'c{k}' and a > {k}" for k in range(20)}
+    texts |= {
+        40: "title contains 'x' and not title contains 'x'",
+        41: "title contains 'q' or a > 3 and a < 2",
+    }
+    schema = schema_of()
+    with pytest.warns(rc.RangecastWarning):
+        rc.Subscriptions.parse(schema, texts)
+    assert len(schema.traits.vocabulary) == 41
+
+
 def test_one_of_several_texts_must_fulfil_all_of_it():
     index = index_of({1: "title contains 'x' and title contains 'y'", 2: "not title contains 'x'"})
     rows = [{"title": ["x", "y"]}, {"title": ["xy", "z"]}, {"title": ["x"]}]

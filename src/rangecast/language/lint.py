@@ -45,6 +45,7 @@ from rangecast.types.attributes import LAST, PRESENT, Attribute, Timestamp
 from rangecast.types.instants import EPOCH, other_unit
 from rangecast.types.names import quoted_name
 from rangecast.types.schema import Schema
+from rangecast.types.traits import TraitBundles
 
 _DAY = dt.timedelta(days=1)
 _DATE = re.compile(r"'?\s*([0-9]{4}-[0-9]{2}-[0-9]{2})\s*'?\Z")
@@ -110,7 +111,7 @@ class _Linter:
     def __init__(self, schema: Schema, literals: Sequence[str]) -> None:
         self.schema = schema
         self.literals = literals
-        self.expander = Expander(schema)
+        self.expander = Expander(schema, TraitBundles())
         self.findings: list[Finding] = []
 
     def walk(self, condition: Condition, negated: bool) -> bool:

@@ -31,7 +31,7 @@ import numpy as np
 from rangecast.errors import LanguageError, SchemaError
 from rangecast.language.region_clauses import DENIED, HELD, NamedAreas, extent_bounds, extent_of
 from rangecast.language.region_clauses import FIRST as FIRST_AREA
-from rangecast.language.traits import TraitPlaces, string_of
+from rangecast.language.traits import TraitPlaces
 from rangecast.language.tree import (
     And,
     Comparison,
@@ -49,8 +49,9 @@ from rangecast.language.tree import (
     value_of,
 )
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Interval
-from rangecast.types.instants import other_unit
+from rangecast.types.instants import odd_instant
 from rangecast.types.schema import Schema
+from rangecast.types.traits import TraitBundles
 
 Spans = tuple[Interval, ...]
 Clause = dict[int, Spans]
@@ -63,11 +64,8 @@ _ANY: Interval = (MISSING, LAST)
 _EVERYTHING: Spans = (_ANY,)
 PRESENT_SPANS: Spans = ((PRESENT, LAST),)
 TRUTH_SPANS: Spans = ((0, 1),)
-FALSE_SPANS: Spans = ((0, 0),)
-TRUE_SPANS: Spans = ((1, 1),)
 ABSENT_SPANS: Spans = ((MISSING, MISSING),)
 _DAY = 86_400_000_000  # microseconds
-_DATE_LENGTH = len("'2026-01-31'")
 # A memo of comparisons pays for strings, prices and days that return; this bounds it for the rest.
 _MEMO_LIMIT = 65_536
 _MANY = 32
@@ -76,13 +74,15 @@ _MANY = 32
 class Expander:
     """Turns conditions over one schema into clauses; it remembers the comparisons it has seen."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, bundles: TraitBundles | None = None) -> None:
+        """With `bundles`, those of the conditions go there and not to the schema."""
         self._schema = schema
+        self._bundles = schema.traits if bundles is None else bundles
         self._memo: dict[tuple[int, str, str], Spans] = {}
         self._odd: set[tuple[int, str, str]] = set()
         self._work = _Work()
         self._areas = NamedAreas(schema)
-        self._traits = TraitPlaces(schema.traits)
+        self._traits = TraitPlaces(self._bundles)
         self.doubtful = False
         """Set when something of the last condition is worth a look by lint.py; `clauses` clears it."""
 
@@ -95,7 +95,7 @@ class Expander:
         self._work.left = WORK_LIMIT
         self.doubtful = False
         self._areas = NamedAreas(self._schema) if self._areas else self._areas
-        self._traits = TraitPlaces(self._schema.traits)
+        self._traits = TraitPlaces(self._bundles)
         clauses = self._clauses(condition, False, texts)
         if len(self._traits):
             clauses = _merge(self._traits.folded(clauses), self._work)
@@ -142,7 +142,9 @@ class Expander:
                 return [{at: complement(spans)} for at, spans in bounds.items()] if negated else [bounds]
             return [{self._areas.note(condition, texts): DENIED if negated else HELD}]
         elif isinstance(condition, Fits):
-            return self._fits(condition, negated, texts)
+            met = self._traits.clauses(condition, negated, condition.literal.among(texts))
+            self.doubtful |= not met
+            return met
         elif isinstance(condition, Presence):
             return [{condition.position: PRESENT_SPANS if condition.present is not negated else ABSENT_SPANS}]
         else:
@@ -168,13 +170,6 @@ class Expander:
             else:
                 out.append(met)
         return out
-
-    def _fits(self, condition: Fits, negated: bool, texts: Sequence[str]) -> list[Clause]:
-        string = string_of(condition, condition.literal.among(texts))
-        if condition.op == "contains" and not string:  # within any text
-            self.doubtful = True
-            return [] if negated else [{condition.position: PRESENT_SPANS}]
-        return [{self._traits.place(condition, string): FALSE_SPANS if negated else TRUE_SPANS}]
 
     def _compare(self, position: int, operator: str, text: str) -> Spans:
         key = (position, operator, text)
@@ -234,17 +229,6 @@ def _counted(attribute: Attribute, value: Value) -> Value:
 def is_everything(spans: Spans) -> bool:
     """Whether every value is within spans, and no missing one."""
     return spans == PRESENT_SPANS
-
-
-def odd_instant(operator: str, text: str, value: Value) -> bool:
-    """Whether an instant that is compared so was perhaps meant otherwise (lint.py).
-
-    >>> odd_instant("=", "2026-01-31", dt.datetime(2026, 1, 31)), odd_instant(">", "1769817600", 1769817600)
-    (True, True)
-    """
-    if isinstance(value, int):
-        return other_unit(value) is not None
-    return operator in ("=", "!=", "<=") and len(text) <= _DATE_LENGTH
 
 
 def spans_of(attribute: Attribute, operator: str, value: Value) -> Spans:

@@ -43,7 +43,7 @@ from rangecast.language.span_columns import (
     unite_values,
     width,
 )
-from rangecast.language.traits import string_of, trait_of
+from rangecast.language.traits import count_traits, string_of, trait_of
 from rangecast.language.tree import (
     And,
     Comparison,
@@ -108,6 +108,8 @@ def fill(schema: Schema, condition: Condition, n_texts: int, literals: Sequence[
     """The clauses of each text; `literals` are those of the first text, then those of the second, ..."""
     filler = _Filler(schema, n_texts, literals)
     try:
+        if count_traits(condition) > 1:  # a clause may have several, which are one bundle
+            raise _TooLarge
         clauses = filler.clauses(condition, False)
         return Filled(clauses, filler.separate(clauses), filler.doubtful, filler.odd)
     except _TooLarge:
@@ -128,7 +130,6 @@ class _Filler:
         self.n_literals = len(literals) // n_texts
         self.doubtful = np.zeros(n_texts, bool)
         self.odd = np.zeros(n_texts, bool)
-        self.has_trait = False
 
     def clauses(self, condition: Condition, negated: bool) -> list[ClauseColumns]:
         if isinstance(condition, And | Or):
@@ -221,9 +222,8 @@ class _Filler:
 
     def _fits(self, condition: Fits) -> SpanColumns:
         """The bundles of one trait each, where no clause has a second trait."""
-        if self.has_trait or condition.literal.ordinal < 0:
+        if condition.literal.ordinal < 0:
             raise _TooLarge
-        self.has_trait = True
         own = self.literals[condition.literal.ordinal :: self.n_literals]
         known = {text: self._bundle(condition, text) for text in dict.fromkeys(own)}
         codes = np.array([known[text] for text in own], np.int64)

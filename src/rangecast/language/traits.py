@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rangecast.errors import CapacityError, LanguageError, SchemaError
-from rangecast.language.tree import Fits, value_of
+from rangecast.language.tree import And, Condition, Fits, Not, Or, Stated, value_of
 from rangecast.types.attributes import LAST, PRESENT, Interval
 from rangecast.types.columns import is_unicode
 from rangecast.types.derived import Values, evaluate
@@ -31,6 +31,14 @@ class TraitPlaces:
 
     def __len__(self) -> int:
         return len(self._traits)
+
+    def clauses(self, condition: Fits, negated: bool, literal: str) -> list[dict[int, tuple[Interval, ...]]]:
+        """The clauses of a pattern or of its denial; one that is within any text is no pattern."""
+        string = string_of(condition, literal)
+        if condition.op == "contains" and not string:
+            return [] if negated else [{condition.position: ((PRESENT, LAST),)}]
+        code = 0 if negated else 1
+        return [{self.place(condition, string): ((code, code),)}]
 
     def place(self, condition: Fits, string: str) -> int:
         """The position of a trait."""
@@ -82,6 +90,15 @@ def bundle_code(bundles: TraitBundles, members: Sequence[Trait], texts: Sequence
         return bundles.code(members, texts)
     except CapacityError as error:
         raise LanguageError(str(error)) from None
+
+
+def count_traits(condition: Condition) -> int:
+    """How many patterns a condition has."""
+    if isinstance(condition, And | Or):
+        return sum(map(count_traits, condition.parts))
+    if isinstance(condition, Not | Stated):
+        return count_traits(condition.part)
+    return int(isinstance(condition, Fits))
 
 
 def trait_of(condition: Fits, string: str) -> Trait:

@@ -28,6 +28,7 @@ from rangecast.model.events import Events
 from rangecast.types.attributes import MISSING, Attribute, Bool, Category, Float, Int, Timestamp
 from rangecast.types.column_names import named_columns
 from rangecast.types.schema import Schema
+from rangecast.types.text import Text
 
 MOST_KEYS = 256
 MOST_PIECES = 32
@@ -37,6 +38,7 @@ _KINDS: dict[type[Attribute], int] = {
     Float: kernels.FLOAT,
     Bool: kernels.BOOL,
     Category: kernels.WORD,
+    Text: kernels.WORD,
     Timestamp: kernels.INSTANT,
 }
 _OTHER_KINDS = {pa.int64(): kernels.INT, pa.string(): kernels.TEXT}

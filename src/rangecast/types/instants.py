@@ -42,6 +42,7 @@ _UNITS = {
 }
 _YEARS = 300_000  # more than microseconds reach, and few enough that days do not wrap
 _SAMPLE = 1_024
+_DATE_LENGTH = len("'2026-01-31'")
 _DATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ZONED = r"[T ].*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 
@@ -219,3 +220,14 @@ def microseconds_of(value: dt.date, side: str) -> int:
     since = (value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value) - EPOCH
     # pandas' datetimes have nanoseconds
     return int(-(-since // MICROSECOND)) if side == "low" else int(since // MICROSECOND)
+
+
+def odd_instant(operator: str, text: str, value: Any) -> bool:
+    """Whether an instant that is compared so was perhaps meant otherwise (lint.py).
+
+    >>> odd_instant("=", "2026-01-31", dt.datetime(2026, 1, 31)), odd_instant(">", "1769817600", 1769817600)
+    (True, True)
+    """
+    if isinstance(value, int):
+        return other_unit(value) is not None
+    return operator in ("=", "!=", "<=") and len(text) <= _DATE_LENGTH

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -78,10 +79,7 @@ class Trait(NamedTuple):
 
 
 class SourceWords(NamedTuple):
-    """What a source has in a batch: the words, and the word of each column, below 0 where it is missing.
-
-    For HAS, `owners` are the events of the columns: what one of them has, all of the event's have.
-    """
+    """What a source has in a batch: the words, and the word of each column, below 0 where it is missing."""
 
     words: Sequence[str]
     where: npt.NDArray[np.int64]
@@ -265,7 +263,13 @@ class CompiledBundles:
         for k, own in enumerate(by_source.values()):
             sources[own] = k
         denied = [[one.denied for one in own] for own in members]
-        leads = [_lead(own) for own in members]
+        said = Counter(
+            number
+            for own, flags in zip(asked, denied, strict=True)
+            for number, flag in zip(own, flags, strict=True)
+            if not flag
+        )
+        leads = [_lead(own, flags, said) for own, flags in zip(asked, denied, strict=True)]
         sizes = np.array([len(own) for own in members], np.int64)
         flat = np.array([number for own in asked for number in own], np.int32)
         flat_denied = np.array([flag for own in denied for flag in own], np.uint8)
@@ -338,9 +342,10 @@ class _TagLookup:
         n = int(rows[-1]) + 1 if len(rows) else 0
         numbers = np.where(found.where >= 0, of_words[found.where], -1)
         held = np.flatnonzero(numbers >= 0)
-        pairs = np.unique(np.stack([rows[held], numbers[held]]), axis=1)
-        ends = np.cumsum(np.bincount(pairs[0], minlength=n)).astype(np.int64)
-        return ends, pairs[1].astype(np.int32), np.where(found.where >= 0, rows, -1)
+        # as one number each: numpy takes twenty times as long for pairs
+        pairs = np.unique((rows[held] << 32) | numbers[held])
+        ends = np.cumsum(np.bincount(pairs >> 32, minlength=n)).astype(np.int64)
+        return ends, (pairs & 0xFFFF_FFFF).astype(np.int32), np.where(found.where >= 0, rows, -1)
 
 
 class _TextAutomaton:
@@ -470,13 +475,10 @@ def _automaton(pieces: Sequence[str]) -> kernels.Automaton:
     return found
 
 
-def _lead(members: Sequence[Trait]) -> int:
-    """Which of its traits a bundle is looked at for: the longest that is not denied, -1 where all are."""
-    longest, at = -1, -1
-    for k, trait in enumerate(members):
-        if not trait.denied and len(trait.string) > longest:
-            longest, at = len(trait.string), k
-    return at
+def _lead(numbers: Sequence[int], denied: Sequence[bool], said: Counter[int]) -> int:
+    """Which of its traits a bundle is looked at for: the one that fewest have, -1 where all are denied."""
+    ours = [k for k, flag in enumerate(denied) if not flag]
+    return min(ours, key=lambda k: said[numbers[k]], default=-1)
 
 
 def _grouped(

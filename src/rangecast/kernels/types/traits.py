@@ -266,6 +266,24 @@ def hold_bundles(bundles, where, firsts, traits, stamps, marks, held, barred, en
     n_held = n_barred = 0
     n_sources, n_columns = where.shape
     for column in range(n_columns):
+        # columns of one event often have the same words, and differ in other attributes
+        same = column > 0
+        for source in range(n_sources):
+            same = same and where[source, column] == where[source, column - 1]
+        if same:
+            first = ends[0, column - 2] if column > 1 else 0
+            for k in range(first, ends[0, column - 1]):
+                if n_held < len(held):
+                    held[n_held] = held[k]
+                n_held += 1
+            first = ends[1, column - 2] if column > 1 else 0
+            for k in range(first, ends[1, column - 1]):
+                if n_barred < len(barred):
+                    barred[n_barred] = barred[k]
+                n_barred += 1
+            ends[0, column] = n_held
+            ends[1, column] = n_barred
+            continue
         for source in range(n_sources):
             row = where[source, column]
             if row >= 0:
