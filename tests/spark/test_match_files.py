@@ -1,6 +1,7 @@
 """File mode on Spark: the same pairs, taken up again after a crash, nothing half-written."""
 
 import csv
+import datetime as dt
 import json
 from pathlib import Path
 
@@ -253,3 +254,46 @@ def test_arrays_of_tags(spark, tmp_path):
     assert sorted((row["event_id"], row["subscription_id"]) for row in found) == wanted
     frame = spark.createDataFrame(rows, "id long, tags array<string>, a int")
     assert sorted(map(tuple, rs.match(frame, subs, event_id="id").collect())) == wanted
+
+
+def test_the_whole_language_as_the_library_reads_it(spark, tmp_path):
+    schema = rc.Schema(
+        rc.Int("a"), rc.Int("b"), rc.Text("name"), rc.Category("title"), rc.Tags("tags"), rc.Timestamp("at")
+    )
+    texts = [
+        "a * b > 6", "a > b + 1", "hour(at) between 9 and 16", "name >= 'M' and name < 'Zz'",
+        "name between 'A' and 'C' or name = 'Zoe'", "title contains 'disk' and not title contains 'test'",
+        "not title contains 'disk'", "title like '%k_f%'", "title matches 'disk [0-9]+'",
+        "title ilike 'DISK%'",
+        "tags has all ('x', 'y')", "tags has none ('x')", "tags has 'x' and title contains 'full'",
+        "not (tags has 'y' or title starts with 'a')", "name contains 'o' and title contains 'o'",
+    ]  # fmt: skip
+    at = dt.datetime(2026, 1, 30, 8, 15)
+    rows = [
+        {
+            "id": k,
+            "a": k % 5,
+            "b": k % 4 if k % 7 else None,
+            "name": ["Bob", "Moe", "Zoe", None, "anna"][k % 5],
+            "title": ["disk 7 full", "a test of disk 9", "no disk_full", None, "Disk"][k // 2 % 5],
+            "tags": [["x", "y"], ["x"], [], ["z", "y"], None][k % 5],
+            "at": at + dt.timedelta(hours=k),
+        }
+        for k in range(24)
+    ]
+    index = rc.open_index("auto", schema)
+    index.insert(rc.Subscriptions.parse(schema, dict(enumerate(texts))))
+    found = index.match(rc.Events.from_rows(schema, rows))
+    wanted = sorted((e, int(k)) for e in range(len(rows)) for k in found.row(e))
+    assert len({k for _, k in wanted}) == len(texts)
+    store = tmp_path / "store"
+    rules = spark.createDataFrame(list(enumerate(texts)), "id long, condition string")
+    report = rs.ingest(rules, rc.Schema(*schema), store, id="id", condition="condition")
+    assert report.rejected_rows == 0
+    kinds = "id long, a int, b int, name string, title string, tags array<string>, at timestamp_ntz"
+    frame = spark.createDataFrame(rows, kinds)
+    assert sorted(map(tuple, rs.match(frame, store, event_id="id").collect())) == wanted
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "events.parquet")
+    rs.match_files(spark, str(tmp_path / "events.parquet"), store, str(tmp_path / "out"), event_id="id")
+    pairs = pq.read_table(tmp_path / "out").to_pylist()
+    assert sorted((row["event_id"], row["subscription_id"]) for row in pairs) == wanted
