@@ -2,6 +2,7 @@
 
     python benchmarks/floors.py                        writes docs/performance.md
     python benchmarks/floors.py --scale 0.1 --out x.md  a tenth of the subscriptions
+    python benchmarks/floors.py --only rein --only wide  these rows, and no page
 
 Each line draws a workload, builds `auto` and its peers, and lets them answer the same batch in turns.
 The pair counts must agree. The time is CPU time of the process, best of the rounds, ids delivered: on
@@ -35,6 +36,7 @@ LINES = (
     ("rectangles-wide-domain", {}, 256_000, 20_000, "strtree", 5),
     ("lonlat", {}, 256_000, 20_000, "strtree", 5),
     ("market", {}, 200_000, 5_000, "scan", 60),
+    ("wide", {}, 1_000_000, 1_000, "scan", 300),
 )
 COLUMNS = (
     "workload", "subscriptions", "events", "pairs/event", "us/event", "M pairs/s", "bytes/subscription",
@@ -101,8 +103,14 @@ def run(
     / "docs/performance.md",
     scale: Annotated[float, typer.Option(help="Share of the subscriptions.")] = 1.0,
     rounds: Annotated[int, typer.Option(help="Rounds; the best counts.")] = 5,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Print the rows of these workloads, and write no page.")
+    ] = None,
 ) -> None:
     """Measure `auto` beside its peers and write the page."""
+    unknown = set(only or ()) - {name for name, *_ in LINES}
+    if unknown:
+        raise typer.BadParameter(f"no such row: {', '.join(sorted(unknown))}", param_hint="--only")
     table = f"| {' | '.join(COLUMNS)} |\n|---{'|--:' * 7}|---|--:|--:|\n"
     arguments = "" if scale == 1 else f" --scale {scale}"
     rows: list[str] = []
@@ -115,9 +123,14 @@ def run(
         out.write_text(page + TAIL)
 
     for name, options, n, m, beside, aim in LINES:
+        if only and name not in only:
+            continue
         rows.append(line(name, options, max(int(n * scale), 1_000), m, beside, aim, rounds))
         print(rows[-1], flush=True)
-        write()
+        if not only:
+            write()
+    if only:
+        return
     for row in floors_alone.lines(scale, rounds):
         more.append(row)
         print(row, flush=True)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rangecast as rc
+from rangecast.engine import boxes as engine_boxes
 from rangecast.engine import windows
 from rangecast.engine.answers import write_rows
 from rangecast.engine.box_entries import BoxEntries
@@ -142,7 +143,8 @@ def test_what_is_read_in_pieces_is_laid_out_alike(monkeypatch, kind, far):
         entries.add(from_dense(DenseBoxes(lows, highs, np.arange(n, dtype=np.int32))))
         boxes = Boxes(entries.arrays(np.empty(0, np.int32)))
     whole = windows.build_windows(boxes, np.arange(n), 0).windows
-    monkeypatch.setattr(windows, "_AT_ONCE", 7)
+    for module in (windows, engine_boxes):
+        monkeypatch.setattr(module, "AT_ONCE", 7)
     pieces = windows.build_windows(boxes, np.arange(n), 0).windows
     assert pieces.base == whole.base
     for one, other in zip(pieces[1:], whole[1:], strict=True):

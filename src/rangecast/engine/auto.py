@@ -47,11 +47,12 @@ from rangecast.engine.bitmap import BLOCK, build_bitmap, estimate_bytes
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.cells import BUDGET, build_cells
 from rangecast.engine.equality import EqualityPart, build_equality
+from rangecast.engine.grid import Grid
 from rangecast.engine.leads import are_sparse, build_leads
 from rangecast.engine.limited import count_all, hold_any, stab_in_turn
 from rangecast.engine.nested import NestedPart, build_nested
 from rangecast.engine.outlines import assign_boxes, choose_sorted
-from rangecast.engine.packed_bounds import fit_grid
+from rangecast.engine.packed_bounds import span_of_ends
 from rangecast.engine.parts import Part, StaticIndex, _Covered
 from rangecast.engine.planner import Corrections, PartHistory, Replanner, choose_layout
 from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, build_runs
@@ -61,7 +62,7 @@ from rangecast.engine.shared_boxes import Groups, find_groups
 from rangecast.engine.windows import build_windows
 from rangecast.errors import CapacityError
 from rangecast.memory import check_fits
-from rangecast.types.attributes import Codes
+from rangecast.types.attributes import LAST, PRESENT, Codes
 
 TINY = 192
 _NEARLY = 1.5
@@ -422,9 +423,12 @@ def _choose_equalities(
 
 def _equal_rows(boxes: Boxes, numbers: npt.NDArray[np.int64], j: int) -> tuple[npt.NDArray[np.int64], Codes]:
     """Which of the boxes give one value to an attribute, and the values."""
-    lows, highs = boxes.column(j, numbers)
-    rows = np.flatnonzero(lows == highs)
-    return rows, lows[rows]
+    rows, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for first, lows, highs in boxes.column_pieces(j, numbers):
+        own = np.flatnonzero(lows == highs)
+        rows.append(own + first)
+        values.append(lows[own])
+    return np.concatenate(rows), np.concatenate(values)
 
 
 def _rest_ns(n: int) -> float:
@@ -473,9 +477,11 @@ def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_lim
     sample = np.concatenate(boxes.column(on, numbers[at]))
     # a value per cell: nothing is compared then, and lists are slices whatever the widths; a small part may
     # have as many cells as beside the large one do not matter
-    grid, _ = fit_grid(*boxes.column(on, numbers), min(max(4 * n, boxes.n // 2, FEWEST_CELLS), MOST_CELLS))
+    most = min(max(4 * n, boxes.n // 2, FEWEST_CELLS), MOST_CELLS)
+    low, high = span_of_ends(boxes, numbers, on)
     try:
-        if grid.shift == 0:
+        if PRESENT < low <= high < LAST and high - low + 4 <= most:
+            grid = Grid.uniform(low, high, most)
             return AccessPath("runs", (on,), n, build_runs(boxes, numbers, on, grid, None, memory_limit))
         windows = build_windows(boxes, numbers, on, memory_limit)
         if not windows.crowded(sample):

@@ -13,7 +13,7 @@ The structures of papers need the ends of every box on every attribute: `Expande
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from rangecast.model.boxes import DenseBoxes, SparseBoxes, from_dense, starts_of
 from rangecast.types.attributes import LAST, MISSING, Codes
 
 FEW = 4096
+AT_ONCE = 1 << 18
 """So many boxes are read one by one; for more, all entries are turned around once."""
 
 _BoxNumbers = npt.NDArray[np.int64]
@@ -114,6 +115,13 @@ class Boxes:
             return lows[rows], highs[rows]
         places = numbers - turned.first
         return lows[places], highs[places]
+
+    def column_pieces(self, j: int, numbers: _BoxNumbers) -> Iterator[tuple[int, Codes, Codes]]:
+        """The same, some boxes at a time, with the place of the first: all codes of an attribute may take as
+        much memory as all that is built of them. At once where the boxes have to be turned around anyway."""
+        step = AT_ONCE if self.stand_in_columns else max(len(numbers), 1)
+        for first in range(0, len(numbers), step):
+            yield first, *self.column(j, numbers[first : first + step])
 
     def _turn(self, first: int, last: int) -> _Turned:
         counts = np.zeros(self.n_attributes, np.int64)

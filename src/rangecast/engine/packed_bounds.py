@@ -249,6 +249,16 @@ def _wide_span(lows: Codes, highs: Codes, cheap: bool) -> tuple[int, int] | None
     return (low, high) if high - low < kernels.WIDE_TOP - 8 else None
 
 
+def span_of_ends(boxes: Boxes, numbers: npt.NDArray[np.int64], j: int) -> tuple[int, int]:
+    """The least and the largest end of some boxes on one attribute; the first above the second for none."""
+    low, high = int(LAST), int(MISSING)
+    for _, lows, highs in boxes.column_pieces(j, numbers):
+        for ends in (lows[lows > PRESENT], highs[(highs > MISSING) & (highs < LAST)]):
+            if len(ends):
+                low, high = min(low, int(ends.min())), max(high, int(ends.max()))
+    return low, high
+
+
 def fit_grid(lows: Codes, highs: Codes, cells: int) -> tuple[Grid, bool]:
     """A grid of at most `cells` cells for these intervals, and whether every end point starts a cell.
 

@@ -49,6 +49,7 @@ import numpy.typing as npt
 
 from rangecast import buffers
 from rangecast.engine.answers import Found, Rows, event_order, restore_order
+from rangecast.engine.boxes import AT_ONCE
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import hold, shaped, within
 from rangecast.engine.limited import ALL
@@ -67,7 +68,6 @@ _MOST_CLASSES = 40
 _SAMPLE = 16_384
 _FEW_CANDIDATES = 8.0
 _BYTES = 36
-_AT_ONCE = 1 << 18
 _MOST_WASTED = 4
 _MOST_READ = 32
 
@@ -209,7 +209,7 @@ def build_windows(
         f"windows over {len(numbers):,} boxes",
         "the index 'scan' needs nearly nothing beyond the subscriptions",
     )
-    if boxes.stand_in_columns and len(numbers) > _AT_ONCE:
+    if boxes.stand_in_columns and len(numbers) > AT_ONCE:
         whole = _build_closed(boxes, numbers, on)
         if whole is not None:
             return whole
@@ -246,20 +246,18 @@ def _build_closed(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> Wind
     """The same, if all intervals have both ends, reading some at a time: their codes would be as large as all
     that is built of them."""
     base, top = int(LAST), int(MISSING)
-    kinds = np.empty(_AT_ONCE, np.uint8)
-    pieces = [numbers[first : first + _AT_ONCE] for first in range(0, len(numbers), _AT_ONCE)]
-    for own in pieces:
-        lows, highs = boxes.column(on, own)
-        if not kernels.sort_out(lows, highs, kinds[: len(own)]):
+    kinds = np.empty(AT_ONCE, np.uint8)
+    for _, lows, highs in boxes.column_pieces(on, numbers):
+        if not kernels.sort_out(lows, highs, kinds[: len(lows)]):
             return None
         base, top = min(base, int(lows.min())), max(top, int(highs.max()))
     origin = np.array([_unsigned(base)])
     dtype = np.uint32 if top - base + 1 < 2**32 else np.uint64
     ends = [np.empty(len(numbers), dtype) for _ in range(2)]
-    for k, own in enumerate(pieces):
-        place = slice(k * _AT_ONCE, k * _AT_ONCE + len(own))
-        for end, codes in zip(ends, boxes.column(on, own), strict=True):
-            np.subtract(codes.view(np.uint64), origin, out=end[place], casting="unsafe")
+    for first, *both in boxes.column_pieces(on, numbers):
+        for end, codes in zip(ends, both, strict=True):
+            place = end[first : first + len(codes)]
+            np.subtract(codes.view(np.uint64), origin, out=place, casting="unsafe")
     codes, none = np.empty(0, np.int64), np.empty(0, np.int32)
     laid_out = lay_out(ends.pop(0), ends.pop(), boxes.slots_of(numbers))
     return WindowsPart(
