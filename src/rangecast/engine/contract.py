@@ -228,8 +228,7 @@ class Index:
         A dict is one event; `match_one` gives its ids sooner. A frame of any kind has one event per row.
         """
         most = None if limit is None else check_limit(limit)
-        if not isinstance(events, Events):
-            events = Events.of(self.schema, events)
+        events = Events.of(self.schema, events)
         n_events = len(events)
         if n_events > 1:
             self._prepare(events.columns_for(self._read.catalog.schema).codes)
