@@ -327,3 +327,16 @@ def test_following_agrees_with_loading(tmp_path):
     seconds = load("following").measure(tmp_path, 3000, 0.1, 6)
     assert len(seconds["follow"]) + len(seconds["change over"]) == len(seconds["load"]) == 6
     assert len(seconds["publish"]) > 1
+
+
+@pytest.mark.parametrize(
+    ("stem", "options"),
+    [
+        ("places", ["--subscriptions", "300", "--events", "60", "--rounds", "1"]),
+        ("tracking", ["--subscriptions", "300", "--events", "600", "--vehicles", "100", "--batch", "200"]),
+    ],
+)
+def test_areas_and_tracking_agree_with_their_peers(stem, options, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [stem, *options])
+    load(stem).main()  # which compares the answers
+    assert capsys.readouterr().out.count("\n") > 3
