@@ -285,13 +285,12 @@ class EventRecord:
         if self.head.kind == ARROW:
             with pa.ipc.open_stream(self._payload[start : start + self.head.body_length]) as reader:
                 return PublishedBody(table=reader.read_all()).json(rows)
-        starts = np.frombuffer(self._payload, np.uint32, self.head.n + 1, 8 * self.head.words)
-        begins = starts[rows]
-        sizes = starts[rows + 1] - begins
-        raw = self._payload[start : start + self.head.body_length]
-        return joined_strings([
-            raw[a : a + n] for a, n in zip(begins.tolist(), sizes.tolist(), strict=True)
-        ])  # fmt: skip
+        starts = np.frombuffer(self._payload, np.uint32, self.head.n + 1, 8 * self.head.words).astype(
+            np.int64
+        )
+        # a copy, since kernels take arrays that may be written to: an array that may not is another type
+        letters = np.frombuffer(self._payload, np.uint8, self.head.body_length, start).copy()
+        return taken_strings(JoinedStrings(letters, starts), rows)
 
     def _body_start(self) -> int:
         head = self.head
