@@ -7,7 +7,8 @@ confluent-kafka is an extra, and is imported at the first use. A cluster that do
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rangecast.errors import OptionError, SetupError, StorageError
@@ -68,6 +69,31 @@ def what(error: BaseException) -> str:
     """An error of the client in one line."""
     inner = error.args[0] if error.args else error
     return inner.str() if hasattr(inner, "str") else str(inner)
+
+
+def answered(question: Callable[[], Any], where: str) -> Any:
+    """An answer of the cluster; one that is busy electing or loading is asked again for a while.
+
+    StorageError, which begins with `where`, when that does not help.
+    """
+    kafka = client()
+    kinds = kafka.KafkaError
+    passing = (
+        kinds._TIMED_OUT,
+        kinds._WAIT_COORD,
+        kinds.COORDINATOR_LOAD_IN_PROGRESS,
+        kinds.COORDINATOR_NOT_AVAILABLE,
+        kinds.NOT_COORDINATOR,
+    )
+    deadline = time.monotonic() + 2 * PATIENCE
+    while True:
+        try:
+            return question()
+        except kafka.KafkaException as error:
+            inner = error.args[0]
+            if not (inner.retriable() or inner.code() in passing) or time.monotonic() > deadline:
+                raise StorageError(f"{where}: {what(error)}") from error
+            time.sleep(0.2)
 
 
 def partitions_of(connected: Any, topic: str, bootstrap: str) -> list[int]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rangecast.errors import StorageError
-from rangecast.kafka.connection import PATIENCE, client, make_consumer, partitions_of, what
+from rangecast.kafka.connection import PATIENCE, answered, client, make_consumer, partitions_of
 
 
 class Lag(NamedTuple):
@@ -30,11 +30,10 @@ def read_lag(bootstrap: str, topic: str, group: str, settings: Mapping[str, str]
     try:
         places = [kafka.TopicPartition(topic, p) for p in partitions_of(consumer, topic, bootstrap)]
         out = []
-        for place in consumer.committed(places, PATIENCE):
-            first, end = consumer.get_watermark_offsets(place, PATIENCE)
+        where = f"{bootstrap}: {topic}"
+        for place in answered(lambda: consumer.committed(places, PATIENCE), where):
+            first, end = answered(functools.partial(consumer.get_watermark_offsets, place, PATIENCE), where)
             out.append(Lag(place.partition, place.offset if place.offset >= 0 else None, first, end))
         return out
-    except kafka.KafkaException as error:
-        raise StorageError(f"{bootstrap}: {topic}: {what(error)}") from error
     finally:
         consumer.close()

@@ -33,6 +33,7 @@ from rangecast.kafka.connection import (
     EARLIEST,
     LATEST,
     PATIENCE,
+    answered,
     client,
     make_consumer,
     make_producer,
@@ -122,14 +123,6 @@ class TopicWorker:
         self._failures = 0
         self._undelivered: str | None = None
         self._kafka = client()
-        kinds = self._kafka.KafkaError
-        self._passing = (
-            kinds._TIMED_OUT,
-            kinds._WAIT_COORD,
-            kinds.COORDINATOR_LOAD_IN_PROGRESS,
-            kinds.COORDINATOR_NOT_AVAILABLE,
-            kinds.NOT_COORDINATOR,
-        )
         # earliest or latest is for a partition without a committed offset; a time is looked up when it is
         # ours
         reset = LATEST if job.start == LATEST else EARLIEST
@@ -364,16 +357,7 @@ class TopicWorker:
         return [*out, *(place for place in places if place.offset >= 0)]
 
     def _ask(self, question: Callable[[], Any], trouble: str) -> Any:
-        """An answer of the cluster; one that is busy electing or loading is asked again for a while."""
-        deadline = time.monotonic() + 2 * PATIENCE
-        while True:
-            try:
-                return question()
-            except self._kafka.KafkaException as error:
-                passing = error.args[0].retriable() or error.args[0].code() in self._passing
-                if not passing or time.monotonic() > deadline:
-                    raise StorageError(f"{self.job.bootstrap}: {trouble}: {what(error)}") from error
-                time.sleep(0.2)
+        return answered(question, f"{self.job.bootstrap}: {trouble}")
 
     def _assigned(self, consumer: Any, places: Any) -> None:
         self._forget(places)
