@@ -118,8 +118,11 @@ class BitmapPart(Part):
             within("cells of bitmaps", cells, n_tops)
             largest = int(b.coarse[cells].max(initial=0))
             used = (b.block_attributes == j) & (np.arange(k) < b.n_block_attributes[:, None])
-            bases = b.row_bases[used.any(axis=1), j]
-            within("bitsets of cells", bases, len(b.bits) - largest)
+            users = used.any(axis=1)
+            bases = b.row_bases[users, j].astype(np.int64)
+            # of its own block: the rows of another have bits of boxes that the last block has not
+            here = (bases >= b.block_rows[:-1][users]) & (bases + largest < b.block_rows[1:][users])
+            hold("that a block reads its own bitsets", here.all())
         within("attributes of blocks", b.block_attributes, max(k, 1))
         if n % BLOCK and n_blocks and len(b.bits):
             # the last block has fewer boxes than bits
