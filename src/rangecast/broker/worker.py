@@ -39,7 +39,7 @@ _LISTED = 2_000  # connections that are told of one by one, to the page
 _MOST_UNMATCHED = 65_536
 
 
-class _Counted:
+class _Tally:
     """Counts, until they are reported."""
 
     def __init__(self) -> None:
@@ -62,10 +62,10 @@ class CountedMetrics:
     """In place of SpaceMetrics: what is counted here goes to the writer."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, _Counted] = {}
+        self._counts: dict[str, _Tally] = {}
 
-    def __getattr__(self, name: str) -> _Counted:
-        return self.__dict__["_counts"].setdefault(name, _Counted())  # type: ignore[no-any-return]
+    def __getattr__(self, name: str) -> _Tally:
+        return self.__dict__["_counts"].setdefault(name, _Tally())  # type: ignore[no-any-return]
 
     def taken(self) -> tuple[dict[str, float], list[float]]:
         """Counts and latencies since the last time."""

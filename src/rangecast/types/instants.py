@@ -223,7 +223,7 @@ def microseconds_of(value: dt.date, side: str) -> int:
 
 
 def odd_instant(operator: str, text: str, value: Any) -> bool:
-    """Whether an instant that is compared so was perhaps meant otherwise (lint.py).
+    """Whether an instant that is compared so was perhaps meant otherwise (language/lint.py).
 
     >>> odd_instant("=", "2026-01-31", dt.datetime(2026, 1, 31)), odd_instant(">", "1769817600", 1769817600)
     (True, True)
