@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import rangecast as rc
 from oracle import match_boxes, rows_of
 from rangecast.engine import scan
+from rangecast.engine.bitmap import BLOCK
 from rangecast.kernels.papers.rtree.search import N_FREE, ROOT, USED
 from rangecast.papers.rtree import index as rtree
 from rangecast.types.attributes import LAST, MISSING
@@ -349,7 +350,7 @@ def test_lists_are_estimates_too(monkeypatch):
     blocks = rc.open_index("bitmap", schema)
     blocks.insert(subs)
     # one block, which a coarse bitset rules out where no box overlaps the value's cell
-    assert blocks.estimate(batch).workloads.tolist() == [4096, 4096, 0, 0]
+    assert blocks.estimate(batch).workloads.tolist() == [BLOCK, BLOCK, 0, 0]
     monkeypatch.setattr(scan.ScanPart, "count_candidates", lambda self, codes: None)
     with pytest.raises(rc.OptionError, match="index 'scan' cannot estimate the work of an event"):
         by_scan.estimate(batch)

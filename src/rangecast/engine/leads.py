@@ -31,8 +31,10 @@ turns on a busy machine, beside 1 for what is here:
     the same, candidates of all events collected before boxes are read                           1.4
     8 boxes per cell and not 2                                                                   1.4
     4                                                                                            1.1
+    16 words of a box in its records beside the first and not 8: 105 bytes per box instead of 91  1.05
+    4: 83 bytes                                                                                  1.2
 
-What it takes goes by what is said: some 35 bytes per place in a list and 1.5 places per box, where
+What it takes goes by what is said: some 30 bytes per place in a list and 1.5 places per box, where
 bitsets and packed bounds take some 7 bytes per box for every attribute that any box bounds.
 """
 
@@ -65,7 +67,7 @@ _LISTED = 3
 _PER_CELL = 2
 _MOST_CELLS = 1 << 16
 _CROWDED = 2.0
-_AGAIN = 16
+_AGAIN = 8
 """Words that the entries of a box may take in its records, beside the first one of each."""
 
 _BYTES = 200
