@@ -61,7 +61,7 @@ def pairs(table):
 def test_match_files(spark, disk, world):
     store, events, expected = world
     ballast = disk / "ballast"
-    ballast.write_bytes(bytes(900 << 10))
+    ballast.write_bytes(bytes(960 << 10))
     out = disk / "out"
     with pytest.raises(Exception, match=r"No space left|cannot be written"):
         rs.match_files(spark, str(events / "*.parquet"), store, out)
@@ -81,7 +81,7 @@ def test_a_stream(spark, disk, world, tmp_path, small):
     checkpoint = (tmp_path if small == "out" else disk) / "checkpoint"
     # room for a batch or two
     ballast = disk / "ballast"
-    ballast.write_bytes(bytes((1 << 20) - (8 << 10) if small == "checkpoint" else 800 << 10))
+    ballast.write_bytes(bytes((1 << 20) - (8 << 10) if small == "checkpoint" else 960 << 10))
 
     def run():
         source = rs.read_events(spark, events, store, files_per_batch=1)
