@@ -437,3 +437,15 @@ def test_a_batch_is_read_while_the_one_before_it_is_matched(tmp_path, monkeypatc
     with pytest.raises(EventError, match="is an int, got the boolean True"):
         rc.match_file(index, path, threads=2, strict=True)
     assert [thread for thread in readers if thread.is_alive()] == [threading.current_thread()]
+
+
+def test_a_parquet_file_that_contradicts_itself_about_a_column_is_refused(tmp_path):
+    # PyArrow ends the process when it is asked about such a column
+    path = tmp_path / "events.parquet"
+    pq.write_table(pa.table({"price": [7, 8]}), path)
+    raw = path.read_bytes()
+    optional, required = (bytes([0x25, repetition, 0x18, 5]) + b"price" for repetition in (2, 0))
+    assert raw.count(optional) == 1
+    path.write_bytes(raw.replace(optional, required))
+    with pytest.raises(StorageError, match=r"events.parquet: damaged after row 0: .*histogram size mismatch"):
+        list(open_rows(str(path)).batches())

@@ -92,29 +92,24 @@ class ParquetFile(RowFile):
             )
 
     def _rows_at_once(self, group: int) -> int:
-        """How many rows of a row group are read at once."""
+        """How many rows of a row group are read at once.
+
+        Only what is said of the group as a whole is asked for: where what is said of a column contradicts
+        the schema, PyArrow (26) ends the process when asked, and refuses the file when reading.
+        """
         metadata = self._file.metadata.row_group(group)
         most = min(self._batch, max(metadata.num_rows, 1))
-        names = []
-        for j in range(metadata.num_columns):
-            column = metadata.column(j)
-            if (
-                column.physical_type == "BYTE_ARRAY"
-                and column.has_dictionary_page
-                and column.path_in_schema in self._kept
-                # what it says of its own size is no more than a reason to look
-                and most * column.total_uncompressed_size > MOST_BYTES
-            ):
-                names.append(column.path_in_schema)
-        if not names:
+        names = [field.name for field in self._file.schema_arrow if _is_text(field.type)]
+        names = [name for name in names if name in self._kept]
+        # what it says of its own size is no more than a reason to look
+        if not names or most * metadata.total_byte_size <= MOST_BYTES:
             return self._batch
         if self._dictionaries is None:
-            texts = [field.name for field in self._file.schema_arrow if field.name in self._kept]
             self._dictionaries = pq.ParquetFile(
                 seekable_file(self._path),
                 metadata=self._file.metadata,
                 memory_map=not self._alone,
-                read_dictionary=texts,
+                read_dictionary=names,
             )
         # one row brings the whole dictionary
         row = next(self._dictionaries.iter_batches(1, [group], columns=names, use_threads=False), None)
@@ -124,6 +119,11 @@ class ParquetFile(RowFile):
             default=0,
         )
         return self._batch if most * longest <= MOST_BYTES else max(MOST_BYTES // longest, 1)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+                or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))  # fmt: skip
 
 
 def _longest(texts: pa.Array[Any]) -> int:
