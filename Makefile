@@ -19,7 +19,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo stream-demo serve-demo broker-soak check test lint typecheck test-compiled test-nojit test-bounds coverage integration bench experiments soak fuzz format clean
+.PHONY: help .venv demo stream-demo serve-demo broker-soak check test lint typecheck test-compiled test-nojit test-bounds coverage integration docs bench experiments soak fuzz format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (a few minutes the first time)"
 	@[ "$$(cat $(STAMP) 2>/dev/null)" = "$(CURDIR)" ] && $(BIN)/python -c pass 2>/dev/null \
 	  || $(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark,kafka,buckets,serve,bench,dev]' -c constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark,kafka,buckets,serve,bench,docs,dev]' -c constraints.txt
 	@echo "$(CURDIR)" > $(STAMP)
 
 demo: $(STAMP) ## generate subscriptions and events, match them, write Parquet
@@ -79,6 +79,9 @@ coverage: $(STAMP) ## the same with coverage, which takes twice as long
 # Little optimised: this leg looks for a wrong index, and compiling is most of it.
 test-bounds: $(STAMP) ## tests with kernels that check every array index
 	NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(PYTEST) tests -m 'not slow and not spark and not once and not without_kernels and not integration'
+
+docs: $(STAMP) ## the pages as a site with search and a reference made from the code, in build/website/site
+	$(BIN)/python website/build.py
 
 bench: $(STAMP) ## the benchmark tables
 	$(BIN)/python benchmarks/run.py
