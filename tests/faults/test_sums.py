@@ -8,9 +8,10 @@ import pytest
 
 import rangecast as rc
 from rangecast.sealed import read_document, seal, unseal, write_document
+from rangecast.store import commits as stored_commits
 from rangecast.store import log
 from rangecast.store.home import FolderHome
-from rangecast.store.pins import pinned_batch, read_commits
+from rangecast.store.pins import pinned_batch
 from rangecast.store.retention import Hold, read_holds, write_hold
 
 pytestmark = pytest.mark.once
@@ -205,7 +206,11 @@ def test_no_bit_of_pins_and_commits_is_relied_on(tmp_path):
     whole = path.read_bytes()
     for place, damaged in [*list(flips(whole))[::7], *list(flips(whole))[-8:]]:
         path.write_bytes(damaged)
-        for read in (ledger.recent, lambda: list(ledger.commits()), lambda: read_commits(path)):
+        for read in (
+            ledger.recent,
+            lambda: list(ledger.commits()),
+            stored_commits.FolderCommits(path.parent).read,
+        ):
             with pytest.raises(rc.StorageError, match=r"commits.jsonl.*: cannot be read"):
                 read()
         if place == len(whole) - 1:
@@ -230,7 +235,7 @@ def test_no_bit_of_pins_and_commits_is_relied_on(tmp_path):
 
 def test_commits_are_cut(tmp_path, monkeypatch):
     ledgers = pytest.importorskip("rangecast.spark.stream.ledger")
-    monkeypatch.setattr(ledgers, "CUT_BYTES", 2000)
+    monkeypatch.setattr(stored_commits, "CUT_BYTES", 2000)
     ledger = ledgers.Ledger(str(tmp_path / "ckpt"), str(tmp_path / "out"))
     ledger.output_state.mkdir(parents=True)
     for batch in range(60):

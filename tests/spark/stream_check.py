@@ -52,7 +52,7 @@ def _boxes(living: dict[int, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def batches_of(folder: Path, scheme: str) -> dict[int, tuple[int, list[str]]]:
-    """Version and files of each batch: B by its offsets, A and T by commits and Spark's log of files."""
+    """Version and files of each batch: B by its offsets, others by commits and Spark's log of files."""
     checkpoint = folder / f"check-{scheme}"
     offsets = {}
     for path in (checkpoint / "offsets").glob("[0-9]*"):
@@ -63,9 +63,8 @@ def batches_of(folder: Path, scheme: str) -> dict[int, tuple[int, list[str]]]:
         names = [arrival.path for arrival in log.files(0, len(log))]
         versions = {batch: offset["version"] for batch, offset in offsets.items()}
         return {b: (versions[b], names[ends.get(b - 1, 0) : end]) for b, end in ends.items()}
-    versions = {
-        commit.batch: commit.version for commit in Ledger("", str(folder / f"out-{scheme}")).commits()
-    }
+    out = (folder / "bucket").read_text() if scheme == "O" else str(folder / f"out-{scheme}")
+    versions = {commit.batch: commit.version for commit in Ledger("", out).commits()}
     entered: dict[int, set[str]] = {}
     for path in (checkpoint / "sources" / "0").glob("[0-9]*"):
         for line in path.read_text().splitlines()[1:]:

@@ -20,6 +20,10 @@ this version. Prints what was lost (must be there and is not), doubled, and wron
 Scheme T is `match_stream` by event time: each event has a time of its own in the last seconds, and must be
 matched against the version that was the newest then, in whatever batch and however often it is tried.
 
+Scheme O is `match_stream` whose matches and commits are in a bucket (`--bucket`), on a real server:
+
+    python tests/s3_server.py python tests/spark/stream_soak.py --schemes O --bucket s3://alerts/soak
+
 `--control` runs another stream without pins, which takes the newest version whenever a batch is tried, and
 says how many batches that were tried again had another version than at first.
 """
@@ -165,6 +169,10 @@ def drive(folder: Path, schemes: list[str]) -> None:
         out, checkpoint = folder / "out-A", folder / "check-A"
         return rs.match_stream(files(), folder / "store", out=out, checkpoint=checkpoint, text_ids=False)
 
+    def start_o() -> Any:
+        out, checkpoint = output_of(folder, "O"), folder / "check-O"
+        return rs.match_stream(files(), folder / "store", out=out, checkpoint=checkpoint, text_ids=False)
+
     def start_t() -> Any:
         out, checkpoint = folder / "out-T", folder / "check-T"
         return rs.match_stream(
@@ -188,7 +196,7 @@ def drive(folder: Path, schemes: list[str]) -> None:
         return writer.option("checkpointLocation", str(folder / "check-control")).start()
 
     rs.register_source(spark)
-    starters = {"A": start_a, "B": start_b, "T": start_t, "control": start_control}
+    starters = {"A": start_a, "B": start_b, "O": start_o, "T": start_t, "control": start_control}
     queries = {scheme: starters[scheme]() for scheme in schemes}
     parent = os.getppid()
     while not (folder / "finish").exists():
@@ -202,12 +210,17 @@ def drive(folder: Path, schemes: list[str]) -> None:
     for query in queries.values():
         query.processAllAvailable()
         query.stop()
-    for scheme in {"A", "T"} & set(schemes):
-        found = rs.read_matches(spark, folder / f"out-{scheme}").toArrow()
+    for scheme in {"A", "O", "T"} & set(schemes):
+        found = rs.read_matches(spark, output_of(folder, scheme)).toArrow()
         pq.write_table(found, folder / f"found-{scheme}.parquet")
     if "B" in schemes:
         pq.write_table(spark.read.parquet(str(folder / "out-B")).toArrow(), folder / "found-B.parquet")
     spark.stop()
+
+
+def output_of(folder: Path, scheme: str) -> str:
+    """Where a stream of match_stream writes to."""
+    return (folder / "bucket").read_text() if scheme == "O" else str(folder / f"out-{scheme}")
 
 
 def unpinned(folder: Path, frame: Any, batch: int) -> None:
@@ -402,7 +415,8 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=24, help="how many processes to kill (24)")
     parser.add_argument("--seconds", type=float, default=3.0, help="longest wait before a kill (3)")
     parser.add_argument("--kinds", default=",".join(VICTIMS), help="what to kill, in turn (%(default)s)")
-    parser.add_argument("--schemes", default="A,B", help="which streams, of A, B and T (A,B)")
+    parser.add_argument("--schemes", default="A,B", help="which streams, of A, B, O and T (A,B)")
+    parser.add_argument("--bucket", help="address for the output of scheme O")
     parser.add_argument("--control", action="store_true", help="one more stream, without pins")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="keep everything in this folder")
@@ -420,6 +434,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rangecast-soak-") as scratch:
         folder = (given.folder or Path(scratch)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / "bucket").write_text(given.bucket or "")
         told = [*schemes, "control"] if given.control else schemes
         seen = run(folder, given.kills, given.seconds, given.kinds.split(","), told, given.seed)
         print("  ".join(f"{name} {value}" for name, value in seen.items()))

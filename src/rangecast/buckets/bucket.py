@@ -124,11 +124,10 @@ class Bucket:
 
     def __init__(self, address: str | BucketAddress) -> None:
         self.address = BucketAddress(str(address))
-        self._store = connect(str(self.address), os.getpid())
+        # one connection for each bucket, for a folder of its own costs a new one
+        top, self._inside = _top_and_folder(str(self.address))
+        self._store = connect(top, os.getpid())
         self._process = os.getpid()
-        scheme, _, rest = str(self.address).partition("://")
-        # a store in memory knows no folder of its own
-        self._inside = rest.partition("/")[2] + "/" if scheme == "memory" and "/" in rest else ""
 
     def create(self, name: str, content: bytes) -> bool:
         """Put an object if there is none of its name; says whether these bytes are there by that."""
@@ -273,6 +272,15 @@ class Bucket:
             if type(error).__module__.partition(".")[0] not in ("obstore", "builtins"):
                 raise
             raise StorageError(f"{where}: cannot be {done}: {_said(error)}") from error
+
+
+def _top_and_folder(address: str) -> tuple[str, str]:
+    """What is connected to, and the folder in it; Azure's addresses are left to its client."""
+    scheme, _, rest = address.partition("://")
+    name, _, folder = rest.partition("/")
+    if scheme not in ("s3", "s3a", "gs", "memory"):
+        return address, ""
+    return f"{scheme}://{name}", f"{folder}/" if folder else ""
 
 
 def _said(error: BaseException) -> str:

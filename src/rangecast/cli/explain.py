@@ -46,7 +46,7 @@ def explain(
     batch: Annotated[
         int | None, typer.Option(help="Take the version that this batch of a stream was matched against.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Output folder of that stream.")] = None,
+    out: Annotated[str | None, typer.Option(help="Output of that stream, a folder or an address.")] = None,
     boxes: Annotated[bool, typer.Option("--boxes", help="Speak of the boxes that it became.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print both views as JSON.")] = False,
 ) -> None:
@@ -94,7 +94,7 @@ def explain(
 
 
 def _in_store(
-    store: str, id: str | None, event: str, version: int | None, batch: int | None, out: Path | None
+    store: str, id: str | None, event: str, version: int | None, batch: int | None, out: str | None
 ) -> Explanation:
     """The explanation for a subscription of a store, in the version asked for."""
     if id is None:
@@ -114,7 +114,7 @@ def _in_store(
     return index.explain(wanted, values)
 
 
-def _pinned_version(home: Store, out: Path, batch: int) -> int:
+def _pinned_version(home: Store, out: str, batch: int) -> int:
     """The version that a batch of a stream was matched against."""
     pin = pinned_batch(out, batch)
     if pin.store not in (None, home.id):

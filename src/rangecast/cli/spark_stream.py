@@ -30,14 +30,17 @@ _OWN_ERROR = re.compile(r"^rangecast\.errors\.\w+: (.*)$", re.MULTILINE)
 @app.command()
 def stream(
     out: Annotated[
-        Path, typer.Option(help="Folder for the matches, one folder batch_id=N for each micro-batch.")
+        str,
+        typer.Option(
+            help="Folder or address (s3://...) for the matches, a folder batch_id=N for each micro-batch."
+        ),
     ],
     store: Annotated[
         str | None,
         typer.Option("--store", metavar="STORE", help="Folder or address (s3://...) of the store."),
     ] = None,
     events: Annotated[Path | None, typer.Option(help="Folder that files of events arrive in.")] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="Folder for the state of the stream.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="Folder for the state of the stream.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Match what is there, then end.")] = False,
     status: Annotated[
         bool, typer.Option("--status", help="Show how the stream that writes to --out does; start nothing.")
@@ -146,7 +149,7 @@ def stream(
     raise typer.Exit(REJECTED if once and last.rejected else OK)
 
 
-def run_until(query: Any, stop: threading.Event, out: Path) -> None:
+def run_until(query: Any, stop: threading.Event, out: str) -> None:
     """Wait for the end of a query, or end it after the batch that runs."""
     from rangecast.spark import stream_status
 
@@ -190,7 +193,7 @@ def raise_failure(query: Any) -> None:
     raise StorageError(said[-1] if said else f"the stream ended: {str(error).strip().splitlines()[0]}")
 
 
-def show_status(out: Path, once: bool) -> None:
+def show_status(out: str, once: bool) -> None:
     """Show the state of a stream from its files: a live table, or a line for each batch in a pipe."""
     try:
         from rangecast.spark import stream_status

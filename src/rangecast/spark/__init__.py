@@ -16,6 +16,7 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     ingest_tasks.py            its tasks: find words, parse, stage
     small_inputs.py            inputs that the driver reads and parses by itself
     payload.py                 the users' own columns of subscriptions, to be joined with matches
+    object_parts.py            Parquet objects of a bucket as a DataFrame, read by the workers
     subscription_files.py      files of subscriptions as a DataFrame
     reduce.py                  which subscriptions of a DataFrame others cover
     batch/match.py             match a DataFrame of events; explain
@@ -30,6 +31,7 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     stream/kafka_sink.py       its matches to a Kafka topic, each once
     stream/tracking.py         what objects enter and leave: their states, batch by batch
     stream/ledger.py           what is written down so that a batch that is run again agrees
+    stream/batch_files.py      where the files of a batch are staged and put, in folders and buckets
     stream/metrics.py          how a stream does: rates, lag, times, disk
     source/source.py           format("rangecast"): matches as a source, in batch and as a stream
     source/options.py          its options and columns

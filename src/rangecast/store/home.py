@@ -75,6 +75,10 @@ class Home(abc.ABC):
         """The names of the objects directly in a folder, sorted."""
 
     @abc.abstractmethod
+    def top_names(self) -> list[str]:
+        """The names of the objects and folders directly in here, sorted."""
+
+    @abc.abstractmethod
     def size(self, folder: str = "") -> int:
         """Bytes of all that is here, or in one of its folders."""
 
@@ -143,11 +147,9 @@ class FolderHome(Home):
         folder = self.path
         if folder.exists() and not folder.is_dir():
             raise StorageError(f"{folder}: a store is a folder, but here is a file")
-        others = [p.name for p in folder.iterdir()] if folder.exists() else []
+        others = self.top_names()
         if set(others) - set(_OWN):
-            raise StorageError(
-                f"{folder}: holds other files ({', '.join(sorted(others)[:3])}); name an empty folder"
-            )
+            raise StorageError(f"{folder}: holds other files ({', '.join(others[:3])}); name an empty folder")
         (folder / "log").mkdir(parents=True, exist_ok=True)
         (folder / "snapshots").mkdir(exist_ok=True)
         with holding(folder / "lock", wait):
@@ -195,6 +197,10 @@ class FolderHome(Home):
             return sorted(os.listdir(self.path / folder))
         except FileNotFoundError:
             return []
+
+    def top_names(self) -> list[str]:
+        """The names of the files and folders in here, sorted."""
+        return self.names("") if self.path.is_dir() else []
 
     def size(self, folder: str = "") -> int:
         """Bytes of all files."""
@@ -281,7 +287,7 @@ class BucketHome(Home):
 
     def begin(self, settings: Mapping[str, Any], schema: Schema, time: int, wait: float) -> None:
         """Make an empty store here, unless another process was faster: store.json decides."""
-        others = sorted({entry.name.partition("/")[0] for entry in self.bucket.entries("")} - {"store.json"})
+        others = [name for name in self.top_names() if name != "store.json"]
         if others:
             raise StorageError(
                 f"{self.path}: holds other objects ({', '.join(others[:3])}); name an empty folder"
@@ -317,6 +323,10 @@ class BucketHome(Home):
         """The names of the objects directly in a folder, sorted."""
         start = len(folder) + 1 if folder else 0
         return [e.name[start:] for e in self.bucket.entries(folder) if "/" not in e.name[start:]]
+
+    def top_names(self) -> list[str]:
+        """The names of the objects and folders directly in here, sorted."""
+        return sorted({entry.name.partition("/")[0] for entry in self.bucket.entries("")})
 
     def size(self, folder: str = "") -> int:
         """Bytes of all objects."""

@@ -1,24 +1,23 @@
-"""Which version of a store a batch of a stream was matched against, read from the stream's output folder.
+"""Which version of a store a batch of a stream was matched against, read from the stream's output.
 
     out/_rangecast/stream.json           names the checkpoint
-    out/_rangecast/commits.jsonl         batch and version of each batch that is whole
+    out/_rangecast/commits...            batch and version of each batch that is whole (commits.py)
     checkpoint/_rangecast/stream.json    the store's id, and whether each event chose its version by its time
     checkpoint/_rangecast/pins/12.json   store, version and oldest version of one of the last batches
 
-The stream writes these files (spark/stream/ledger.py); reading them needs no Spark. Each, and each line of
-commits.jsonl, has a sum (sealed.py).
+The stream writes these files or objects (spark/stream/ledger.py); reading them needs no Spark. Each has a sum
+(sealed.py).
 """
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rangecast.errors import StorageError
-from rangecast.sealed import is_sealed, read_document, unseal
+from rangecast.store.commits import STATE, commits_at
+from rangecast.store.home import home_of
 
-STATE = "_rangecast"
 BY_TIME = "event-time"
 
 
@@ -32,20 +31,19 @@ class PinnedBatch(NamedTuple):
 
 
 def pinned_batch(out: str | os.PathLike[str], batch: int) -> PinnedBatch:
-    """The pin of a batch, by the output folder of its stream."""
-    place = Path(out) / STATE
-    stream = read_document(place / "stream.json")
+    """The pin of a batch, by the output of its stream, a folder or an address."""
+    stream = home_of(out).read(f"{STATE}/stream.json")
     if stream is None:
         raise StorageError(f"{out}: is no output of a stream; there is no {STATE}/stream.json in it")
     try:
-        own = Path(stream["checkpoint"]) / STATE
-        begun = read_document(own / "stream.json")
+        own = home_of(stream["checkpoint"])
+        begun = own.read(f"{STATE}/stream.json")
         store = None if begun is None else str(begun["store"])
         by_time = None if begun is None else begun["version"] == BY_TIME
-        pin = read_document(own / "pins" / f"{batch}.json")
+        pin = own.read(f"{STATE}/pins/{batch}.json")
         if pin is not None:
             return PinnedBatch(batch, int(pin["version"]), str(pin["store"]), pin["oldest"] is not None)
-        commits = read_commits(place / "commits.jsonl")
+        commits = commits_at(out).read()
         batches = [int(commit["batch"]) for commit in commits]
         if batch in batches:
             version = int(commits[batches.index(batch)]["version"])
@@ -54,26 +52,3 @@ def pinned_batch(out: str | os.PathLike[str], batch: int) -> PinnedBatch:
         raise StorageError(f"{out}: what the stream wrote down of batch {batch} lacks {error}") from None
     has = f"its batches are {batches[0]} to {batches[-1]}" if batches else "no batch is whole yet"
     raise StorageError(f"{out}: has no batch {batch}; {has}")
-
-
-def read_commits(path: Path) -> list[dict[str, Any]]:
-    """What commits.jsonl says, line by line, each checked."""
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    return commit_lines(raw, path)
-
-
-def commit_lines(raw: bytes, path: Path) -> list[dict[str, Any]]:
-    """The whole lines in the last bytes of commits.jsonl, each checked; a torn last one is left out."""
-    whole, _, rest = raw.rpartition(b"\n")
-    check_torn(rest, path)
-    lines = whole.split(b"\n") if whole else []
-    return [unseal(line, f"{path}, line {k} of the {len(lines)} last") for k, line in enumerate(lines, 1)]
-
-
-def check_torn(rest: bytes, path: Path) -> None:
-    """Raise when what follows the last newline is a whole line: its own newline was damaged, not torn off."""
-    if is_sealed(rest[:-1]):
-        raise StorageError(f"{path}: cannot be read: the end of its last line is damaged")

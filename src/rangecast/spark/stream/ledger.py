@@ -1,25 +1,20 @@
-"""What a stream writes down so that a replay agrees: pins, commits, and where output is staged.
+"""What a stream writes down so that a replay agrees: which stream it is, pins and commits.
 
     checkpoint/                       Spark's own: which events belong to which batch
     checkpoint/_rangecast/stream.json which stream this is: its id, its store, its columns
     checkpoint/_rangecast/pins/12.json   batch 12 is matched against this version; made once, never changed
     out/_rangecast/stream.json        the id of the stream whose matches these are
-    out/_rangecast/commits.jsonl      a line for each batch that is whole, in order
-    out/_rangecast/tmp/12-.../        batch 12 while it is written
+    out/_rangecast/commits...         the batches that are whole, in order (store/commits.py)
+    out/_rangecast/tmp/12-.../        batch 12 while it is written (batch_files.py)
     out/_rangecast/ready/batch_id=12/ batch 12 while it is sent to a topic (kafka_sink.py)
-    out/batch_id=12/part-*.parquet    its matches; comes and goes by a rename
+    out/batch_id=12/part-*.parquet    its matches
     out/_rejects/batch_id=12/         its events that were rejected, if there are any
 
-A stream without `out`, whose matches go to a callback, keeps commits and tmp under its checkpoint.
+A stream without `out`, whose matches go to a callback, keeps commits and tmp under its checkpoint. Both may
+be folders or addresses of a bucket; for Spark's own part of a checkpoint, Hadoop must know the bucket too.
 
-A pin is put there by a hard link, which fails when the name is taken: of two drivers that plan the same
-batch, both use the version of the first. A batch is whole when its line in commits.jsonl ends with a
-newline; a torn last line is what a crash left and is cut off before the next is written. Spark numbers
-batches without a gap and begins one when the one before is done, so the batches that are whole are
-those up to the last line. Past CUT_BYTES the older half of the lines goes.
-
-Every file here, and every line of commits.jsonl, has a sum (rangecast.sealed): what does not check is
-refused, and never taken for a torn line.
+A pin is put there by a hard link, which fails when the name is taken, or by a conditional put: of two drivers
+that plan the same batch, both use the version of the first. All of it has sums (rangecast.sealed).
 """
 
 from __future__ import annotations
@@ -27,27 +22,34 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rangecast.array_file import replacing, sync_folder
+from rangecast.array_file import sync_folder
+from rangecast.buckets.bucket import is_address
 from rangecast.errors import OptionError, StorageError
 from rangecast.sealed import read_document, seal, write_document
+from rangecast.spark.stream.batch_files import (
+    BatchFiles,
+    BucketFiles,
+    FolderFiles,
+    GatheredBatch,
+    put_folder,
+)
 from rangecast.spark.version_policy import Pinned
-from rangecast.store import pins
+from rangecast.store.commits import STATE, commits_at
+from rangecast.store.home import home_of
 
-STATE = pins.STATE
 FORMAT = 1
 # Spark keeps the offsets of as many batches (spark.sql.streaming.minBatchesToRetain)
 _PINS_KEPT = 100
-_TAIL = 65_536
 _TOTALS = "totals.json"
-CUT_BYTES = 1 << 22
+# what a commit has in a bucket alone
+_PARTS = ("parts", "rejected_parts")
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class Commit:
-    """A batch that is whole: its version and what was counted."""
+    """A batch that is whole: its version and what was counted; in a bucket, the parts that it has."""
 
     batch: int
     version: int
@@ -80,53 +82,59 @@ class Commit:
     newest: int = 0
     time: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    parts: tuple[str, ...] = ()
+    rejected_parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The files of one stream, by the paths of its checkpoint and of its output."""
+    """What one stream has written down, by the places of its checkpoint and of its output."""
 
     checkpoint: str
     out: str | None = None
     rejects: str | None = None
 
     @property
-    def checkpoint_state(self) -> Path:
-        """The folder for what belongs to the checkpoint."""
-        return Path(self.checkpoint) / STATE
+    def checkpoint_state(self) -> Any:
+        """The folder, or the address, for what belongs to the checkpoint."""
+        return home_of(self.checkpoint).path / STATE
 
     @property
-    def output_state(self) -> Path:
-        """The folder for what belongs to the output."""
-        return Path(self.out or self.checkpoint) / STATE
+    def output_state(self) -> Any:
+        """The folder, or the address, for what belongs to the output."""
+        return home_of(self._output).path / STATE
 
-    def matches_folder(self, batch: int) -> Path:
-        """The folder of a batch's matches."""
-        assert self.out is not None
-        return Path(self.out) / f"batch_id={batch}"
+    @property
+    def _output(self) -> str:
+        return self.out or self.checkpoint
 
-    def rejects_folder(self, batch: int) -> Path:
-        """The folder of the events of a batch that were rejected."""
-        home = Path(self.rejects) if self.rejects else Path(self.out or self.checkpoint) / "_rejects"
-        return home / f"batch_id={batch}"
+    @property
+    def files(self) -> BatchFiles:
+        """Where the files of its batches go."""
+        rejects = self.rejects or str(home_of(self._output).path / "_rejects")
+        if is_address(self._output):
+            return BucketFiles(self._output, self.out, rejects)
+        return FolderFiles(None if self.out is None else Path(self.out), Path(rejects), self.output_state)
 
     # which stream this is
 
     def settings(self) -> dict[str, Any] | None:
         """What the stream of this checkpoint was begun with, if one was."""
-        found: dict[str, Any] | None = read_document(self.checkpoint_state / "stream.json")
-        return found
+        return home_of(self.checkpoint_state).read("stream.json")
+
+    def shown(self) -> dict[str, Any] | None:
+        """What the output says of the stream that writes here, if one does."""
+        return home_of(self.output_state).read("stream.json")
 
     def adopt(self, settings: dict[str, Any]) -> str:
         """Begin a stream, or see that this is the one that was begun here; gives its id."""
         settings = json.loads(json.dumps({"format": FORMAT, **settings}))
-        known = read_document(self.checkpoint_state / "stream.json")
-        theirs = read_document(self.output_state / "stream.json") if self.out else known
+        known = self.settings()
+        theirs = self.shown() if self.out else known
         if known is None:
             self._check_free(theirs)
             known = {"stream": uuid.uuid4().hex, **settings}
-            self.checkpoint_state.mkdir(parents=True, exist_ok=True)
-            write_document(self.checkpoint_state / "stream.json", known)
+            _write(self.checkpoint_state, known)
         else:
             self._check_same(known, settings)
         if self.out and theirs is None:
@@ -135,10 +143,9 @@ class Ledger:
                     f"{self.out}: is empty, but the stream of the checkpoint {self.checkpoint} has written "
                     "batches: give the folder that they are in, or begin anew with an empty checkpoint"
                 )
-            _check_empty(Path(self.out))
+            _check_empty(self.out)
             shown = {key: known[key] for key in ("format", "stream", "fields")}
-            self.output_state.mkdir(parents=True, exist_ok=True)
-            write_document(self.output_state / "stream.json", {**shown, "checkpoint": self.checkpoint})
+            _write(self.output_state, {**shown, "checkpoint": self.checkpoint})
         elif theirs is not None and theirs["stream"] != known["stream"]:
             raise OptionError(
                 f"{self.out}: holds the matches of another stream, whose checkpoint is "
@@ -147,8 +154,7 @@ class Ledger:
         return str(known["stream"])
 
     def _check_free(self, theirs: Any) -> None:
-        spark_has = [n for n in ("metadata", "offsets", "commits") if (Path(self.checkpoint) / n).exists()]
-        if spark_has:
+        if {"metadata", "offsets", "commits"} & set(home_of(self.checkpoint).top_names()):
             raise OptionError(
                 f"{self.checkpoint}: is the checkpoint of another query, which match_stream did not begin; "
                 "name an empty folder"
@@ -159,7 +165,7 @@ class Ledger:
                 "give that one to go on, or name an empty folder for the output"
             )
         if self.out:
-            _check_empty(Path(self.out))
+            _check_empty(self.out)
 
     def _check_same(self, known: dict[str, Any], settings: dict[str, Any]) -> None:
         if known.get("format") != FORMAT:
@@ -185,7 +191,7 @@ class Ledger:
 
     def pin(self, batch: int) -> Pin | None:
         """What a batch was pinned to, None when it is new."""
-        found = read_document(self.pin_path(batch))
+        found = home_of(self.checkpoint_state).read(_pin_name(batch))
         try:
             return None if found is None else Pin(**found)
         except TypeError as error:
@@ -193,145 +199,86 @@ class Ledger:
 
     def put_pin(self, pin: Pin) -> Pin:
         """Pin a batch, unless somebody has; gives the pin that counts."""
-        target = self.pin_path(pin.batch)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = target.with_name(f"{target.name}.{uuid.uuid4().hex[:12]}.tmp")
-        try:
-            with open(scratch, "wb") as file:
-                file.write(seal(asdict(pin)) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            with contextlib.suppress(FileExistsError):
-                os.link(scratch, target)
-            sync_folder(target.parent)
-        finally:
-            scratch.unlink(missing_ok=True)
+        home = home_of(self.checkpoint_state)
+        if home.locks:
+            _link(self.pin_path(pin.batch), seal(asdict(pin)) + b"\n")
+        else:
+            home.create(_pin_name(pin.batch), asdict(pin))
         taken = self.pin(pin.batch)
         assert taken is not None
         return taken
 
-    def pin_path(self, batch: int) -> Path:
-        """The file of a pin."""
+    def pin_path(self, batch: int) -> Any:
+        """The file, or the object, of a pin."""
         return self.checkpoint_state / "pins" / f"{batch}.json"
 
     # commits
 
     def commits(self) -> Iterator[Commit]:
         """All batches that are whole, in order."""
-        path = self.output_state / "commits.jsonl"
-        yield from _commits(pins.read_commits(path), path)
+        yield from self._commits(commits_at(self._output).read())
 
     def recent(self) -> list[Commit]:
         """The last batches that are whole, some hundreds of them."""
-        path = self.output_state / "commits.jsonl"
-        if not path.exists():
-            return []
-        with open(path, "rb") as file:
-            first = max(0, os.fstat(file.fileno()).st_size - _TAIL)
-            file.seek(first)
-            raw = file.read()
-        raw = raw if first == 0 else raw[raw.find(b"\n") + 1 :]
-        return _commits(pins.commit_lines(raw, path), path)
+        return self._commits(commits_at(self._output).recent())
 
     def last(self) -> int:
         """The last batch that is whole, -1 before the first."""
-        found = self.recent()
-        return found[-1].batch if found else -1
+        return commits_at(self._output).last()
 
-    def commit(self, commit: Commit) -> None:
-        """Say that a batch is whole."""
-        path = self.output_state / "commits.jsonl"
-        made = not path.exists()
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    def commit(self, commit: Commit) -> bool:
+        """Say that a batch is whole; says whether this is what counts, or another driver was faster."""
+        content = asdict(commit)
+        if not is_address(self._output):
+            content = {key: value for key, value in content.items() if key not in _PARTS}
+        counts = commits_at(self._output).add(commit.batch, content)
+        if commit.batch >= _PINS_KEPT:
+            home_of(self.checkpoint_state).remove_all([_pin_name(commit.batch - _PINS_KEPT)])
+        return counts
+
+    def clear(self, batch: int, commit: Commit | None = None) -> None:
+        """Remove what a batch that is whole has left besides its output; its commit is read unless told."""
+        if commit is None:
+            commit = next((found for found in self.recent() if found.batch == batch), None)
+        if commit is not None:
+            self.files.clear(batch, GatheredBatch(None, commit.parts, commit.rejected_parts))
+
+    def _commits(self, lines: list[dict[str, Any]]) -> list[Commit]:
         try:
-            size = os.fstat(handle).st_size
-            first = max(0, size - _TAIL)
-            tail = os.pread(handle, size - first, first)
-            if tail and not tail.endswith(b"\n"):
-                end = tail.rfind(b"\n") + 1
-                pins.check_torn(tail[end:], path)
-                os.ftruncate(handle, first + end)
-            line = memoryview(seal(asdict(commit)) + b"\n")
-            while line:  # a disk that is nearly full takes a part, and raises at the rest
-                line = line[os.write(handle, line) :]
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        if made:
-            sync_folder(path.parent)
-        self.pin_path(commit.batch - _PINS_KEPT).unlink(missing_ok=True)
-        if size > CUT_BYTES:
-            raw = path.read_bytes()
-            with replacing(path) as file:
-                file.write(raw[raw.find(b"\n", len(raw) // 2) + 1 :])
+            return [
+                Commit(**{**line, **{key: tuple(line[key]) for key in _PARTS if key in line}})
+                for line in lines
+            ]
+        except TypeError as error:
+            where = self.output_state / "commits.jsonl"
+            raise StorageError(f"{where}: cannot be read: {error}") from None
 
     def next_of_spark(self) -> int:
         """The batch that Spark will begin with, by its own checkpoint."""
-        done = [int(path.name) for path in (Path(self.checkpoint) / "commits").glob("[0-9]*")]
-        return max(done, default=-1) + 1
-
-    # output
-
-    def stage(self, batch: int) -> tuple[Path, Path]:
-        """New folders to write matches and rejects of a batch to; what earlier attempts left is removed."""
-        # beside where each will be, for a rename must not leave the file system
-        homes = self.output_state / "tmp", self.rejects_folder(batch).parent / "_tmp"
-        name = f"{batch}-{uuid.uuid4().hex[:12]}"
-        for home in (*homes, self.output_state / "ready"):
-            shutil.rmtree(home, ignore_errors=True)
-        (homes[0] / name).mkdir(parents=True)
-        return homes[0] / name, homes[1] / name
-
-    def unstage(self, batch: int) -> None:
-        """Remove what a batch leaves besides its output."""
-        homes = "tmp", "ready"
-        for home in (*(self.output_state / h for h in homes), self.rejects_folder(batch).parent / "_tmp"):
-            shutil.rmtree(home, ignore_errors=True)
+        names = home_of(self.checkpoint).names("commits")
+        return max((int(name) for name in names if name.isdigit()), default=-1) + 1
 
     # what is sent to a topic
 
-    def ready(self, batch: int) -> tuple[Path, dict[str, int]] | None:
+    def ready(self, batch: int) -> tuple[GatheredBatch, dict[str, Any]] | None:
         """The files of a batch that was matched and is to be sent, and what was counted; None before."""
-        folder = self.output_state / "ready" / f"batch_id={batch}"
+        if is_address(self._output):
+            return None
+        folder = self._ready(batch)
         totals = read_document(folder / _TOTALS)
-        return None if totals is None else (folder, totals)
+        return None if totals is None else (GatheredBatch(folder), totals)
 
-    def make_ready(self, batch: int, whole: Path, totals: dict[str, int]) -> Path:
+    def make_ready(self, batch: int, found: GatheredBatch, totals: dict[str, int]) -> Path:
         """Put the files of a batch where it finds them when it is run again; gives that folder."""
-        folder = self.output_state / "ready" / f"batch_id={batch}"
-        if whole != folder:
+        folder = self._ready(batch)
+        if found.folder is not None and found.folder != folder:
             # a rename brings the files and what was counted at once
-            write_document(whole / _TOTALS, totals)
-            put_folder(whole, folder)
+            write_document(found.folder / _TOTALS, totals)
+            put_folder(found.folder, folder)
         return folder
 
-
-def gather(staged: Path, names: Iterable[str]) -> Path:
-    """The files of these names in a folder of their own: a task that is run twice may still be writing."""
-    whole = staged.with_name(f"{staged.name}.whole")
-    whole.mkdir(parents=True)
-    for name in names:
-        try:
-            os.rename(staged / name, whole / name)
-        except FileNotFoundError:
-            raise StorageError(
-                f"{staged / name}: a worker has written this file, but the driver does not see it; out and "
-                "checkpoint must be folders that all machines share"
-            ) from None
-    return whole
-
-
-def put_folder(whole: Path, target: Path) -> None:
-    """Give a folder its name, in the place of what an abandoned attempt left there; none if it is empty."""
-    if target.exists():
-        aside = whole.with_name(f"{whole.name}.old")
-        os.rename(target, aside)
-        shutil.rmtree(aside, ignore_errors=True)
-    if any(whole.iterdir()):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        sync_folder(whole)
-        os.rename(whole, target)
-        sync_folder(target.parent)
+    def _ready(self, batch: int) -> Path:
+        return Path(self.output_state) / "ready" / f"batch_id={batch}"
 
 
 def now() -> int:
@@ -352,14 +299,34 @@ _FIXED: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _commits(lines: list[dict[str, Any]], path: Path) -> list[Commit]:
+def _pin_name(batch: int) -> str:
+    return f"pins/{batch}.json"
+
+
+def _write(state: Any, content: dict[str, Any]) -> None:
+    """Say in a folder, or an address, which stream this is."""
+    home = home_of(state)
+    home.prepare()
+    home.write("stream.json", content)
+
+
+def _link(target: Path, content: bytes) -> None:
+    """Put a file in place, unless there is one."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = target.with_name(f"{target.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
-        return [Commit(**line) for line in lines]
-    except TypeError as error:
-        raise StorageError(f"{path}: cannot be read: {error}") from None
+        with open(scratch, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(scratch, target)
+        sync_folder(target.parent)
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
-def _check_empty(folder: Path) -> None:
-    others = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+def _check_empty(place: str) -> None:
+    others = home_of(place).top_names()
     if set(others) - {STATE}:
-        raise OptionError(f"{folder}: holds other files ({', '.join(others[:3])}); name an empty folder")
+        raise OptionError(f"{place}: holds other files ({', '.join(others[:3])}); name an empty folder")

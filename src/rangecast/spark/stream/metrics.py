@@ -1,8 +1,8 @@
 """How a stream does: rates, batch times, how far its version is behind the store, what it takes on disk.
 
-All of it can be read from the stream's own files (`stream_status`), by any process and without Spark.
-`StreamMetrics` is a listener of Spark's: it is called when a batch is done, adds what only Spark knows,
-and hands the numbers to a function.
+All of it can be read from the stream's own files or objects (`stream_status`), by any process and without
+Spark. `StreamMetrics` is a listener of Spark's: it is called when a batch is done, adds what only Spark
+knows, and hands the numbers to a function.
 
     number         meaning
     batch          the last batch that is whole
@@ -22,7 +22,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -35,9 +34,10 @@ from pyspark.sql.streaming.listener import (
 )
 
 from rangecast.errors import OptionError
-from rangecast.sealed import read_document
-from rangecast.spark.stream.ledger import STATE, Commit, Ledger, now
+from rangecast.spark.stream.ledger import Commit, Ledger, now
 from rangecast.spark.worker import open_store
+from rangecast.store.commits import STATE
+from rangecast.store.home import home_of
 
 _RECENT_MICROSECONDS = 60_000_000
 _AT_LEAST = 10
@@ -88,9 +88,9 @@ def stream_status(out: str | os.PathLike[str], batch: int | None = None) -> Stre
     With `batch`, as it was when that recent batch became whole.
     """
     ledger = find_ledger(out)
-    own = read_document(ledger.checkpoint_state / "stream.json")
+    own = ledger.settings()
     commits = [c for c in ledger.recent() if batch is None or c.batch <= batch]
-    newest = open_store(own["path"]).version if own and Path(own["path"]).exists() else 0
+    newest = open_store(own["path"]).version if own and home_of(own["path"]).has("store.json") else 0
     following = (commits[-1].batch if commits else -1) + 1
     pin = ledger.pin(following)
     running = None if pin is None else following
@@ -128,8 +128,8 @@ def stream_status(out: str | os.PathLike[str], batch: int | None = None) -> Stre
 
 def find_ledger(out: str | os.PathLike[str]) -> Ledger:
     """The files of a stream, by its output or its checkpoint."""
-    place = Path(out).absolute()
-    known = read_document(place / STATE / "stream.json")
+    place = home_of(out).path
+    known = home_of(out).read(f"{STATE}/stream.json")
     if known is None:
         raise OptionError(f"{place}: no stream has written here")
     if "checkpoint" in known:
@@ -207,12 +207,6 @@ def _bytes(folder: str | None) -> int:
         return 0
     at, size = _sizes.get(folder, (-_LOOK_SECONDS, 0))
     if time.monotonic() - at >= _LOOK_SECONDS:
-        size = 0
-        for parent, _, names in os.walk(folder):
-            for name in names:
-                try:
-                    size += os.stat(os.path.join(parent, name)).st_size
-                except FileNotFoundError:
-                    continue  # renamed or removed meanwhile
+        size = home_of(folder).size()
         _sizes[folder] = time.monotonic(), size
     return size

@@ -2,10 +2,10 @@
 
 hold      the version is kept by compact until the batch is whole
 pin       put-if-absent; a batch that is run again takes the pin of the first time
-match     workers write the files of matches and rejects into a folder aside
-deliver   the folder is renamed to batch_id=N, or its matches go to the sink; those for a topic are first
+match     workers write the files of matches and rejects aside, or into a bucket under new names
+deliver   a folder is renamed to batch_id=N, or the matches go to the sink; those for a topic are first
           put in a place where a batch that is run again finds them (kafka_sink.py)
-commit    a line in commits.jsonl; from here on, running the batch again does nothing
+commit    says that the batch is whole; from here on, running it again does nothing
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,8 +22,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from rangecast.errors import OptionError, StorageError
 from rangecast.spark.output import Answer, column_named, map_arrow
+from rangecast.spark.stream.batch_files import GatheredBatch
 from rangecast.spark.stream.kafka_sink import KafkaSink
-from rangecast.spark.stream.ledger import Commit, Ledger, Pin, gather, now, put_folder
+from rangecast.spark.stream.ledger import Commit, Ledger, Pin, now
 from rangecast.spark.stream.tasks import COUNTED, StreamTask, stream_task
 from rangecast.spark.stream.tracking import (
     KnownObjects,
@@ -69,8 +69,8 @@ def run_batch(stream: Stream, frame: DataFrame, batch: int) -> None:
     """What foreachBatch does: all of a batch, once, however often it is called."""
     began = time.perf_counter()
     ledger, deliver = stream.ledger, stream.deliver
-    check_order(ledger, batch)
-    if batch == ledger.last():
+    if check_order(ledger, batch):
+        ledger.clear(batch)
         return  # whole, but Spark was stopped before it wrote that down
     store = open_store(stream.store)
     pin = pin_batch(stream, store, batch)
@@ -79,32 +79,47 @@ def run_batch(stream: Stream, frame: DataFrame, batch: int) -> None:
     found, totals = ledger.ready(batch) or _match_batch(stream, frame, batch, pin)
     matched = time.perf_counter()
     if deliver is None:
-        put_folder(found, ledger.matches_folder(batch))
+        ledger.files.put(batch, found)
     elif isinstance(deliver, KafkaSink):
         version = None if stream.versions.time is not None else pin.version
         deliver.send(stream.id, batch, ledger.make_ready(batch, found, totals), version)
     else:
-        deliver(read_part(frame, found, stream.fields), batch)
+        fields = T.StructType.fromJson(stream.fields)
+        deliver(ledger.files.frame(frame.sparkSession, found, fields), batch)
     delivered = time.perf_counter()
     seconds = {"plan": planned - began, "match": matched - planned, "deliver": delivered - matched}
     rounded = {name: round(taken, 4) for name, taken in seconds.items()}
-    ledger.commit(Commit(batch, pin.version, **totals, newest=store.version, time=now(), seconds=rounded))
-    ledger.unstage(batch)
+    # what went to a sink need not stay
+    parts = found.parts if ledger.out is not None else ()
+    commit = Commit(
+        batch,
+        pin.version,
+        newest=store.version,
+        time=now(),
+        seconds=rounded,
+        parts=parts,
+        rejected_parts=found.rejected_parts,
+        **totals,
+    )
+    # where another driver has done this batch meanwhile, with the same pin, what it wrote counts
+    ledger.clear(batch, commit if ledger.commit(commit) else None)
     if stream.tracking is not None:
         forget_batches(ledger, batch)
     # a replay of a batch that is whole does nothing, so it needs no version
     stream.versions.release(store, stream.holder)
 
 
-def _match_batch(stream: Stream, frame: DataFrame, batch: int, pin: Pin) -> tuple[Path, dict[str, int]]:
-    """Match a batch: the folder of its matches, its rejects in their place, and what was counted."""
-    ledger = stream.ledger
-    matches, rejects = ledger.stage(batch)
+def _match_batch(
+    stream: Stream, frame: DataFrame, batch: int, pin: Pin
+) -> tuple[GatheredBatch, dict[str, Any]]:
+    """Match a batch: its matches, its rejects in their place, and what was counted."""
+    files = stream.ledger.files
+    staged = files.stage(batch)
     task = StreamTask(
         store=PinnedStore(stream.store, pin.pinned, stream.versions.time),
         answer=stream.answer,
-        matches=str(matches),
-        rejects=str(rejects),
+        matches=staged.matches,
+        rejects=staged.rejects,
         file=stream.file,
         corrupt=stream.corrupt,
         files=stream.files,
@@ -114,10 +129,8 @@ def _match_batch(stream: Stream, frame: DataFrame, batch: int, pin: Pin) -> tupl
     counted = (
         _matched(stream, frame, task) if stream.tracking is None else tracked(stream, frame, task, batch)
     )
-    found = gather(matches, [row.name for row in counted if row.rows])
-    aside = [row.name for row in counted if row.rejected]
-    if aside or ledger.rejects_folder(batch).exists():
-        put_folder(gather(rejects, aside), ledger.rejects_folder(batch))
+    matches = [row.name for row in counted if row.rows]
+    found = files.gather(batch, staged, matches, [row.name for row in counted if row.rejected])
     return found, {key: sum(row[key] for row in counted) for key in COUNTED.names if key != "name"}
 
 
@@ -179,13 +192,8 @@ def check_pin(stream: Stream, store: Store, pin: Pin) -> None:
     check_pinned(store, pin.pinned, f"batch {pin.batch}", otherwise)
 
 
-def read_part(frame: DataFrame, folder: Path, fields: dict[str, Any]) -> DataFrame:
-    """The matches that the workers have written, for a sink of the user's."""
-    return frame.sparkSession.read.schema(T.StructType.fromJson(fields)).parquet(str(folder))
-
-
-def check_order(ledger: Ledger, batch: int) -> None:
-    """Raise when the next batch does not follow on those that are whole."""
+def check_order(ledger: Ledger, batch: int) -> bool:
+    """Raise when the next batch does not follow on those that are whole; says whether it is the last."""
     last, out = ledger.last(), ledger.output_state.parent
     if batch < last:
         raise OptionError(
@@ -198,3 +206,4 @@ def check_order(ledger: Ledger, batch: int) -> None:
             f"{out}: has batches up to {last}, but Spark goes on with {batch}: output is "
             "missing; bring it back, or begin anew with an empty checkpoint and output"
         )
+    return batch == last

@@ -17,6 +17,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -28,13 +29,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rangecast.errors import EventError, OptionError
-from rangecast.sealed import read_document
+from rangecast.buckets.bucket import SCHEMES, is_address
+from rangecast.errors import EventError, OptionError, SetupError
+from rangecast.spark.object_parts import read_parts
 from rangecast.spark.output import Answer, Output, OutputKeywords, type_at
 from rangecast.spark.report import REJECTED_FIELDS
 from rangecast.spark.stream.event_files import PATH, FilesOfEvents
 from rangecast.spark.stream.kafka_sink import KafkaSink
-from rangecast.spark.stream.ledger import STATE, Commit, Ledger
+from rangecast.spark.stream.ledger import Commit, Ledger
 from rangecast.spark.stream.micro_batch import (
     Deliver,
     Stream,
@@ -45,10 +47,12 @@ from rangecast.spark.stream.micro_batch import (
 )
 from rangecast.spark.stream.tracking import Tracking, default_parts
 from rangecast.spark.version_policy import EVENT_TIME, NEWEST, VersionPolicy, check_newer
+from rangecast.store.commits import STATE
 from rangecast.store.store import Store
 
 SINKS = ("parquet", "console")
 FILE, CORRUPT = "_rangecast_file", "_corrupt_record"
+_NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|Class org\.apache\.hadoop\.fs\.\S+ not found")
 
 
 class StreamKeywords(OutputKeywords, total=False):
@@ -77,13 +81,14 @@ def match_stream(
     `version` by its number; by `version` "event-time", each event against the version that was the newest
     at the time in its column `time` (the schema's only timestamp unless told), so that a backfill gives
     what the live stream gave. `out` gets a folder batch_id=N for each batch (`read_matches` reads those
-    that are whole), `checkpoint` is Spark's; both must be folders that driver and workers see. `output`
-    and its keywords are those of `match`; text columns are taken for every attribute, and `text_ids` is
-    needed while the store has no subscription yet. `trigger` is Spark's, as in
-    {"processingTime": "1 second"} or {"availableNow": True}. `sink` "console" prints instead; a function
-    gets the matches of a batch as a DataFrame, and the batch's id, which is the same when a batch is run
-    again after a crash; `kafka_sink` sends them to a topic, each once. Events that cannot be matched go to
-    `rejects` (out/_rejects unless told) with their reason.
+    that are whole), `checkpoint` is Spark's; both are folders that driver and workers see, or addresses of
+    a bucket, where Spark needs a file system of Hadoop's for the checkpoint. `output` and its keywords are
+    those of `match`; text columns are taken for every attribute, and `text_ids` is needed while the store
+    has no subscription yet. `trigger` is Spark's, as in {"processingTime": "1 second"} or
+    {"availableNow": True}. `sink` "console" prints instead; a function gets the matches of a batch as a
+    DataFrame, and the batch's id, which is the same when a batch is run again after a crash; `kafka_sink`
+    sends them to a topic, each once. Events that cannot be matched go to `rejects` (out/_rejects unless
+    told) with their reason.
     """
     versions = VersionPolicy.parse(version, keywords.pop("time", None))
     said = Output.of(output, cast(OutputKeywords, keywords))
@@ -195,6 +200,7 @@ def _begin(
     ledger = Ledger(
         _path(where.checkpoint, "checkpoint"), _folder(out, "out"), _folder(where.rejects, "rejects")
     )
+    _check_places(ledger, deliver, tracking)
     files = FilesOfEvents.of(events)
     events, file = _with_file(events) if files is None else (events, PATH)
     given = events.schema if files is None else files.fields
@@ -248,7 +254,16 @@ def _begin(
         writer = writer.queryName(where.query_name)
     if where.trigger is not None:
         writer = writer.trigger(**where.trigger)
-    return writer.start()
+    try:
+        return writer.start()
+    except Exception as error:
+        if not is_address(ledger.checkpoint) or not _NO_FILE_SYSTEM.search(str(error)):
+            raise
+        raise SetupError(
+            f"{ledger.checkpoint}: Spark keeps its own part of a checkpoint in a file system of Hadoop's and "
+            "has none for this address: start it with the jars for it, such as hadoop-aws for s3a://, or "
+            "name a folder"
+        ) from error
 
 
 def _change_fields(answer: Answer, given: T.StructType, tracking: Tracking) -> T.StructType:
@@ -266,27 +281,36 @@ def _change_fields(answer: Answer, given: T.StructType, tracking: Tracking) -> T
 
 def read_matches(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
     """The matches of all batches that are whole when this is called, each with its batch_id."""
-    ledger = Ledger("", _path(out, "out"))
-    known = read_document(ledger.output_state / "stream.json")
+    place = _path(out, "out")
+    ledger = Ledger("", place)
+    known = ledger.shown()
     if known is None:
-        raise OptionError(f"{ledger.out}: holds no matches of a stream")
-    fields = T.StructType.fromJson(known["fields"]).fields
-    whole = T.StructType([*fields, T.StructField("batch_id", T.LongType())])
+        raise OptionError(f"{place}: holds no matches of a stream")
+    fields = T.StructType.fromJson(known["fields"])
+    if is_address(place):
+        parts = [(f"{place}/{name}", commit.batch) for commit in ledger.commits() for name in commit.parts]
+        return read_parts(spark, parts, fields)
+    whole = T.StructType([*fields.fields, T.StructField("batch_id", T.LongType())])
     # batches follow one another without a gap, so those up to the last commit are all that are whole
-    return spark.read.schema(whole).parquet(str(ledger.out)).where(F.col("batch_id") <= ledger.last())
+    return spark.read.schema(whole).parquet(place).where(F.col("batch_id") <= ledger.last())
 
 
 def read_rejects(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
     """The events that were rejected in `out`, or in the folder that was rejects=, with their reasons."""
-    place = Path(_path(out, "out"))
-    if (place / STATE).exists():
-        place /= "_rejects"
+    place = _path(out, "out")
+    if is_address(place):
+        commits = Ledger("", place).commits()
+        parts = [(f"{place}/_rejects/{name}", c.batch) for c in commits for name in c.rejected_parts]
+        return read_parts(spark, parts, REJECTED_FIELDS)
+    folder = Path(place)
+    if (folder / STATE).exists():
+        folder /= "_rejects"
     fields = T.StructType([*REJECTED_FIELDS.fields, T.StructField("batch_id", T.LongType())])
     # not the folder itself: its name is one that Spark warns of
-    folders = [str(path) for path in place.glob("batch_id=*")]
+    folders = [str(path) for path in folder.glob("batch_id=*")]
     if not folders:
         return spark.createDataFrame([], fields)
-    return spark.read.schema(fields).option("basePath", str(place)).parquet(*folders)
+    return spark.read.schema(fields).option("basePath", str(folder)).parquet(*folders)
 
 
 def committed(out: str | os.PathLike[str]) -> list[Commit]:
@@ -332,11 +356,30 @@ def _folder(given: str | os.PathLike[str] | None, what: str) -> str | None:
 
 
 def _path(given: str | os.PathLike[str], what: str) -> str:
-    """A folder's absolute path; only what processes see as files will do."""
+    """A folder's absolute path, or the address of one in a bucket."""
     text = os.fspath(given).removeprefix("file://")
-    if "://" in text:
-        raise OptionError(f"{what} must be a folder that driver and workers see as files, got {text}")
-    return str(Path(text).absolute())
+    if "://" not in text:
+        return str(Path(text).absolute())
+    if text.partition("://")[0] not in SCHEMES:
+        raise OptionError(
+            f"{what} must be a folder that driver and workers see as files, or the address of a bucket, got "
+            f"{text}"
+        )
+    return text.rstrip("/")
+
+
+def _check_places(ledger: Ledger, sink: Deliver | KafkaSink | None, tracking: Tracking | None) -> None:
+    """Raise where something must be a folder and is in a bucket."""
+    if is_address(ledger.checkpoint) and (tracking is not None or isinstance(sink, KafkaSink)):
+        what = "track" if tracking is not None else "a sink to Kafka"
+        raise OptionError(
+            f"{what} keeps files in its checkpoint, which must be a folder, got {ledger.checkpoint}"
+        )
+    if ledger.rejects is not None and is_address(ledger.out or ledger.checkpoint):
+        raise OptionError(
+            "rejects= names a folder; with matches or a checkpoint in a bucket they are in _rejects there, "
+            f"got {ledger.rejects}"
+        )
 
 
 def _with_file(events: DataFrame) -> tuple[DataFrame, str | None]:

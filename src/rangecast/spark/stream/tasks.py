@@ -18,7 +18,6 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -46,6 +45,7 @@ from rangecast.model.events import Events
 from rangecast.spark.output import Answer
 from rangecast.spark.version_policy import PinnedStore
 from rangecast.spark.worker import answer_events, pairs_in
+from rangecast.store.home import home_of
 
 COUNTED = T.StructType(
     [
@@ -96,7 +96,7 @@ def run_task(task: StreamTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     name = f"part-{uuid.uuid4().hex}.parquet"
     counted = dict.fromkeys(("events", "rows", "pairs", "rejected"), 0)
     pace = Pace()
-    with StagedFile(Path(task.matches) / name) as matches, StagedFile(Path(task.rejects) / name) as aside:
+    with StagedFile(task.matches, name) as matches, StagedFile(task.rejects, name) as aside:
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -116,11 +116,11 @@ def run_task(task: StreamTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
 
 
 class StagedFile:
-    """A Parquet file that is there only when something was written, and is on disk when it is closed."""
+    """A Parquet file that is there only when something was written, and stays when it is closed."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, place: str, name: str) -> None:
         self.bytes = 0
+        self._home, self._name = home_of(place), name
         self._writer: pq.ParquetWriter | None = None
         self._stack = contextlib.ExitStack()
 
@@ -132,20 +132,27 @@ class StagedFile:
         if not batch.num_rows:
             return
         if self._writer is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._stack.enter_context(self.path.open("wb"))
+            self._home.prepare()
+            self._scratch = self._home.scratch(self._name)
+            self._file = self._stack.enter_context(self._scratch.open("wb"))
             self._writer = pair_file(self._file, batch.schema)
         self._writer.write_batch(batch)
 
     def __exit__(self, kind: object, *_: object) -> None:
-        with self._stack:
-            if self._writer is None:
-                return
-            self._writer.close()
+        if self._writer is None:
+            return
+        try:
+            with self._stack:
+                self._writer.close()
+                if kind is None:
+                    self._file.flush()
+                    os.fsync(self._file.fileno())
+                    self.bytes = self._file.tell()
             if kind is None:
-                self._file.flush()
-                os.fsync(self._file.fileno())
-                self.bytes = self._file.tell()
+                self._home.take(self._name, self._scratch)
+        finally:
+            if not self._home.locks:
+                self._scratch.unlink(missing_ok=True)
 
 
 class Sorted(NamedTuple):

@@ -45,7 +45,8 @@ from rangecast.loading.parquet_files import table_raw
 from rangecast.loading.rejected import rejected_table
 from rangecast.sealed import read_document, write_document
 from rangecast.spark.output import column_named
-from rangecast.spark.stream.ledger import Ledger, gather, put_folder
+from rangecast.spark.stream.batch_files import gather, put_folder
+from rangecast.spark.stream.ledger import Ledger
 from rangecast.spark.stream.tasks import COUNTED, Sorted, StagedFile, StreamTask, sort_out
 from rangecast.tracking import Tracker
 from rangecast.types.attributes import MISSING
@@ -93,7 +94,7 @@ class KnownObjects(NamedTuple):
 
 
 def _home(ledger: Ledger) -> Path:
-    return ledger.checkpoint_state / "objects"
+    return Path(ledger.checkpoint_state) / "objects"
 
 
 def keep_objects(ledger: Ledger, batch: int, staged: Path, rows: Sequence[Any], before: KnownObjects) -> None:
@@ -164,7 +165,7 @@ def run_part(
         if known is None
         else Tracker.load(known, index, limit=tracking.limit)
     )
-    with StagedFile(Path(task.matches) / name) as changes, StagedFile(Path(task.rejects) / name) as aside:
+    with StagedFile(task.matches, name) as changes, StagedFile(task.rejects, name) as aside:
         if tracking.expires is not None and before.newest is not None:
             limit = before.newest - int(tracking.expires * _MICROSECONDS)
             silent = tracker.expire(dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=limit))
