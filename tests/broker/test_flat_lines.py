@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 pytest.importorskip("msgspec")
 
 from rangecast import Bool, Category, Float, Int, Schema, Timestamp
-from rangecast.broker import bodies
+from rangecast.broker import bodies, flat_lines
+from rangecast.broker.flat_lines import read_flat
 from rangecast.broker.limits import SpaceLimits
+from rangecast.kernels.broker.frames import JoinedStrings
 
 # both readers warn of keys that look like an attribute
 pytestmark = pytest.mark.filterwarnings("ignore::rangecast.errors.RangecastWarning")
@@ -102,15 +104,37 @@ def test_lines_at_the_edges(line):
 
 def test_the_kernel_reads_what_publishers_send():
     """It must not leave everything to the ordinary reader, which would hide that it reads nothing."""
-    from rangecast.broker.flat_lines import read_flat
-
     rows = [
-        {"price": k, "symbol": f"S{k}", "change": k / 4, "due": 10**15 + k, "note": None} for k in range(9)
+        {"price": k, "symbol": f"S{k}", "change": k / 4, "at": 10**15 + k, "up": k > 3, "note": None}
+        for k in range(9)
     ]
-    raw = "\n".join(map(json.dumps, rows)).encode()
-    flat = read_flat(raw, 9, schema(), 300)
+    raw = "\n ".join(map(json.dumps, rows)).encode()
+    flat = read_flat(raw, schema())
     assert flat is not None
-    assert flat.n == 9
-    assert flat.columns["change"].to_pylist() == [row["change"] for row in rows]
-    assert [json.loads(text) for text in flat.texts.pieces()] == rows
-    assert read_flat(b'{"price": {}}', 1, schema(), 300) is None
+    assert [flat.events.value("change", k) for k in range(9)] == [row["change"] for row in rows]
+    assert [json.loads(text) for text in JoinedStrings(flat.letters, flat.starts).pieces()] == rows
+    assert flat.longest == max(len(json.dumps(row)) for row in rows)
+    assert read_flat(b'{"price": {}}', schema()) is None
+
+
+def test_readers_are_kept_unless_they_have_met_many_keys():
+    known, other = schema(), schema()
+    known["symbol"].vocabulary.add("HAL")
+    raw = b'{"symbol":"HAL"}'
+    for _ in range(2):
+        assert read_flat(raw, known).events.codes[1].tolist() == [3]
+        # of an equal schema with other words
+        assert read_flat(raw, other).events.value("symbol", 0) == "HAL"
+        assert other["symbol"].vocabulary.table().codes.max() == 2
+    free = flat_lines._free_readers(known)
+    assert [reader.keys for reader in free] == [["symbol"]]
+    assert read_flat(b'{"symbol":"IBM","a":1}', known) is not None
+    assert [reader.keys for reader in free] == [["symbol", "a"]]
+    assert read_flat(json.dumps({f"key{k}": k for k in range(50)}).encode(), known) is not None
+    assert not free
+
+
+def test_many_schemas_do_not_keep_their_readers():
+    for _ in range(40):
+        assert read_flat(b'{"price":1}', Schema(Int("price"))) is not None
+    assert len(flat_lines._readers) <= 16

@@ -70,6 +70,7 @@ VALUES = {
         "2026-01-31 12:30",
         "1999-12-31T00:00:00.500+05:30",
         "0002-03-01T00:00-23:59",
+        1769817600000000,
         None,
     ],
     "open": [True, False, None],
@@ -83,7 +84,8 @@ ODD = [
     '{"price": NaN}', '{"country": 5}', '{"country": true}', '{"country": "D\\u0045"}',
     '{"country": "a\tb"}', '{"country": ["DE", "FR"]}', '{"at": "2026-02-30"}', '{"at": "2026-1-31"}',
     '{"at": "2026-01-31T24:00"}', '{"at": "2026-01-31T10:00:00.12"}', '{"at": "2026-01-31T10:00+24:00"}',
-    '{"at": 1769817600000000}', '{"at": ""}', '{"open": 1}', '{"open": "true"}', '{"Size": 5}',
+    '{"at": 1769817600}', '{"at": -1769817600000000}', '{"at": 1e15}', '{"at": 2.5}', '{"at": ""}',
+    '{"open": 1}', '{"open": "true"}', '{"Size": 5}',
     '{"size": 5, "Size": 6}', '{"size": 5, "size": 6}', '{"other": {"a": [1, {}]}, "size": 5}',
     '{"other": {"a": }, "size": 5}', '{"other": tru}', '{"size": 5,}', '{"size": 5} {"size": 6}',
     '{"size": 5} x', '{"size" 5}', '{"size": 5', '{size: 5}', '[1]', '5', '', '  ', '{}',
@@ -206,3 +208,10 @@ def test_powers_of_five_are_their_first_128_bits():
         upper, lower = table[power - decimals.LEAST_POWER]
         exact = 5**power
         assert (upper << 64 | lower) == exact << 256 >> (exact.bit_length() + 128)
+
+
+def test_whole_numbers_of_another_unit_are_left_to_others(tmp_path):
+    path = tmp_path / "events.jsonl"
+    write(path, ['{"at": 176981760000000}'] * 50)
+    assert taken(path, rc.Schema(rc.Timestamp("at"))) == 50
+    assert taken(path, rc.Schema(rc.Timestamp("at", unit="ns"))) == 0

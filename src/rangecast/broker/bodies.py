@@ -20,11 +20,12 @@ from rangecast.broker.event_record import PublishedBody, joined_strings
 from rangecast.broker.flat_lines import read_flat
 from rangecast.broker.limits import SpaceLimits
 from rangecast.errors import EventError
+from rangecast.kernels.broker.frames import JoinedStrings
 from rangecast.model.events import Events
 from rangecast.types.schema import Schema
 
 BODY_SECONDS = 30.0
-_FEWEST_LINES = 64  # fewer are read sooner one by one
+_FEWEST_LINES = 16  # fewer are read sooner one by one
 JSON_TYPES = ("application/json",)
 LINES_TYPES = (
     "application/x-ndjson",
@@ -141,17 +142,10 @@ def _flat_events(raw: bytes, kind: str, schema: Schema, limits: SpaceLimits) -> 
         return None
     if not _FEWEST_LINES <= lines <= limits.request_events:
         return None
-    flat = read_flat(raw, lines, schema, limits.line_bytes)
-    if flat is None:
+    flat = read_flat(raw, schema)
+    if flat is None or flat.longest > limits.line_bytes:
         return None
-    try:
-        events = Events.from_arrays(schema, flat.columns, on_error="collect")
-    except (EventError, ValueError, TypeError, OverflowError):
-        return None
-    if len(events) + len(events.rejected) != flat.n:  # no attribute at all: there was no column to count
-        return None
-    body = PublishedBody(flat.texts).without([row for row, _ in events.rejected])
-    return ReceivedEvents(events, body, [(row, reason) for row, reason in events.rejected])
+    return ReceivedEvents(flat.events, PublishedBody(JoinedStrings(flat.letters, flat.starts)), [])
 
 
 def split_texts(raw: bytes, kind: str) -> list[bytes]:

@@ -39,7 +39,7 @@ _KINDS: dict[type[Attribute], int] = {
     Bool: kernels.BOOL,
     Category: kernels.WORD,
     Text: kernels.WORD,
-    Timestamp: kernels.INSTANT,
+    Timestamp: kernels.TICKS,
 }
 _OTHER_KINDS = {pa.int64(): kernels.INT, pa.string(): kernels.TEXT}
 # the kernel reads eight letters of a key at once
@@ -56,6 +56,19 @@ class CodedLines(NamedTuple):
     others: pa.Table | None
 
 
+class WholeLines(NamedTuple):
+    """Lines that were all taken: their events, their texts one after the other, the length of the longest."""
+
+    events: Events
+    letters: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int64]
+    longest: int
+
+
+_Coded = tuple[npt.NDArray[np.int64], LineCodes, dict[int, WordTable]]
+"""Where the letters lie, what the kernel read, and the tables of words that it knew."""
+
+
 class LineCoder:
     """Reads lines of one file, with the keys that it has met so far.
 
@@ -66,7 +79,7 @@ class LineCoder:
         self._schema = schema.declared
         self._others = dict(others)
         self._names = [*self._schema.names, *others]
-        kinds = [_KINDS[type(attribute)] for attribute in self._schema]
+        kinds = [_kind(attribute) for attribute in self._schema]
         self._kinds = [*kinds, *(_OTHER_KINDS[kind] for kind in others.values())]
         self.keys: list[str] = []
         """The keys in the order in which they came."""
@@ -84,8 +97,25 @@ class LineCoder:
 
     def pieces(self, chunk: LineChunk) -> list[CodedLines] | None:
         """A chunk in pieces, or None where too many lines of it are odd for that."""
-        n, c = len(chunk.numbers), len(self._names)
-        letters = np.frombuffer(chunk.data, np.uint8)
+        found = self._code(chunk.data, chunk.starts)
+        return None if found is None else self._cut(*found)
+
+    def whole(self, data: bytes, starts: npt.NDArray[np.int64]) -> WholeLines | None:
+        """Lines as events, those that are blank left out; None where one is odd."""
+        found = self._code(data, starts)
+        if found is None or (found[1].marks == kernels.ODD).any():
+            return None
+        text, out, _ = found
+        taken = self._piece(*found, 0, len(out.marks), odd=False)
+        if taken.events is None:
+            return None
+        letters, firsts = np.empty(len(data), np.uint8), np.empty(len(taken.lines) + 1, np.int64)
+        longest = kernels.trim_lines(text, starts, out.marks, letters, firsts)
+        return WholeLines(taken.events, letters[: firsts[-1]], firsts, int(longest))
+
+    def _code(self, data: bytes, starts: npt.NDArray[np.int64]) -> _Coded | None:
+        n, c = len(starts) - 1, len(self._names)
+        letters = np.frombuffer(data, np.uint8)
         text = np.array([(letters.ctypes.data, len(letters), 1)], np.int64)
         tables = {k: self._table(k) for k, kind in enumerate(self._kinds) if kind == kernels.WORD}
         places = np.zeros((4 * c, 3), np.int64)
@@ -102,18 +132,22 @@ class LineCoder:
             np.zeros(n, np.uint8),
             np.zeros(2, np.int64),
         )
-        while not self._read(text, chunk, places, out):
-            if not self._learn(chunk.data, int(out.state[1])):
+        while not self._read(text, starts, places, out):
+            if not self._learn(data, int(out.state[1])):
                 return None
-        return self._cut(text, out, tables)
+        return text, out, tables
 
     def _read(
-        self, text: npt.NDArray[np.int64], chunk: LineChunk, tables: npt.NDArray[np.int64], out: LineCodes
+        self,
+        text: npt.NDArray[np.int64],
+        starts: npt.NDArray[np.int64],
+        tables: npt.NDArray[np.int64],
+        out: LineCodes,
     ) -> bool:
         spelled = np.frombuffer(b"".join(self._spelled) + _PADDING, np.uint8).copy()
         keys = np.array(self._rows, np.int64).reshape(-1, 4)
         known = LineKeys(keys, spelled, tables, self._powers)
-        return bool(kernels.read_lines(text, chunk.starts, known, np.zeros(len(keys), np.int64), out))
+        return bool(kernels.read_lines(text, starts, known, np.zeros(len(keys), np.int64), out))
 
     def _learn(self, data: bytes, at: int) -> bool:
         """Take note of the key that stands at a place; False where there are too many."""
@@ -183,6 +217,12 @@ class LineCoder:
             else:
                 others[name] = _strings(text, out.spans[k, 1, lines], out.spans[k, 2, lines], kind)
         return CodedLines(first, last, lines, events, pa.table(others))
+
+
+def _kind(attribute: Attribute) -> int:
+    # whole numbers of another unit are left to others
+    other = isinstance(attribute, Timestamp) and attribute.unit != "us"
+    return kernels.INSTANT if other else _KINDS[type(attribute)]
 
 
 def _alike(names: Sequence[str], key: str) -> bool:

@@ -4,7 +4,8 @@ A line is taken here if it is one object whose keys are known and whose values a
 attribute commonly has. Every other line is ODD and left to those who read any JSON, so nothing is decided
 here about meaning: what is taken means the same there. Odd are escapes, nested values, numbers for strings
 and strings for numbers, fractions for whole numbers, numbers out of range or of more than 19 digits, instants
-in uncommon forms, repeated keys, and all that is no JSON.
+in uncommon forms, repeated keys, and all that is no JSON. An attribute of TICKS takes microseconds beside the
+text of INSTANT.
 
 Objects mostly have their keys in one order, so a key is first compared with the one that came next before.
 
@@ -35,9 +36,11 @@ from rangecast.kernels.loading.decimals import float_code, is_digit, read_number
 from rangecast.kernels.machine.views import view
 from rangecast.kernels.types.strings import eight, hash_letters, same_letters
 
-SKIPPED, INT, FLOAT, BOOL, WORD, INSTANT, TEXT, UNSURE = range(8)
+SKIPPED, INT, FLOAT, BOOL, WORD, INSTANT, TICKS, TEXT, UNSURE = range(9)
 TAKEN, ODD, BLANK = range(3)
 MISSING = -(2**63)
+# between these a whole number is microseconds of an instant beyond doubt (types/instants.py)
+_FEWEST_TICKS, _MOST_TICKS = 10**14, 10**17
 _LONGEST = 1_000  # letters of a number that is passed over: Python reads no whole number of 4,300
 _DAY = 86_400_000_000
 _QUOTES = np.uint64(0x2222222222222222)
@@ -244,7 +247,7 @@ def _take_string(letters, at, end, kind, column, line, known, out):
             out.spans[column, 1, k] = at
             out.spans[column, 2, k] = stop - at
             out.counts[column] = k + 1
-    elif kind == INSTANT:
+    elif kind == INSTANT or kind == TICKS:
         code = _instant(letters, at, stop)
         if code == MISSING:
             return -1
@@ -258,15 +261,15 @@ def _take_string(letters, at, end, kind, column, line, known, out):
 
 
 @inlined_kernel
-def _takeread_number(letters, at, end, kind, column, line, known, out):
+def _take_number(letters, at, end, kind, column, line, known, out):
     """Read a number; returns the place behind it, -1 for an odd one."""
     stop, sign, digits, power, whole, many = read_number(letters, at, end)
     if stop >= 0 and kind == SKIPPED:
         return stop if stop - at < _LONGEST else -1
-    if stop < 0 or many or (kind != INT and kind != FLOAT):
+    if stop < 0 or many or (kind != INT and kind != FLOAT and kind != TICKS):
         return -1
-    if kind == INT:
-        if not whole:
+    if kind != FLOAT:
+        if not whole or (kind == TICKS and not (sign > 0 and _FEWEST_TICKS <= digits < _MOST_TICKS)):
             return -1
         out.codes[column, line] = sign * digits
     else:
@@ -339,7 +342,7 @@ def read_lines(text, starts, known, stamps, out):
                 if c == 34:
                     at = _take_string(letters, at + 1, end, kind, column, line, known, out)
                 elif c == 45 or is_digit(c):
-                    at = _takeread_number(letters, at, end, kind, column, line, known, out)
+                    at = _take_number(letters, at, end, kind, column, line, known, out)
                 else:
                     at, said = _literal(letters, at, end)
                     if at >= 0 and said >= 0 and kind != SKIPPED:
@@ -367,6 +370,33 @@ def read_lines(text, starts, known, stamps, out):
         line += 1
     out.state[0] = line
     return True
+
+
+@kernel
+def trim_lines(text, starts, marks, letters, firsts):
+    """Copy the lines that were taken one after the other, without blanks around them; returns the longest.
+
+    `firsts` gets where each begins, and the end of the last one.
+    """
+    given = view(text[0], np.uint8)
+    n = p = longest = 0
+    for line in range(marks.size):
+        if marks[line] != TAKEN:
+            continue
+        # a line that was taken begins and ends with a brace
+        a, b = starts[line], starts[line + 1]
+        while given[a] != 123:
+            a += 1
+        while given[b - 1] != 125:
+            b -= 1
+        firsts[n] = p
+        n += 1
+        for k in range(a, b):
+            letters[p] = given[k]
+            p += 1
+        longest = max(longest, b - a)
+    firsts[n] = p
+    return longest
 
 
 @kernel
