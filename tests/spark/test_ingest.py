@@ -47,7 +47,7 @@ def test_texts_of_many_partitions(spark, schema, tmp_path):
     assert report.rejected.count() == 0
     assert report.version == store.version
     assert store.snapshots() == [report.version]
-    assert set(report.seconds) == {"read", "words", "parse", "store", "publish"}
+    assert set(report.seconds) >= {"read", "parse", "store", "publish"}
     # the same as parsed in one process, with the words in the store's order
     words = store.schema["symbol"].vocabulary.words()
     alone = rc.Schema(rc.Int("price"), rc.Category("symbol", words))
@@ -301,16 +301,41 @@ def test_the_driver_parses_what_is_small_as_workers_do(spark, tmp_path, monkeypa
                 limited.setattr(inputs, key, value)
             report = rs.ingest(frame, schema, tmp_path / name, op="op", payload=["user.name"])
         store = rc.Store.open(tmp_path / name)
-        counts = report.version, report.rows, report.accepted, report.deleted, report.superseded
+        counts = report.rows, report.accepted, report.deleted, report.superseded
         rejected = sorted(map(str, report.rejected.collect()))
-        words = store.schema["symbol"].vocabulary.words(), store.schema.hidden_names()
+        # workers need a pass, and a version, for the words; which word has which code is nobody's business
+        words = set(store.schema["symbol"].vocabulary.words()), store.schema.hidden_names()
         own = store.subscriptions().payload.to_pylist()
-        found[name] = counts, rejected, words, own, contents(store), texts(store), len(jobs)
+        events = [{"price": k, "symbol": f"S{k % 9}"} for k in range(0, 320, 7)]
+        matches = list(map(sorted, map(list, store.index().match(rc.Events.from_rows(store.schema, events)))))
+        found[name] = counts, rejected, words, own, matches, texts(store), (report.version, len(jobs))
         jobs.clear()
-    assert found["driver"][0] == (2, 303, 199, 1, 101)
+    assert found["driver"][0] == (303, 199, 1, 101)
     assert len(found["driver"][1]) == 2
-    assert [found[name][-1] for name in found] == [0, 0, 2, 2]
+    assert [found[name][-1] for name in found] == [(1, 0), (1, 0), (2, 2), (2, 2)]
     assert all(found[name][:-1] == found["driver"][:-1] for name in found)
+
+
+def test_words_of_another_writer_while_the_driver_parses(spark, schema, tmp_path, monkeypatch):
+    module = importlib.import_module("rangecast.spark.ingest")
+    store = rc.Store.open(tmp_path / "store", schema)
+    parsed, calls = module.parsed, []
+
+    def overtaken(*args, **options):
+        calls.append(args)
+        if len(calls) == 1:
+            other = rc.Store.open(tmp_path / "store")
+            other.insert(rc.Subscriptions.parse(other.schema, {9: "symbol = 'theirs'"}))
+        yield from parsed(*args, **options)
+
+    monkeypatch.setattr(module, "parsed", overtaken)
+    texts = ["symbol = 'ours'", "symbol != 'theirs'", "symbol ="]
+    frame = spark.createDataFrame(pa.table({"id": [1, 2, 3], "condition": texts}))
+    report = rs.ingest(frame, None, store)
+    assert (len(calls), report.accepted, report.rejected_rows, report.rejected.count()) == (2, 2, 1, 1)
+    index = rc.Store.open(tmp_path / "store").index()
+    found = {word: sorted(index.match_one({"symbol": word}).tolist()) for word in ("ours", "theirs", "no")}
+    assert found == {"ours": [1, 2], "theirs": [9], "no": [2]}
 
 
 def test_which_inputs_are_known_to_be_small(spark, tmp_path):

@@ -10,7 +10,9 @@ good row of the same id stands. Of several good rows of an id the one with the l
 or without a sequence the last in the order of the input. The driver handles arrays, never rows.
 
 Tasks parse in two passes where there are categories or expressions (ingest_tasks.py). A small input is
-read once and parsed in the driver by the same functions (small_inputs.py).
+read once (small_inputs.py) and parsed once, in the driver and by the same functions: a single parser gives
+words their codes as it meets them. It begins again, as the store's only writer, if another process has given
+the store words meanwhile.
 """
 
 from __future__ import annotations
@@ -33,12 +35,21 @@ from pyspark.sql import types as T
 
 from rangecast.array_file import Arrays, read_arrays
 from rangecast.buckets.bucket import is_address
-from rangecast.errors import StorageError, SubscriptionError
+from rangecast.errors import SchemaError, StorageError, SubscriptionError
 from rangecast.loading.subscriptions import OWN
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.spark.ingest_tasks import ORDER, Columns, SchemaPlace, loader, word_finder
-from rangecast.spark.output import ArrowWork, map_arrow
+from rangecast.spark.ingest_tasks import (
+    ORDER,
+    Columns,
+    SchemaPlace,
+    join_pieces,
+    loader,
+    parsed,
+    stage_rejected,
+    word_finder,
+)
+from rangecast.spark.output import map_arrow
 from rangecast.spark.report import REJECTED_FIELDS, Report
 from rangecast.spark.small_inputs import collect_small
 from rangecast.store.home import Home, home_of
@@ -94,17 +105,22 @@ def ingest(
     try:
         with report.timed("read"):
             rows = collect_small(subscriptions, ORDER)
-        if columns.condition is not None or any(home.schema.categories()):
-            with report.timed("words"):
-                found = subscriptions if rows is None else rows
-                home.learn(find_words(found, home.schema, str(home.path), columns))
-        with report.timed("parse"):
-            task = loader(str(home.path), str(staging.path), columns)
-            staged = run_tasks(numbered if rows is None else rows, task, _STAGED).to_pylist()
+        if rows is not None:
+            try:
+                staged = _take_rows(home, rows, columns, staging, report)
+            except SchemaError:
+                staged = home.exclusively(lambda: _take_rows(home, rows, columns, staging, report))
+        else:
+            if columns.condition is not None or any(home.schema.categories()):
+                with report.timed("words"):
+                    home.learn(find_words(subscriptions, home.schema, str(home.path), columns))
+            with report.timed("parse"):
+                task = loader(str(home.path), str(staging.path), columns)
+                staged = map_arrow(numbered, task, _STAGED).toArrow().to_pylist()
+            with report.timed("store"):
+                _apply(home, _staged_arrays(staging, staged), report)
         report.rows = sum(row["rows"] for row in staged)
         report.rejected_rows = sum(row["rejected"] for row in staged)
-        with report.timed("store"):
-            _apply(home, staging, [row["file"] for row in staged if row["file"]], report)
         kept = home_of(home.path / "rejected" / name)
         report.rejected = _keep_rejected(subscriptions, kept, staging, staged)
     finally:
@@ -170,18 +186,11 @@ def with_beside(
     return replace(columns, payload=tuple(payload), expires=expires)
 
 
-def run_tasks(rows: DataFrame | pa.Table, task: ArrowWork, fields: T.StructType) -> pa.Table:
-    """What tasks give for their rows: tasks of Spark for a DataFrame, one task here for a table."""
-    if isinstance(rows, pa.Table):
-        return pa.Table.from_batches(list(task(iter(rows.to_batches()))))
-    return map_arrow(rows, task, fields).toArrow()
-
-
 def find_words(
-    subscriptions: DataFrame | pa.Table, schema: Schema, place: SchemaPlace, columns: Columns
+    subscriptions: DataFrame, schema: Schema, place: SchemaPlace, columns: Columns
 ) -> dict[str, list[str]]:
     """For each attribute, the strings that have no code yet; also new expressions and bundles of traits."""
-    found = run_tasks(subscriptions, word_finder(place, columns), _WORDS)
+    found = map_arrow(subscriptions, word_finder(place, columns), _WORDS).toArrow()
     # each task has its words once; sorted, so that the codes do not depend on which worker was first
     order = [("position", "ascending"), ("word", "ascending")]
     found = found.group_by(["position", "word"]).aggregate([]).sort_by(order)
@@ -192,8 +201,30 @@ def find_words(
     return {key: words[cuts[j] : cuts[j + 1]] for j, key in enumerate(keys)}
 
 
-def _apply(home: Store, staging: Home, files: list[str], report: Report) -> None:
-    """Put the staged arrays together, keep the latest row of each id, write one change."""
+def _take_rows(
+    home: Store, rows: pa.Table, columns: Columns, staging: Home, report: Report
+) -> list[dict[str, Any]]:
+    """Parse rows here and write them as one change, with their words; gives what a task of Spark's gives.
+
+    SchemaError when the store has got words from another process since it was asked for its own.
+    """
+    with report.timed("parse"):
+        home.refresh()
+        # a copy, for what is not written in the end
+        schema = Schema.from_dict(home.schema.to_dict(words=True))
+        parts, aside = [], []
+        for part, rejected in parsed(schema, iter(rows.to_batches()), columns, learning=True):
+            parts.append(part)
+            aside += rejected
+    with report.timed("store"):
+        _apply(home, [join_pieces(parts)] if parts else [], report, schema)
+    bad = stage_rejected(str(staging.path), aside)
+    return [{"file": "", "rejected_file": bad, "rows": rows.num_rows, "rejected": len(aside)}]
+
+
+def _staged_arrays(staging: Home, staged: list[dict[str, Any]]) -> list[Arrays]:
+    """What tasks of Spark's have parsed."""
+    files = [row["file"] for row in staged if row["file"]]
     found = [staging.file(name) for name in sorted(files)]
     missing = [name for name, file in zip(sorted(files), found, strict=True) if file is None]
     if missing:
@@ -201,12 +232,17 @@ def _apply(home: Store, staging: Home, files: list[str], report: Report) -> None
             f"{staging.path / missing[0]}: a worker wrote this file, and the driver does not see it; the "
             "store must be on storage that all machines share, or in a bucket"
         )
+    return [read_arrays(file)[1] for file in found if file is not None]
+
+
+def _apply(home: Store, parts: list[Arrays], report: Report, schema: Schema | None = None) -> None:
+    """Put parsed rows together, keep the latest row of each id, write one change; codes are the store's,
+    or of a schema that has more of them."""
     report.accepted = report.deleted = report.superseded = 0
-    if not files:
+    if not parts:
         report.version = home.version
         return
-    parts = [read_arrays(file)[1] for file in found if file is not None]
-    coming, gone, report.superseded = latest(home.schema, parts)
+    coming, gone, report.superseded = latest(schema or home.schema, parts)
     report.accepted, report.deleted = len(coming), len(gone)
     report.version = home.apply(coming, gone)
 

@@ -3,7 +3,8 @@
 A category's strings have codes, and a condition such as `symbol != 'IBM'` is a range of codes: tasks
 that each named strings on their own could not be put together again. So the first pass only finds
 the strings, the store gives them codes for good (`Store.learn`), and the second pass parses with
-those. Without categories, the first pass looks at conditions with expressions alone.
+those. Without categories, the first pass looks at conditions with expressions alone. The driver, which is
+alone with a small input, needs no first pass.
 
 The second pass leaves its result in files of the store's staging folder, since the store is where
 both workers and driver can write and read; a row per file comes back. Rows:
@@ -125,7 +126,7 @@ def loader(store: str, staging: str, columns: Columns) -> _ArrowMap:
                 staged.append((_stage(staging, parts), "", 0, 0))
                 parts = []
         staged.append(
-            (_stage(staging, parts) if parts else "", _stage_rejected(staging, aside), rows, len(aside))
+            (_stage(staging, parts) if parts else "", stage_rejected(staging, aside), rows, len(aside))
         )
         files, bad_files, counts, bad = zip(*staged, strict=True)
         yield pa.RecordBatch.from_arrays(
@@ -148,13 +149,13 @@ class ParsedPiece:
 
 
 def parsed(
-    schema: Schema, batches: Iterator[pa.RecordBatch], columns: Columns
+    schema: Schema, batches: Iterator[pa.RecordBatch], columns: Columns, *, learning: bool = False
 ) -> Iterator[tuple[ParsedPiece, list[RejectedRow]]]:
-    """The good rows of each batch, and the rejected ones, by a schema that has all codes."""
+    """The good rows of each batch, and the rejected ones, by a schema that has all codes or learns them."""
     known = n_words(schema)
     for batch in batches:
         yield _part(schema, pa.Table.from_batches([batch]), columns)
-    if n_words(schema) != known:
+    if n_words(schema) != known and not learning:
         raise StorageError(
             "the subscriptions changed while they were read: the second pass met strings or expressions "
             "that the first did not; persist the DataFrame first"
@@ -269,7 +270,8 @@ def _stage(staging: str, parts: list[ParsedPiece]) -> str:
     return name
 
 
-def _stage_rejected(staging: str, aside: list[RejectedRow]) -> str:
+def stage_rejected(staging: str, aside: list[RejectedRow]) -> str:
+    """Stage the rejected rows; gives the name of their file, or "" without any."""
     if not aside:
         return ""
     name = f"{uuid.uuid4().hex}.parquet"
