@@ -872,10 +872,31 @@ def test_a_string_that_cannot_be_written_down_is_refused():
         str(error).encode() and str(error).replace("\n", "").isprintable() for _, error in compiled.errors
     )
     assert sorted(schema["c"].vocabulary.words()) == ["v", "w", "x", "z"]
-    with pytest.raises(rc.LanguageError, match=r"column 5: 'c' is a category, got the string '\\ud800'"):
+    with pytest.raises(rc.LanguageError, match=r"column 6: .* must be text, got half of a character: '\\ud800'"):
         boxes_of(schema, texts[1])
     with pytest.raises(rc.SchemaError, match="'c' is a category, got the string"):
         rc.Category("c", ["\ud800"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "upper(c) in ('x', 'a\ud800')", "upper(c) = 'a\ud800'", "upper(c) between 'a' and 'c\ud800'",
+        "upper(c) like 'a\ud800%'", "n between 'a\ud800' and 'b'", "'\ud800' < n", "at = '\ud800'",
+        "weekday(at) = '\ud800'", "c contains '\ud800'", "c like '%\ud800%'", "c matches '\ud800'",
+        "n ilike '\ud800_'", "c has '\ud800'",
+    ],
+)  # fmt: skip
+def test_half_a_character_is_refused_wherever_it_stands(text):
+    schema = rc.Schema(rc.Category("c"), rc.Text("n"), rc.Timestamp("at"))
+    good = text.replace("\ud800", "x")
+    # before, after and between texts of its shape
+    for texts in ([text], [good, text, good, text], [text, good]):
+        failed = {row: str(error).encode() for row, error in compile_conditions(schema, texts).errors}
+        for row, one in enumerate(texts):
+            assert one is good or row in failed
+    with pytest.raises(rc.LanguageError, match="half of a character"):
+        boxes_of(schema, text)
 
 
 @given(data=st.data())

@@ -48,6 +48,16 @@ def test_whole_numbers_of_numpy_beside_doubles(whole):
     assert rc.Float("x").encode([2.0, whole]).codes[1] == rc.Float("x").encode([float(whole)]).codes[0]
 
 
+@pytest.mark.parametrize("value", [np.True_, np.float16(2.5), np.float32(2.5)])
+def test_scalars_of_numpy_beside_whole_numbers(value):
+    """Arrow makes whole numbers of numpy's booleans and of half doubles."""
+    for column in ([2, value], [value, 2], [None, value, 2]):
+        found, at = rc.Int("a").encode(column), column.index(value)
+        assert found.bad.tolist() == [at]
+        assert found.codes[column.index(2)] == 2
+    assert rc.Float("x").encode([2, np.float16(2.5)]).codes[1] == rc.Float("x").encode([2.5]).codes[0]
+
+
 @pytest.mark.parametrize(
     ("text", "low", "high"),
     [

@@ -37,7 +37,7 @@ from rangecast.language.tree import (
 )
 from rangecast.types import expressions
 from rangecast.types.attributes import Timestamp
-from rangecast.types.columns import describe, is_unicode
+from rangecast.types.columns import describe
 from rangecast.types.expression_text import ExpressionError, ExpressionReader
 from rangecast.types.expressions import DURATION, FUNCTIONS, Expression
 from rangecast.types.names import unquoted
@@ -136,7 +136,7 @@ class OperandReader(TokenReader):
         parts: list[Condition] = []
         for operator, end in ends:
             value = value_of(end.text)
-            if not isinstance(value, str) or not is_unicode(value):
+            if not isinstance(value, str):
                 raise error_at(f"{ours.text!r} is a text, got {describe(value)}", self.text, end.start)
             parts.append(self.drafts.compared_text(ours, operator, value, span))
         part = parts[0] if len(parts) == 1 else And(tuple(parts), span)

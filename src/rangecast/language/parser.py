@@ -42,6 +42,7 @@ from rangecast.language.tree import (
     Range,
 )
 from rangecast.types.attributes import Attribute, Category
+from rangecast.types.columns import is_unicode
 from rangecast.types.schema import Schema
 
 MAX_DEPTH = 128
@@ -49,6 +50,9 @@ MAX_DEPTH = 128
 
 def read(text: str, schema: Schema) -> tuple[Condition, list[str]]:
     """The condition of a text, and the texts of the literals that have an ordinal, in their order."""
+    if not is_unicode(text):
+        at = next(k for k, letter in enumerate(text) if "\ud800" <= letter <= "\udfff")
+        raise error_at(f"a condition must be text, got half of a character: {text[at]!a}", text, at)
     while True:
         found = _Parser(text, schema).read()
         if found is not None:

@@ -19,7 +19,6 @@ from rangecast.language.normal_form import check_order, spans_of
 from rangecast.language.tokens import CURLY, Token, error_at, shortened, tokens_of
 from rangecast.language.tree import NUMBER, TIMESTAMP, Literal, Range, Span, Value, quoted_string, value_of
 from rangecast.types.attributes import Attribute
-from rangecast.types.columns import is_unicode
 from rangecast.types.names import KEYWORDS, PLAIN_NAME, quoted_name, unquoted
 from rangecast.types.schema import Schema
 
@@ -208,8 +207,6 @@ class TokenReader:
                     raise SchemaError(f"{attribute.name!r} is a category: it takes = != IN, got {shown}")
                 if not isinstance(value, str):  # a string may be new: bracket would name it
                     attribute.bracket(value)
-                elif not is_unicode(value):
-                    raise attribute.wrong(value)
             else:
                 attribute.bracket(float(value) if isinstance(value, Decimal) else value)
             return value

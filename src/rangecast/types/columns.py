@@ -123,10 +123,13 @@ def as_column(values: Any) -> Column:
 
 
 def _coerced(kind: pa.DataType, types: set[type]) -> bool:
-    """Whether Arrow may have made one type of several: bytes of text, numbers of booleans, days of times, and
-    doubles of numpy's whole numbers, of which it takes a uint64 above 63 bits for a negative one."""
+    """Whether Arrow may have made one type of several: bytes of text, numbers of booleans, whole numbers
+    of numpy's half doubles, days of times, and doubles of numpy's whole numbers, of which it takes a uint64
+    above 63 bits for a negative one."""
     if pa.types.is_binary(kind):
         return True
+    if pa.types.is_integer(kind):
+        return any(issubclass(one, np.bool_ | np.floating) for one in types)
     if not (pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_temporal(kind)):
         return False
     if pa.types.is_temporal(kind):
