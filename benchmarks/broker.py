@@ -295,54 +295,61 @@ async def flow(options, broker, symbols, lows, width):
 
 
 async def stall(options, broker, symbols, lows, width):
-    """Some consumers read nothing for a while; what the others notice, and how the stalled ones come back.
+    """Some consumers stop reading for a while; what the others notice, and how the stalled ones come back.
 
-    A connection that takes nothing for 30 seconds is closed by the broker, so they connect again, from the
-    first event on, and must receive every message.
+    Three stretches at the same rate: all read; some have stopped; those catch up. A connection that takes
+    nothing for 30 seconds is closed by the broker, so they connect again, from the first event on, and must
+    receive every message.
     """
     offered = Offered(options, symbols, lows, width)
     active = options.consumers - options.stalled
     counts, latencies, readers = await listening(options, broker, range(active))
-    await until(lambda: counts[1] >= active)
-    await offered.publish(broker, options.seconds / 4)
-    wanted = offered.wanted(active)
-    await until(lambda: counts[0] >= wanted)
-    before = percentiles(latencies)
-    latencies.clear()
-    stalled = []
-    for k in range(active, options.consumers):
-        connection = socket.create_connection(("127.0.0.1", broker.port))
-        connection.sendall(b"GET /v1/main/consumers/c%d/stream?from=1 HTTP/1.1\r\nHost: x\r\n\r\n" % k)
-        stalled.append(connection)
-    await asyncio.sleep(1)
-    memory = [broker.memory()]
+    early, _, stalled = await listening(options, broker, range(active, options.consumers))
+    await until(lambda: counts[1] + early[1] >= options.consumers)
+    seen, rates, refused, memory = [], [], 0, []
 
     async def watch():
         while True:
-            await asyncio.sleep(0.5)
-            memory.append(broker.memory())
+            memory[-1].append(broker.memory())
+            await asyncio.sleep(0.25)
 
-    watching = asyncio.create_task(watch())
-    _, published, refused = await offered.publish(broker, options.seconds)
-    wanted = offered.wanted(active)
-    await until(lambda: counts[0] >= wanted)
-    during = percentiles(latencies)
-    watching.cancel()
-    for connection in stalled:
-        connection.close()
+    async def stretch(seconds):
+        nonlocal refused
+        latencies.clear()
+        memory.append([])
+        watching = asyncio.create_task(watch())
+        _, published, some = await offered.publish(broker, seconds)
+        await until(lambda: counts[0] >= offered.wanted(active))
+        watching.cancel()
+        refused += some
+        rates.append(round(seconds * options.rate / published))
+        seen.append(percentiles(latencies))
+
+    await stretch(options.seconds / 4)
+    for transport in stalled:
+        transport.pause_reading()
+    await stretch(options.seconds)
+    for transport in stalled:
+        transport.abort()
     started = time.perf_counter()
     late, _, others = await listening(options, broker, range(active, options.consumers), "1")
+    await stretch(options.seconds / 4)
+    wanted = offered.wanted(active)
     owed = offered.wanted(options.consumers) - wanted
-    await until(lambda: late[0] >= owed, 600)
+    await until(lambda: late[0] >= owed, 120)
+    caught = time.perf_counter() - started
     row = {
-        "events/s": round(options.seconds * options.rate / published),
+        "events/s": rates,
         "refused": refused,
-        "before": before,
-        "with stalled": during,
-        "memory MB at first, most": [round(memory[0] / 1e6), round(max(memory) / 1e6)],
+        "all read": seen[0],
+        "some stopped": seen[1],
+        "they catch up": seen[2],
+        "memory MB at first, most of each stretch": [
+            round(x / 1e6) for x in (memory[0][0], *map(max, memory))
+        ],
         "messages of the stalled": late[0],
         "messages owed": owed,
-        "seconds to catch up": round(time.perf_counter() - started, 1),
+        "seconds to catch up": round(caught, 1),
     }
     for transport in [*readers, *others]:
         transport.close()

@@ -12,7 +12,10 @@ import time
 import httpx
 import pytest
 
+from rangecast import Int, Schema
+from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.limits import SpaceLimits
+from rangecast.broker.server import serving
 from rangecast.broker.tokens import TokenFile, add_token
 from rangecast.client import Client, ClientError
 from rangecast.errors import OptionError, StorageError
@@ -197,6 +200,38 @@ def test_a_slow_consumer_is_left_behind_and_misses_nothing(client, url):
     slow.close()
     found = re.findall(rb"event: match\nid: (\d+)\n", received)
     assert [int(id) for id in found] == list(range(1, n + 1))
+
+
+def test_a_few_bytes_that_wait_for_a_second_end_the_live_stretch(tmp_path):
+    """Little is held in memory for one that takes nothing, although much more may wait."""
+    broker = Broker(BrokerSettings(data=tmp_path / "data", port=0))
+    broker.ensure_space("main", Schema(Int("price")))
+    with serving(broker) as url, Client(url) as client:
+        client.subscribe("slow", "all", "price >= 0")
+        slow = raw_stream(url, "slow")
+        wait_for(lambda: client.status()["spaces"][0]["states"]["live"] == 1)
+        (listener,) = broker.spaces["main"].listeners
+        last = 0
+
+        def waits():
+            nonlocal last
+            last = client.publish([{"price": 1, "note": "x" * 2000}] * 5)["last"]
+            time.sleep(0.01)  # the event loop writes after it has answered
+            return listener.outlet.waiting()
+
+        wait_for(waits)
+        assert listener.state == "live"
+        time.sleep(1.1)
+        last = client.publish({"price": 1})["last"]
+        wait_for(lambda: listener.state == "stalled")
+        assert listener.outlet.waiting() < 100_000
+        received = bytearray()
+        slow.settimeout(60)
+        while b"id: %d\n" % last not in received:
+            received += slow.recv(1 << 20)
+        slow.close()
+    found = re.findall(rb"event: match\nid: (\d+)\n", received)
+    assert [int(id) for id in found] == list(range(1, last + 1))
 
 
 def test_a_consumer_that_takes_nothing_is_closed(start, monkeypatch):
@@ -479,6 +514,28 @@ def test_webhooks_retry_sign_and_give_up(start, monkeypatch):
             assert httpx.put(f"{base}/webhook", json=wrong).status_code == 400
     server.shutdown()
     server.server_close()
+
+
+def test_a_webhook_that_does_not_answer_is_not_given_up(tmp_path, free_port):
+    """Its connection takes nothing for minutes between two tries, which a stream may not."""
+    broker = Broker(BrokerSettings(data=tmp_path / "data", port=0, private_hooks=True))
+    broker.ensure_space("main", Schema(Int("price")))
+    with serving(broker) as url, Client(url) as client:
+        client.subscribe("alice", "a", "price > 0")
+        hook = {"url": f"http://127.0.0.1:{free_port()}/", "secret": "s" * 16}
+        httpx.put(f"{url}/v1/main/consumers/alice/webhook", json=hook)
+        client.publish({"price": 1})
+        space = broker.spaces["main"]
+        failed = 'webhook_failures_total{space="main"} 0.0'
+        wait_for(lambda: failed not in httpx.get(f"{url}/metrics").text)
+        client.publish({"price": 2})  # it waits behind the first
+        wait_for(lambda: any(one.outlet.waiting() for one in space.listeners))
+
+        async def close_slow():
+            return space.close_slow(time.monotonic() + 1000, 30)
+
+        assert asyncio.run_coroutine_threadsafe(close_slow(), space.loop).result(60) == 0
+        assert client.status()["spaces"][0]["connections"] == 1
 
 
 def test_webhooks_stay_off_private_addresses():

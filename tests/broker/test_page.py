@@ -1,8 +1,14 @@
-"""The page in a real browser: what a person does on it, at desk and phone width, in light and dark."""
+"""The page in a real browser: what a person does on it, at desk and phone width, in light and dark.
+
+With RANGECAST_PICTURES=FOLDER the tests keep a picture of what they see there; that of docs/broker.md is
+
+    RANGECAST_PICTURES=docs/images python -m pytest -n 0 tests/broker/test_page.py -k places
+"""
 
 import json
 import os
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -141,10 +147,79 @@ def test_a_token_and_a_map(start, tmp_path, browser):
         page.click("#tail")
         client.publish([{"x": (7 * k) % 90, "y": (11 * k) % 70} for k in range(200)])
         until(page, "document.querySelectorAll('#messages li').length > 20")
-        until(page, "document.getElementById('map-text').textContent.includes('10 subscriptions')")
+        until(page, "document.getElementById('map-text').textContent.includes('10 subscriptions of me')")
         time.sleep(1.5)
         picture(page, "desk-dark-map")
         assert token not in json.dumps(
             page.evaluate("[location.href, document.cookie, JSON.stringify(localStorage)]")
         )
+        page.close()
+
+
+def test_a_map_of_places(start, browser):
+    """Circles, boxes and polygons of a point, and the places that match, while vehicles move."""
+    from rangecast import Category, Float, Point, Schema
+    from rangecast.client import Client
+
+    schema = Schema(Point("at"), Category("line"), Float("speed"))
+    with start(schema=schema) as url, Client(url) as client:
+        conditions = {
+            "station": "at within 900 m of (13.37, 52.525)",
+            "museum": "at within 500 m of (13.40, 52.519)",
+            "centre": "at in box (13.375, 52.507, 13.425, 52.526)",
+            "park": "at in polygon 'POLYGON((13.335 52.51, 13.372 52.507, 13.376 52.516, 13.335 52.51))'",
+            "fast": "speed > 45 and line = 'M41'",
+        }
+        for name, condition in conditions.items():
+            client.subscribe("me", name, condition)
+        for k in range(12):
+            client.subscribe(f"depot-{k}", "late", f"line = 'M{41 + k % 4}' and speed < {k}")
+        page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+        complaints = watched(page)
+        page.goto(url + "/")
+        page.wait_for_selector("#map-card:not([hidden])")
+        assert "within 2 km of" in page.get_attribute("#condition", "placeholder")
+        page.click("#tail")
+        page.wait_for_selector("#messages li")
+        page.fill("#condition", "at within 500 m of (13.4, 52.519) and speed > 30")
+        page.fill("#samples", json.dumps({"at": [13.401, 52.52], "line": "M41", "speed": 33.5}))
+        forms = [
+            lambda x, y: [x, y],
+            lambda x, y: {"lon": x, "lat": y},
+            lambda x, y: f"POINT({x} {y})",
+            lambda x, y: {"type": "Point", "coordinates": [x, y]},
+        ]
+        ended = threading.Event()
+
+        def drive():
+            k = 0
+            with Client(url) as vehicles:
+                while not ended.wait(0.1):
+                    events = []
+                    k += 1
+                    for n in range(20 + 10 * (k // 10 % 3)):
+                        x = round(13.33 + ((7 * n + k) % 100) / 1000, 5)
+                        y = round(52.503 + ((13 * n + 3 * k * (n % 3)) % 28) / 1000, 5)
+                        line, speed = f"M{41 + n % 4}", (17 * n + k) % 60
+                        events.append({"at": forms[n % 4](x, y), "line": line, "speed": speed})
+                    vehicles.publish(events)
+
+        driving = threading.Thread(target=drive)
+        driving.start()
+        time.sleep(30 if PICTURES else 1)
+        until(
+            page,
+            "document.getElementById('map-text').textContent.includes('4 subscriptions of me, drawn by at')",
+        )
+        until(page, "/last [1-9][0-9]+ events/.test(document.getElementById('map-text').textContent)")
+        until(page, "document.getElementById('verdict').className === 'good'")
+        painted = page.evaluate(
+            "[...document.getElementById('map').getContext('2d').getImageData(0, 0, 1200, 320).data]"
+            ".filter((v, k) => k % 4 === 3 && v > 0).length"
+        )
+        assert painted > 1_000
+        picture(page, "broker-page")
+        ended.set()
+        driving.join()
+        assert not complaints
         page.close()

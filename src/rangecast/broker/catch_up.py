@@ -1,7 +1,18 @@
 """The catch-up thread of a space: it serves those that are behind from the log, round by round (replay.py).
 
 A listener waits here until it is served, is served again when its connection has taken the bytes, and goes to
-the matcher thread (pump.py) when it has come to the end of the log.
+the matcher thread (pump.py) when it has come to where that one is.
+
+Those who are live go first, so catching up has a budget:
+
+    a round      takes about `_ROUND_SECONDS` while events are matched for somebody: rounds that take longer
+                 are followed by smaller ones
+    a rest       as long as the round follows it then, and also when most of those who are behind are still
+                 taking what they were given: they gather, and one pass over the log serves all of them
+    the loop     gets what a round made in slices, between which it writes what is live
+
+Every second round begins with the one that is furthest behind, so that groups meet; the other ones with who
+has waited longest, so that one who is a second behind does not wait for one who is a day behind.
 """
 
 from __future__ import annotations
@@ -14,10 +25,15 @@ from typing import TYPE_CHECKING
 
 from rangecast.broker.frames import notice
 from rangecast.broker.listener import Listener
-from rangecast.broker.replay import Replay, Served
+from rangecast.broker.replay import LEAST_ROUND, ROUND, Replay, Served
 
 if TYPE_CHECKING:
     from rangecast.broker.space import Space
+
+_ROUND_SECONDS = 0.05
+_LONGEST_REST = 0.25
+_SLICE = 64  # listeners that are given bytes before others have their turn
+_TOLD_SECONDS = 1.0  # between two messages of progress to one for whom nothing matches
 
 
 class CatchUp:
@@ -26,9 +42,11 @@ class CatchUp:
     def __init__(self, space: Space) -> None:
         self._space = space
         self._behind: deque[Listener] = deque()
+        self._taking: set[Listener] = set()
         self._wake = threading.Event()
-        self._stopping = False
-        self._replay = Replay(space.log, space.directory, space.schema, space.lock)
+        self._stop = threading.Event()
+        self._furthest = True
+        self._replay = Replay(space.log, space.directory, space.schema, space.lock, space.index)
         self._thread = threading.Thread(target=self._run, name=f"catch-up-{space.name}", daemon=True)
 
     @property
@@ -42,7 +60,7 @@ class CatchUp:
 
     def stop(self) -> None:
         """End after the round that is under way."""
-        self._stopping = True
+        self._stop.set()
         self._wake.set()
         self._thread.join()
 
@@ -54,47 +72,75 @@ class CatchUp:
 
     def give(self, several: Sequence[Served]) -> None:
         """Hand over what was made for some; each is served again when it has taken it."""
-        self._space.post(self._send, several)
+        self._space.post(self._send, several, 0)
 
-    def _send(self, several: Sequence[Served]) -> None:
-        for served in several:
+    def _send(self, several: Sequence[Served], first: int) -> None:
+        again: list[Listener] = []
+        for served in several[first : first + _SLICE]:
             listener = served.listener
             if served.data:
                 listener.send(served.data, served.position)
+                listener.told = time.monotonic()
             else:
                 listener.position = max(listener.position, served.position)
             if not listener.closed and not listener.stalled:
-                self._behind.append(listener)
-        self._wake.set()
+                again.append(listener)
+        # all of a slice at once, or the thread would begin with the first of them alone
+        self._behind.extend(again)
+        if first + _SLICE < len(several):
+            self._space.post(self._send, several, first + _SLICE)
+        else:
+            self._wake.set()
 
     def _run(self) -> None:
-        while not self._stopping:
+        while not self._stop.is_set():
             self._wake.wait(0.5)
             self._wake.clear()
-            while self._behind and not self._stopping:
+            while self._behind and not self._stop.is_set():
+                start = time.monotonic()
+                matched = self._space.pump.matched
                 try:
-                    self._serve_some()
+                    n = self._serve_some()
                 except Exception as error:
                     self._space.log_error("catching up", error)
-                    time.sleep(0.1)
+                    self._stop.wait(0.1)
+                    continue
+                if n:
+                    self._rest(time.monotonic() - start, n, self._space.pump.matched != matched)
 
-    def _serve_some(self) -> None:
+    def _rest(self, took: float, n: int, busy: bool) -> None:
+        """Leave time to others after a round for `n` listeners; `busy` says that events were matched."""
+        replay = self._replay
+        busy = busy and bool(self._space.pump.live)
+        if busy and took > _ROUND_SECONDS:
+            replay.most = max(LEAST_ROUND, replay.most // 2)
+        elif not busy or took < _ROUND_SECONDS / 2:
+            replay.most = min(ROUND, 2 * replay.most)
+        replay.size = min(replay.size, replay.most)
+        if busy or 2 * n < len(self._taking):
+            self._stop.wait(min(took, _LONGEST_REST))
+
+    def _serve_some(self) -> int:
+        """One round; how many it served."""
         waiting: list[Listener] = []
         while self._behind:
             listener = self._behind.popleft()
             if not listener.closed and not listener.stalled:
                 waiting.append(listener)
+        self._taking = {one for one in self._taking.difference(waiting) if not one.closed}
         space, replay = self._space, self._replay
-        head = space.log.durable
+        # what is on disk is read, and may be beyond what is matched: who is as far as that can join
+        head = space.pump.matched
         for listener in waiting:
             if listener.position >= head:
                 space.pump.join(listener)
         waiting = [one for one in waiting if one.position < head]
         if not waiting:
-            return
-        group = replay.group(waiting)
-        chosen = {id(one) for one in group}
-        rest = [one for one in waiting if id(one) not in chosen]
+            return 0
+        self._furthest = not self._furthest
+        group = replay.group(waiting, None if self._furthest else waiting[0].position)
+        chosen = set(group)
+        rest = [one for one in waiting if one not in chosen]
         try:
             gaps, events = replay.gaps, replay.events
             served = replay.serve(group)
@@ -104,8 +150,12 @@ class CatchUp:
             self._behind.extend(group)
             raise
         finally:
-            self._behind.extend(rest)
+            self._behind.extendleft(reversed(rest))
+        now = time.monotonic()
         for one in served:
-            if not one.data and one.position > one.listener.position:
+            told = now - one.listener.told > _TOLD_SECONDS
+            if told and not one.data and one.position > one.listener.position:
                 one.data = notice("progress", {"sequence": one.position - 1}, one.position - 1)
+        self._taking |= chosen
         self.give(served)
+        return len(group)

@@ -60,9 +60,7 @@ def _opened(request: HTTPConnection) -> tuple[Broker, Space, str, int]:
 
 
 def _listener(space: Space, consumer: str, position: int, outlet: Outlet) -> Listener:
-    with space.lock:
-        number = space.directory.consumer(consumer)
-    return Listener(space, consumer, number, position, outlet)
+    return Listener(space, consumer, space.directory.consumer(consumer), position, outlet)
 
 
 class _SseResponse(Response):

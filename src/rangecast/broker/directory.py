@@ -20,7 +20,9 @@ delivered to none.
 
 from __future__ import annotations
 
+import bisect
 import re
+import threading
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -56,6 +58,7 @@ class Directory:
         self.version = 0
         self.consumers: list[str] = []
         self._numbers: dict[str, int] = {}
+        self._naming = threading.Lock()
         self._entries_of: list[array[int]] = []
         self._lasting: list[int] = []
         self.ids: list[str] = []
@@ -70,7 +73,8 @@ class Directory:
         """The name of each entry as a JSON string, and room for more; replaced as a whole when it grows."""
         self._chunks: list[tuple[int, Subscriptions]] = []
         self._ended = 0
-        self._expired: dict[int, int] = {}
+        self._expired: list[tuple[int, int]] = []
+        """Versions in which entries expired, ascending, each with the entry."""
 
     def __len__(self) -> int:
         return len(self.current)
@@ -81,14 +85,21 @@ class Directory:
         return len(self.ids)
 
     def consumer(self, name: str) -> int:
-        """The number of a consumer, a new one for one that was never heard of."""
+        """The number of a consumer, a new one for one that was never heard of.
+
+        It has a lock of its own: the event loop asks for it, and must not wait for whoever changes or reads
+        the entries.
+        """
         number = self._numbers.get(name)
         if number is None:
-            number = len(self.consumers)
-            self.consumers.append(name)
-            self._entries_of.append(array("q"))
-            self._lasting.append(0)
-            self._numbers[name] = number
+            with self._naming:
+                number = self._numbers.get(name)
+                if number is None:
+                    number = len(self.consumers)
+                    self.consumers.append(name)
+                    self._entries_of.append(array("q"))
+                    self._lasting.append(0)
+                    self._numbers[name] = number
         return number
 
     def find_consumer(self, name: str) -> int | None:
@@ -128,7 +139,7 @@ class Directory:
                 gone.append(entry)
                 if 0 < self.expires[entry] <= change.time:
                     expired.append(entry)
-                    self._expired[entry] = change.version
+                    self._expired.append((change.version, entry))
         for id in _texts(change.inserted.ids):
             entry = self.current.pop(id, None)
             if entry is not None:
@@ -221,7 +232,7 @@ class Directory:
             if not dead[first : first + len(subs)].all():
                 chunks.append((first, subs))
         self._chunks = chunks
-        self._expired = {e: v for e, v in self._expired.items() if v > pin}
+        self._expired = self._expired[bisect.bisect_right(self._expired, (pin, ONGOING)) :]
         self._ended = int(np.count_nonzero((self.until[:n] != ONGOING) & ~dead))
 
     # indexes
@@ -251,34 +262,42 @@ class Directory:
                 waiting.append(some if len(rows) == len(subs) else some.select(rows))
         return Subscriptions.concat(waiting[::-1]) if waiting else None
 
+    @property
+    def n_ended(self) -> int:
+        """How many entries have ended and are not forgotten."""
+        return self._ended
+
+    def count_of(self, consumers: Sequence[int]) -> int:
+        """How many entries some consumers have, the ended ones too."""
+        return sum(len(self._entries_of[consumer]) for consumer in consumers)
+
     def entries_of(self, consumers: Sequence[int], pin: int) -> npt.NDArray[np.int64]:
-        """All entries of some consumers that an event of version `pin` or later may concern, ascending."""
+        """All entries of some consumers that an event of version `pin` or later may concern."""
         found = [np.frombuffer(self._entries_of[c], np.int64) for c in consumers if len(self._entries_of[c])]
-        entries = np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
+        entries = np.concatenate(found) if found else np.empty(0, np.int64)
         return entries[self.until[entries] > pin]
 
-    def index_of(self, entries: npt.NDArray[np.int64], schema: Schema) -> Index:
-        """An index of some entries (ascending), the ended ones too."""
-        index = open_index("auto", schema)
+    def ended_since(self, pin: int) -> npt.NDArray[np.int64]:
+        """The entries that have ended, and that an event of version `pin` or later may concern."""
+        if not self._ended:
+            return np.empty(0, np.int64)
+        until = self.until[: self.n_entries]
+        return np.flatnonzero((until > pin) & (until != ONGOING))
+
+    def some(self, entries: npt.NDArray[np.int64]) -> Subscriptions | None:
+        """Some entries (ascending), the ended ones too, under their numbers; None when there are none."""
         waiting = []
         for first, subs in self._chunks:
             low, high = np.searchsorted(entries, [first, first + len(subs)])
             if low < high:
-                rows = entries[low:high] - first
-                chosen = subs.select(rows)
+                chosen = subs.select(entries[low:high] - first)
                 waiting.append(Subscriptions.of_boxes(subs.schema, entries[low:high], chosen.boxes))
-        if waiting:
-            index.insert(Subscriptions.concat(waiting))
-        return index
+        return Subscriptions.concat(waiting) if waiting else None
 
-    def expired_between(
-        self, entries: npt.NDArray[np.int64], after: int, until: int
-    ) -> list[tuple[int, int]]:
-        """Of these entries, those that expired in a version after one and up to another, with it."""
-        if not self._expired:
-            return []
-        found = [(e, self._expired.get(e, 0)) for e in entries.tolist()]
-        return [(entry, version) for entry, version in found if after < version <= until]
+    def expired_between(self, after: int, until: int) -> list[tuple[int, int]]:
+        """The versions after one and up to another in which entries expired, each with the entry."""
+        first, last = (bisect.bisect_right(self._expired, (version, ONGOING)) for version in (after, until))
+        return self._expired[first:last]
 
 
 def _grown(values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

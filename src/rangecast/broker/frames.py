@@ -61,6 +61,19 @@ class OwnerFrames(NamedTuple):
         """The frames alone."""
         return self.out[self.begin + CHUNK_HEAD : self.end - CHUNK_TAIL].tobytes()
 
+    def since(self, sequence: int) -> OwnerFrames | None:
+        """The frames from a sequence number on, if there are any."""
+        sequences, ends = self.places()
+        k = int(np.searchsorted(sequences, sequence))
+        if k == self.n:
+            return None
+        return self if not k else shared_frames(self.piece(int(ends[k - 1]), int(ends[-1])), self.last)
+
+    def piece(self, begin: int, end: int) -> bytes:
+        """The frames between two places of `places`."""
+        start = self.begin + CHUNK_HEAD
+        return self.out[start + begin : start + end].tobytes()
+
     def places(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The sequence number of each frame, and where it ends within the data."""
         own = slice(self.first, self.first + self.n)

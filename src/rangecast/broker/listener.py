@@ -1,16 +1,19 @@
 """A listener: one connection of a consumer, and how far it has come.
 
     state      who serves it
-    behind     the catch-up thread, from the log
+    behind     the catch-up thread, from the log, each time that it has taken what it was given
     live       the matcher thread, tick by tick
-    stalled    nobody: its buffer is full; when it drains it is behind
+    stalled    nobody: bytes wait for it; when it has taken them it is behind
     closed     nobody, any more
+
+One that is live is stalled when more than `BUFFER` bytes wait for it, or when it has not taken all of them
+for a second: what it would receive is in the log, so there is no reason to hold it here as well.
 
 `position` is the sequence number that it must see next. It moves when bytes are handed to the connection,
 on the event loop, and nowhere else: what a connection did not take was not sent.
 
-An outlet is where the bytes go. It says how many of them wait (`waiting`), and calls `drained` when they
-are few again.
+An outlet is where the bytes go. It says how many of them wait (`waiting`), and `drained` is called when they
+are gone.
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
 
 BUFFER = 256 * 1024
 """Bytes that may wait for a connection before it leaves the live set."""
-ROOM = 64 * 1024
-"""Bytes below which one that was full is served again."""
+PATIENCE = 1.0
+"""Seconds in which a live connection must take what waits for it."""
 SOCKET_BUFFER = 128 * 1024
 """Bytes that the operating system may hold for one connection, so that a stalled one costs no megabytes."""
 
@@ -60,8 +63,8 @@ class Listener:
     """One connection of a consumer."""
 
     __slots__ = (
-        "closed", "consumer", "keep", "last_progress", "number", "on_close", "outlet", "position", "reason",
-        "space", "stalled", "state", "taken",
+        "closed", "consumer", "last_progress", "number", "on_close", "outlet", "patient", "position",
+        "reason", "space", "stalled", "state", "taken", "told", "waited",
     )  # fmt: skip
 
     def __init__(self, space: Space, consumer: str, number: int, position: int, outlet: Outlet) -> None:
@@ -76,8 +79,13 @@ class Listener:
         self.reason = ""
         self.taken = time.monotonic()
         """When the connection last took bytes."""
+        self.waited = 0
+        """How many bytes waited when that was last looked at."""
+        self.patient = False
+        """Whether it may take nothing for as long as it likes."""
         self.last_progress = 0
-        self.keep = 0.0
+        self.told = self.taken
+        """When the catch-up thread last told it something."""
         self.on_close: Callable[[], None] | None = None
 
     def send(self, data: bytes, position: int) -> None:
@@ -97,17 +105,33 @@ class Listener:
             return
         self.position = position
         waiting = self.outlet.waiting()
-        if waiting > BUFFER:
-            self.stalled = True
-            if self.state == "live":
-                self.space.leave(self)
-            self.state = "stalled"
-        elif waiting == 0:
+        if not waiting:
+            self.waited = 0
             self.taken = time.monotonic()
+        elif self.state != "live" or waiting > BUFFER or time.monotonic() - self.taken > PATIENCE:
+            self._stall()
+        self.waited = waiting
+
+    def _stall(self) -> None:
+        self.stalled = True
+        if self.state == "live":
+            self.space.leave(self)
+            self.state = "stalled"
+
+    def look(self, now: float) -> float:
+        """How many seconds ago the connection last took bytes, as far as one can see; on the event loop."""
+        waiting = self.outlet.waiting()
+        if waiting < self.waited or not waiting:
+            self.taken = now
+        self.waited = waiting
+        if self.stalled and now - self.taken > PATIENCE:
+            self.state = "stalled"
+        return now - self.taken
 
     def drained(self) -> None:
         """The connection has room again; on the event loop."""
         self.taken = time.monotonic()
+        self.waited = 0
         if self.stalled and not self.closed:
             self.space.rejoin(self)
 
@@ -128,22 +152,23 @@ def send_frames(sends: Sequence[tuple[Listener, OwnerFrames]]) -> None:
     """Hand the frames of a tick to live listeners; on the event loop.
 
     Connections that are plain and have nothing waiting take theirs in one call for all of them, which lets
-    other threads run; the others, and what a socket does not take, go by their transports.
+    other threads run. The others go by their transports, and so do frames that are not in the same array as
+    the first, and what a socket does not take.
     """
     direct: list[tuple[Listener, OwnerFrames]] = []
     handles: list[int] = []
+    out = sends[0][1].out
     for listener, frames in sends:
         if listener.closed or listener.stalled:
             continue
         handle = listener.outlet.handle()
-        if handle < 0:
+        if handle < 0 or frames.out is not out:
             listener.send(frames.data, frames.last + 1)
         else:
             handles.append(handle)
             direct.append((listener, frames))
     if not direct:
         return
-    out = direct[0][1].out
     begins = np.fromiter((frames.begin for _, frames in direct), np.int64, len(direct))
     ends = np.fromiter((frames.end for _, frames in direct), np.int64, len(direct))
     sent = np.empty(len(direct), np.int64)
@@ -167,11 +192,12 @@ class SseOutlet:
         self._transport = transport
         self._chunked = chunked
         raw = transport.get_extra_info("socket")
-        plain = chunked and raw is not None and transport.get_extra_info("ssl_object") is None
-        self._handle = raw.fileno() if plain else -1
+        secret = transport.get_extra_info("ssl_object") is not None
+        self._handle = raw.fileno() if chunked and raw is not None and not secret else -1
         if raw is not None:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
-        transport.set_write_buffer_limits(high=BUFFER, low=ROOM)
+        # so that the protocol hears when nothing waits any more; over TLS, a limit of 0 counts as passed
+        transport.set_write_buffer_limits(high=1 if secret else 0, low=0)
 
     def write(self, data: bytes) -> None:
         """Send a chunk."""
@@ -252,9 +278,9 @@ class MessageOutlet(_Collecting):
         return found
 
     def sent(self) -> bool:
-        """Say that what was taken is sent; whether there is room again."""
+        """Say that what was taken is sent; whether nothing waits any more."""
         self._bytes = sum(map(len, self._messages))
-        return self._bytes <= ROOM
+        return not self._bytes
 
 
 class PollOutlet(_Collecting):

@@ -57,6 +57,11 @@ class ChangedPairs(NamedTuple):
         """Some of them."""
         return ChangedPairs(self.rows[kept], self.entries[kept], self.now[kept], self.before[kept])
 
+    def joined(self, others: ChangedPairs) -> ChangedPairs:
+        """These and others of the same events."""
+        order = np.argsort(np.concatenate([self.rows, others.rows]), kind="stable")
+        return ChangedPairs(*(np.concatenate(both)[order] for both in zip(self, others, strict=True)))
+
 
 def check_object_key(schema: Schema, key: str) -> None:
     """Raise SchemaError unless an attribute can tell objects apart."""

@@ -8,7 +8,9 @@ or leave.
     events      appended to the log with that version as their pin; one fdatasync; publishers are answered
     matches     one match for all events that were logged since the last one; frames per consumer that is
                 live; one call to the event loop
-    listeners   those that have caught up join the live set at the sequence number that follows the match
+    listeners   those that have caught up join the live set at the sequence number that follows the match, or
+                at a later one where they have read more of the log than is matched: what a match then makes
+                for them begins there
 
 Events are logged as they come, and matched when the event loop has written the frames of the match before:
 so what is matched at once grows under load by itself, one write carries many messages, and nobody waits when
@@ -35,8 +37,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.broker.event_record import PublishedBody, RecordNote
-from rangecast.broker.frames import KEEP_ALIVE, OwnerFrames, PinnedEvents, change_frames, match_frames, notice
+from rangecast.broker.frames import KEEP_ALIVE, PinnedEvents, change_frames, match_frames, notice
 from rangecast.broker.listener import Listener
+from rangecast.broker.live_set import LiveSet
 from rangecast.broker.objects import ObjectLinks, changed_pairs
 from rangecast.broker.replay import ROUND, Replay, joined_events, joined_links
 from rangecast.errors import StorageError
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
 
 PROGRESS_SECONDS = 5.0
 _TURNS = 25  # in which listeners are told of progress, so that no tick has to tell all of them
-_LAST_LAP = 8_192  # events that the matcher itself replays for one who joins
+_LAST_LAP = 16_384  # events that the matcher itself replays for those who join
 _LOOK = 0.2  # seconds between two looks for changes by other processes
 _UPKEEP_SECONDS = 10.0
 _MOST_EVENTS = 65_536  # of one tick, and unmatched before publishers have to wait
@@ -87,9 +90,8 @@ class Pump:
         self._space = space
         self.failed: str | None = None
         self.ticks = 0
-        self.live: dict[int, list[Listener]] = {}
+        self.live = LiveSet()
         self._n_asked = self._n_done = 0
-        self._mask = np.zeros(1, bool)
         self._publications: deque[Publication] = deque()
         self._tickets: deque[tuple[int, list[tuple[Future[Any], Any]], threading.Event]] = deque()
         self._joining: deque[Listener] = deque()
@@ -111,7 +113,7 @@ class Pump:
         self._told = time.monotonic()
         self._turn = 0
         self._tended = time.monotonic()
-        self._replay = Replay(space.log, space.directory, space.schema, space.lock)
+        self._replay = Replay(space.log, space.directory, space.schema, space.lock, space.index, build=False)
         self._thread = threading.Thread(target=self._run, name=f"matcher-{space.name}", daemon=True)
 
     def start(self) -> None:
@@ -257,7 +259,8 @@ class Pump:
             name = directory.ids[entry].partition("/")[2]
             data = notice("expired", {"subscription": name, "version": version})
             sends += [
-                (listener, data, self.matched) for listener in self.live.get(int(directory.owners[entry]), ())
+                (listener, data, self.live.next_of(listener, self.matched))
+                for listener in self.live.of(int(directory.owners[entry]))
             ]
         self._space.deliver(sends)
 
@@ -362,20 +365,17 @@ class Pump:
         space.metrics.matched.inc(n_pairs)
         if not self.live or not len(rows):
             return
-        self._make_room(len(directory.consumers))
+        self.live.make_room(len(directory.consumers))
         pin = directory.version
         stretches = [PinnedEvents(one.first, one.n, pin, one.json) for one in published]
         received = published[0].received
-        sends: list[tuple[Listener, OwnerFrames]] = []
-        n = 0
         if changes is not None:
-            made = change_frames(stretches, changes.where(self._mask[directory.owners[entries]]), directory)
+            made = change_frames(
+                stretches, changes.where(self.live.mask[directory.owners[entries]]), directory
+            )
         else:
-            made = match_frames(stretches, rows, entries, directory, self._mask)
-        for own in made:
-            n += own.n
-            for listener in self.live[own.owner]:
-                sends.append((listener, own))
+            made = match_frames(stretches, rows, entries, directory, self.live.mask)
+        sends, n = self.live.sends(made, self.matched)
         space.metrics.delivered.inc(n)
         if sends:
             self._n_handed += 1
@@ -410,77 +410,49 @@ class Pump:
         while self._joining:
             joining.append(self._joining.popleft())
         head = self.matched
-        # who was served from the log beyond what is matched joins when that is
-        early = [one for one in joining if one.position > head]
-        self._joining.extend(early)
-        joining = [one for one in joining if one.position <= head]
-        near = [one for one in joining if not one.closed and head - one.position <= _LAST_LAP]
-        self._space.behind([one for one in joining if not one.closed and head - one.position > _LAST_LAP])
+        joining = [one for one in joining if not one.closed]
+        near = [one for one in joining if head - one.position <= _LAST_LAP]
+        self._space.behind([one for one in joining if head - one.position > _LAST_LAP])
         late = [one for one in near if one.position < head]
         sends: list[tuple[Listener, bytes, int]] = []
-        ready = [one for one in near if one.position >= head]
+        ready = [(one, one.position) for one in near if one.position >= head]
         if late:
-            # a lap of at most ROUND events, and none are appended meanwhile
+            # a lap of at most ROUND events, and none are matched meanwhile
             assert _LAST_LAP < ROUND
             for served in self._replay.serve(late, head):
                 if served.position >= head:
-                    ready.append(served.listener)
+                    ready.append((served.listener, head))
                     if served.data:
                         sends.append((served.listener, served.data, head))
                 else:
                     self._space.catch_up.give([served])
-        for listener in ready:
+        for listener, position in ready:
             listener.state = "live"
-            listener.last_progress = head - 1
-            self._add(listener)
-            sends.append((listener, notice("caught_up", {"sequence": head - 1}, head - 1), head))
+            listener.last_progress = position - 1
+            self.live.add(listener, position, head)
+            sends.append((listener, notice("caught_up", {"sequence": position - 1}, position - 1), position))
         self._space.deliver(sends)
-
-    def _add(self, listener: Listener) -> None:
-        number = listener.number
-        self._make_room(number + 1)
-        self.live.setdefault(number, []).append(listener)
-        self._mask[number] = True
-
-    def _make_room(self, consumers: int) -> None:
-        """See that the mask has a place for each consumer, and one more."""
-        if consumers >= len(self._mask):
-            # the last place stands for entries of nobody, whose owner is -1
-            mask = np.zeros(max(64, 2 * len(self._mask), consumers + 1), bool)
-            mask[: len(self._mask) - 1] = self._mask[:-1]
-            self._mask = mask
-
-    def _remove(self, listener: Listener) -> None:
-        others = self.live.get(listener.number)
-        if others is not None and listener in others:
-            others.remove(listener)
-            if not others:
-                del self.live[listener.number]
-                self._mask[listener.number] = False
 
     def _take_leaves(self) -> None:
         again: list[Listener] = []
         while self._leaving:
             listener, returns = self._leaving.popleft()
-            self._remove(listener)
+            self.live.remove(listener)
             if returns and not listener.closed:
                 again.append(listener)
         if again:
             self._space.resume(again)
 
     def _set_all_behind(self) -> None:
-        listeners = [listener for several in self.live.values() for listener in several]
-        self.live.clear()
-        self._mask[:] = False
-        self._space.set_back(listeners)
+        self._space.set_back(self.live.clear())
 
     def _tell_progress(self) -> None:
         """Say how far the log has come, so that one with rare matches need not read it all again."""
         last = self.matched - 1
         moved: list[Listener] = []
         idle: list[Listener] = []
-        for number in [number for number in self.live if number % _TURNS == self._turn]:
-            for listener in self.live[number]:
+        for listener in self.live.turn(self._turn, _TURNS):
+            if self.live.next_of(listener, self.matched) == self.matched:
                 (moved if last > listener.last_progress else idle).append(listener)
                 listener.last_progress = last
         self._space.deliver_notice(moved, notice("progress", {"sequence": last}, last), last + 1)

@@ -1,12 +1,21 @@
 """Catching up: events from the log, through an index of the subscriptions of those who are behind.
 
-Listeners that are near each other are served together: their subscriptions make one index, and one pass
-over the log serves all of them. An entry is matched where the event's pin lies between its first and its
-last version (directory.py), so that what is replayed is what was, or would have been, delivered live.
+Listeners that are near each other are served together: one pass over the log serves all of them. An entry is
+matched where the event's pin lies between its first and its last version (directory.py), so that what is
+replayed is what was, or would have been, delivered live.
 
-One round reads up to `ROUND` events. Per listener it gives at most `share` bytes; one that has more waits
-for its connection to take them, and is served again from there. So memory is bounded, however far behind
-whoever is.
+Two kinds of index serve:
+
+    few subscriptions    an index of those of the group, which is kept for the next round: it takes in what a
+                         larger group brings, and is built anew when it holds far more than is asked for
+    many                 the live index, whose matches for others are left out, and beside it an index of the
+                         entries that have ended, which the live one has no longer. To build an index of
+                         500,000 subscriptions takes seconds, and to match 65,536 events in one of twice as
+                         many a tenth of one
+
+One round reads up to `size` events. Per listener it gives at most `share` bytes; one that has more waits for
+its connection to take them, and is served again from there. So memory is bounded, however far behind whoever
+is. A round of which much was cut off is followed by smaller ones.
 """
 
 from __future__ import annotations
@@ -18,13 +27,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.broker.directory import Directory
+from rangecast.broker.directory import ONGOING, Directory
 from rangecast.broker.event_log import DamagedRecordError, EventLog
 from rangecast.broker.event_record import EventRecord
 from rangecast.broker.frames import OwnerFrames, PinnedEvents, change_frames, match_frames, notice
 from rangecast.broker.listener import BUFFER, Listener
-from rangecast.broker.objects import ObjectLinks, changed_pairs, widened
-from rangecast.engine import Index
+from rangecast.broker.objects import ChangedPairs, ObjectLinks, changed_pairs, widened
+from rangecast.engine import Index, open_index
 from rangecast.model.events import Events
 from rangecast.types.schema import Schema
 
@@ -32,6 +41,11 @@ ROUND = 65_536
 _ROUND_BYTES = 32 << 20
 _TOGETHER = 32 << 20  # bytes of frames in one round, for all listeners
 _LEAST_SHARE = 16 * 1024
+LEAST_ROUND = 1_024
+_FIRST_ROUND = 8_192
+_MANY = 8  # who have more than this part of all subscriptions are served by the live index
+_SLACK = 4  # times as many entries as are asked for make an index be built anew
+_FEW = 1_000  # entries, however few are asked for
 _GONE = "the log no longer has these events (retention)"
 
 
@@ -44,27 +58,70 @@ class Served:
     position: int
 
 
+class _EntryIndex:
+    """An index of some entries, which grows by those that are asked for."""
+
+    def __init__(self, directory: Directory, schema: Schema) -> None:
+        self._directory = directory
+        self._schema = schema
+        self._has = np.zeros(0, bool)
+        self._n = 0
+        self._index: Index | None = None
+
+    def of(self, entries: npt.NDArray[np.int64]) -> Index:
+        """An index that has at least these entries."""
+        n = self._directory.n_entries
+        if self._index is None or self._n > _SLACK * max(len(entries), _FEW):
+            self._index = open_index("auto", self._schema)
+            self._has = np.zeros(n, bool)
+            self._n = 0
+        elif n > len(self._has):
+            self._has = np.concatenate(
+                [self._has, np.zeros(max(n, 2 * len(self._has)) - len(self._has), bool)]
+            )
+        fresh = np.sort(entries[~self._has[entries]])
+        subs = self._directory.some(fresh)
+        if subs is not None:
+            self._index.insert(subs)
+        self._has[fresh] = True
+        self._n += len(fresh)
+        return self._index
+
+
 class Replay:
     """Serves listeners that are behind; used by one thread at a time."""
 
-    def __init__(self, log: EventLog, directory: Directory, schema: Schema, lock: threading.RLock) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        directory: Directory,
+        schema: Schema,
+        lock: threading.RLock,
+        live: Index,
+        build: bool = True,
+    ) -> None:
+        """Without `build`, the live index serves small groups as well, which is quicker for few events."""
         self._log = log
         self._directory = directory
-        self._schema = schema
         self._lock = lock
-        self._key: tuple[object, ...] = ()
-        self._index: Index | None = None
-        self._entries = np.empty(0, np.int64)
+        self._live = live
+        self._build = build
+        self._own = _EntryIndex(directory, schema)
+        self._ended = _EntryIndex(directory, schema)
+        self.size = self.most = _FIRST_ROUND
+        """How many events the next round reads, and may read at most."""
         self.events = 0
         """How many events were read again so far."""
         self.gaps = 0
         """How many listeners were told of a gap so far."""
 
-    def group(self, listeners: Sequence[Listener]) -> list[Listener]:
-        """Those to be served together: the one that is furthest behind, and all near it."""
+    def group(self, listeners: Sequence[Listener], start: int | None = None) -> list[Listener]:
+        """Those to be served together: the one that is furthest behind, from `start` on, and all near it."""
         ordered = sorted(listeners, key=lambda listener: listener.position)
-        start = max(ordered[0].position, self._log.first)
-        return [listener for listener in ordered if listener.position < start + ROUND]
+        if start is not None:
+            ordered = [listener for listener in ordered if listener.position >= start]
+        first = max(ordered[0].position, self._log.first)
+        return [listener for listener in ordered if listener.position < first + self.size]
 
     def serve(self, group: Sequence[Listener], until: int | None = None) -> list[Served]:
         """One round for a group, up to an event or to what is on disk."""
@@ -104,7 +161,7 @@ class Replay:
                 records.append(record)
                 n += record.head.n
                 size += record.head.length
-                if n >= ROUND or size >= _ROUND_BYTES:
+                if n >= self.size or size >= _ROUND_BYTES:
                     break
         except DamagedRecordError as error:
             return records, error.after
@@ -113,72 +170,91 @@ class Replay:
     def _match(self, records: list[EventRecord], served: list[Served]) -> None:
         base, last = records[0].head.sequence, records[-1].head.next
         pins = np.repeat([r.head.pin for r in records], [r.head.n for r in records])
-        consumers = sorted({one.listener.number for one in served})
-        index = self._index_for(consumers, int(pins[0]), int(pins[-1]))
-        events = joined_events(index.schema, [(r.codes, r.owners, r.head.n) for r in records])
-        self.events += len(events)
-        links = joined_links(index.schema, [r.links for r in records])
-        changes = None
-        if links is not None:
-            changes = changed_pairs(index, events, links)
-            rows, entries = changes.rows, changes.entries
-        else:
-            matches = index.match(events)
-            rows, entries = matches.events(), np.asarray(matches.ids)
-        with self._lock:
-            directory = self._directory
-            pin = pins[rows]
-            valid = (directory.since[entries] <= pin) & (pin < directory.until[entries])
-            expired = directory.expired_between(self._entries, int(pins[0]), int(pins[-1]))
-        stretches = [PinnedEvents(r.head.sequence, r.head.n, r.head.pin, r.json) for r in records]
         by_owner: dict[int, list[Served]] = {}
         for one in served:
             by_owner.setdefault(one.listener.number, []).append(one)
+        pairs, links = self._pairs(records, list(by_owner), int(pins[0]))
+        self.events += len(pins)
+        directory = self._directory
+        pin = pins[pairs.rows]
+        with self._lock:
+            valid = (directory.since[pairs.entries] <= pin) & (pin < directory.until[pairs.entries])
+            expired = directory.expired_between(int(pins[0]), int(pins[-1]))
+        wanted = np.zeros(len(directory.consumers) + 1, bool)
+        wanted[list(by_owner)] = True
+        stretches = [PinnedEvents(r.head.sequence, r.head.n, r.head.pin, r.json) for r in records]
         share = max(_LEAST_SHARE, min(BUFFER, _TOGETHER // len(served)))
         unheard = {id(one): one for one in served}
-        if changes is not None:
-            made = change_frames(stretches, changes.where(valid), directory)
+        if links:
+            valid &= wanted[directory.owners[pairs.entries]]
+            made = change_frames(stretches, pairs.where(valid), directory)
         else:
-            made = match_frames(stretches, rows[valid], entries[valid], directory)
+            made = match_frames(stretches, pairs.rows[valid], pairs.entries[valid], directory, wanted)
+        offered = given = 0
         for frames in made:
             for one in by_owner[frames.owner]:
-                _fill(one, frames, share, last)
+                before = len(one.data)
+                offered += _fill(one, frames, share, last)
+                given += len(one.data) - before
                 unheard.pop(id(one), None)
         for one in unheard.values():
             one.position = max(one.position, last)
-        for entry, version in expired:
-            for one in by_owner[int(directory.owners[entry])]:
+        if offered > 2 * given:
+            self.size = max(LEAST_ROUND, self.size // 2)
+        elif offered == given:
+            self.size = min(self.most, 2 * self.size)
+        for version, entry in expired:
+            for one in by_owner.get(int(directory.owners[entry]), ()):
                 at = base + int(np.searchsorted(pins, version))
                 if one.listener.position <= at < one.position:
                     name = directory.ids[entry].partition("/")[2]
                     one.data += notice("expired", {"subscription": name, "version": version})
 
-    def _index_for(self, consumers: list[int], low: int, high: int) -> Index:
-        """An index of all entries of these consumers that events pinned to low..high may concern."""
+    def _pairs(self, records: list[EventRecord], consumers: list[int], low: int) -> tuple[ChangedPairs, bool]:
+        """What events match of the subscriptions of some consumers and perhaps of others, whatever their
+        versions; and whether states of objects were compared."""
+        directory = self._directory
         with self._lock:
-            directory = self._directory
-            entries = directory.entries_of(consumers, low)
-            key = (tuple(consumers), len(entries), int(entries[-1]) if len(entries) else -1)
-            if self._index is None or key != self._key or not np.array_equal(entries, self._entries):
-                self._index = directory.index_of(entries, self._schema)
-                self._key, self._entries = key, entries
-            return self._index
+            many = not self._build or _MANY * directory.count_of(consumers) > len(directory)
+            entries = None if many else directory.entries_of(consumers, low)
+        if entries is not None:
+            return self._matched(self._own.of(entries), records)
+        found, links = self._matched(self._live, records)
+        # looked at after the match: what has ended since then was found there, and is left out of it
+        with self._lock:
+            ended = directory.ended_since(low)
+            found = found.where(directory.until[found.entries] == ONGOING)
+        if len(ended):
+            others, _ = self._matched(self._ended.of(ended), records)
+            found = found.joined(others)
+        return found, links
+
+    def _matched(self, index: Index, records: list[EventRecord]) -> tuple[ChangedPairs, bool]:
+        schema = index.schema
+        events = joined_events(schema, [(r.codes, r.owners, r.head.n) for r in records])
+        links = joined_links(schema, [r.links for r in records])
+        if links is not None:
+            return changed_pairs(index, events, links), True
+        matches = index.match(events)
+        rows = matches.events()
+        return ChangedPairs(
+            rows, np.asarray(matches.ids), np.ones(len(rows), bool), np.zeros(len(rows), bool)
+        ), False
 
 
-def _fill(one: Served, frames: OwnerFrames, share: int, last: int) -> None:
-    """Give a listener its frames from its position on, up to a share of bytes and one frame beyond."""
+def _fill(one: Served, frames: OwnerFrames, share: int, last: int) -> int:
+    """Give a listener its frames from its position on, up to a share of bytes and one frame beyond; how
+    many bytes there were."""
     sequences, ends = frames.places()
-    data = frames.data
     start = int(np.searchsorted(sequences, one.position))
+    if start == len(ends):
+        one.position = max(one.position, last)
+        return 0
     begin = int(ends[start - 1]) if start else 0
-    room = share - len(one.data)
-    k = max(start, int(np.searchsorted(ends, begin + room, "right")))
-    if k < len(ends):
-        one.data += data[begin : int(ends[k])]
-        one.position = int(sequences[k]) + 1
-        return
-    one.data += data[begin:]
-    one.position = max(one.position, last)
+    k = max(start, int(np.searchsorted(ends, begin + share - len(one.data), "right")))
+    one.data += frames.piece(begin, int(ends[min(k, len(ends) - 1)]))
+    one.position = int(sequences[k]) + 1 if k < len(ends) else max(one.position, last)
+    return int(ends[-1]) - begin
 
 
 def joined_links(schema: Schema, several: Sequence[ObjectLinks | None]) -> ObjectLinks | None:

@@ -402,7 +402,7 @@ class Space:
 
     def close_slow(self, now: float, patience: float) -> int:
         """Close connections that took nothing for a while; their cursors stay."""
-        slow = [one for one in self.listeners if one.stalled and now - one.taken > patience]
+        slow = [one for one in self.listeners if one.stalled and one.look(now) > patience and not one.patient]
         for listener in slow:
             listener.close("slow")
             self.metrics.closed_slow.inc()

@@ -128,6 +128,8 @@ class Webhooks:
         outlet = MessageOutlet()
         position = space.start_position(consumer, None, None)
         listener = Listener(space, consumer, space.directory.consumer(consumer), position, outlet)
+        # one that does not answer is tried again for longer than a connection may take nothing
+        listener.patient = True
         space.listen(listener)
         try:
             while not outlet.ended:
