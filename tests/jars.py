@@ -3,10 +3,13 @@
 Where they cannot be fetched, or there is no Java, `NoJars` says why, and the tests are skipped.
 """
 
+import contextlib
 import os
 import shutil
 import socket
 import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -94,3 +97,30 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def served(command: list[str], port: int, said: Path) -> Iterator[None]:
+    """A server in a process of its own, from when its port is open; what it prints goes to `said`."""
+    with said.open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        _wait(process, port, said)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], port: int, said: Path) -> None:
+    for _ in range(600):
+        if process.poll() is not None:
+            raise RuntimeError(f"the server ended at once: {said.read_text()[-2000:]}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
+            return
+        time.sleep(0.2)
+    raise RuntimeError("the server's port did not open in two minutes")

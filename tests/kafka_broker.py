@@ -4,12 +4,10 @@ Where the jars cannot be fetched, or there is no Java, `NoJars` says why and the
 """
 
 import contextlib
-import socket
 import subprocess
-import time
 from pathlib import Path
 
-from jars import free_port, jars, java
+from jars import free_port, jars, java, served
 
 VERSION = "4.3.1"
 LOGGING = "2.25.3"
@@ -46,26 +44,5 @@ def running(folder: Path):
     tool = [*run, "kafka.tools.StorageTool"]
     id = subprocess.run([*tool, "random-uuid"], capture_output=True, text=True, check=True).stdout.split()[-1]
     subprocess.run([*tool, "format", "-t", id, "-c", settings], capture_output=True, check=True)
-    said = folder / "broker.log"
-    with said.open("w") as log:
-        process = subprocess.Popen([*run, "kafka.Kafka", settings], stdout=log, stderr=log)
-    try:
-        _wait(process, port, said)
+    with served([*run, "kafka.Kafka", str(settings)], port, folder / "broker.log"):
         yield f"127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait(process, port: int, said: Path) -> None:
-    for _ in range(600):
-        if process.poll() is not None:
-            raise RuntimeError(f"the broker ended at once: {said.read_text()[-2000:]}")
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
-            return
-        time.sleep(0.2)
-    raise RuntimeError("the broker's port did not open in two minutes")

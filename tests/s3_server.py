@@ -11,7 +11,6 @@ import contextlib
 import http.client
 import http.server
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ import threading
 import time
 from pathlib import Path
 
-from jars import free_port, jars, java
+from jars import free_port, jars, java, served
 
 VERSION = "4.1.0"
 BUCKET = "alerts"
@@ -45,30 +44,9 @@ def running(folder: Path):
     (folder / "logback.xml").write_text('<configuration><root level="WARN"/></configuration>')
     run = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     run += [f"-Dlogback.configurationFile={folder / 'logback.xml'}", "-cp", f"{libs}/*"]
-    said = folder / "server.log"
-    with said.open("w") as log:
-        main = [*run, "org.gaul.s3proxy.Main", "--properties", str(folder / "s3proxy.conf")]
-        process = subprocess.Popen(main, stdout=log, stderr=log)
-    try:
-        _wait(process, port, said)
+    main = [*run, "org.gaul.s3proxy.Main", "--properties", str(folder / "s3proxy.conf")]
+    with served(main, port, folder / "server.log"):
         yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait(process, port: int, said: Path) -> None:
-    for _ in range(600):
-        if process.poll() is not None:
-            raise RuntimeError(f"the server ended at once: {said.read_text()[-2000:]}")
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
-            return
-        time.sleep(0.2)
-    raise RuntimeError("the server's port did not open in two minutes")
 
 
 def settings(address: str) -> dict[str, str]:
