@@ -30,22 +30,19 @@ peers, measure, compare = load("peers"), load("measure"), load("compare")
 native = load("native")
 
 
-def fitting():
-    for name in workloads.names():
-        plain = peers.Plain(workloads.workload(name, 50, 5), threads=1)
-        yield from ((name, peer.name) for peer in peers.PEERS.values() if not peer.unfit(plain))
-
-
-@pytest.mark.parametrize(("name", "peer"), list(fitting()))
-def test_a_peer_finds_what_the_scan_finds(name, peer):
-    adapter = peers.PEERS[peer]
-    pytest.importorskip(adapter.package)
+@pytest.mark.parametrize("name", workloads.names())
+def test_a_peer_finds_what_the_scan_finds(name):
+    small = peers.Plain(workloads.workload(name, 50, 5), threads=1)
     w = workloads.workload(name, 300, 30)
     plain = peers.Plain(w, threads=1)
-    ids = adapter.ids(adapter.match(adapter.build(plain), adapter.load(plain, 30)))
     index = rc.open_index("scan", w.schema)
     index.insert(w.subscriptions())
-    assert np.array_equal(np.sort(ids), np.sort(index.match(w.events()).ids))
+    wanted = np.sort(index.match(w.events()).ids)
+    for peer in peers.PEERS.values():
+        if peer.unfit(small) or not peer.installed:
+            continue
+        ids = peer.ids(peer.match(peer.build(plain), peer.load(plain, 30)))
+        assert np.array_equal(np.sort(ids), wanted), peer.name
 
 
 def test_each_shape_has_its_subscriptions():
