@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rangecast.broker.errors import BrokerError, TooLargeError, UnsupportedError
 from rangecast.broker.event_record import PublishedBody, joined_strings
 from rangecast.broker.flat_lines import read_flat
 from rangecast.broker.limits import SpaceLimits
+from rangecast.broker.tables import arrow_table
 from rangecast.errors import EventError
 from rangecast.kernels.broker.frames import JoinedStrings
 from rangecast.model.events import Events
@@ -195,27 +195,8 @@ def _decoded(texts: list[bytes], most: int, rejected: list[tuple[int, str]]) -> 
     return rows
 
 
-def arrow_table(raw: bytes) -> pa.Table:
-    """The table of an Arrow stream, checked."""
-    try:
-        with pa.ipc.open_stream(raw) as reader:
-            table = reader.read_all()
-        table.validate(full=True)
-    except (OSError, pa.ArrowException, MemoryError, ValueError, UnicodeDecodeError) as error:
-        raise BrokerError(f"the body is not an Arrow stream: {error}") from None
-    return table
-
-
-def parquet_table(raw: bytes) -> pa.Table:
-    """The table of a Parquet file."""
-    try:
-        return pq.read_table(pa.BufferReader(raw))
-    except (OSError, pa.ArrowException, MemoryError, ValueError, UnicodeDecodeError) as error:
-        raise BrokerError(f"the body is not a Parquet file: {error}") from None
-
-
 def _from_arrow(raw: bytes, schema: Schema, limits: SpaceLimits) -> ReceivedEvents:
-    table = arrow_table(raw)
+    table = arrow_table(raw, limits.body_bytes)
     if table.num_rows > limits.request_events:
         raise TooLargeError(
             f"the limit 'request_events' is {limits.request_events:,} events, got {table.num_rows:,}"

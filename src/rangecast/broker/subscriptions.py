@@ -17,15 +17,14 @@ from rangecast.broker.answers import Json, allowed, checked_name, consumer_of, d
 from rangecast.broker.bodies import (
     ARROW_TYPES,
     PARQUET_TYPES,
-    arrow_table,
     media_type,
-    parquet_table,
     read_body,
     split_texts,
 )
 from rangecast.broker.changes import ChangeRequest, WantedSubscription
 from rangecast.broker.directory import subscription_id
 from rangecast.broker.errors import BrokerError, ForbiddenError, TooLargeError
+from rangecast.broker.tables import arrow_table, parquet_table, rows_of
 from rangecast.broker.tokens import Access
 from rangecast.engine import open_index
 from rangecast.errors import RangecastError
@@ -99,7 +98,7 @@ async def batch_subscriptions(request: Request) -> Response:
     broker, space, access = allowed(request, "subscribe")
     kind = media_type(request.headers.get("content-type"))
     raw = await read_body(request, space.limits)
-    rows = _batch_rows(raw, kind)
+    rows = _batch_rows(raw, kind, space.limits.body_bytes)
     broker.pacer.spend(access.name, "changes_per_second", space.limits.changes_per_second, len(rows))
     change = ChangeRequest(single=False)
     places: list[int] = []
@@ -209,14 +208,14 @@ def _own(access: Access, consumer: str) -> None:
         raise ForbiddenError(f"the token {access.name!r} is not for the consumer {consumer!r}") from None
 
 
-def _batch_rows(raw: bytes, kind: str) -> list[dict[str, Any]]:
+def _batch_rows(raw: bytes, kind: str, most: int) -> list[dict[str, Any]]:
     table: pa.Table | None = None
     if kind in ARROW_TYPES:
-        table = arrow_table(raw)
+        table = arrow_table(raw, most)
     elif kind in PARQUET_TYPES:
-        table = parquet_table(raw)
+        table = parquet_table(raw, most)
     if table is not None:
-        rows: list[dict[str, Any]] = table.to_pylist()
+        rows = rows_of(table, most)
         for row in rows:
             if isinstance(row.get("payload"), str):
                 with contextlib.suppress(msgspec.MsgspecError):  # a payload may be a plain string

@@ -43,7 +43,7 @@ class ParquetFile(RowFile):
         self._path = path
         self._alone = groups is None
         try:
-            self._file = pq.ParquetFile(seekable_file(path), memory_map=not self._alone)
+            self._file = pq.ParquetFile(self._source(), memory_map=not self._alone)
             self.names = list(self._file.schema_arrow.names)
         # the last where the name of a column is no text
         except (OSError, pa.ArrowInvalid, UnicodeDecodeError) as error:
@@ -57,6 +57,9 @@ class ParquetFile(RowFile):
         self._kept = [name for name in self.names if wanted is None or name in wanted]
         self._batch = batch
         self._dictionaries: pq.ParquetFile | None = None
+
+    def _source(self) -> Any:
+        return seekable_file(self._path)
 
     def close(self) -> None:
         self._file.close()
@@ -106,7 +109,7 @@ class ParquetFile(RowFile):
             return self._batch
         if self._dictionaries is None:
             self._dictionaries = pq.ParquetFile(
-                seekable_file(self._path),
+                self._source(),
                 metadata=self._file.metadata,
                 memory_map=not self._alone,
                 read_dictionary=names,
