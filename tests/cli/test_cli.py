@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import rangecast as rc
+from page_blocks import run_examples
 from rangecast import workloads
 from rangecast.cli import experiment as experiment_module
 from rangecast.cli import warm_up as warm_up_module
@@ -647,18 +647,11 @@ class TestExperiment:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cli.md", "first-steps.md"])
-def test_the_examples_of_the_page_run(tmp_path, name):
+def test_the_examples_of_the_page_run(tmp_path, monkeypatch, name):
     """Shell blocks of a page print what the text block after them shows."""
-    page = (Path(__file__).parents[2] / "docs" / name).read_text()
-    example = re.compile(r"^```sh\n(.*?)^```\n(?:\s*^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
-    command = f'rangecast() {{ {sys.executable} -m rangecast "$@"; }}\n'
-    found = example.findall(page)
-    assert len(found) >= 4
-    for script, shown in found:
-        done = subprocess.run(
-            ["bash", "-c", command + script], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
-        assert done.stdout == shown, done.stderr
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[2] / "docs" / name
+    assert run_examples(page.read_text(), name, ("sh",)) >= 4
 
 
 def test_the_help_of_the_app_says_what_each_command_says_of_itself():

@@ -1,0 +1,89 @@
+"""Blocks of a page that are run: ```python and ```sh, each with the ```text block that follows it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+BLOCK = re.compile(
+    r"^```(?P<kind>python|sh)\n(?P<code>.*?)^```\n(?:\s*^```text\n(?P<output>.*?)^```$)?",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Example(NamedTuple):
+    """A block, the line of its first statement, and the output that the page shows."""
+
+    kind: str
+    line: int
+    code: str
+    output: str
+
+
+def examples_of(text: str, kinds: tuple[str, ...] = ("python",)) -> list[Example]:
+    """The examples of a page, in order."""
+    return [
+        Example(
+            found["kind"], text.count("\n", 0, found.start("code")) + 1, found["code"], found["output"] or ""
+        )
+        for found in BLOCK.finditer(text)
+        if found["kind"] in kinds
+    ]
+
+
+def printed_by(example: Example, page: str, names: dict[str, object]) -> str:
+    """What an example prints. Python runs here, with the names of the earlier ones."""
+    if example.kind == "python":
+        # The blank lines let a traceback point at the line of the page.
+        compiled = compile("\n" * (example.line - 1) + example.code, page, "exec")
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compiled, names)
+        text = printed.getvalue()
+    else:
+        command = f'rangecast() {{ {sys.executable} -m rangecast "$@"; }}\n'
+        ran = subprocess.run(
+            ["bash", "-e", "-c", command + example.code],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "COLUMNS": "120"},
+        )
+        assert ran.returncode == 0, f"{page}, line {example.line}: {ran.stderr}"
+        text = ran.stdout
+    return "\n".join(row.rstrip() for row in text.splitlines()).rstrip("\n")
+
+
+def run_examples(text: str, page: str, kinds: tuple[str, ...] = ("python",)) -> int:
+    """Run the examples of a page in order, compare what they print, and return how many there were."""
+    names: dict[str, object] = {"__name__": "__main__"}
+    examples = examples_of(text, kinds)
+    for example in examples:
+        got = printed_by(example, page, names)
+        assert got == example.output.rstrip("\n"), (
+            f"{page}, line {example.line}: the output differs from the block shown"
+        )
+    return len(examples)
+
+
+def filled(path: Path, kinds: tuple[str, ...] = ("python", "sh")) -> str:
+    """A page with the output of its blocks as they print now, where it shows one."""
+    text = path.read_text()
+    names: dict[str, object] = {"__name__": "__main__"}
+    out, end = "", 0
+    for found in BLOCK.finditer(text):
+        example = Example(found["kind"], 0, found["code"], "")
+        if example.kind not in kinds:
+            continue
+        got = printed_by(example._replace(line=1), str(path), names)
+        if found["output"] is None:
+            assert not got, f"{path}: a block prints and shows nothing: {got}"
+            continue
+        out += text[end : found.start("output")] + got + "\n"
+        end = found.end("output")
+    return out + text[end:]
