@@ -114,7 +114,7 @@ def strays(text: str, files: set[str], home: str | None = None) -> list[str]:
     """
     near = {file for file in files if home and (file.startswith(home + "/") or file.count("/") == 2)}
     gone = []
-    for name in sorted({name.removeprefix("./") for name in NAMED.findall(text)}):
+    for name in sorted({re.sub(r"^(\.{1,2}/)+", "", name) for name in NAMED.findall(text)}):
         among = near if home and "/" not in name else files
         if not any(f"/{file}".endswith(f"/{name}") for file in among):
             gone.append(name)
@@ -130,7 +130,7 @@ def name_of(path: Path) -> str:
 
 
 def test_modules_that_pages_name_exist():
-    there = files_below("src", "tests", "benchmarks")
+    there = files_below("src", "tests", "benchmarks", "examples", "website")
     gone = {name_of(page): strays(page.read_text(), there) for page in PAGES}
     assert not {page: names for page, names in gone.items() if names}, "modules that are not there"
 
