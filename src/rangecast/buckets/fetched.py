@@ -8,7 +8,7 @@ A process that wants an object asks the bucket for its tag. If a file of that ta
 is; if not, one process fetches it while the others wait. The file is checked by whoever knows its sums and
 then takes its name by a rename, so half a file is never seen. All processes map the same pages.
 
-The folder is bounded: when it holds more bytes than RANGECAST_CACHE_BYTES says (32 GB unless told), those go
+The folder is bounded: when it holds more bytes than RANGECAST_CACHE_BYTES says (32 GB by default), those go
 first that were used least recently. A file that is still mapped keeps its pages until it is let go.
 RANGECAST_CACHE names another folder, such as one on a large local disk.
 """

@@ -97,10 +97,8 @@ def token(
     name: Annotated[str, typer.Argument(help="Who it is for; also the consumer that it may be.")],
     tokens: Annotated[Path, typer.Option(help="File of tokens, made if it is not there.")],
     scope: Annotated[list[str], typer.Option(help="publish, subscribe, read or admin; repeat for more.")],
-    space: Annotated[list[str] | None, typer.Option(help="A space; all unless told.")] = None,
-    consumer: Annotated[
-        list[str] | None, typer.Option(help="A consumer, or *; the name unless told.")
-    ] = None,
+    space: Annotated[list[str] | None, typer.Option(help="A space; all by default.")] = None,
+    consumer: Annotated[list[str] | None, typer.Option(help="A consumer, or *; the name by default.")] = None,
 ) -> None:
     """Make a token and print it; the file keeps its hash, so it is shown this once."""
     from rangecast.broker.tokens import add_token

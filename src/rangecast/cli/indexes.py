@@ -10,7 +10,7 @@ from rangecast.engine import index_names, index_type
 # for whoever chooses one; the first line of a class says how it works, to whoever reads its code
 USES = {
     "auto": "The one to take: it looks at your subscriptions and chooses a way for each of them.",
-    "scan": "Looks at every subscription for every event. Good up to some thousands, and the baseline.",
+    "scan": "Looks at every subscription for every event. Good up to a few thousand, and the baseline.",
     "direct": "One attribute with short ranges over few different values; fast, and takes much memory.",
     "islist": "One attribute, subscriptions that come and go one by one. Slower than vci; to compare with.",
     "vci": "One attribute with ranges of any width, also when an event matches very many.",

@@ -264,7 +264,7 @@ class Catalog:
             self._table = None if self._first_id is not None else self._table.extended(self.ids, self.alive)
 
     def prioritize(self, ids: Ids, values: npt.NDArray[np.float64] | None) -> None:
-        """Give the subscriptions that were added last their priorities: 0 unless told."""
+        """Give the subscriptions that were added last their priorities: 0 by default."""
         if values is None and self.priorities is None:
             return
         n = self.n_slots

@@ -39,7 +39,7 @@ def match(  # noqa: PLR0913 - each is an option of whoever calls it
     `events` is a DataFrame of pandas or Polars, an Arrow table, a DuckDB relation or a list of dicts, and
     `subscriptions` any of these with an id and a condition or bounds, a dict of ids and conditions, or
     Subscriptions. Without a `schema` the columns of the events say it. `event_id` names the column of ids:
-    unless told it is `id`, and without one rows are numbered from 0. Columns of the events in `keep` and of
+    by default it is `id`, and without one rows are numbered from 0. Columns of the events in `keep` and of
     the subscriptions in `payload` come along. A row that cannot be loaded raises.
 
     >>> match([{"price": 12}, {"price": 3}], {7: "price > 10", 8: "price < 15"})[0]

@@ -282,7 +282,7 @@ class StaticIndex(Index):
     """An index whose layout is built from boxes at once; a kind of it provides `_build`."""
 
     sweep_share: int | None = None
-    """One in how many must be dead for a sweep; SWEEP_SHARE unless told. A sweep goes over all entries of
+    """One in how many must be dead for a sweep; SWEEP_SHARE by default. A sweep goes over all entries of
     a part, and saves a look-up a match: who changes much and matches little sets it lower."""
     _parts: tuple[_Covered, ...]
     _gone: dict[int, int]

@@ -66,7 +66,7 @@ class _Parsed(NamedTuple):
 class CsvFile(RowFile):
     """A CSV file with a header; `wanted` are the columns to keep, None for all.
 
-    `delimiter` stands between the fields; unless told, the suffix .tsv or the header says it.
+    `delimiter` stands between the fields; by default, the suffix .tsv or the header says it.
     """
 
     textual = True

@@ -134,7 +134,7 @@ class EventFile:
 
     `n_rows` counts the rows read, on from `first_row`, from which rows without ids are numbered on as well.
 
-    `event_id` names the column of ids; unless told it is `id`, and without one rows are numbered. With
+    `event_id` names the column of ids; by default it is `id`, and without one rows are numbered. With
     `attributes`, just these are read, and a file with columns must have all of them.
     """
 

@@ -27,7 +27,7 @@ def open_rows(
     """A file of rows, or a stream; `wanted` are the columns to keep with the types to expect in JSON.
 
     `batch` is how many rows of a Parquet file are read at once, `groups` a range of its row groups;
-    `delimiter` is that of a CSV file, whose header says it unless told.
+    `delimiter` is that of a CSV file, whose header says it by default.
     """
     kind = format_of(path, format)
     if kind == "csv":

@@ -94,7 +94,7 @@ def match_file(  # noqa: PLR0913 - each is an option of whoever calls it
     `events` is a path, a pattern such as `trades/*.csv`, or a list of both: several files are matched one
     after the other. An attribute that no event has is a RangecastWarning, and with `strict` an EventError.
     Rows that cannot be loaded stop nothing (unless `strict`): they are listed in the result, or written to
-    the CSV file `rejected`. `event_id` names the column of ids; unless told it is `id`, and rows are numbered
+    the CSV file `rejected`. `event_id` names the column of ids; by default it is `id`, and rows are numbered
     where there is none. `id_type` says "int64" or "string" where the start of the file would tell otherwise.
     `sort` orders the subscriptions of each event by id. Files are put in their place when all is done.
     Columns of the events in `keep` come along. `delimiter` is that of CSV files, whose headers say it unless

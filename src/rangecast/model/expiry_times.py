@@ -20,7 +20,7 @@ _TIME = Timestamp("expires")
 
 
 def instant(when: Any = None) -> int:
-    """One moment as microseconds since 1970 UTC; now unless told. A time without a zone is UTC."""
+    """One moment as microseconds since 1970 UTC; now by default. A time without a zone is UTC."""
     if when is None:
         return time.time_ns() // 1000
     return int(_TIME.bracket(when)[0])

@@ -31,7 +31,7 @@ def figures_of(experiment: str) -> dict[str, DrawFigure]:
 
 
 def options_of_figure(draw: DrawFigure) -> dict[str, Any]:
-    """What may be changed about a figure, and what it is unless told."""
+    """What may be changed about a figure, and what it is by default."""
     return {name: p.default for name, p in inspect.signature(draw).parameters.items() if name != "report"}
 
 

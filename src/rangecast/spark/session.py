@@ -59,7 +59,7 @@ def session(
 ) -> SparkSession:
     """The running Spark session, left as it is, or a new one with the settings of this module.
 
-    `master` is a Spark master ("local[*,3]" unless told), `remote` a Spark Connect address such as
+    `master` is a Spark master ("local[*,3]" by default), `remote` a Spark Connect address such as
     "sc://host:15002", or "local[2]" for a Connect server of its own. `conf` wins over our settings.
     """
     running = SparkSession.getActiveSession()

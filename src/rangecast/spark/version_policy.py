@@ -92,7 +92,7 @@ class VersionPolicy:
         return cls(choice, time)
 
     def on(self, schema: Schema) -> VersionPolicy:
-        """The same for a schema: by event time, its only timestamp is the events' time unless told."""
+        """The same for a schema: by event time, its only timestamp is the events' time by default."""
         if self.choice != EVENT_TIME or self.time is not None:
             return self
         found = [attribute.name for attribute in schema if attribute.kind == "timestamp"]

@@ -196,7 +196,7 @@ class Versions:
         return found
 
     def snapshot(self, version: int | None = None) -> Path:
-        """The file of a version's index (the newest unless told), made now if it is not there yet; of a store
+        """The file of a version's index (the newest by default), made now if it is not there yet; of a store
         in a bucket, the file that this machine has fetched.
 
         `rangecast.load_index` maps it; it stays as it is until `compact` removes it.

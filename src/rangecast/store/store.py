@@ -98,7 +98,7 @@ class Store(Versions):
     ) -> Store:
         """Open a store, or create it when there is none and a schema is given.
 
-        `index` and `options` say what the snapshots are ("auto" unless told otherwise), `wait` how
+        `index` and `options` say what the snapshots are ("auto" by default), `wait` how
         many seconds a write waits for another writer. A schema object that is given is the store's
         own from then on, so subscriptions made with it need no translation.
         """
@@ -202,7 +202,7 @@ class Store(Versions):
         """Delete all subscriptions whose time has come, as one version; returns the newest version.
 
         Takes the lock only when there is something to do; unless `patient`, it is left for the next time
-        when another process is writing. `now` is the present unless told.
+        when another process is writing. `now` is the present by default.
         """
         moment = instant(now)
         with self._guard:
@@ -219,7 +219,7 @@ class Store(Versions):
         return due
 
     def hold(self, name: str, version: int | None = None, note: str = "") -> int:
-        """Say that a version (the newest unless told) and all after it are needed; returns it.
+        """Say that a version (the newest by default) and all after it are needed; returns it.
 
         `compact` keeps them until `release(name)`. A second hold of the same name takes the place of the
         first. Refused when the version is gone; needs no writer's lock.
@@ -287,7 +287,7 @@ class Store(Versions):
     def writing(self, wait: float | None = None) -> Iterator[None]:
         """Hold the lock over several changes; inside, the store and its schema are up to date.
 
-        `wait` is how many seconds to wait for another writer, the store's own `wait` unless told. A bucket
+        `wait` is how many seconds to wait for another writer, the store's own `wait` by default. A bucket
         has no lock: there a change inside is a OvertakenError when another process has written meanwhile,
         and whoever calls begins again.
         """

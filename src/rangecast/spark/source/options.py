@@ -3,17 +3,17 @@
     option              meaning
     store               the folder of the store; must be given
     events              a file, a folder or a pattern of events; load("...") says the same
-    format              parquet, csv, json or jsonl (both JSON lines); by the suffix of each file unless told
+    format              parquet, csv, json or jsonl (both JSON lines); by the suffix of each file by default
     event_id, keep, form, outer, absent, order, textIds, idType
                         the output (spark/output.py); keep and absent are names with commas between, or a JSON
                         list. `.options(**output.options())` says the same of an Output
     version             newest (when a batch is planned), event-time, or the number of one version
-    time                for event-time: the column with the time; the schema's only timestamp unless told
+    time                for event-time: the column with the time; the schema's only timestamp by default
     maxFilesPerBatch    at most so many files in a micro-batch
     maxBytesPerBatch    at most so many bytes, but one file at least
-    rejects             folder for the events that are rejected; in `state` unless told
-    state               folder for the log of arrivals; in the store's folder unless told
-    tasks               tasks of a micro-batch at most; the driver's cores unless told
+    rejects             folder for the events that are rejected; in `state` by default
+    state               folder for the log of arrivals; in the store's folder by default
+    tasks               tasks of a micro-batch at most; the driver's cores by default
     lostFiles           fail or reject: what to do about a file that is gone or was changed since it arrived
 
 Spark does not tell capitals in options apart, and underscores are ignored: event_id is eventId.
@@ -150,7 +150,7 @@ def check_fields(output: Output, store: Store, fields: T.StructType) -> None:
 
 
 def choice(given: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
-    """One of several words, the first unless told."""
+    """One of several words, the first by default."""
     value = given.get(name.lower(), allowed[0]).lower()
     if value not in allowed:
         raise OptionError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")

@@ -11,7 +11,7 @@ keep, form, outer, absent, order, textIds, idType, version, time, tasks
                     as those of "rangecast" (options.py); ids of events are strings unless idType says int64,
                     and what is kept is a string
 maxEventsPerBatch   at most so many messages in a micro-batch
-rejects             folder for the events that are rejected; in the store's folder unless told
+rejects             folder for the events that are rejected; in the store's folder by default
 lostMessages        fail or reject: what to do about messages that are gone before they were read
 kafka.NAME          a setting of the client, as in kafka.security.protocol
 """

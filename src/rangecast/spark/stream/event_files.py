@@ -103,7 +103,7 @@ def read_events(
         fields = T.StructType([T.StructField(name, T.StringType()) for name in answer.columns])
     settled = answer.id_type or settled
     fields[answer.event_id].dataType = T.LongType() if settled == "int64" else T.StringType()
-    # unless told, Spark passes over a file whose time is a week before that of the newest one
+    # by default, Spark passes over a file whose time is a week before that of the newest one
     reader = spark.readStream.format("binaryFile").schema(_NAMES).option("maxFileAge", "36500d")
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)

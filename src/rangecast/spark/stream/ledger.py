@@ -237,7 +237,7 @@ class Ledger:
         return counts
 
     def clear(self, batch: int, commit: Commit | None = None) -> None:
-        """Remove what a batch that is whole has left besides its output; its commit is read unless told."""
+        """Remove what a batch that is whole has left besides its output; its commit is read by default."""
         if commit is None:
             commit = next((found for found in self.recent() if found.batch == batch), None)
         if commit is not None:

@@ -79,7 +79,7 @@ def match_stream(
 
     Each micro-batch is matched against the version that is the newest when it is planned, or against one
     `version` by its number; by `version` "event-time", each event against the version that was the newest
-    at the time in its column `time` (the schema's only timestamp unless told), so that a backfill gives
+    at the time in its column `time` (the schema's only timestamp by default), so that a backfill gives
     what the live stream gave. `out` gets a folder batch_id=N for each batch (`read_matches` reads those
     that are whole), `checkpoint` is Spark's; both are folders that driver and workers see, or addresses of
     a bucket, where Spark needs a file system of Hadoop's for the checkpoint. `output` and its keywords are
