@@ -623,6 +623,43 @@ def test_any_literal_fares_in_bulk_as_alone(shape, rows):
     check_bulk([shape.format(*literals) for literals in rows])
 
 
+# Strings around the ends of parts of eight bytes, patterns of every form, networks, and none of these.
+STRINGS = [
+    "''", "'A'", "'a'", "'it''s'", "'abcdefg'", "'abcdefgh'", "'abcdefghi'", "'ABCDEFGHIJKLMNOPQ'", "'ä'",
+    "'İstanbul'", "'%'", "'%%'", "'A%'", "'%A'", "'A%Z'", "'abcdefgh%ijklmnopq'", "'%acme%'", "'%a%b%'",
+    "'_'", "'a_c%'", r"'100\%'", r"'a\b'", r"'\'", "'[0-9]+x'", "'('", "'10.0.0.0/8'", "' 10.1.0.0/16 '",
+    "'10.0.0.1/8'", "'2001:db8::/32'", "'2001:db8::/100'", "'\ud800'", "\u2018A\u2019", '"A"', "5", "-2.5",
+    "TRUE", "inf", "2026-01-02", "sat", "A",
+]  # fmt: skip
+TEXT_SHAPES = [
+    "symbol starts with {}", "symbol ends with {} and price > 1", "not symbol starts with {}",
+    "symbol like {}", "symbol not like {} or symbol like {}", "symbol ilike {}", "symbol contains {}",
+    "not symbol contains {}", "symbol contains {} and not symbol contains {}",
+    "symbol contains {} or symbol contains {}", "(symbol contains {} or price = 1) and symbol like {}",
+    "symbol matches {}", "symbol in {}", "symbol in networks ({}, {})", "lower(symbol) = {}",
+    "lower(symbol) != {} and upper(symbol) < {}", "lower(symbol) in ({}, {})", "name >= {} and name < {}",
+    "name between {} and {}", "{} <= name < {}", "name > {} or name starts with {}", "tags has {}",
+    "tags has all ({}, {})", "tags has none ({}, {})", "tags has any ({}, {})",
+    "tags has {} and not tags has {}", "(tags has {} or price = 1) and tags has {}",
+    "tags has {} and symbol contains {}", "price - volume > {}", "change - price between {} and {}",
+    "price - volume = {} or hour(at) in ({}, 4)", "volume - price in ({}, {})", "price * volume in ({}, 3)",
+    "weekday(at) in ({}, {})", "date(at) = {}", "round(change, 2) < {}", "-price < {}",
+]  # fmt: skip
+pairs_of_strings = st.tuples(st.sampled_from(STRINGS), st.sampled_from(STRINGS))
+
+
+@given(st.sampled_from(TEXT_SHAPES), st.lists(pairs_of_strings, min_size=8, max_size=24))
+def test_any_string_fares_in_bulk_as_alone(shape, rows):
+    check_bulk([shape.format(*literals) for literals in rows], [rc.Text("name"), rc.Tags("tags")])
+
+
+@pytest.mark.parametrize("shape", TEXT_SHAPES)
+def test_many_strings_fare_in_bulk_as_alone(shape):
+    both = [(a, b) for a in STRINGS for b in (STRINGS if shape.count("{}") == 2 else STRINGS[:1])]
+    texts = [shape.format(*literals) for literals in both[:: max(1, len(both) // 150)]]
+    check_bulk(texts, [rc.Text("name"), rc.Tags("tags")])
+
+
 CLAUSES = [
     "price = {}", "price < {}", "price != {}", "{} <= price < {}", "price not between {} and {}",
     "price in ({}, {}, {})", "price not in ({}, {})", "price is missing", "price is present",
@@ -653,9 +690,21 @@ def test_most_texts_of_a_shape_are_filled_together(monkeypatch):
         "(price < {} or price > 100) and volume = {}",
         "price = {} and volume = 1 or price = 100{} and volume = 2",
         "price in ({}, 50, 100{})",
+        "price - volume > {} and volume - price between -500 and {}",
+        "hour(at) in ({}, 3)",
+        "symbol starts with 'a{}' and symbol like '%{}'",
+        "symbol like 'a{}%z{}' or lower(symbol) = 'b{}'",
+        "symbol contains 'a{}' and not symbol contains 'b{}'",
+        "symbol matches '^a{}' or symbol like '%a%{}%'",
+        "symbol in '10.1.{}.0/24'",
+        "name >= 'a{}' and name < 'b{}'",
+        "name between 'a{}' and 'b'",
+        "tags has all ('a{}', 'b{}') and price = {}",
+        "tags has none ('a{}', 'b{}')",
     ):
         texts = [text.format(i, i + 2, i) for i in range(20)]
-        assert len(np.unique(compile_conditions(make_schema(), texts).owners)) == len(texts)
+        schema = rc.Schema(*make_schema(), rc.Text("name"), rc.Tags("tags"))
+        assert len(np.unique(compile_conditions(schema, texts).owners)) == len(texts)
 
 
 INSTANTS = [dt.datetime(2026, 1, day, tzinfo=dt.UTC) for day in (1, 2, 3)]

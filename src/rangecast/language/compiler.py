@@ -16,10 +16,11 @@ import numpy.typing as npt
 
 from rangecast.errors import LanguageError
 from rangecast.kernels.model.boxes import SET
+from rangecast.language.literal_forms import Likeness
 from rangecast.language.normal_form import Clause, Expander
 from rangecast.language.parser import read
 from rangecast.language.templates import Filled, fill, split
-from rangecast.language.tree import Condition
+from rangecast.language.tree import Condition, likenesses_of
 from rangecast.types.attributes import Codes, Interval
 from rangecast.types.columns import describe
 from rangecast.types.schema import Schema
@@ -118,12 +119,14 @@ def compile_conditions(schema: Schema, texts: Sequence[str]) -> Compiled:
 
 
 class _Shape:
-    """A shape and the texts of it that wait for their boxes."""
+    """A shape and the texts of it that wait for their boxes. Where texts must be alike in more than the
+    shape, there is one for each of the keys that they have."""
 
-    __slots__ = ("condition", "literals", "rows")
+    __slots__ = ("condition", "likenesses", "literals", "rows")
 
-    def __init__(self, condition: Condition) -> None:
+    def __init__(self, condition: Condition, likenesses: tuple[Likeness, ...]) -> None:
         self.condition = condition
+        self.likenesses = likenesses
         self.rows: list[int] = []
         self.literals: list[str] = []
 
@@ -134,7 +137,7 @@ class _Compiler:
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.expander = Expander(schema)
-        self.shapes: dict[tuple[str, ...], _Shape | None] = {}
+        self.shapes: dict[tuple[object, ...], _Shape | None] = {}
         self.errors: list[tuple[int, LanguageError]] = []
         self.doubts: list[int] = []
         self.held = 0
@@ -160,14 +163,25 @@ class _Compiler:
         """Note a row at its shape, or expand its text at once where a shape would not do."""
         if not isinstance(text, str):
             raise LanguageError(f"a condition must be a string, got {describe(text)}")
+        key: tuple[object, ...]
         key, literals = split(text)
         shape = self.shapes.get(key)
+        if shape is not None and shape.likenesses:
+            keys = [one.key(literals) for one in shape.likenesses]
+            if None in keys:
+                self._expand(row, *read(text, self.schema), text)
+                return
+            key = (key, *keys)
+            shape = self.shapes.get(key)
         if shape is None:
             condition, found = read(text, self.schema)
             if key not in self.shapes and self.held <= _LITERAL_LIMIT:
                 self.held += len(literals)
                 # where a name in double quotes or a date with a space misled `split`, all are parsed
-                shape = self.shapes[key] = _Shape(condition) if found == literals else None
+                shape = _Shape(condition, likenesses_of(condition)) if found == literals else None
+                self.shapes[key] = shape
+                if shape is not None and shape.likenesses and isinstance(key[0], str):
+                    self.shapes[key, *(one.key(literals) for one in shape.likenesses)] = shape
             if shape is None:
                 self._expand(row, condition, found, text)
                 return

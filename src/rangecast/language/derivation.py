@@ -13,31 +13,16 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from rangecast.errors import SchemaError
-from rangecast.language.tree import (
-    And,
-    Condition,
-    Fits,
-    Literal,
-    Not,
-    Or,
-    Span,
-    Within,
-    quoted_string,
-    value_of,
-)
+from rangecast.language.literal_forms import n_parts, string_in, what_is_wrong_with
+from rangecast.language.tree import And, Coded, Condition, Fits, Literal, Not, Or, Span, Within
 from rangecast.types import addresses, expressions
-from rangecast.types.attributes import Attribute, Interval
-from rangecast.types.derived import PART, derived_attribute, spans_of_number, text_code, text_range
+from rangecast.types.attributes import Attribute
+from rangecast.types.derived import derived_attribute, spans_of_number
 from rangecast.types.expressions import WEEKDAYS, Expression
 from rangecast.types.literal_pieces import like_pieces
 from rangecast.types.schema import Schema
 from rangecast.types.traits import HELD
-
-LONGEST_PATTERN = 1_000
 
 
 class Drafts:
@@ -77,24 +62,20 @@ class Drafts:
         position, attribute = self.place(expression)
         return Within(attribute.name, position, spans_of_number(attribute, operator, constant), span)
 
-    def compared_text(self, expression: Expression, operator: str, value: str, span: Span) -> Condition:
-        """`expression operator 'value'` for an expression that gives text."""
-        raw = value.encode()
-        equal = [
-            self._part(expression, k, _same(text_code(raw, k)), span) for k in range(len(raw) // PART + 1)
-        ]
+    def compared_text(self, expression: Expression, operator: str, literal: Literal, span: Span) -> Condition:
+        """`expression operator 'literal'` for an expression that gives text."""
+        whole, rest = n_parts(literal.text)
+        equal = [self._coded(expression, literal, "same", k, span) for k in range(whole + 1)]
         if operator in ("=", "!="):
-            whole = _all(equal, span)
-            return whole if operator == "=" else Not(whole, span)
+            both = _all(equal, span)
+            return both if operator == "=" else Not(both, span)
         if operator in (">", ">="):
             # the opposite of what a string below it is; a missing one is neither
-            return Not(self.compared_text(expression, "<" if operator == ">=" else "<=", value, span), span)
-        ways: list[Condition] = []
-        for k in range(len(equal)):
-            code = text_code(raw, k)
-            low = text_range(b"")[0]
-            if code > low:
-                ways.append(_all([*equal[:k], self._part(expression, k, (low, code - 1), span)], span))
+            return Not(self.compared_text(expression, "<" if operator == ">=" else "<=", literal, span), span)
+        ways = [
+            _all([*equal[:k], self._coded(expression, literal, "below", k, span)], span)
+            for k in range(whole + rest)
+        ]
         if operator == "<=":
             ways.append(_all(equal, span))
         if not ways:  # nothing is below the empty string
@@ -102,45 +83,33 @@ class Drafts:
             return Within(attribute.name, position, (), span)
         return ways[0] if len(ways) == 1 else Or(tuple(ways), span)
 
-    def begins(self, expression: Expression, prefix: str, span: Span) -> Condition:
+    def begins(self, expression: Expression, prefix: Literal, span: Span) -> Condition:
         """Whether an expression that gives text begins with a string."""
-        raw = prefix.encode()
-        parts = [self._part(expression, k, _same(text_code(raw, k)), span) for k in range(len(raw) // PART)]
-        rest = raw[len(parts) * PART :]
+        whole, rest = n_parts(prefix.text)
+        parts = [self._coded(expression, prefix, "same", k, span) for k in range(whole)]
         if rest or not parts:
-            parts.append(self._part(expression, len(parts), text_range(rest), span))
+            parts.append(self._coded(expression, prefix, "begins", whole, span))
         return _all(parts, span)
 
-    def ends(self, expression: Expression, suffix: str, span: Span) -> Condition:
+    def ends(self, expression: Expression, suffix: Literal, span: Span) -> Condition:
         """Whether an expression that gives text ends with a string: backwards, it begins with it."""
-        return self.begins(expressions.called("reverse", (expression,)), suffix[::-1], span)
+        return self.begins(expressions.called("reverse", (expression,)), suffix.changed("backwards"), span)
 
-    def contains(self, expression: Expression, within: str, span: Span) -> Condition:
-        """Whether an expression that gives text has a string within it."""
-        return self.fits("contains", expression, Literal(quoted_string(within)), span)
-
-    def matches(self, expression: Expression, pattern: str, span: Span) -> Condition:
+    def matches(self, expression: Expression, pattern: Literal, span: Span) -> Condition:
         """Whether a regular expression is found in an expression that gives text."""
-        if len(pattern) > LONGEST_PATTERN:
-            raise SchemaError(
-                f"a regular expression has at most {LONGEST_PATTERN:,} characters, this one {len(pattern):,}"
-            )
-        try:
-            pc.match_substring_regex(pa.array([""]), pattern)
-        except pa.ArrowInvalid as error:
-            reason = str(error).removeprefix("Invalid regular expression: ")
-            raise SchemaError(
-                f"{pattern!r} is no regular expression of RE2 (no look-around, no back references): {reason}"
-            ) from None
-        return self.fits("matches", expression, Literal(quoted_string(pattern)), span)
+        wrong = what_is_wrong_with(string_in(pattern.text))
+        if wrong:
+            raise SchemaError(wrong)
+        return self.fits("matches", expression, pattern, span)
 
     def fits(self, name: str, expression: Expression, literal: Literal, span: Span) -> Condition:
         """Whether an expression that gives text fulfils a pattern (types/traits.py)."""
         if self.schema.traits.single_columns:
-            string = str(value_of(literal.text))
+            string = string_in(literal.text)
             if name == "contains" and not string:
-                return self.begins(expression, "", span)
-            return self._part(expressions.fitted(name, expression, string), 0, _same(1), span)
+                return self.begins(expression, literal, span)
+            position, attribute = self.place(expressions.fitted(name, expression, string))
+            return Within(attribute.name, position, ((1, 1),), span)
         (base,) = expression.names
         return Fits(name, expression, self.schema.position(base), self._bundles(), literal, span)
 
@@ -155,36 +124,35 @@ class Drafts:
         self.fresh += self.schema.traits.attributes()
         return self.width + len(self.fresh) - 3
 
-    def like(self, expression: Expression, pattern: str, span: Span) -> Condition:
+    def like(self, expression: Expression, pattern: Literal, span: Span) -> Condition:
         """Whether an expression that gives text fits a pattern; one with a single % is one of intervals."""
-        pieces = like_pieces(pattern)
+        pieces = like_pieces(string_in(pattern.text))
         wild = "".join(mark for mark, _ in pieces)
         if wild == "%%" and len(pieces) == 3 and pieces[1][1]:
-            return self.contains(expression, pieces[1][1], span)
+            return self.fits("contains", expression, pattern.changed("like within"), span)
         if wild not in ("", "%"):
-            return self.fits("like", expression, Literal(quoted_string(pattern)), span)
+            return self.fits("like", expression, pattern, span)
+        first, last = pattern.changed("like first"), pattern.changed("like last")
         if not wild:
-            return self.compared_text(expression, "=", pieces[0][1] if pieces else "", span)
-        at = pieces.index(("%", ""))
-        first, last = ("".join(string for _, string in part) for part in (pieces[:at], pieces[at + 1 :]))
-        parts = [self.begins(expression, first, span)] if first or not last else []
-        if last:
+            return self.compared_text(expression, "=", first, span)
+        before, after = (string_in(one.text) for one in (first, last))
+        parts = [self.begins(expression, first, span)] if before or not after else []
+        if after:
             parts.append(self.ends(expression, last, span))
-        if first and last:  # one after the other, without an overlap
+        if before and after:  # one after the other, without an overlap
             length = expressions.called("length", (expression,))
-            parts.append(self.within(length, ">=", Fraction(len(first) + len(last)), span))
+            parts.append(self._coded(length, pattern, "longer", 0, span))
         return _all(parts, span)
 
-    def in_network(self, expression: Expression, network: str, span: Span) -> Condition:
+    def in_network(self, expression: Expression, network: Literal, span: Span) -> Condition:
         """Whether an expression that gives text is an address of a network."""
-        words = zip(addresses.WORDS, addresses.network_words(network), strict=False)
-        return _all(
-            [self._part(expressions.called(word, (expression,)), 0, ends, span) for word, ends in words], span
-        )
+        named = addresses.network_words(string_in(network.text))
+        words = [expressions.called(word, (expression,)) for word in addresses.WORDS[: len(named)]]
+        return _all([self._coded(word, network, "network", k, span) for k, word in enumerate(words)], span)
 
-    def _part(self, expression: Expression, part: int, interval: Interval, span: Span) -> Condition:
-        position, attribute = self.place(expression, part)
-        return Within(attribute.name, position, (interval,), span)
+    def _coded(self, of: Expression, literal: Literal, form: str, part: int, span: Span) -> Condition:
+        position, attribute = self.place(of, part)
+        return Coded(attribute.name, position, literal, form, part, span)
 
 
 def weekday(word: str) -> int:
@@ -200,7 +168,3 @@ def weekday(word: str) -> int:
 
 def _all(parts: list[Condition], span: Span) -> Condition:
     return parts[0] if len(parts) == 1 else And(tuple(parts), span)
-
-
-def _same(code: int) -> Interval:
-    return code, code

@@ -30,6 +30,7 @@ from rangecast.language.traits import fulfils
 from rangecast.language.tree import (
     STRING,
     And,
+    Coded,
     Comparison,
     Condition,
     Fits,
@@ -154,9 +155,10 @@ class _Evaluation:
             _, value = self.lookup(condition.position)
             holds = None if value is None else fulfils(condition, value)
             return Verdict(written, holds, condition.attribute, value)
-        if isinstance(condition, Within):  # part of a predicate on an expression
+        if isinstance(condition, Within | Coded):  # part of a predicate on an expression
             code, value = self.lookup(condition.position)
-            holds = None if value is None else _inside(condition.spans, code)
+            spans = condition.spans if isinstance(condition, Within) else (condition.interval(),)
+            holds = None if value is None else _inside(spans, code)
             return Verdict(written, holds, condition.attribute, value)
         if isinstance(condition, Inside):
             code, value = self.lookup(condition.position)

@@ -27,10 +27,12 @@ from typing import Any, NamedTuple
 from rangecast.errors import LanguageError, visible
 from rangecast.language.normal_form import Expander, Spans, intersect, is_everything, spans_of
 from rangecast.language.parser import read
+from rangecast.language.region_clauses import word_of
 from rangecast.language.tree import (
     And,
     Comparison,
     Condition,
+    Inside,
     Literal,
     Membership,
     Not,
@@ -44,6 +46,7 @@ from rangecast.language.tree import (
 from rangecast.types.attributes import LAST, PRESENT, Attribute, Timestamp
 from rangecast.types.instants import EPOCH, other_unit
 from rangecast.types.names import quoted_name
+from rangecast.types.regions import long_edge
 from rangecast.types.schema import Schema
 from rangecast.types.traits import TraitBundles
 
@@ -132,9 +135,22 @@ class _Linter:
         elif isinstance(condition, Membership):
             for literal in condition.literals:
                 self.comparison(condition, "=", literal, negated is not condition.negated, whole=False)
+        elif isinstance(condition, Inside) and condition.area == "polygon":
+            self.polygon(condition)
         elif isinstance(condition, Stated) and not self.clauses(condition, negated):
             self.add(condition, f"{condition} can never hold", "another bound")
         return len(self.findings) > before
+
+    def polygon(self, condition: Inside) -> None:
+        ends = long_edge(word_of(condition))
+        if ends is not None:
+            start, end = ends
+            beyond = end + 360 if start > end else end - 360
+            self.add(
+                condition.literals[0],
+                f"an edge of the polygon goes from {start:g} to {end:g} degrees the long way round the earth",
+                f"{beyond:g} for {end:g}, which goes on over the date line",
+            )
 
     def add(self, place: Condition | Literal, what: str, meant: str) -> None:
         span = (place.start, place.start + len(place.text)) if isinstance(place, Literal) else place.span

@@ -34,6 +34,7 @@ from rangecast.language.region_clauses import FIRST as FIRST_AREA
 from rangecast.language.traits import TraitPlaces
 from rangecast.language.tree import (
     And,
+    Coded,
     Comparison,
     Condition,
     Fits,
@@ -135,12 +136,15 @@ class Expander:
             return self._clauses(condition.part, negated, texts)
         elif isinstance(condition, Within):
             position, spans = condition.position, condition.spans
-            self._work.spend(len(spans))
+        elif isinstance(condition, Coded):
+            position, spans = condition.position, (condition.interval(texts),)
         elif isinstance(condition, Inside):
             if condition.area == "box":
                 bounds = extent_bounds(condition, extent_of(condition, texts))
                 return [{at: complement(spans)} for at, spans in bounds.items()] if negated else [bounds]
-            return [{self._areas.note(condition, texts): DENIED if negated else HELD}]
+            area, odd = self._areas.note(condition, texts)
+            self.doubtful |= odd
+            return [{area: DENIED if negated else HELD}]
         elif isinstance(condition, Fits):
             met = self._traits.clauses(condition, negated, condition.literal.among(texts))
             self.doubtful |= not met

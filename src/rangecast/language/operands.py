@@ -9,24 +9,29 @@
 
 Operands are read by types/expression_text.py, and conditions made of them by derivation.py. Where a single
 literal stands on the right and none on the left, the predicate keeps it as such, so that texts that differ
-in it alone are compiled together (templates.py); any other text is read by itself.
+in it alone are compiled together (templates.py); strings have to be alike for that, in what the
+predicate notes (literal_forms.py). Any other text is read by itself.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import NamedTuple
 
 from rangecast.errors import LanguageError, SchemaError
 from rangecast.language.derivation import weekday
 from rangecast.language.habits import hint_at
+from rangecast.language.literal_forms import Likeness, string_in
 from rangecast.language.token_reader import MIRRORED, TokenReader
 from rangecast.language.tokens import CURLY, error_at
 from rangecast.language.tree import (
     And,
+    Coded,
     Comparison,
     Condition,
     Fits,
     Literal,
+    Membership,
     Not,
     Or,
     Presence,
@@ -38,6 +43,7 @@ from rangecast.language.tree import (
 from rangecast.types import expressions
 from rangecast.types.attributes import Timestamp
 from rangecast.types.columns import describe
+from rangecast.types.derived import derived_attribute
 from rangecast.types.expression_text import ExpressionError, ExpressionReader
 from rangecast.types.expressions import DURATION, FUNCTIONS, Expression
 from rangecast.types.names import unquoted
@@ -45,6 +51,7 @@ from rangecast.types.names import unquoted
 ORDERS = ("<", "<=", ">", ">=")
 _ARITHMETIC = ("+", "-", "*", "/")
 PATTERNS = ("LIKE", "ILIKE", "CONTAINS", "MATCHES", "STARTS", "ENDS")
+_ALIKE_IN = {"LIKE": "like", "ILIKE": "like", "MATCHES": "regular expression"}
 
 
 class OperandReader(TokenReader):
@@ -131,16 +138,16 @@ class OperandReader(TokenReader):
                 self.fail(f"{first[0]} or {first[0]}= to go on with the range")
             second = self.take().word
             ends.append((second, self.value()))
-        self.irregular = True
         span = self.since(literal.start)
         parts: list[Condition] = []
         for operator, end in ends:
             value = value_of(end.text)
             if not isinstance(value, str):
                 raise error_at(f"{ours.text!r} is a text, got {describe(value)}", self.text, end.start)
-            parts.append(self.drafts.compared_text(ours, operator, value, span))
+            self.share("string", end)
+            parts.append(self.drafts.compared_text(ours, operator, end, span))
         part = parts[0] if len(parts) == 1 else And(tuple(parts), span)
-        return Stated(self.text[slice(*span)], ours, position, part, span)
+        return self.stated(ours, position, part, span)
 
     def _is_computed(self, written: str) -> bool:
         name = (unquoted(written) if written[0] in '"`' else written).casefold()
@@ -180,7 +187,8 @@ class OperandReader(TokenReader):
                     part = self.derived_range(ours, plain, start)
                 elif self.accept("IN"):
                     networks = self.at_networks(self.next)
-                    part = self.networks(ours, start) if networks else self.derived_list(ours, start)
+                    listed = self.networks if networks else self.derived_list
+                    part = listed(ours, plain, start)
                 elif self.peek.text.upper() in PATTERNS:
                     part = self.fitting(ours, plain, start)
                 else:
@@ -195,9 +203,18 @@ class OperandReader(TokenReader):
         position = _first_position(part)
         span = self.since(start)
         if ours.op == "attribute" and ours.kind == "text":
-            position = self.schema.position(ours.value)
-            return Stated(self.text[slice(*span)], ours, position, part, span)
-        return Stated(self.text[slice(*span)], self.expression_at(position), position, part, span)
+            return self.stated(ours, self.schema.position(ours.value), part, span)
+        return self.stated(self.expression_at(position), position, part, span)
+
+    def stated(self, expression: Expression, position: int, part: Condition, span: tuple[int, int]) -> Stated:
+        """A predicate with what was noted while it was read."""
+        likenesses, self.likenesses = tuple(self.likenesses), []
+        return Stated(self.text[slice(*span)], expression, position, part, likenesses, span)
+
+    def share(self, what: str, literal: Literal) -> None:
+        """Note in what a literal must be alike, so that texts share this one's tree."""
+        self.irregular |= literal.ordinal < 0
+        self.likenesses.append(Likeness(what, (literal,)))
 
     def expression_at(self, position: int) -> Expression:
         """The expression of the attribute at a position."""
@@ -211,12 +228,15 @@ class OperandReader(TokenReader):
 
     def derived_comparison(self, ours: Expression, operator: str, plain: bool, start: int) -> Condition:
         if self.at_text(ours):
-            return self.compared_with_text(ours, operator, start)
+            return self.compared_with_text(ours, operator, plain, start)
         if plain and self.stands_alone(ours):
             # the shape of the text says all but this literal, so texts that differ in it share a tree
-            literal = self.value()
-            position, attribute = self.drafts.place(ours)
-            self.check(attribute, operator, literal)
+            literal, as_it_stands = self.value(), derived_attribute(ours)
+            self.check(as_it_stands, operator, literal)
+            form = canonical(ours)
+            position, attribute = self.drafts.place(form.expression)
+            if form.negated:
+                operator, literal = MIRRORED[operator], literal.changed("negated")
             return Comparison(attribute.name, position, operator, literal, self.since(start))
         before = self.next
         theirs = self.operand()
@@ -240,26 +260,28 @@ class OperandReader(TokenReader):
                 self.fail("WITH")
             self.next += 1
         literal = self.value()
-        self.irregular |= (
-            word != "CONTAINS" or not plain or literal.ordinal < 0 or self.schema.traits.single_columns
-        )
+        affix = word in ("STARTS", "ENDS")
+        self.irregular |= not plain or (self.schema.traits.single_columns and not affix)
         value = value_of(literal.text)
         if not isinstance(value, str) or ours.kind != "text":
             raise SchemaError(
                 f"{word} takes text and a string, and {ours.text} is {ours.kind}, got {literal.text}"
             )
         span = self.since(start)
+        if word == "ILIKE":
+            ours, literal = expressions.called("lower", (ours,)), literal.changed("small letters")
+        self.irregular |= literal.ordinal < 0
+        if word != "CONTAINS":
+            self.share(_ALIKE_IN.get(word, "string"), literal)
         if word == "STARTS":
-            return self.drafts.begins(ours, value, span)
+            return self.drafts.begins(ours, literal, span)
         if word == "ENDS":
-            return self.drafts.ends(ours, value, span)
+            return self.drafts.ends(ours, literal, span)
         if word == "CONTAINS":
             return self.drafts.fits("contains", ours, literal, span)
         if word == "MATCHES":
-            return self.drafts.matches(ours, value, span)
-        if word == "ILIKE":
-            return self.drafts.like(expressions.called("lower", (ours,)), value.lower(), span)
-        return self.drafts.like(ours, value, span)
+            return self.drafts.matches(ours, literal, span)
+        return self.drafts.like(ours, literal, span)
 
     def at_networks(self, at: int) -> bool:
         """Whether networks follow an IN: a string that no parenthesis opens, or the word NETWORKS."""
@@ -268,11 +290,11 @@ class OperandReader(TokenReader):
             token.kind == "name" and token.text.upper() == "NETWORKS" and self.tokens[at + 1].word == "("
         )
 
-    def networks(self, ours: Expression, start: int) -> Condition:
+    def networks(self, ours: Expression, plain: bool, start: int) -> Condition:
         """IN and a network, or several in parentheses."""
         several = self.peek.text.upper() == "NETWORKS"
         self.next += 2 * several
-        self.irregular = True
+        self.irregular |= not plain
         ways: list[Condition] = []
         while not ways or (several and self.accept(",")):
             literal = self.value()
@@ -280,7 +302,9 @@ class OperandReader(TokenReader):
             if not isinstance(value, str) or ours.kind != "text":
                 shown = f"{ours.text} is {ours.kind}, got {literal.text}"
                 raise SchemaError(f"IN and a network takes text and a string, and {shown}")
-            ways.append(self.drafts.in_network(ours, value.strip(), self.since(start)))
+            literal = literal.changed("stripped")
+            self.share("network", literal)
+            ways.append(self.drafts.in_network(ours, literal, self.since(start)))
         if several and not self.accept(")"):
             self.fail("a comma or ) in the networks of IN")
         return ways[0] if len(ways) == 1 else Or(tuple(ways), self.since(start))
@@ -300,13 +324,11 @@ class OperandReader(TokenReader):
             or after.kind == "name"
         ):
             return False
-        zero = expressions.constant(Fraction(0), ours.kind if ours.kind == "instant" else "")
-        found = expressions.comparison(ours, "<", zero)
-        return found.expression.text == ours.text and found.operator == "<"
+        return canonical(ours).plain
 
-    def compared_with_text(self, ours: Expression, operator: str, start: int) -> Condition:
+    def compared_with_text(self, ours: Expression, operator: str, plain: bool, start: int) -> Condition:
         literal = self.value()
-        self.irregular = True
+        self.irregular |= not plain or ours.kind != "text"
         value = value_of(literal.text)
         if ours.op == "weekday" and isinstance(value, str):
             return self.drafts.within(ours, operator, Fraction(weekday(value)), self.since(start))
@@ -316,7 +338,8 @@ class OperandReader(TokenReader):
             return self.drafts.compared(ours, operator, theirs, self.since(start))
         if not isinstance(value, str) or ours.kind != "text":
             raise SchemaError(f"{ours.text} is {ours.kind}, got {describe(value)}")
-        return self.drafts.compared_text(ours, operator, value, self.since(start))
+        self.share("string", literal)
+        return self.drafts.compared_text(ours, operator, literal, self.since(start))
 
     def derived_range(self, ours: Expression, plain: bool, start: int) -> Condition:
         if plain and not self.at_text(ours) and self.stands_alone(ours):
@@ -324,10 +347,13 @@ class OperandReader(TokenReader):
             if not self.accept("AND"):
                 self.fail("AND and the high end of BETWEEN")
             if self.stands_alone(ours):
-                high = self.value()
-                position, attribute = self.drafts.place(ours)
-                between = Range(attribute.name, position, low, high, span=self.since(start))
-                return self.checked_range(attribute, between)
+                high, as_it_stands = self.value(), derived_attribute(ours)
+                span, form = self.since(start), canonical(ours)
+                self.checked_range(as_it_stands, Range(as_it_stands.name, 0, low, high, span=span))
+                position, attribute = self.drafts.place(form.expression)
+                if form.negated:
+                    low, high = high.changed("negated"), low.changed("negated")
+                return Range(attribute.name, position, low, high, span=span)
             self.next -= 2
         ends: list[Condition] = []
         written: list[str] = []
@@ -336,35 +362,86 @@ class OperandReader(TokenReader):
                 self.fail("AND and the high end of BETWEEN")
             written.append(self.peek.text)
             if self.at_text(ours):
-                ends.append(self.compared_with_text(ours, operator, start))
+                ends.append(self.compared_with_text(ours, operator, plain, start))
             else:
                 self.irregular = True
                 ends.append(self.drafts.compared(ours, operator, self.operand(), self.since(start)))
         if ours.kind == "text" and all(text[0] == "'" for text in written):
-            least, most = (str(value_of(text)) for text in written)
+            least, most = map(string_in, written)
             if least > most:
                 raise SchemaError(f"low must not exceed high on {ours.text!r}, got [{least}, {most}]")
+            both = [literal for one in self.likenesses[-2:] for literal in one.literals]
+            self.likenesses[-2:] = [Likeness("ascending", tuple(both))]
         return And(tuple(ends), self.since(start))
 
-    def derived_list(self, ours: Expression, start: int) -> Condition:
+    def derived_list(self, ours: Expression, plain: bool, start: int) -> Condition:
         opening = self.accept("(", "[")
         if not opening:
             self.fail("( and the values of IN")
-        self.irregular = True
+        whole = self.whole_list(ours, start) if plain and not self.at_text(ours) else None
+        if whole is not None:
+            return whole
         ways: list[Condition] = []
         while not ways or self.accept(","):
             if self.at_text(ours):
-                ways.append(self.compared_with_text(ours, "=", start))
+                ways.append(self.compared_with_text(ours, "=", plain, start))
             else:
+                self.irregular = True
                 ways.append(self.drafts.compared(ours, "=", self.operand(), self.since(start)))
         if not self.accept(")" if opening == "(" else "]"):
             self.fail("a comma or ) in the values of IN")
         return ways[0] if len(ways) == 1 else Or(tuple(ways), self.since(start))
+
+    def whole_list(self, ours: Expression, start: int) -> Condition | None:
+        """The values of an IN as literals, or None and nothing read where one of them is no literal alone."""
+        before, form = self.next, canonical(ours)
+        attribute = derived_attribute(ours)
+        literals: list[Literal] = []
+        while not literals or self.accept(","):
+            if self.peek.text[:1] in ("'", *CURLY) or not self.stands_alone(ours):
+                self.next = before
+                return None
+            literals.append(self.value())
+            self.check(attribute, "=", literals[-1])
+        if not self.accept(")", "]"):
+            self.next = before
+            return None
+        if form.negated:
+            literals = [literal.changed("negated") for literal in literals]
+        position, attribute = self.drafts.place(form.expression)
+        return Membership(attribute.name, position, tuple(literals), span=self.since(start))
+
+
+class CanonicalForm(NamedTuple):
+    """The expression of the hidden attribute that stands for another one, or for what that is negated."""
+
+    expression: Expression
+    negated: bool
+    plain: bool
+    """Whether it is one of these two, so that a constant on the right is kept as it is or negated."""
+
+
+def canonical(ours: Expression) -> CanonicalForm:
+    """Which hidden attribute an expression has, when it is compared with a constant.
+
+    >>> a, b = (expressions.attribute(name, "float") for name in "ab")
+    >>> found = canonical(expressions.added(b, a, -1))
+    >>> found.expression.text, found.negated, found.plain
+    ('a - b', True, True)
+    """
+    zero = expressions.constant(Fraction(0), ours.kind if ours.kind == "instant" else "")
+    found = expressions.comparison(ours, "<", zero)
+    if found.operator == "<":
+        return CanonicalForm(found.expression, False, found.expression.text == ours.text)
+    if ours.kind not in ("int", "float"):
+        return CanonicalForm(found.expression, True, False)
+    negated = expressions.scaled(ours, Fraction(-1))
+    return CanonicalForm(found.expression, True, negated.text == found.expression.text)
 
 
 def _first_position(condition: Condition) -> int:
     """The position of the first attribute of a condition."""
     while isinstance(condition, And | Or | Not):
         condition = condition.part if isinstance(condition, Not) else condition.parts[0]
-    assert isinstance(condition, Within | Comparison | Fits | Range | Presence)
+    assert isinstance(condition, Within | Coded | Comparison | Fits | Membership | Range | Presence)
     return condition.position

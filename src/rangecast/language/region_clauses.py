@@ -40,13 +40,14 @@ class NamedAreas:
     def __bool__(self) -> bool:
         return bool(self._noted)
 
-    def note(self, condition: Inside, texts: Sequence[str]) -> int:
-        """The attribute that an area stands for."""
+    def note(self, condition: Inside, texts: Sequence[str]) -> tuple[int, bool]:
+        """The attribute that an area stands for, and whether lint.py should look at it."""
         word = word_of(condition, texts)
+        odd = condition.area == "polygon" and regions.long_edge(word) is not None
         known = self._numbers.setdefault((condition.position, word), len(self._noted))
         if known == len(self._noted):
             self._noted.append((word, condition))
-        return FIRST + known
+        return FIRST + known, odd
 
     def bounds(self, clause: Mapping[int, tuple[Interval, ...]]) -> Iterator[Bounds]:
         """What the areas of a clause ask of attributes, in steps that must all hold."""

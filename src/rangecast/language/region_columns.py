@@ -65,6 +65,8 @@ def _polygons(texts: Sequence[str], doubtful: Mask) -> tuple[list[str], npt.NDAr
         except SchemaError:
             doubtful[row] = True
             continue
+        # lint.py looks at texts one by one
+        doubtful[row] |= extent.longitudes[-1][1] - extent.longitudes[0][0] > 180
         words[row] = word
         (west, east), *more = extent.longitudes
         ends[:, row] = west, extent.south, east, extent.north

@@ -10,6 +10,7 @@ that some other value is there.
 from __future__ import annotations
 
 from rangecast.language.derivation import Drafts
+from rangecast.language.literal_forms import quoted_string
 from rangecast.language.tree import (
     And,
     Comparison,
@@ -23,7 +24,6 @@ from rangecast.language.tree import (
     Presence,
     Range,
     Stated,
-    quoted_string,
 )
 from rangecast.types import expressions
 
@@ -74,7 +74,7 @@ class _Settling:
             ways.append(self.drafts.fits("has", of, literal, condition.span))
         part = ways[0] if len(ways) == 1 else Or(tuple(ways), condition.span)
         first, last = condition.span
-        return Stated(self.text[first:last], of, condition.position, part, condition.span)
+        return Stated(self.text[first:last], of, condition.position, part, span=condition.span)
 
 
 def _asked(condition: Condition) -> set[int]:

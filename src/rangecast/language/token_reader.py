@@ -15,9 +15,10 @@ from typing import NoReturn
 from rangecast.errors import LanguageError, SchemaError
 from rangecast.language.derivation import Drafts
 from rangecast.language.habits import hint_at
+from rangecast.language.literal_forms import Likeness, quoted_string
 from rangecast.language.normal_form import check_order, spans_of
 from rangecast.language.tokens import CURLY, Token, error_at, shortened, tokens_of
-from rangecast.language.tree import NUMBER, TIMESTAMP, Literal, Range, Span, Value, quoted_string, value_of
+from rangecast.language.tree import NUMBER, TIMESTAMP, Literal, Range, Span, Value, value_of
 from rangecast.types.attributes import Attribute
 from rangecast.types.names import KEYWORDS, PLAIN_NAME, quoted_name, unquoted
 from rangecast.types.schema import Schema
@@ -45,6 +46,7 @@ class TokenReader:
         self.next = 0
         self.drafts = Drafts(schema)
         self.having = False
+        self.likenesses: list[Likeness] = []
         self.may_derive = bool(schema.computed) or _DERIVED.search(text) is not None
         self.may_derive |= any(attribute.kind == "text" for attribute in schema)
 

@@ -13,12 +13,18 @@ from typing import Any
 import numpy as np
 
 from rangecast.errors import CapacityError, LanguageError, SchemaError
+from rangecast.language.literal_forms import string_in
 from rangecast.language.tree import And, Condition, Fits, Not, Or, Stated, value_of
 from rangecast.types.attributes import LAST, PRESENT, Interval
 from rangecast.types.columns import is_unicode
 from rangecast.types.derived import Values, evaluate
 from rangecast.types.expressions import fitted
 from rangecast.types.traits import Trait, TraitBundles, interval_of
+
+TraitsAsked = list[tuple[Fits, bool]]
+"""Patterns, and whether each is denied."""
+
+_NamedTrait = tuple[Trait, str]
 
 
 class TraitPlaces:
@@ -92,13 +98,71 @@ def bundle_code(bundles: TraitBundles, members: Sequence[Trait], texts: Sequence
         raise LanguageError(str(error)) from None
 
 
-def count_traits(condition: Condition) -> int:
-    """How many patterns a condition has."""
+def has_traits(condition: Condition) -> bool:
+    """Whether a condition has a pattern."""
     if isinstance(condition, And | Or):
-        return sum(map(count_traits, condition.parts))
+        return any(map(has_traits, condition.parts))
     if isinstance(condition, Not | Stated):
-        return count_traits(condition.part)
-    return int(isinstance(condition, Fits))
+        return has_traits(condition.part)
+    return isinstance(condition, Fits)
+
+
+def traits_asked(condition: Condition, negated: bool) -> TraitsAsked | None:
+    """The patterns that a condition asks for and denies, if it is a conjunction of nothing else."""
+    if isinstance(condition, Stated):
+        return traits_asked(condition.part, negated)
+    if isinstance(condition, Not):
+        return traits_asked(condition.part, not negated)
+    if isinstance(condition, Fits):
+        return [(condition, negated)]
+    if not isinstance(condition, And | Or) or isinstance(condition, And) is negated:
+        return None
+    found: TraitsAsked = []
+    for part in condition.parts:
+        own = traits_asked(part, negated)
+        if own is None:
+            return None
+        found += own
+    return found
+
+
+def bundle_codes(bundles: TraitBundles, asked: TraitsAsked, texts: Sequence[Sequence[str]]) -> list[int]:
+    """The codes of the bundles of many texts, given by a column of literals for each pattern that they have.
+
+    0 where there is none: a literal that is no string, a pattern that is within any text, one that is asked
+    twice, or no room.
+    """
+    columns = [
+        _trait_column(condition, denied, own) for (condition, denied), own in zip(asked, texts, strict=True)
+    ]
+    known: dict[tuple[_NamedTrait | None, ...], int] = {}
+    for members in zip(*columns, strict=True):
+        if members not in known:
+            known[members] = _bundle_or_none(bundles, members)
+    return [known[members] for members in zip(*columns, strict=True)]
+
+
+def _trait_column(condition: Fits, denied: bool, literals: Sequence[str]) -> list[_NamedTrait | None]:
+    """The traits of one pattern, with the texts that name them; None for what is no trait."""
+    known: dict[str, _NamedTrait | None] = {}
+    for literal in dict.fromkeys(literals):
+        known[literal] = None
+        if literal[0] == "'" and literal != "''" and is_unicode(literal):
+            string = string_in(literal)
+            text = fitted(condition.op, condition.source, string).text
+            named = f"NOT {text}" if denied else text
+            known[literal] = trait_of(condition, string)._replace(denied=denied), named
+    return [known[literal] for literal in literals]
+
+
+def _bundle_or_none(bundles: TraitBundles, members: Sequence[_NamedTrait | None]) -> int:
+    found = [one for one in members if one is not None]
+    if len({text.removeprefix("NOT ") for _, text in found}) < len(members):
+        return 0
+    try:
+        return bundles.code([trait for trait, _ in found], [text for _, text in found])
+    except CapacityError:
+        return 0
 
 
 def trait_of(condition: Fits, string: str) -> Trait:

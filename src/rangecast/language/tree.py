@@ -9,11 +9,13 @@
     ├── Inside           at WITHIN 500 m OF (13.4, 52.5), at IN BOX (...), at IN POLYGON '...'
     ├── Fits             a text that fulfils a pattern, or several values of which one is a string
     ├── Within           an attribute within intervals of its codes
+    ├── Coded            an attribute within the interval of codes that a literal comes to
     └── Stated           a predicate on an expression, and the condition on hidden attributes that it comes to
 
 `str` of a condition is a text that reads back to the same meaning. A literal keeps the text it was
 written with and its ordinal: its number among the literals of the text. Two texts that differ in their
-literals alone therefore share one condition, and `templates.py` fills in others for each. TRUE, FALSE
+literals alone therefore share one condition, and `templates.py` fills in others for each; where more must
+agree than the literals' places, the condition says in what (literal_forms.py). TRUE, FALSE
 and INF are words of the language and have no ordinal (-1). A condition also knows its span: the part of the
 text that it was read from, without the parentheses around it.
 """
@@ -28,6 +30,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 
 from rangecast.errors import LanguageError
+from rangecast.language.literal_forms import CHANGES, Likeness, interval_of, string_in
 from rangecast.types.expressions import Expression
 from rangecast.types.names import quoted_name
 
@@ -52,15 +55,27 @@ _MANY_DIGITS = 400
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A value as it was written; `start` is its offset in the text."""
+    """A value as it was written; `start` is its offset in the text. With `changes` (literal_forms.py), `text`
+    is what they make of what was written.
+    """
 
     text: str
     start: int = field(default=0, compare=False)
     ordinal: int = field(default=-1, compare=False)
+    changes: tuple[str, ...] = ()
 
     def among(self, texts: Sequence[str]) -> str:
-        """The text at this literal's ordinal, or its own when it has none."""
-        return self.text if self.ordinal < 0 else texts[self.ordinal]
+        """The text at this literal's ordinal, changed as this one was, or its own when it has none."""
+        if self.ordinal < 0:
+            return self.text
+        found = texts[self.ordinal]
+        for change in self.changes:
+            found = CHANGES[change](found)
+        return found
+
+    def changed(self, change: str) -> Literal:
+        """What a change makes of it."""
+        return Literal(CHANGES[change](self.text), self.start, self.ordinal, (*self.changes, change))
 
 
 class Condition:
@@ -207,13 +222,38 @@ class Within(Condition):
 
 
 @dataclass(frozen=True, slots=True)
+class Coded(Condition):
+    """An attribute whose code lies within the interval that a literal comes to, by its form and its part of
+    eight bytes or its word (literal_forms.py).
+    """
+
+    attribute: str
+    position: int
+    literal: Literal
+    form: str
+    part: int
+    span: Span = field(default=(0, 0), compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return f"{quoted_name(self.attribute)} {self.form} {self.literal.text}"
+
+    def interval(self, texts: Sequence[str] | None = None) -> tuple[int, int]:
+        """The codes that it allows, with other literals if there are any."""
+        text = self.literal.text if texts is None else self.literal.among(texts)
+        return interval_of(self.form, self.part, text)
+
+
+@dataclass(frozen=True, slots=True)
 class Stated(Condition):
-    """A predicate on an expression as it was written, and what it comes to on hidden attributes."""
+    """A predicate on an expression as it was written, and what it comes to on hidden attributes. `likenesses`
+    say which texts that differ in their literals come to the same but for those.
+    """
 
     text: str
     expression: Expression
     position: int
     part: Condition
+    likenesses: tuple[Likeness, ...] = field(default=(), compare=False, repr=False)
     span: Span = field(default=(0, 0), compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -253,13 +293,13 @@ class Not(Condition):
         return f"NOT ({self.part})" if isinstance(self.part, And | Or) else f"NOT {self.part}"
 
 
-def quoted_string(text: str) -> str:
-    """A string as a condition writes it.
-
-    >>> quoted_string("it's")
-    "'it''s'"
-    """
-    return "'" + text.replace("'", "''") + "'"
+def likenesses_of(condition: Condition) -> tuple[Likeness, ...]:
+    """In what texts that differ in their literals must be alike to share this condition."""
+    if isinstance(condition, And | Or):
+        return tuple(one for part in condition.parts for one in likenesses_of(part))
+    if isinstance(condition, Not):
+        return likenesses_of(condition.part)
+    return condition.likenesses if isinstance(condition, Stated) else ()
 
 
 def value_of(text: str) -> Value:
@@ -272,7 +312,7 @@ def value_of(text: str) -> Value:
     ("it's", 1000, 0.5, True, 1500)
     """
     if text[0] == "'":
-        return text[1:-1].replace("''", "'")
+        return string_in(text)
     if _TIMESTAMP.match(text):
         try:
             return dt.datetime.fromisoformat(text.upper())

@@ -345,6 +345,8 @@ def _number(value: Fraction) -> str:
 
 def _in_one_line(pattern: str) -> str:
     """A pattern as a name may hold it: backslashes are doubled, what is not printed is \\U and its number."""
+    if pattern.isprintable() and "\\" not in pattern:
+        return pattern.replace("'", "''")
     letters = (c if c.isprintable() else f"\\U{ord(c):08x}" for c in pattern.replace("\\", "\\\\"))
     return "".join(letters).replace("'", "''")
 

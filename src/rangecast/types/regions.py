@@ -142,6 +142,23 @@ def polygon(text: str) -> str:
     )
 
 
+def long_edge(word: str) -> tuple[float, float] | None:
+    """The longitudes of the ends of an edge that goes more than half around the earth but not all
+    of the way, if a polygon has one.
+
+    >>> long_edge(polygon("POLYGON((179 0, -179 0, -179 1, 179 0))"))
+    (179.0, -179.0)
+    """
+    for ring in re.split("[,;]", word.removeprefix("polygon ")):
+        xs = np.array(ring.split()[::2], np.int64)
+        ends = np.roll(xs, -1)
+        sizes = np.abs(ends - xs)
+        long = np.flatnonzero((sizes > 180 * SCALE) & (sizes < 360 * SCALE))  # 360 is all the way round
+        if len(long):
+            return float(xs[long[0]] / SCALE), float(ends[long[0]] / SCALE)
+    return None
+
+
 def region(areas: Sequence[tuple[str, bool]]) -> str:
     """The word of a region: of the words of its areas, and whether each is denied."""
     return " & ".join(sorted({_DENIED * denied + word for word, denied in areas}))
@@ -294,7 +311,7 @@ class RegionTable:
         self._columns: list[_Grown] = [
             _Grown(zero), _Grown(zero[:0]), _Grown(zero[:0]), _Grown(np.empty((0, 4))),
             _Grown(np.empty((0, 4), np.int64)), _Grown(zero), _Grown(zero), _Grown(zero),
-            _Grown(zero[:0]), _Grown(zero[:0]),
+            _Grown(zero[:0]), _Grown(zero[:0]), _Grown(zero[:0]),
         ]  # fmt: skip
         self._made: RegionArrays | None = None
         forks.watch(self)
@@ -328,6 +345,8 @@ class RegionTable:
             denied = area.startswith(_DENIED)
             number = self._area(area.removeprefix(_DENIED)) + 1
             numbers.append(-number if denied else number)
+        alone = self._columns[2].data[numbers[0] - 1] if len(numbers) == 1 and numbers[0] > 0 else -1
+        self._columns[-1].append(np.array([max(alone, -1)], np.int64))
         named.append(np.array(numbers, np.int64))
         starts.append(np.array([named.n], np.int64))
 
@@ -335,7 +354,7 @@ class RegionTable:
         known = self._areas.get(word)
         if known is not None:
             return known
-        _, _, areas, circles, extents, polygon_starts, part_starts, ring_starts, xs, ys = self._columns
+        _, _, areas, circles, extents, polygon_starts, part_starts, ring_starts, xs, ys, _ = self._columns
         kind, _, rest = word.partition(" ")
         if kind == "circle":
             number = circles.n
@@ -415,6 +434,7 @@ def joined(tables: Sequence[RegionArrays]) -> RegionArrays:
         parts["ring_starts"].append(t.ring_starts[skip] + corners)
         parts["xs"].append(t.xs)
         parts["ys"].append(t.ys)
+        parts["lone_circles"].append(np.where(t.lone_circles >= 0, t.lone_circles + circles, -1))
         areas, named = areas + len(t.areas), named + len(t.named)
         circles, extents = circles + len(t.circles), extents + len(t.extents)
         parts_n, rings = parts_n + len(t.part_starts) - 1, rings + len(t.ring_starts) - 1

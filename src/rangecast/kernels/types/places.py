@@ -40,6 +40,7 @@ class RegionArrays(NamedTuple):
     part_starts     int64     n_parts + 1     where the rings of a part begin: its outline and its holes
     ring_starts     int64     n_rings + 1     where the corners of a ring begin; the last is the first again
     xs, ys          int64     n_corners       counted from 0 degrees
+    lone_circles    int64     n_regions       the circle of a region that is one circle and no more, or -1
     """
 
     starts: Any
@@ -52,6 +53,7 @@ class RegionArrays(NamedTuple):
     ring_starts: Any
     xs: Any
     ys: Any
+    lone_circles: Any
 
 
 @inlined_kernel
@@ -107,10 +109,28 @@ def in_polygon(regions, k, x, y):
     return False
 
 
+@inlined_kernel
+def in_circle(regions, k, code, spheres, j, e):
+    """Whether circle k holds the point of event e; spheres[j] has its place on the unit sphere once it is
+    known, and 1 more than the number of its event."""
+    if spheres[j, 3] != e + 1.0:
+        longitude = (code & _LOW_BITS) - WEST
+        latitude = (code >> 32) - SOUTH
+        flat = np.cos(latitude * _RADIANS)
+        spheres[j, 0] = flat * np.cos(longitude * _RADIANS)
+        spheres[j, 1] = flat * np.sin(longitude * _RADIANS)
+        spheres[j, 2] = np.sin(latitude * _RADIANS)
+        spheres[j, 3] = e + 1.0
+    circles = regions.circles
+    dx = spheres[j, 0] - circles[k, 0]
+    dy = spheres[j, 1] - circles[k, 1]
+    dz = spheres[j, 2] - circles[k, 2]
+    return dx * dx + dy * dy + dz * dz <= circles[k, 3]
+
+
 @kernel
 def _in_area(regions, area, code, spheres, j, e):
-    """Whether an area holds the point of event e; spheres[j] has its place on the unit sphere once it is
-    known, and 1 more than the number of its event."""
+    """Whether an area holds the point of event e; `spheres` as in `in_circle`."""
     k = regions.areas[area]
     longitude = (code & _LOW_BITS) - WEST
     latitude = (code >> 32) - SOUTH
@@ -125,17 +145,7 @@ def _in_area(regions, area, code, spheres, j, e):
             if extents[k, 0] <= x <= extents[k, 2] and in_polygon(regions, k, x, latitude):
                 return True
         return False
-    if spheres[j, 3] != e + 1.0:
-        flat = np.cos(latitude * _RADIANS)
-        spheres[j, 0] = flat * np.cos(longitude * _RADIANS)
-        spheres[j, 1] = flat * np.sin(longitude * _RADIANS)
-        spheres[j, 2] = np.sin(latitude * _RADIANS)
-        spheres[j, 3] = e + 1.0
-    circles = regions.circles
-    dx = spheres[j, 0] - circles[k, 0]
-    dy = spheres[j, 1] - circles[k, 1]
-    dz = spheres[j, 2] - circles[k, 2]
-    return dx * dx + dy * dy + dz * dz <= circles[k, 3]
+    return in_circle(regions, k, code, spheres, j, e)
 
 
 @inlined_kernel
