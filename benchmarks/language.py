@@ -2,8 +2,8 @@
 
 A kind is one form of conditions, 100,000 of them, matched by `auto` and by a scan. The scan is the faster of
 two that look at every subscription with a compiled loop: `scan`, on the same hidden attributes as `auto`,
-and, for patterns and tags, a plain one that looks for each subscription's own string in the event's text or
-tags.
+and, for patterns, tags and circles, a plain one that looks for each subscription's own string in the event's
+text or tags, or takes the distance from each centre.
 The answers are compared, and their number is shown. The time of a batch includes what is computed of its
 events: expressions, automata, sets of patterns. The mixture is a million subscriptions of several kinds.
 
@@ -13,6 +13,7 @@ A further kind is an entry of KINDS, and its name in MIXTURE makes it part of th
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,15 +24,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import rangecast as rc
+from places import drawn, on_sphere, scan_circles
 from rangecast.kernels import kernel
+from rangecast.types.regions import EARTH_RADIUS
 
 # ruff: noqa: E501
 HEAD = """# What people ask for, beside a scan
 
 Each line is {subscriptions:,} conditions of one form, matched in batches of {events:,} events. `auto` is the time per
 event with all that is computed of the batch: expressions, automata, sets of patterns. `scan` is the faster of two
-compiled loops over all subscriptions: the index `scan` on the same hidden attributes, and, for patterns and tags, a
-plain loop that looks for each subscription's own string. Both run in one process in turns, the best of {rounds} rounds
+compiled loops over all subscriptions: the index `scan` on the same hidden attributes, and, for patterns, tags and circles, a
+plain loop that looks for each subscription's own string or takes the distance from its centre. Both run in one process in turns, the best of {rounds} rounds
 counts, and their answers are equal. Read the ratios. The mixture is of a million subscriptions. Made by `python benchmarks/language.py --page
 docs/performance-language.md`, whose head says more; [language.md](language.md) has the conditions themselves.
 """
@@ -52,6 +55,7 @@ def schema() -> rc.Schema:
         rc.Text("name"),
         rc.Tags("tags"),
         rc.Category("ip"),
+        rc.Point("spot"),
     )
 
 
@@ -120,6 +124,11 @@ def network(n: int, rng: Rng) -> list[str]:
 def order(n: int, rng: Rng) -> list[str]:
     lows = words_of(n, 4, rng)
     return [f"name >= '{low}' and name < '{low}M'" for low in lows]
+
+
+def circle(n: int, rng: Rng) -> list[str]:
+    rows = zip(drawn(n, rng).tolist(), rng.uniform(50, 1_500, n).tolist(), strict=True)
+    return [f"spot within {metres:.1f} m of ({x}, {y})" for (x, y), metres in rows]
 
 
 N_TAGS = 2_000
@@ -214,6 +223,21 @@ def plain_tags(texts: list[str], columns: dict[str, Any]) -> Callable[[], npt.ND
     return scan
 
 
+def plain_circles(texts: list[str], columns: dict[str, Any]) -> Callable[[], npt.NDArray[np.int64]]:
+    """A scan of the conditions of `circle`, by the straight line from each centre."""
+    numbers = np.array([re.findall(r"-?[0-9.]+", text) for text in texts], np.float64)
+    chords = 2 * np.sin(numbers[:, 0] / EARTH_RADIUS / 2)
+    circles = np.column_stack([on_sphere(numbers[:, 1:]), chords**2])
+    spheres = on_sphere(np.asarray(columns["spot"]))
+    rows, found = np.empty(1 << 22, np.int64), np.empty(1 << 22, np.int64)
+
+    def scan() -> npt.NDArray[np.int64]:
+        n = scan_circles(circles, spheres, rows, found)
+        return np.bincount(rows[:n], minlength=len(spheres))
+
+    return scan
+
+
 KINDS: dict[str, Kind] = {
     "product": Kind(product, ("price", "quantity")),
     "quotient": Kind(quotient, ("price", "close")),
@@ -226,8 +250,9 @@ KINDS: dict[str, Kind] = {
     "has all": Kind(has_all, ("tags", "price"), plain_tags),
     "network": Kind(network, ("ip",)),
     "text order": Kind(order, ("name",)),
+    "circle": Kind(circle, ("spot",), plain_circles),
 }
-MIXTURE = ("product", "difference", "prefix", "has")
+MIXTURE = ("product", "difference", "prefix", "has", "circle")
 
 
 def columns_of(names: set[str], m: int, rng: Rng) -> dict[str, Any]:
@@ -241,6 +266,7 @@ def columns_of(names: set[str], m: int, rng: Rng) -> dict[str, Any]:
         "title": lambda: [" ".join(row) for row in VOCABULARY[rng.integers(0, len(VOCABULARY), (m, 6))]],
         "name": lambda: words_of(m, 6, rng),
         "tags": lambda: [[f"t{tag}" for tag in own] for own in rng.integers(0, N_TAGS, (m, 4)).tolist()],
+        "spot": lambda: drawn(m, rng).tolist(),
         "ip": lambda: [f"10.{a}.{b}.{c}" for a, b, c in rng.integers(0, 256, (m, 3))],
     }
     return {name: made[name]() for name in sorted(names)}

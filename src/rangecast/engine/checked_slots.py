@@ -29,6 +29,7 @@ from rangecast.types.schema import Schema
 if TYPE_CHECKING:
     from rangecast.engine.answers import Rows
     from rangecast.engine.catalog import Catalog
+    from rangecast.engine.said_boxes import SaidBoxes
 
 
 class NamedRegions(NamedTuple):
@@ -38,6 +39,10 @@ class NamedRegions(NamedTuple):
     bases: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
     regions: RegionArrays
+    position: int
+    """The attribute that slots have a region of in `lone`."""
+    lone: npt.NDArray[np.int32]
+    """For each slot the region that alone decides, or 0 (said_boxes.py)."""
 
 
 class SlotChecks(NamedTuple):
@@ -67,10 +72,11 @@ def checked_slots(catalog: Catalog) -> SlotChecks | None:
     said = catalog.said
     if said is None or not said.any_checked:
         return None
-    return SlotChecks(said.checks(catalog.n_slots), said.boxes, _places(catalog.schema))
+    checks = said.checks(catalog.n_slots)
+    return SlotChecks(checks, said.boxes, _places(catalog.schema, said, catalog.n_slots))
 
 
-def _places(schema: Schema) -> NamedRegions | None:
+def _places(schema: Schema, said: SaidBoxes, n_slots: int) -> NamedRegions | None:
     if not schema.points:
         return None
     bases = np.full(len(schema), -1, np.int64)
@@ -81,7 +87,10 @@ def _places(schema: Schema) -> NamedRegions | None:
         tables.append(attribute.regions())
         bases[position], counts[position] = base, len(tables[-1].starts) - 1
         base += int(counts[position])
-    return NamedRegions(bases, counts, joined(tables))
+    # with several attributes of points, whatever was found is compared with its boxes
+    position = schema.points[0][0]
+    lone = said.lone_regions(n_slots, position) if len(tables) == 1 else np.zeros(n_slots, np.int32)
+    return NamedRegions(bases, counts, joined(tables), position, lone)
 
 
 def without_regions(subs: Subscriptions) -> tuple[Subscriptions, npt.NDArray[np.uint8]] | None:

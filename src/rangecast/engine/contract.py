@@ -77,7 +77,7 @@ class Index:
         self._lock = threading.RLock()
         forks.watch(self)
         self._catalog = self._new_catalog()
-        self._last: dict[str, int] = {}
+        self._last: dict[str, Any] = {}
         self._rows = RowEncoder(schema)
         try:
             self._configure(**options)
@@ -240,7 +240,7 @@ class Index:
                 matches = reading.match_columns(codes, threads, firsts)
             else:
                 matches = reading.match_some(codes, threads, most, firsts)
-            self._last = {"last_events": n_events, "last_matches": matches.n_pairs}
+            self._last = {"last_events": n_events, "last_matches": matches.n_pairs, **events.computing}
         if n_events == 1:
             self._prepare(codes)  # for the next ones
         return matches
@@ -341,6 +341,7 @@ class Index:
                 "catalog_bytes": catalog.nbytes,
                 "catalog": catalog.sizes(),
                 "text_bytes": catalog.text_bytes,
+                **catalog.schema.computed_counts(),
                 **structure,
                 **self._last,
             }

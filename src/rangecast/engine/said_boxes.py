@@ -30,6 +30,7 @@ from rangecast.kernels.model.boxes import SET
 from rangecast.model import boxes as sparse
 from rangecast.model.boxes import DenseBoxes, SparseBoxes
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.types.attributes import LAST
 
 FEW = 16
 """Into so many pieces a box is cut along all its sets: they cost no more than a check of what is found."""
@@ -92,6 +93,8 @@ class SaidBoxes:
         self._used = [len(array) for array in _columns(self._boxes)]
         self._n_slots = len(self._checks)
         self.any_checked = bool(self._checks.any())
+        self._regions = np.zeros(0, np.int32)
+        self._n_regions = self._n_looked_at = 0
 
     def check(self, n_attributes: int, n_slots: int) -> None:
         """Raise StorageError unless kernels stay within entries, sets and slots."""
@@ -122,10 +125,36 @@ class SaidBoxes:
         self._pad(n_slots)
         return self._checks[:n_slots]
 
+    def lone_regions(self, n_slots: int, position: int) -> npt.NDArray[np.int32]:
+        """The code of the region that a slot asks of an attribute of points, if the region alone says whether
+        what was found of the slot holds: it has one box, without sets, whose pieces say all the rest. 0 for
+        any other slot."""
+        if self._n_regions < n_slots:
+            self._regions = _grown(self._regions, self._n_regions, n_slots)
+            self._regions[self._n_regions : n_slots] = 0
+            self._n_regions = n_slots
+        b, first = self.boxes, self._n_looked_at
+        if first < len(b.owners):
+            owners, starts = b.owners[first:], b.starts[first:]
+            entries = slice(int(starts[0]), int(starts[-1]))
+            attributes, lows, highs = b.attributes[entries], b.lows[entries], b.highs[entries]
+            asked = (attributes == position) & (lows == highs) & (lows >= 1) & (lows < LAST)
+            asked &= lows < 1 << 31
+            n_asked, n_sets = (
+                np.diff(sparse.starts_of(flags)[starts - starts[0]])
+                for flags in (asked, attributes & SET != 0)
+            )
+            alone = np.bincount(owners - owners[0])[owners - owners[0]] == 1
+            chosen = np.flatnonzero(alone & (n_asked == 1) & (n_sets == 0))
+            codes = lows[asked][(sparse.starts_of(asked)[starts - starts[0]])[chosen]]
+            self._regions[owners[chosen]] = codes
+            self._n_looked_at = len(b.owners)
+        return self._regions[:n_slots]
+
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays in use."""
-        return sum(array.nbytes for array in _columns(self.boxes)) + 4 * self._n_slots
+        return sum(array.nbytes for array in _columns(self.boxes)) + 4 * self._n_slots + self._regions.nbytes
 
     def add(self, subs: Subscriptions, first: int, checked: npt.NDArray[np.uint8]) -> None:
         """Take the boxes of those of the subscriptions that have sets or are checked; row 0 has the slot
