@@ -197,9 +197,66 @@ def within(network):
     return f"ip in '{network}'", holds
 
 
+def metres_between(one, other):
+    """Along the great circle of a sphere, by the haversine formula."""
+    (x, y), (u, v) = (tuple(map(math.radians, place)) for place in (one, other))
+    h = math.sin((v - y) / 2) ** 2 + math.cos(y) * math.cos(v) * math.sin((u - x) / 2) ** 2
+    return 2 * 6_371_008.8 * math.asin(min(1.0, math.sqrt(h)))
+
+
+def in_map_box(place, west, south, east, north):
+    x, y = place
+    turns = (x, -180, 180) if abs(x) == 180 else (x,)
+    across = any(west <= t <= east if west <= east else t >= west or t <= east for t in turns)
+    return across and south <= y <= north
+
+
+def in_triangle(place, corners):
+    """Whether whole numbers lie in a triangle or on its border, as they are or a turn further."""
+    for turn in (-360, 0, 360):
+        x, y = place[0] + turn, place[1]
+        sides = [
+            (bx - ax) * (y - ay) - (by - ay) * (x - ax)
+            for (ax, ay), (bx, by) in zip(corners, corners[1:] + corners[:1], strict=True)
+        ]
+        if min(sides) >= 0 or max(sides) <= 0:
+            return True
+    return False
+
+
+# whole degrees, so that points on borders and corners are common; the last ones are about the date line
+SPOTS = st.tuples(st.sampled_from([-1, 0, 1, 2, 3, 178, 179, 180, -180, -179]), st.integers(-2, 3))
+TRIANGLES = [
+    [(0, 0), (2, 0), (1, 3)], [(-1, -2), (3, -1), (0, 2)], [(178, -1), (182, -1), (180, 2)],
+]  # fmt: skip
+
+
+def triangle(corners):
+    shown = ", ".join(f"{x} {y}" for x, y in [*corners, corners[0]])
+    return said(f"spot in polygon 'POLYGON(({shown}))'", lambda spot: in_triangle(spot, corners), "spot")
+
+
+PLACES = st.one_of(
+    # radii that are far from any distance between two of the places
+    st.tuples(SPOTS, st.sampled_from([40, 130, 190, 300, 5_000])).map(
+        lambda p: said(
+            f"spot within {p[1]} km of ({p[0][0]}, {p[0][1]})",
+            lambda spot: metres_between(p[0], spot) < p[1] * 1000,
+            "spot",
+        )
+    ),
+    st.tuples(SPOTS, SPOTS)
+    .map(lambda p: (p[0][0], min(p[0][1], p[1][1]), p[1][0], max(p[0][1], p[1][1])))
+    .map(lambda box: said(f"spot in box {box}", lambda spot: in_map_box(spot, *box), "spot")),
+    st.sampled_from(TRIANGLES).map(triangle),
+    st.tuples(signs, small).map(
+        lambda p: said(f"latitude(spot) {p[0]} {p[1]}", lambda spot: compared(p[0], spot[1], p[1]), "spot")
+    ),
+)
+
 OTHERS = st.one_of(
     st.sampled_from(["10.0.0.0/8", "192.168.0.0/16", "fd00::/8", "::/0"]).map(within),
-    st.sampled_from(["a", "name", "title", "tags", "at", "ok"]).map(
+    st.sampled_from(["a", "name", "title", "tags", "at", "ok", "spot"]).map(
         lambda name: (f"{name} is missing", lambda row: row.get(name) is None or row.get(name) == [])
     ),
     st.just(said("ok", lambda ok: ok, "ok")),
@@ -226,7 +283,7 @@ def denied(part):
 def conditions(*atoms):
     """Trees of AND, OR and NOT over predicates: those of the whole language unless told."""
     return st.recursive(
-        st.one_of(*(atoms or (NUMBERS, TIMES, TEXTS, HAVING, OTHERS))),
+        st.one_of(*(atoms or (NUMBERS, TIMES, TEXTS, HAVING, PLACES, OTHERS))),
         lambda inner: st.one_of(
             st.tuples(st.sampled_from(["and", "or"]), st.lists(inner, min_size=2, max_size=3)).map(
                 lambda p: joined(*p)
@@ -249,6 +306,7 @@ EVENTS = st.fixed_dictionaries(
         "tags": st.lists(st.sampled_from([*TAGS, "unnamed"]), max_size=3, unique=True),
         "ip": st.sampled_from(ADDRESSES),
         "ok": st.booleans(),
+        "spot": SPOTS.map(list),
     },
 )
 

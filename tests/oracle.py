@@ -24,6 +24,8 @@ def match_boxes(subs, events):
         own = slice(boxes.set_starts[k], boxes.set_starts[k + 1])
         spans[entry] = list(zip(boxes.set_lows[own].tolist(), boxes.set_highs[own].tolist(), strict=True))
     ids = [subs.ids[owner] for owner in subs.owners.tolist()]
+    # what a box asks of a point is an area, and no interval of its codes
+    points = dict(subs.schema.points)
     answer = []
     for e in range(len(events)):
         row = set()
@@ -32,7 +34,11 @@ def match_boxes(subs, events):
                 inside = True
                 for i in range(starts[b], starts[b + 1]):
                     code = column[attributes[i]]
-                    if not any(low <= code <= high for low, high in spans[i]):
+                    if attributes[i] in points:
+                        held = points[attributes[i]].holds(code, spans[i])
+                    else:
+                        held = any(low <= code <= high for low, high in spans[i])
+                    if not held:
                         inside = False
                         break
                 if inside:

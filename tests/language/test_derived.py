@@ -473,3 +473,20 @@ def test_patterns_equal_plain_python(form, first, last, negated):
         wanted = [(COMPARE | {">=": operator.ge})[form](w, first) for w in WORDS]
     found = matching(f"not {text}" if negated else text, *rows)
     assert found == [*(holds is not negated for holds in wanted), False]
+
+
+def test_stats_show_what_is_computed_and_what_it_costs():
+    schema = rc.Schema(rc.Int("a"), rc.Int("b"), rc.Category("title"), rc.Point("spot"))
+    index = rc.open_index("scan", schema)
+    index.insert(rc.Subscriptions.parse(schema, {1: "a > 3"}))
+    index.match([{"a": 5}])
+    assert "computed" not in index.stats()
+    assert "last_computed_seconds" not in index.stats()
+    texts = {2: "a * b > 3", 3: "title contains 'ab'", 4: "spot within 1 km of (1, 2)", 5: "a * b < 9"}
+    index.insert(rc.Subscriptions.parse(schema, texts))
+    index.match([{"a": 5, "b": 1, "title": "xab"}, {"a": 2}])
+    stats = index.stats()
+    assert stats["computed"] == {"expressions": 3, "patterns": 1, "regions": 1, "most_expressions": 256}
+    seconds = stats["last_computed_seconds"]
+    assert sorted(seconds) == ["a * b", "latitude(spot)", "longitude(spot)", "patterns"]
+    assert all(0 <= one < 60 for one in seconds.values())

@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +11,12 @@ import pytest
 import shapely
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import csv
 
 import rangecast as rc
 from oracle import rows_of
 from rangecast.engine import REGISTRY
+from rangecast.language import lint
 from rangecast.types.regions import EARTH_RADIUS
 
 
@@ -557,3 +560,122 @@ def test_a_damaged_dictionary_is_refused():
     for word in ("circle 1 2", "polygon 1 2 3", "polygon ", "square 1 2 3 4", "polygon 9999999999 0 1 1 2 2"):
         with pytest.raises(rc.SchemaError, match="is no region"):
             rc.types.places.Point("at", [word]).regions()
+
+
+TWO = {
+    1: "spot within 1 km of (13.4, 52.5)",
+    2: "lat > 52 and spot in box (13, 52, 14, 53)",
+    3: "spot is missing",
+}
+
+
+def two_columns():
+    schema = rc.Schema(rc.Point("spot", longitude="lon", latitude="lat"), rc.Category("kind"))
+    index = rc.open_index("scan", schema)
+    index.insert(rc.Subscriptions.parse(schema, TWO))
+    return schema, index
+
+
+@pytest.mark.without_kernels
+@pytest.mark.filterwarnings("ignore:no event has a value")
+def test_a_point_of_two_columns_at_every_door(tmp_path):
+    schema, index = two_columns()
+    assert schema.names == ("spot", "kind", "lon", "lat")
+    assert schema.read_names == ("kind", "lon", "lat")
+    (tmp_path / "schema.toml").write_text(schema.to_toml())
+    assert rc.Schema.from_toml(tmp_path / "schema.toml") == schema == pickle.loads(pickle.dumps(schema))
+    assert schema != rc.Schema(rc.Point("spot", longitude="x", latitude="lat"), *schema[1:2])
+    rows = [{"lon": 13.4, "lat": 52.5}, {"kind": "taxi"}, {"lon": 13, "lat": 52.75}, {"LON": -5, "lat": 0}]
+    wanted = [[1, 2], [3], [2], []]
+    assert [sorted(index.match_one(row).tolist()) for row in rows] == wanted
+    full = [{"lon": row.get("lon", row.get("LON")), "lat": row.get("lat"), "kind": None} for row in rows]
+    table = pa.Table.from_pylist(
+        full, pa.schema({"lon": pa.float64(), "lat": pa.float64(), "kind": pa.string()})
+    )
+    for events in (full, table, table.to_pandas(), table.to_batches()[0]):
+        assert rows_of(index.match(events)) == wanted
+    assert rows_of(index.match(rc.Events.from_arrays(schema, table.drop(["kind"]).to_pydict()))) == wanted
+    with_ids = table.append_column("id", pa.array(range(4)))
+    pq.write_table(with_ids, tmp_path / "events.parquet")
+    csv.write_csv(with_ids, tmp_path / "events.csv")
+    (tmp_path / "events.jsonl").write_text(
+        "".join(json.dumps({"id": k, **row}) + "\n" for k, row in enumerate(full))
+    )
+    store = rc.Store.open(tmp_path / "store", schema)
+    store.insert(rc.Subscriptions.parse(store.schema, TWO))
+    for kind in ("parquet", "csv", "jsonl"):
+        for own in (index, rc.Store.open(tmp_path / "store").index()):
+            told = rc.match_file(own, tmp_path / f"events.{kind}", tmp_path / "out.csv", event_id="id")
+            assert told.absent == ["kind"]
+            pairs = [
+                tuple(map(int, line.split(","))) for line in (tmp_path / "out.csv").read_text().split()[1:]
+            ]
+            assert sorted(pairs) == [(e, k) for e, row in enumerate(wanted) for k in row]
+
+
+@pytest.mark.without_kernels
+@pytest.mark.filterwarnings("ignore:no event has a value")
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"lon": 13.4}, "'spot' is made of 'lon' and 'lat': 'lon' is 13.4, and 'lat' is missing"),
+        ({"lat": 5}, "'spot' is made of 'lon' and 'lat': 'lat' is 5.0, and 'lon' is missing"),
+        (
+            {"lon": 190, "lat": 5},
+            "'spot': a longitude must lie within [-180, 180], got 190.0; -170 is the same",
+        ),
+        ({"lon": 5, "lat": 95.0}, "'spot': a latitude must lie within [-90, 90], got 95.0"),
+        ({"lon": "east", "lat": 5}, "'lon' is a float, got the string 'east'"),
+    ],
+)
+def test_half_a_place_is_rejected(row, reason, tmp_path):
+    schema, index = two_columns()
+    events = rc.Events.from_rows(schema, [{"lon": 1, "lat": 2}, row], on_error="collect")
+    assert (len(events), [rejected.row for rejected in events.rejected]) == (1, [1])
+    assert reason in events.rejected[0].reason
+    with pytest.raises(rc.EventError, match="event 1: '"):
+        rc.Events.from_rows(schema, [{"lon": 1, "lat": 2}, row])
+    lines = f"id,lon,lat\n1,1,2\n2,{row.get('lon', '')},{row.get('lat', '')}\n"
+    (tmp_path / "events.csv").write_text(lines)
+    told = rc.match_file(index, tmp_path / "events.csv", tmp_path / "out.csv", event_id="id")
+    assert (told.n_events, told.n_rejected) == (1, 1)
+
+
+@pytest.mark.without_kernels
+def test_points_of_two_columns_that_cannot_be():
+    for wrong in (
+        {"longitude": "a"},
+        {"longitude": "a", "latitude": "a"},
+        {"longitude": "spot", "latitude": "a"},
+    ):
+        with pytest.raises(
+            rc.SchemaError, match="attribute 'spot': a point that is made of two columns names both"
+        ):
+            rc.Point("spot", **wrong)
+    point = rc.Point("spot", longitude="lon", latitude="lat")
+    with pytest.raises(rc.SchemaError, match="'spot' is made of 'lon', a float or an int, not a category"):
+        rc.Schema(point, rc.Category("lon"))
+    with pytest.raises(rc.SchemaError, match="made of 'lat', a float or an int, not a computed attribute"):
+        rc.Schema(point, rc.Float("lon"), rc.Float("lat", "lon * 2"))
+    schema, index = two_columns()
+    with pytest.raises(rc.SchemaError, match="'spot' is made of the columns 'lon' and 'lat': give those"):
+        rc.Events.from_arrays(schema, {"spot": [[1, 2]]})
+    with pytest.warns(rc.RangecastWarning, match="'spot' is ignored: it is made of 'lon' and 'lat'"):
+        assert index.match_one({"spot": [13.4, 52.5]}).tolist() == [3]
+
+
+@pytest.mark.without_kernels
+def test_an_edge_the_long_way_round_is_a_warning():
+    schema = schema_of()
+    over, meant = (
+        "POLYGON((179 0, -179 0, -179 1, 179 1, 179 0))",
+        "POLYGON((179 0, 181 0, 181 1, 179 1, 179 0))",
+    )
+    (found,) = lint(schema, f"a > 1 and at in polygon '{over}'")
+    assert found.what == "an edge of the polygon goes from 179 to -179 degrees the long way round the earth"
+    assert found.meant == "181 for -179, which goes on over the date line"
+    whole = "POLYGON((-180 -90, 180 -90, 180 90, -180 90, -180 -90))"
+    assert lint(schema, f"at in polygon '{meant}' or at in polygon '{whole}'") == []
+    for n in (1, 30):  # one by one, and as texts of one shape
+        with pytest.warns(rc.RangecastWarning, match="the long way round the earth"):
+            rc.Subscriptions.parse(schema, {k: f"at in polygon '{over}' and a > {k}" for k in range(n)})

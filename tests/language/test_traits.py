@@ -189,3 +189,28 @@ def test_what_an_expression_needs_is_in_what_it_finds(pattern, text):
         return
     if found:
         assert needed_piece(pattern) in text
+
+
+def test_an_explanation_asks_all_of_one_of_several_values():
+    schema = rc.Schema(rc.Category("title"), rc.Int("n"), rc.Tags("tags"))
+    index = rc.open_index("scan", schema)
+    texts = {
+        1: "length(title) > 3 and title starts with 'b'",
+        2: "title contains 'x' and title contains 'y'",
+        3: "n > 3 and n < 7 or n = 9 and title = 'b'",
+        4: "tags has all ('a', 'b') and not tags has 'c'",
+    }
+    index.insert(rc.Subscriptions.parse(schema, texts))
+    rows = [
+        {"title": ["abcd", "b"], "n": [2, 9], "tags": ["a", "b"]},
+        {"title": ["x", "y"], "n": [2, 8]},
+        {"title": "bxyz", "n": 5, "tags": ["a", "b", "c"]},
+        {"title": ["abcd", "bxyz", "xy"]},
+    ]
+    found = [sorted(index.match_one(row).tolist()) for row in rows]
+    assert found == [[3, 4], [], [1, 2, 3], [1, 2]]
+    for row, ids in zip(rows, found, strict=True):
+        assert [k for k in texts if index.explain(k, row).matches] == ids
+    shown = index.explain(1, rows[0]).in_boxes().splitlines()
+    assert shown[0] == "subscription 1 does not match"
+    assert shown[-1] == "  no   all of it for one of several values"

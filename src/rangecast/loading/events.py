@@ -168,7 +168,7 @@ class EventFile:
         self._unseen = set(keep)
         self._ahead: list[RowBatch] = []
         self._named = NamedColumns({}, [], [])
-        self._columns = EventColumns(event_id or "id", tuple(attributes or schema.names), tuple(keep))
+        self._columns = EventColumns(event_id or "id", tuple(attributes or schema.read_names), tuple(keep))
         wanted: dict[str, Any] = dict.fromkeys(keep, STRING)
         wanted[event_id or "id"] = id_type
         wanted |= {name: ARROW_TYPES[schema[name].kind] for name in self._columns.attributes}
@@ -284,7 +284,7 @@ class EventFile:
             self._file.keep({*self._columns.keep, *self._named.columns.values(), *([id] if id else ())})
         if not self._named.columns:
             raise EventError(
-                f"{self.path}: must have a column of the schema ({', '.join(self._schema.names)}), "
+                f"{self.path}: must have a column of the schema ({', '.join(self._schema.read_names)}), "
                 f"got {', '.join(names)}"
             )
         self._check_id(names)

@@ -23,7 +23,8 @@ Hidden attributes are no part of `codes`: they are computed when an index asks f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.errors import EventError
+from rangecast.errors import EventError, RangecastWarning
 from rangecast.memory import check_rows
 from rangecast.model import several_values
 from rangecast.model.boxes import ragged
@@ -43,6 +44,7 @@ from rangecast.types.columns import Column, arrow_of, as_column
 from rangecast.types.derived import Values
 from rangecast.types.frames import kind_of, table_of
 from rangecast.types.lists import list_codes
+from rangecast.types.places import degrees_from
 from rangecast.types.schema import Schema
 from rangecast.types.strings import arrow_numbers, arrow_words, without_views
 from rangecast.types.vocabulary import UNKNOWN, Vocabulary
@@ -196,6 +198,12 @@ class Events:
         self._view = view
         return view.codes
 
+    @property
+    def computing(self) -> dict[str, Any]:
+        """How long the expressions and patterns of these events took so far, for `stats` of an index."""
+        seconds = self._hidden.seconds
+        return {"last_computed_seconds": dict(seconds)} if seconds else {}
+
     def columns_for(self, schema: Schema) -> CodeColumns:
         """As `codes_for`, with the bundles of traits that hold: what an index matches."""
         codes, owners = self.spread_for(schema)
@@ -297,7 +305,19 @@ class Events:
             rows = np.flatnonzero(codes[position] == UNKNOWN) if isinstance(attribute, Category) else _NOBODY
             if len(rows):
                 out.note_strangers(position, known, rows, _words_at(column, rows))
+        out._make_points(reasons, on_error)
         return out._without(reasons, on_error)
+
+    def _make_points(self, reasons: dict[int, str], on_error: str) -> None:
+        """Fill the codes of points that are made of two other attributes."""
+        for position, point in self.schema.points:
+            if point.columns is None:
+                continue
+            places = [self.schema.position(name) for name in point.columns]
+            encoded = point.joined(*(degrees_from(self.schema[at], self.codes[at]) for at in places))
+            self.codes[position] = encoded.codes
+            rows = encoded.bad if self.owners is None else self.owners[encoded.bad]
+            encoded.note(reasons, rows, every=on_error == "collect")
 
     def _without(self, reasons: dict[int, str], on_error: str) -> Events:
         """These events without bad ones, or an error that names the first of them."""
@@ -351,6 +371,7 @@ class Events:
                 if len(strange):
                     out.note_strangers(position, known, strange, _words_at(column, sources[strange]))
         out.owners = variants.owners
+        out._make_points(reasons, on_error)
         return out._without(reasons, on_error)
 
     @classmethod
@@ -422,9 +443,11 @@ class Events:
         schema = schema.declared
         if len(rows) == 0:
             return cls(schema, np.empty((len(schema), 0), np.int64), copy=False)
-        named = named_columns(schema.names, dict.fromkeys(chain.from_iterable(rows)))
+        names = dict.fromkeys(chain.from_iterable(rows))
+        _warn_of_points(schema, names)
+        named = named_columns(schema.read_names, names)
         named.check(strict=strict, every=False)
-        keys = {name: named.columns.get(name, name) for name in schema.names}
+        keys = {name: named.columns.get(name, name) for name in schema.read_names}
         read = _columns(rows, tuple(keys.values()))
         columns = {name: read[key] for name, key in keys.items()}
         return cls.from_arrays(schema, columns, on_error=on_error)
@@ -443,13 +466,24 @@ def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[st
     return columns
 
 
+def _warn_of_points(schema: Schema, names: Iterable[str]) -> None:
+    """Warn of a column that is ignored, since its attribute is made of two others."""
+    for _, point in schema.points:
+        if point.columns is not None and point.name in names:
+            message = (
+                f"{point.name!r} is ignored: it is made of {point.columns[0]!r} and {point.columns[1]!r}"
+            )
+            warnings.warn(message, RangecastWarning, stacklevel=4)
+
+
 def _columns_of(schema: Schema, names: Sequence[str], what: str, strict: bool) -> dict[str, str]:
     """The column of each attribute that has one, by its name."""
-    named = named_columns(schema.names, names)
+    _warn_of_points(schema, names)
+    named = named_columns(schema.read_names, names)
     if not named.columns:
         near = ", ".join(f"{name!r} for {column!r}" for name, column in named.near_misses().items())
         raise EventError(
-            f"the {what} must have a column of the schema ({', '.join(schema.names)}), "
+            f"the {what} must have a column of the schema ({', '.join(schema.read_names)}), "
             f"got {', '.join(map(str, names))}" + (f"; did you mean {near}?" if near else "")
         )
     named.check(strict=strict, every=False, stacklevel=4)

@@ -44,18 +44,21 @@ class Explanation:
         self,
         id: Any,
         boxes: list[list[Predicate]],
+        holding: list[bool],
         text: str | None = None,
         verdict: Verdict | None = None,
     ) -> None:
         self.id = id
         self.boxes = boxes
+        self.holding = holding
+        """Whether each box holds: where an attribute has several values, all of it of one of them."""
         self.text = text
         self.verdict = verdict
 
     @property
     def matches(self) -> bool:
         """Whether one of the boxes holds."""
-        return any(all(p.holds for p in box) for box in self.boxes)
+        return any(self.holding)
 
     def __bool__(self) -> bool:
         return self.matches
@@ -70,8 +73,8 @@ class Explanation:
     def in_boxes(self) -> str:
         """The second view, as lines to read: the boxes that the condition became."""
         lines = self._head()
-        for number, box in enumerate(self.boxes, 1):
-            mark = "yes" if all(p.holds for p in box) else "no"
+        for number, (box, holds) in enumerate(zip(self.boxes, self.holding, strict=True), 1):
+            mark = "yes" if holds else "no"
             if len(self.boxes) > 1:
                 lines.append(f"  alternative {number} of {len(self.boxes)}: {mark}")
             indent = "    " if len(self.boxes) > 1 else "  "
@@ -81,6 +84,8 @@ class Explanation:
                 lines.append(
                     f"{indent}{'yes' if p.holds else 'no':<4} {p.attribute} {p.wanted}: {shown(p.value)}"
                 )
+            if box and not holds and all(p.holds for p in box):
+                lines.append(f"{indent}no   all of it for one of several values")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,23 +114,27 @@ def explain_boxes(
     """
     # one event, of several columns where an attribute has several values
     codes = events.columns_for(schema).codes
-    boxes = []
+    boxes, holding = [], []
     for b in range(len(sparse.owners)):
         predicates = []
+        together = np.ones(codes.shape[1], bool)
         for j, spans in entries_of(sparse, b):
             attribute, own = schema.attributes[j], codes[j].tolist()
             if isinstance(attribute, HeldBundle):
                 if attribute.name != BELOW:  # the ends of a gap say one thing together
                     predicates.append(_trait_predicate(attribute, spans, codes, j))
+                together &= [any(low <= code <= high for low, high in spans) for code in own]
                 continue
             value = events.value_at(j, 0, schema)
             if isinstance(attribute, Point):
-                held = any(attribute.holds(code, spans) for code in own)
+                held = [attribute.holds(code, spans) for code in own]
             else:
-                held = any(low <= code <= high for low, high in spans for code in own)
-            predicates.append(Predicate(attribute.name, describe_spans(attribute, spans), value, held))
+                held = [any(low <= code <= high for low, high in spans) for code in own]
+            together &= held
+            predicates.append(Predicate(attribute.name, describe_spans(attribute, spans), value, any(held)))
         boxes.append(predicates)
-    found = Explanation(id, boxes, text)
+        holding.append(bool(together.any()))
+    found = Explanation(id, boxes, holding, text)
     if text is not None and events.owners is None:
 
         def look_up(position: int) -> tuple[int, Any]:

@@ -8,6 +8,7 @@ same schema; the sets are found anew when the schema's dictionary of them has gr
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,8 @@ class HiddenColumns:
 
     def __init__(self) -> None:
         self.given: dict[str, Codes] = {}
+        self.seconds: dict[str, float] = {}
+        """How long each expression took, and all patterns together."""
         self._wide: tuple[Schema, Codes, Codes] | None = None
         self._spread: _SpreadColumns | None = None
 
@@ -61,10 +64,12 @@ class HiddenColumns:
             if found is None and isinstance(attribute, HeldBundle):
                 found = np.full(n, LAST if attribute.name == names[2] else 0, np.int64)
             elif found is None:
+                start = time.perf_counter()
                 found = _having(attribute, look, owners)
                 if found is None:
                     found = codes_of(attribute, look, n, memo)
                 self.given[attribute.name] = found
+                self.seconds[attribute.name] = time.perf_counter() - start
             rows.append(found)
         codes = np.concatenate([declared, np.stack(rows)])
         self._wide = schema, declared, codes
@@ -81,9 +86,11 @@ class HiddenColumns:
         known = len(schema.traits.vocabulary)
         last = self._spread
         if last is None or last.wide is not wide or last.known != known:
+            start = time.perf_counter()
             codes, of_columns = _spread(
                 schema.traits, at, wide, _BatchWords(schema, look, wide.shape[1]), owners
             )
+            self.seconds["patterns"] = time.perf_counter() - start
             last = self._spread = _SpreadColumns(wide, known, codes, of_columns)
         return last.codes, last.owners
 

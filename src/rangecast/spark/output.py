@@ -153,7 +153,7 @@ class Output:
                 raise OptionError(
                     f"absent: the schema has no attribute {name!r}; it has {', '.join(schema.names)}"
                 )
-        attributes = tuple(name for name in schema.names if name not in self.absent)
+        attributes = tuple(name for name in schema.read_names if name not in self.absent)
         if not attributes:
             raise EventError(f"the events must have a column of the schema ({', '.join(schema.names)})")
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(Output)}

@@ -16,6 +16,8 @@ A column of points may be
     rows, JSON     [13.4, 52.5], {"lon": 13.4, "lat": 52.5}, GeoJSON's {"type": "Point", "coordinates": ...}
     Arrow, Spark   a struct of such fields, a list or an array of two numbers, text
     CSV, text      POINT(13.4 52.5), or 13.4 52.5 with a blank or a comma between
+    two columns    Point("at", longitude="lon", latitude="lat") in the schema: then `lon` and `lat` are
+                   attributes of numbers as any other, and the point is made of their codes
 
 Longitude comes first. A third number of a list, the altitude, is ignored. Fields are named lon, lng, long,
 longitude or x, and lat, latitude or y.
@@ -44,6 +46,7 @@ from rangecast.types.attributes import (
     Codes,
     Encoded,
     Interval,
+    decoded_floats,
 )
 from rangecast.types.columns import Column, arrow_of, as_column, describe
 from rangecast.types.numerals import Mask
@@ -70,10 +73,16 @@ class Point(Attribute):
     """
 
     kind = "point"
-    __slots__ = ("_table", "vocabulary")
+    __slots__ = ("_table", "columns", "vocabulary")
 
-    def __init__(self, name: str, regions: Any = ()) -> None:
+    def __init__(
+        self, name: str, regions: Any = (), *, longitude: str | None = None, latitude: str | None = None
+    ) -> None:
         super().__init__(name)
+        self.columns: tuple[str, str] | None = None
+        """The columns of numbers that it is made of, if it has none of its own."""
+        if longitude is not None or latitude is not None:
+            self.columns = _two_columns(name, longitude, latitude)
         if isinstance(regions, str) or not all(isinstance(word, str) for word in _words(regions)):
             raise SchemaError(f"attribute {name!r}: a point takes no values, got {describe(regions)}")
         self.vocabulary = regions if isinstance(regions, Vocabulary) else Vocabulary(regions)
@@ -81,7 +90,17 @@ class Point(Attribute):
         self._table = RegionTable()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Point, (self.name, self.vocabulary)
+        return _made_point, (self.name, self.vocabulary, self.columns)
+
+    def __repr__(self) -> str:
+        told = "" if self.columns is None else ", longitude={!r}, latitude={!r}".format(*self.columns)
+        return f"Point({self.name!r}{told})"
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and isinstance(other, Point) and self.columns == other.columns
+
+    def __hash__(self) -> int:
+        return super().__hash__()
 
     def regions(self) -> RegionArrays:
         """The regions that subscriptions name, as kernels take them."""
@@ -114,7 +133,16 @@ class Point(Attribute):
     def encode(self, values: Any, side: str = VALUE, grow: bool = False) -> Encoded:
         if side != VALUE:
             raise SchemaError(f"{self.name!r} is a point: give conditions for it, and no bounds")
-        column = _column(values)
+        if self.columns is not None:
+            one, other = self.columns
+            raise SchemaError(f"{self.name!r} is made of the columns {one!r} and {other!r}: give those")
+        return self._joined(_column(values))
+
+    def joined(self, longitudes: Floats, latitudes: Floats) -> Encoded:
+        """The codes of points whose numbers come in two columns, NaN where there is none."""
+        return self._joined(_PointColumn(np.stack([longitudes, latitudes], axis=1)))
+
+    def _joined(self, column: _PointColumn) -> Encoded:
         longitudes, latitudes, strange = _numbers(column)
         missing = np.isnan(longitudes) & np.isnan(latitudes) & ~strange
         with np.errstate(invalid="ignore"):
@@ -133,6 +161,13 @@ class Point(Attribute):
         found = _point_of(value)
         if found is not None:
             if math.isnan(found[0]) or math.isnan(found[1]):
+                if self.columns is not None:
+                    there, absent = self.columns[:: -1 if math.isnan(found[0]) else 1]
+                    number = found[1] if math.isnan(found[0]) else found[0]
+                    return SchemaError(
+                        f"{self.name!r} is made of {self.columns[0]!r} and {self.columns[1]!r}: {there!r} is "
+                        f"{number!r}, and {absent!r} is missing"
+                    )
                 return SchemaError(
                     f"{self.name!r} is a point: it needs a longitude and a latitude, got {describe(value)}"
                 )
@@ -146,6 +181,21 @@ class Point(Attribute):
         )
 
 
+def _made_point(name: str, regions: Vocabulary, columns: tuple[str, str] | None) -> Point:
+    longitude, latitude = columns or (None, None)
+    return Point(name, regions, longitude=longitude, latitude=latitude)
+
+
+def _two_columns(name: str, longitude: Any, latitude: Any) -> tuple[str, str]:
+    named = [one for one in (longitude, latitude) if isinstance(one, str) and one]
+    if len(set(named)) < 2 or name in named:
+        raise SchemaError(
+            f"attribute {name!r}: a point that is made of two columns names both and none of them as itself, "
+            f"as longitude='lon', latitude='lat', got {describe(longitude)} and {describe(latitude)}"
+        )
+    return named[0], named[1]
+
+
 def _words(regions: Any) -> Sequence[str]:
     return regions.words() if isinstance(regions, Vocabulary) else list(regions)
 
@@ -155,6 +205,12 @@ def point_codes(longitudes: Floats, latitudes: Floats) -> Codes:
     across = np.rint(longitudes * SCALE).astype(np.int64) + WEST
     up = np.rint(latitudes * SCALE).astype(np.int64) + SOUTH
     return (up << 32) | across
+
+
+def degrees_from(attribute: Attribute, codes: Codes) -> Floats:
+    """The numbers of an attribute of numbers by their codes, NaN where there is none."""
+    numbers = decoded_floats(codes) if attribute.kind == "float" else codes.astype(np.float64)
+    return np.where(codes == MISSING, math.nan, numbers)
 
 
 def degrees_of(codes: Codes) -> tuple[Floats, Floats]:

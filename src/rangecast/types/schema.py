@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from rangecast.errors import SchemaError
 from rangecast.types.attributes import KINDS, Attribute, Bool, Category, Float, Int, Tags, Timestamp
-from rangecast.types.derived import Derivations, declared_expression, hidden_from, kinds_of
+from rangecast.types.derived import MAX_DERIVED, Derivations, declared_expression, hidden_from, kinds_of
 from rangecast.types.expressions import Expression
 from rangecast.types.frames import table_of
 from rangecast.types.places import Point
@@ -55,6 +55,8 @@ class Schema:
         attributes = tuple(a for a in attributes if a.formula is None)
         if not attributes:
             raise SchemaError("a schema must have an attribute that is not computed")
+        attributes += tuple(_columns_of_points(attributes, every))
+        every = [a.name for a in (*attributes, *self.computed)]
         self.attributes = attributes
         """The declared attributes, then the hidden ones (derived.py)."""
         self.names = tuple(a.name for a in attributes)
@@ -194,6 +196,11 @@ class Schema:
                 yield position, attribute
 
     @cached_property
+    def read_names(self) -> tuple[str, ...]:
+        """The declared attributes that events have a value of: all but points that are made of two others."""
+        return tuple(a.name for a in self if not isinstance(a, Point) or a.columns is None)
+
+    @cached_property
     def points(self) -> tuple[tuple[int, Point], ...]:
         """The attributes of points, with their positions."""
         return tuple((position, a) for position, a in enumerate(self) if isinstance(a, Point))
@@ -203,6 +210,15 @@ class Schema:
         for _, category in self.categories():
             yield category.name, category.vocabulary
         yield self.traits.name, self.traits.vocabulary
+
+    def computed_counts(self) -> dict[str, Any]:
+        """What conditions have computed of events, for `stats` of an index; empty where it is nothing."""
+        found = {
+            "expressions": sum(not isinstance(a, HeldBundle) for a in self.attributes[len(self.names) :]),
+            "patterns": len(self.traits.vocabulary),
+            "regions": sum(len(point.vocabulary) for _, point in self.points),
+        }
+        return {"computed": {**found, "most_expressions": MAX_DERIVED}} if any(found.values()) else {}
 
     def check_same(self, other: Schema, what: str) -> None:
         """Raise SchemaError unless `other` has the same attribute names and types in this order."""
@@ -262,6 +278,8 @@ class Schema:
                     entry[side] = bound.isoformat() if isinstance(bound, dt.date) else bound
             if isinstance(a, Timestamp) and a.unit != "us":
                 entry["unit"] = a.unit
+            if isinstance(a, Point) and a.columns is not None:
+                entry["longitude"], entry["latitude"] = a.columns
             if words and isinstance(a, Category | Point) and len(a.vocabulary):
                 entry["values"] = a.vocabulary.words()
             out[a.name] = entry
@@ -291,13 +309,17 @@ class Schema:
             allowed = {"type", "low", "high"} | ({"unit"} if kind is Timestamp else set())
             allowed = {"type", "expression"} if "expression" in entry and kind in (Int, Float) else allowed
             words = {"type", "values"}
-            allowed = {Category: words, Tags: words, Text: words, Point: words, Bool: {"type"}}.get(
+            place = {*words, "longitude", "latitude"}
+            allowed = {Category: words, Tags: words, Text: words, Point: place, Bool: {"type"}}.get(
                 kind, allowed
             )
             extra = sorted(set(entry) - allowed)
             if extra:
                 raise SchemaError(f"attribute {name!r}: unknown setting {', '.join(extra)}")
-            if issubclass(kind, Category | Point):
+            if issubclass(kind, Point):
+                columns = {side: entry[side] for side in ("longitude", "latitude") if side in entry}
+                attributes.append(Point(name, entry.get("values", ()), **columns))
+            elif issubclass(kind, Category):
                 attributes.append(kind(name, entry.get("values", ())))
             elif kind is Bool:
                 attributes.append(Bool(name))
@@ -371,6 +393,24 @@ class Schema:
                     f"column {field.name!r} has type {kind}, which no attribute can hold; leave it out"
                 )
         return cls(*attributes)
+
+
+def _columns_of_points(attributes: Sequence[Attribute], names: Sequence[str]) -> Iterator[Attribute]:
+    """The attributes of numbers that points are made of and that nobody has declared."""
+    declared, added = {a.name: a for a in attributes}, set[str]()
+    for point in attributes:
+        for name in (isinstance(point, Point) and point.columns) or ():
+            found = declared.get(name)
+            if (found is None and name in names) or (
+                found is not None and found.kind not in ("int", "float")
+            ):
+                what = "a computed attribute" if found is None else f"{found.article} {found.kind}"
+                raise SchemaError(
+                    f"attribute {point.name!r} is made of {name!r}, a float or an int, not {what}"
+                )
+            if found is None and name not in added:
+                added.add(name)
+                yield Float(name)
 
 
 def _said(attribute: Attribute) -> tuple[str, str | None]:

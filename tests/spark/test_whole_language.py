@@ -1,0 +1,43 @@
+"""Random conditions of the whole language on Spark: what they mean in plain Python, as in process."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import rangecast as rc
+from meanings import EVENTS, conditions, matches
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::rangecast.RangecastWarning")]
+rs = pytest.importorskip("rangecast.spark")
+
+COLUMNS = (
+    "id long, a long, b long, x double, at timestamp_ntz, name string, title string, tags array<string>, "
+    "ip string, ok boolean, lon double, lat double"
+)
+
+
+def schema_of():
+    return rc.Schema(
+        rc.Int("a"), rc.Int("b"), rc.Float("x"), rc.Timestamp("at"), rc.Text("name"), rc.Category("title"),
+        rc.Tags("tags"), rc.Category("ip"), rc.Bool("ok"), rc.Point("spot", longitude="lon", latitude="lat"),
+    )  # fmt: skip
+
+
+@settings(max_examples=3, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(some=st.lists(conditions(), min_size=30, max_size=40), rows=st.lists(EVENTS, min_size=20, max_size=30))
+def test_spark_says_what_plain_python_says(spark, tmp_path_factory, some, rows):
+    wanted = [(e, k) for e, found in enumerate(matches(some, rows)) for k in found]
+    schema = schema_of()
+    texts = spark.createDataFrame(
+        [(k, text) for k, (text, _) in enumerate(some)], "id long, condition string"
+    )
+    store = rc.Store.open(tmp_path_factory.mktemp("language") / "store", schema)
+    report = rs.ingest(texts, schema, store)
+    assert (report.accepted, report.rejected.count()) == (len(some), 0)
+    events = []
+    for k, row in enumerate(rows):
+        lon, lat = map(float, row.get("spot", ())) if "spot" in row else (None, None)
+        known = [row.get(name) for name in ("a", "b", "x", "at", "name", "title", "tags", "ip", "ok")]
+        events.append((k, *known, lon, lat))
+    answer = rs.match(spark.createDataFrame(events, COLUMNS), store, event_id="id").collect()
+    assert sorted((row[0], row[1]) for row in answer) == wanted
