@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from rangecast.errors import SchemaError
 from rangecast.language.literal_forms import n_parts, string_in, what_is_wrong_with
-from rangecast.language.tree import And, Coded, Condition, Fits, Literal, Not, Or, Span, Within
+from rangecast.language.tree import And, Condition, Fits, Literal, LiteralInterval, Not, Or, Span, Within
 from rangecast.types import addresses, expressions
 from rangecast.types.attributes import Attribute
 from rangecast.types.derived import derived_attribute, spans_of_number
@@ -152,7 +152,7 @@ class Drafts:
 
     def _coded(self, of: Expression, literal: Literal, form: str, part: int, span: Span) -> Condition:
         position, attribute = self.place(of, part)
-        return Coded(attribute.name, position, literal, form, part, span)
+        return LiteralInterval(attribute.name, position, literal, form, part, span)
 
 
 def weekday(word: str) -> int:

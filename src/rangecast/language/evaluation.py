@@ -30,12 +30,12 @@ from rangecast.language.traits import fulfils
 from rangecast.language.tree import (
     STRING,
     And,
-    Coded,
     Comparison,
     Condition,
     Fits,
     Inside,
     Literal,
+    LiteralInterval,
     Membership,
     Not,
     Or,
@@ -155,7 +155,7 @@ class _Evaluation:
             _, value = self.lookup(condition.position)
             holds = None if value is None else fulfils(condition, value)
             return Verdict(written, holds, condition.attribute, value)
-        if isinstance(condition, Within | Coded):  # part of a predicate on an expression
+        if isinstance(condition, Within | LiteralInterval):  # part of a predicate on an expression
             code, value = self.lookup(condition.position)
             spans = condition.spans if isinstance(condition, Within) else (condition.interval(),)
             holds = None if value is None else _inside(spans, code)

@@ -6,7 +6,7 @@ which differ in their literals alone share one tree (templates.py), the tree say
 literal:
 
     change     how its text becomes another one: negated, in small letters, backwards, a part of a pattern
-    form       the interval of codes that the text gives one hidden attribute, for a `Coded` predicate
+    form       the interval of codes that the text gives one hidden attribute (`LiteralInterval`)
     likeness   what two texts must have in common to share the tree: as many parts of eight bytes, wildcards
                in the same places. A text that has no key for it has an error, or is read by itself
 """

@@ -34,11 +34,11 @@ from rangecast.language.region_clauses import FIRST as FIRST_AREA
 from rangecast.language.traits import TraitPlaces
 from rangecast.language.tree import (
     And,
-    Coded,
     Comparison,
     Condition,
     Fits,
     Inside,
+    LiteralInterval,
     Membership,
     Not,
     Or,
@@ -136,7 +136,7 @@ class Expander:
             return self._clauses(condition.part, negated, texts)
         elif isinstance(condition, Within):
             position, spans = condition.position, condition.spans
-        elif isinstance(condition, Coded):
+        elif isinstance(condition, LiteralInterval):
             position, spans = condition.position, (condition.interval(texts),)
         elif isinstance(condition, Inside):
             if condition.area == "box":

@@ -26,11 +26,11 @@ from rangecast.language.token_reader import MIRRORED, TokenReader
 from rangecast.language.tokens import CURLY, error_at
 from rangecast.language.tree import (
     And,
-    Coded,
     Comparison,
     Condition,
     Fits,
     Literal,
+    LiteralInterval,
     Membership,
     Not,
     Or,
@@ -443,5 +443,5 @@ def _first_position(condition: Condition) -> int:
     """The position of the first attribute of a condition."""
     while isinstance(condition, And | Or | Not):
         condition = condition.part if isinstance(condition, Not) else condition.parts[0]
-    assert isinstance(condition, Within | Coded | Comparison | Fits | Membership | Range | Presence)
+    assert isinstance(condition, Within | LiteralInterval | Comparison | Fits | Membership | Range | Presence)
     return condition.position

@@ -46,11 +46,11 @@ from rangecast.language.span_columns import (
 from rangecast.language.traits import TraitsAsked, bundle_codes, has_traits, traits_asked
 from rangecast.language.tree import (
     And,
-    Coded,
     Comparison,
     Condition,
     Inside,
     Literal,
+    LiteralInterval,
     Membership,
     Not,
     Or,
@@ -164,7 +164,7 @@ class _Filler:
             negated = negated is not condition.negated
         elif isinstance(condition, Within):
             spans = constant(condition.spans, self.n)
-        elif isinstance(condition, Coded):
+        elif isinstance(condition, LiteralInterval):
             spans = self._coded(condition)
         elif isinstance(condition, Inside) and not negated:
             return [self._inside(condition)]
@@ -217,7 +217,7 @@ class _Filler:
             self.odd |= _odd_instants("=", floors).any(1)
         return unite_values(floors)
 
-    def _coded(self, condition: Coded) -> SpanColumns:
+    def _coded(self, condition: LiteralInterval) -> SpanColumns:
         own = self._texts(condition.literal)
         form, part = condition.form, condition.part
         known = {text: interval_of(form, part, text) for text in dict.fromkeys(own)}

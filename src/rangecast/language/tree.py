@@ -9,7 +9,7 @@
     ├── Inside           at WITHIN 500 m OF (13.4, 52.5), at IN BOX (...), at IN POLYGON '...'
     ├── Fits             a text that fulfils a pattern, or several values of which one is a string
     ├── Within           an attribute within intervals of its codes
-    ├── Coded            an attribute within the interval of codes that a literal comes to
+    ├── LiteralInterval  an attribute within the interval of codes that a literal comes to
     └── Stated           a predicate on an expression, and the condition on hidden attributes that it comes to
 
 `str` of a condition is a text that reads back to the same meaning. A literal keeps the text it was
@@ -222,7 +222,7 @@ class Within(Condition):
 
 
 @dataclass(frozen=True, slots=True)
-class Coded(Condition):
+class LiteralInterval(Condition):
     """An attribute whose code lies within the interval that a literal comes to, by its form and its part of
     eight bytes or its word (literal_forms.py).
     """
