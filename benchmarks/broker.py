@@ -135,16 +135,14 @@ def made_batches(options, source, width):
     for _ in range(64):
         symbols = source.integers(0, SYMBOLS, options.batch)
         prices = source.integers(0, PRICES, options.batch)
-        batches.append((symbols, prices))
+        names = pa.array([f"S{s}" for s in symbols.tolist()]) if options.arrow else None
+        batches.append((symbols, prices, names))
     return batches
 
 
-def body_of(symbols, prices, due, arrow):
-    if arrow:
-        table = pa.table({
-            "symbol": pa.array([f"S{s}" for s in symbols.tolist()]), "price": prices,
-            "due": np.full(len(prices), due, np.int64),
-        })  # fmt: skip
+def body_of(symbols, prices, names, due):
+    if names is not None:
+        table = pa.table({"symbol": names, "price": prices, "due": np.full(len(prices), due, np.int64)})
         out = pa.BufferOutputStream()
         with pa.ipc.new_stream(out, table.schema) as writer:
             writer.write(table)
@@ -162,7 +160,7 @@ def expected_messages(batches, symbols, lows, width, consumers):
     keys = symbols[order].astype(np.int64) * (4 * PRICES) + lows[order]
     owners = order % consumers
     counts = []
-    for wanted_symbols, prices in batches:
+    for wanted_symbols, prices, _ in batches:
         key = wanted_symbols.astype(np.int64) * (4 * PRICES) + prices
         # below the symbol's first key the neighbour's begin, whose keys are far away
         first, last = np.searchsorted(keys, key - width, "left"), np.searchsorted(keys, key, "right")
@@ -228,7 +226,7 @@ class Offered:
         many = options.publishers
 
         def body(k, due):
-            return body_of(*batches[(first + k) % len(batches)], due, options.arrow)
+            return body_of(*batches[(first + k) % len(batches)], due)
 
         refused = sum(await asyncio.gather(*(
             publish(broker.port, dues[p::many], lambda k, due, p=p: body(p + k * many, due))

@@ -1,6 +1,7 @@
 """Tokens, limits, slow consumers and hostile requests."""
 
 import asyncio
+import contextlib
 import gzip
 import json
 import random
@@ -163,6 +164,42 @@ def test_limits_are_named(start):
         assert client.messages("alice")["messages"]
 
 
+def test_limits_of_connections_changes_and_backlog(start, monkeypatch):
+    limits = SpaceLimits(connections=1, changes_per_second=2)
+    with start(limits=limits) as url, Client(url) as client:
+        rows = [{"consumer": "alice", "name": str(n), "condition": "price > 0"} for n in range(9)]
+        client.subscribe_many(rows)
+        late = httpx.put(f"{url}/v1/main/consumers/alice/subscriptions/x", json={"condition": "price > 0"})
+        assert (late.status_code, "changes_per_second" in late.text) == (429, True)
+        assert int(late.headers["retry-after"]) >= 1
+        with httpx.stream("GET", f"{url}/v1/main/consumers/alice/stream") as first:
+            assert first.status_code == 200
+            other = httpx.get(f"{url}/v1/main/consumers/bob/messages")
+            assert (other.status_code, "'connections' of this space is 1" in other.text) == (429, True)
+        monkeypatch.setattr("rangecast.broker.pump.Pump.waiting_events", 400_001)
+        busy = httpx.post(f"{url}/v1/main/events", json={"price": 1})
+        assert (busy.status_code, "'backlog' is 400,000" in busy.text) == (429, True)
+        assert int(busy.headers["retry-after"]) >= 1
+        assert 'rangecast_publishes_refused_total{space="main"} 1.0' in httpx.get(f"{url}/metrics").text
+
+
+def test_limits_are_set_again_at_a_start(start):
+    """Those that are given; the others stay, and one space may differ."""
+    with (
+        start(limits=SpaceLimits(boxes=2, keep_seconds=60)) as url,
+        Client(url) as client,
+        pytest.raises(ClientError, match="'boxes' is 2"),
+    ):
+        client.subscribe("bob", "a", "price > 1 or symbol = 'a' or change > 1")
+    own = {"main": SpaceLimits(boxes=3)}
+    with start(limits=SpaceLimits(request_events=5), space_limits=own) as url, Client(url) as client:
+        client.subscribe("bob", "a", "price > 1 or symbol = 'a' or change > 1")
+        with pytest.raises(ClientError, match="'request_events' is 5"):
+            client.publish([{"price": 1}] * 6)
+    with start() as url, Client(url) as client, pytest.raises(ClientError, match="'request_events' is 5"):
+        client.publish([{"price": 1}] * 6)
+
+
 def test_limits_that_cannot_be():
     with pytest.raises(OptionError, match="must be a whole number and not negative, got -1"):
         SpaceLimits(boxes=-1)
@@ -257,6 +294,36 @@ def test_a_head_that_never_ends_is_cut(url, monkeypatch):
         with pytest.raises((ConnectionError, BrokenPipeError)):
             send_slowly(connection, [b"X-Pad: " + b"a" * 1000 + b"\r\n"] * 2000)
     assert httpx.get(f"{url}/healthz").status_code == 200
+
+
+def test_a_head_that_takes_too_long_is_cut(url, monkeypatch):
+    monkeypatch.setattr("rangecast.broker.server.HEAD_SECONDS", 0.3)
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), 30) as connection:
+        for piece in (b"GET /heal", b"thz HTTP/1.1\r\n", b"X-Pad: a\r\n"):
+            connection.sendall(piece)
+            time.sleep(0.05)
+        start = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            assert connection.recv(1000) == b""
+        assert time.monotonic() - start < 20
+
+
+def test_the_head_of_a_stream_has_no_body_and_opens_nothing(client, url):
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), 30) as connection:
+        for request in (b"HEAD /v1/main/consumers/alice/stream", b"GET /healthz"):
+            connection.sendall(request + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+            time.sleep(0.1)
+        connection.settimeout(5)
+        received = b""
+        while not received.endswith(b"}"):
+            received += connection.recv(1000)
+    stream, health = received.split(b"HTTP/1.1 200 OK\r\n")[1:]
+    assert b"text/event-stream" in stream
+    assert stream.endswith(b"\r\n\r\n")
+    assert b"application/json" in health
+    assert client.status()["spaces"][0]["connections"] == 0
 
 
 def send_slowly(connection, pieces):

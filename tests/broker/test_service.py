@@ -5,15 +5,18 @@ import gzip
 import itertools
 import json
 import time
+from pathlib import Path
 
 import httpx
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import rangecast as rc
 from rangecast.client import AsyncClient, Client, ClientError, GapError
 
 pytestmark = pytest.mark.once
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def take(stream, n):
@@ -159,6 +162,14 @@ def test_batches_of_subscriptions(client, url):
     ).json()
     assert answer["accepted"] == 3
     assert answer["version"] == 2
+    out = pa.BufferOutputStream()
+    pq.write_table(table.append_column("ttl", pa.array(["1h", None, "90s"])), out)
+    kind = {"content-type": "application/vnd.apache.parquet"}
+    answer = httpx.post(
+        f"{url}/v1/main/subscriptions:batch", content=out.getvalue().to_pybytes(), headers=kind
+    ).json()
+    assert (answer["accepted"], answer["rejected"]) == (3, [])
+    assert ["expires" in s for s in client.subscriptions("carl")] == [True, False, True]
     gone = json.dumps({"consumer": "carl", "name": "x", "delete": True})
     answer = httpx.post(f"{url}/v1/main/subscriptions:batch", content=gone).json()
     assert answer["deleted"] == 1
@@ -506,6 +517,9 @@ def test_openapi_names_every_route(url):
     said = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     assert said == {(method, path) for method, path, _ in ROUTES}
     assert all(op["summary"] for methods in document["paths"].values() for op in methods.values())
+    page = (ROOT / "docs/broker-api.md").read_text()
+    for method, path, _ in ROUTES:
+        assert any(method in row and path in row for row in page.splitlines() if row.startswith("|")), path
 
 
 def test_async_client(url):

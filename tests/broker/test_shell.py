@@ -1,10 +1,13 @@
 """The commands, the examples for curl, and a real process that is killed."""
 
+import contextlib
 import json
 import re
 import shutil
 import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -12,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rangecast.cli.app import app
-from rangecast.client import Client
+from rangecast.client import Client, ClientError
 
 pytestmark = pytest.mark.once
 
@@ -43,6 +46,51 @@ def test_kill_and_drain(tmp_path, process, free_port):
                 assert b"".join(response.iter_bytes()).endswith(b"\n\n")
             assert again.wait(20) == 0
     assert "Traceback" not in (tmp_path / "log.txt").read_text()
+
+
+CONFIG = """
+data = "{0}/other"
+listen = "127.0.0.1:{1}"
+log = "json"
+[limits]
+boxes = 2
+[spaces.main.attributes]
+a.type = "int"
+b.type = "int"
+c.type = "int"
+[spaces.fleet]
+object_key = "a"
+[spaces.fleet.attributes]
+a.type = "int"
+b.type = "int"
+[spaces.fleet.limits]
+boxes = 1
+"""
+
+
+def test_a_configuration_alone(tmp_path, free_port):
+    port = free_port()
+    (tmp_path / "broker.toml").write_text(CONFIG.format(tmp_path, port))
+    command = [sys.executable, "-m", "rangecast", "serve", "--config", str(tmp_path / "broker.toml")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            said = [running.stderr.readline() for _ in range(2)]
+            assert f"serving fleet, main at http://127.0.0.1:{port}" in said[0]
+            assert json.loads(said[1])["spaces"] == ["fleet", "main"]
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                with contextlib.suppress(httpx.TransportError):
+                    httpx.get(f"http://127.0.0.1:{port}/readyz")
+                    break
+            for space, most in (("main", 2), ("fleet", 1)):
+                text = " or ".join(f"{name} = 1" for name in "abc"[: most + 1])
+                refused = pytest.raises(ClientError, match=f"'boxes' is {most}")
+                with Client(f"http://127.0.0.1:{port}", space=space) as client, refused:
+                    client.subscribe("a", "b", text)
+        finally:
+            running.terminate()
+            running.stderr.read()
+        assert running.wait(60) == 0
 
 
 def test_commands(url, tmp_path):

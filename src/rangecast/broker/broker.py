@@ -37,6 +37,9 @@ class BrokerSettings:
     origins: list[str] = field(default_factory=list)
     """Origins of pages that may call the broker from a browser (CORS)."""
     limits: SpaceLimits = field(default_factory=SpaceLimits)
+    """What differs from the usual here is set in every space."""
+    space_limits: dict[str, SpaceLimits] = field(default_factory=dict)
+    """By space, what differs there."""
     hooks: bool = True
     """Whether consumers may name a webhook."""
     private_hooks: bool = False
@@ -82,7 +85,7 @@ class Broker:
                     f"the space {name!r} has another object key: {Space.stored_key(folder)!r}"
                 )
             return
-        Space.create(folder, schema, self.settings.limits, object_key)
+        Space.create(folder, schema, SpaceLimits(), object_key)
         self._open(folder)
 
     def _folder(self, name: str) -> Path:
@@ -97,7 +100,9 @@ class Broker:
                 self._open(folder)
 
     def _open(self, folder: Path) -> Space:
-        space = Space(folder, Space.stored_limits(folder), SpaceMetrics(self.metrics, folder.name))
+        own = self.settings.space_limits.get(folder.name, SpaceLimits())
+        limits = Space.set_limits(folder, {**self.settings.limits.changed(), **own.changed()})
+        space = Space(folder, limits, SpaceMetrics(self.metrics, folder.name))
         space.metrics.subscriptions.set(len(space.directory))
         self.spaces[folder.name] = space
         if self._loop is not None:

@@ -90,6 +90,8 @@ class _SseResponse(Response):
 async def stream_messages(request: Request) -> Response:
     """The messages of a consumer as server-sent events."""
     _, space, consumer, position = _opened(request)
+    if request.method == "HEAD":
+        return Response(headers={name.decode(): value.decode() for name, value in _HEADERS})
     return _SseResponse(space, consumer, position)
 
 

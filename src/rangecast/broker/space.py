@@ -133,9 +133,19 @@ class Space:
 
     @staticmethod
     def stored_limits(folder: Path) -> SpaceLimits:
-        """The limits that were given when the space was made."""
+        """The limits of a space."""
         found = read_document(folder / "space.json") or {}
         return SpaceLimits(**found.get("limits", {}))
+
+    @staticmethod
+    def set_limits(folder: Path, given: dict[str, int]) -> SpaceLimits:
+        """The limits of a space after some of them were set; the others stay as they were."""
+        found = read_document(folder / "space.json") or {}
+        before = SpaceLimits(**found.get("limits", {}))
+        limits = SpaceLimits(**{**before.changed(), **given})
+        if limits != before:
+            write_document(folder / "space.json", {**found, "limits": limits.changed()})
+        return limits
 
     def _logged(self) -> Iterator[EventRecord]:
         """All records of the log; what is damaged is passed over, as readers do."""
@@ -173,7 +183,7 @@ class Space:
     def _warm(self) -> None:
         """Go once through what a publication does, so that no publisher waits for a kernel to be loaded."""
         for n in (1, 100):
-            found = read_events(b"{}\n" * n, "application/x-ndjson", self.schema, self.limits)
+            found = read_events(b"{}\n" * n, "application/x-ndjson", self.schema, SpaceLimits())
             matches = self.index.match(found.events)
             stretches = [PinnedEvents(1, n, 0, found.body.json)]
             if len(self.directory):

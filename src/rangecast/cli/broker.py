@@ -55,6 +55,7 @@ def serve(
     folder = data or (Path(given["data"]) if "data" in given else None)
     if folder is None:
         raise OptionError("--data must name the folder of the broker")
+    spaces = given.get("spaces", {})
     host, port = _host_and_port(listen or given.get("listen", "127.0.0.1:8080"))
     try:
         from rangecast.broker.broker import Broker, BrokerSettings
@@ -75,6 +76,7 @@ def serve(
         key=key or _path(given.get("key")),
         origins=[*(origin or []), *given.get("origins", [])],
         limits=SpaceLimits.of(given.get("limits", {})),
+        space_limits={name: SpaceLimits.of(entry.get("limits", {})) for name, entry in spaces.items()},
         private_hooks=bool(given.get("private_hooks", False)),
         workers=given.get("workers", 0) if workers is None else workers,
     )
@@ -84,8 +86,11 @@ def serve(
     broker.open()
     if schema is not None:
         broker.ensure_space(space, Schema.from_toml(schema), object_key)
-    for name, entry in given.get("spaces", {}).items():
-        broker.ensure_space(name, Schema.from_dict(entry["attributes"]), entry.get("object_key"))
+    for name, entry in spaces.items():
+        if "attributes" in entry:
+            broker.ensure_space(name, Schema.from_dict(entry["attributes"]), entry.get("object_key"))
+        elif name not in broker.spaces:
+            raise OptionError(f"{config}: the space {name!r} is not there yet, so it must have attributes")
     scheme = "http" if settings.certificate is None else "https"
     say(
         f"rangecast: serving {', '.join(sorted(broker.spaces)) or 'no space yet'} at {scheme}://{host}:{port}"
@@ -214,6 +219,10 @@ def _read_config(path: Path | None) -> dict[str, Any]:
         raise OptionError(
             f"{path}: there is no setting {', '.join(extra)}; there are {', '.join(sorted(known))}"
         )
+    for name, entry in given.get("spaces", {}).items():
+        extra = sorted(set(entry) - {"attributes", "limits", "object_key"})
+        if extra:
+            raise OptionError(f"{path}: a space has attributes, limits and object_key; {name} has {extra[0]}")
     return given
 
 
