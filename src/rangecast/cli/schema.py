@@ -67,7 +67,12 @@ def show(schema: Annotated[Path, typer.Argument(help="Schema file (TOML).")]) ->
     """
     entries = Schema.from_toml(schema).to_dict()
     said = {key for entry in entries.values() for key in entry}
-    heads = ["type", "low", "high", *(key for key in ("unit", "expression") if key in said)]
+    heads = [
+        "type",
+        "low",
+        "high",
+        *(key for key in ("unit", "expression", "longitude", "latitude") if key in said),
+    ]
     print_table(
         ["attribute", *heads],
         [[name, *(entry.get(key, "") for key in heads)] for name, entry in entries.items()],
