@@ -46,7 +46,7 @@ def test_answers_are_the_same_however_they_are_written(name, turned, named, size
         monkeypatch.setattr(equality, "SORTED", 2)
         monkeypatch.setattr(runs, "SORTED", 2)
     monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 4)
-    n = max(size(4_000), 400)
+    n = max(size(4_000), 160)
     ids = {
         "counting up": np.arange(100, 100 + n),
         "with gaps": np.arange(n) * 3,

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from source_trees import nodes_of, tree_of
+
 pytestmark = pytest.mark.without_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +74,7 @@ def imports_of(name: str, path: Path, modules: dict[str, Path]) -> set[str]:
     """Every module that `path` imports, in full; `from package import module` names the module."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(), path)):
+    for node in nodes_of(tree_of(path)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -150,7 +152,7 @@ def test_source_imports_no_tests():
 def test_modules_say_what_they_hold():
     vague = [name for name in MODULES if VAGUE_NAMES & set(name.split("."))]
     assert not vague, "name the concept"
-    silent = [name for name, path in MODULES.items() if not ast.get_docstring(ast.parse(path.read_text()))]
+    silent = [name for name, path in MODULES.items() if not ast.get_docstring(tree_of(path))]
     assert not silent, "these must open with prose"
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from source_trees import nodes_of, tree_of
+
 pytestmark = pytest.mark.without_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,7 +104,7 @@ def files_below(*folders: str) -> set[str]:
 def docstrings(path: Path) -> str:
     """All docstrings of a module, of its classes and of its functions."""
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef
-    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+    nodes = [node for node in nodes_of(tree_of(path)) if isinstance(node, kinds)]
     return "\n".join(text for node in nodes if (text := ast.get_docstring(node)))
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from source_trees import nodes_of, tree_of
+
 pytestmark = pytest.mark.without_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,7 +19,7 @@ PACKAGE = ROOT / "src" / "rangecast"
 def trees() -> dict[str, ast.Module]:
     """Every module's syntax tree. Parsed when first asked for: every worker process loads this file."""
     paths = sorted(PACKAGE.rglob("*.py"))
-    return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text(), path) for path in paths}
+    return {str(path.relative_to(PACKAGE)): tree_of(path) for path in paths}
 
 
 # The last word of a class's name, and the folders or modules where it means what the glossary says:
@@ -73,7 +75,7 @@ def classes_of(trees: dict[str, ast.Module]) -> list[tuple[str, str]]:
     return [
         (path, node.name.lstrip("_"))
         for path, tree in trees.items()
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.ClassDef)
     ]
 
@@ -115,7 +117,7 @@ def banned(trees: dict[str, ast.Module]) -> list[tuple[str, str]]:
     return [
         (path, node.name)
         for path, tree in trees.items()
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.ClassDef | ast.FunctionDef)
         and NEVER_WORDS & set(words_of(node.name))
         and node.name not in ALLOWED_NAMES
