@@ -117,11 +117,14 @@ def fields_of(kind: type) -> list[tuple[str, str, str]]:
     ]
 
 
-def members_of(kind: type) -> dict[str, Any]:
-    """The public members of a class that rangecast wrote, bases first, each in the order of its source."""
+def members_of(kind: type, elsewhere: frozenset[type] = frozenset()) -> dict[str, Any]:
+    """The public members of a class that rangecast wrote, bases first, each in the order of its source.
+
+    Those of bases that have a place `elsewhere` on the page are left out.
+    """
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
-        if base.__module__.partition(".")[0] == "rangecast":
+        if base.__module__.partition(".")[0] == "rangecast" and base not in elsewhere - {kind}:
             found |= {name: thing for name, thing in vars(base).items() if not name.startswith("_")}
     fields = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
     return {
@@ -137,7 +140,7 @@ def block(code: str) -> str:
     return f"```py\n{code}\n```"
 
 
-def class_text(kind: type, name: str) -> list[str]:
+def class_text(kind: type, name: str, elsewhere: frozenset[type]) -> list[str]:
     """A class: its call, its docstring, its fields and its members."""
     parts = [block(signature_of(kind, name).removesuffix(" -> None")), prose(vars(kind).get("__doc__") or "")]
     if dataclasses.is_dataclass(kind):
@@ -146,7 +149,13 @@ def class_text(kind: type, name: str) -> list[str]:
             for field, kind_, text in fields_of(kind)
         ]
         parts.append("\n".join(["| field | type | meaning |", "|---|---|---|", *rows]))
-    for member, thing in members_of(kind).items():
+    bases = [base.__name__ for base in kind.__mro__[1:] if base in elsewhere]
+    if bases:
+        short = name.partition(".")[0]
+        parts.append(
+            "It has the members of " + ", ".join(f"`{short}.{base}`" for base in bases) + " as well."
+        )
+    for member, thing in members_of(kind, elsewhere).items():
         parts.append(f"### {name.rpartition('.')[2]}.{member}")
         if isinstance(thing, property):
             parts += ["*property*", prose(thing.__doc__ or "")]
@@ -156,11 +165,11 @@ def class_text(kind: type, name: str) -> list[str]:
     return parts
 
 
-def entry(thing: Any, name: str) -> list[str]:
+def entry(thing: Any, name: str, elsewhere: frozenset[type]) -> list[str]:
     """One public name."""
     parts = [f"## {name}"]
     if inspect.isclass(thing):
-        parts += class_text(thing, name)
+        parts += class_text(thing, name, elsewhere)
     elif inspect.isfunction(thing):
         parts += [block(signature_of(thing, name)), prose(thing.__doc__ or "")]
     elif inspect.ismodule(thing):
@@ -180,9 +189,10 @@ def module_page(page: _ModulePage) -> str:
     parts = [f"# {page.title}", block(imported), prose(module.__doc__ or "")]
     names = [name for name in module.__all__ if not name.startswith("__")]
     errors = [name for name in names if is_error(getattr(module, name))]
+    classes = frozenset(thing for name in names if inspect.isclass(thing := getattr(module, name)))
     for name in names:
         if page.short != "rc" or name not in errors:
-            parts += entry(getattr(module, name), f"{page.short}.{name}")
+            parts += entry(getattr(module, name), f"{page.short}.{name}", classes)
     if page.short == "rc":
         parts.append("The errors have [a page of their own](errors.md).")
     return "\n\n".join(part for part in parts if part) + "\n"
