@@ -99,7 +99,7 @@ def test_files_of_tokens_that_cannot_be_read(tmp_path):
     with pytest.raises(StorageError, match="cannot be read"):
         TokenFile(tmp_path / "none")
     (tmp_path / "bad").write_text("{}\n")
-    with pytest.raises(StorageError, match="line 1: is no token"):
+    with pytest.raises(StorageError, match="line 1: is not a token"):
         TokenFile(tmp_path / "bad")
     with pytest.raises(OptionError, match="a scope must be one of"):
         add_token(tmp_path / "bad", "x", ["everything"])

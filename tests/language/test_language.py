@@ -403,7 +403,7 @@ def test_as_many_boxes_as_the_limit_allows():
         ("at = 'yesterday'", 6, "'at' is a timestamp, got the string 'yesterday'"),
         ("at = 1.5", 6, "'at' is a timestamp, got the number 1.5"),
         ("at = 0.99999999999999999999", 6, "'at' is a timestamp, got the number 1.0"),
-        ("at = 2026-02-30", 6, "2026-02-30 is no timestamp: day is out of range for month"),
+        ("at = 2026-02-30", 6, "2026-02-30 is not a timestamp: day is out of range for month"),
         ("price = 1e99999999999999999999", 9, "the exponent of 1e99999999999999999999 is too large"),
         ("price between 20 and 10", 15, "low must not exceed high on 'price', got [20, 10]"),
         ("20 <= price < 10", 1, "low must not exceed high on 'price', got [20, 10]"),

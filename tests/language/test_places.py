@@ -558,7 +558,7 @@ def test_texts_read_back_and_names_stay_free():
 @pytest.mark.without_kernels
 def test_a_damaged_dictionary_is_refused():
     for word in ("circle 1 2", "polygon 1 2 3", "polygon ", "square 1 2 3 4", "polygon 9999999999 0 1 1 2 2"):
-        with pytest.raises(rc.SchemaError, match="is no region"):
+        with pytest.raises(rc.SchemaError, match="is not a region"):
             rc.types.places.Point("at", [word]).regions()
 
 

@@ -247,8 +247,8 @@ at > 2026-1-31                              | two digits
 at > 10:30                                  | has a date
 at > Jan 31 2026                            | 2026-01-31
 at = 'yesterday'                            | is a timestamp
-at > 2026-02-30                             | is no timestamp
-at > 2026-01-31T25:00                       | is no timestamp
+at > 2026-02-30                             | is not a timestamp
+at > 2026-01-31T25:00                       | is not a timestamp
 at > date 'tomorrow'                        | date '2026-01-31'
 at on 2026-01-31T10:00                      | ON takes a date
 at on 5                                     | ON takes a date

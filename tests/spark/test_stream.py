@@ -560,7 +560,7 @@ def test_refusals(world, tmp_path, spark):
     mine, world.store = world.store, other
     refused(world, r"belongs to the store .*store, and .*other is another one and another schema; give that")
     world.store = mine
-    refused(world, "was begun with fields .* got .*a0 long.*; to change that, begin anew", keep=["a0"])
+    refused(world, "was begun with fields .* got .*a0 long.*; to change that, start afresh", keep=["a0"])
     refused(world, "was begun with sink parquet, got console", sink="console", out=None)
     refused(world, "is empty, but the stream of the checkpoint .* has written", out=tmp_path / "elsewhere")
     refused(world, "holds the matches of a stream whose checkpoint is", checkpoint=tmp_path / "new")

@@ -137,13 +137,13 @@ def test_versions_and_indexes_of_events(store):
 
 
 def test_what_is_gone_is_said_with_what_to_do(store):
-    check_pinned(store, Pinned(3), "batch 4", "begin anew")
-    check_pinned(store, Pinned(3, 0), "batch 4", "begin anew")
-    with pytest.raises(rc.StorageError, match=r"batch 4 .* version 7 .* \(it has 3\): .*; or begin anew"):
-        check_pinned(store, Pinned(7), "batch 4", "begin anew")
+    check_pinned(store, Pinned(3), "batch 4", "start afresh")
+    check_pinned(store, Pinned(3, 0), "batch 4", "start afresh")
+    with pytest.raises(rc.StorageError, match=r"batch 4 .* version 7 .* \(it has 3\): .*; or start afresh"):
+        check_pinned(store, Pinned(7), "batch 4", "start afresh")
     store.compact()
     with pytest.raises(rc.StorageError, match=r"batch 4 was begun with version 0 .*\(the oldest is 3\)"):
-        check_pinned(store, Pinned(3, 0), "batch 4", "begin anew")
+        check_pinned(store, Pinned(3, 0), "batch 4", "start afresh")
     check_newer(store, 3)
     with pytest.raises(
         rc.StorageError, match=r"versions up to 3, but the checkpoint has seen 4: .* old copy"

@@ -101,7 +101,7 @@ class TokenFile:
                         frozenset(entry.get("consumers") or [entry["name"]]),
                     )
                 except (ValueError, KeyError, TypeError) as error:
-                    raise StorageError(f"{self.path}, line {number}: is no token: {error!r}") from None
+                    raise StorageError(f"{self.path}, line {number}: is not a token: {error!r}") from None
         self._known, self._read = known, state
 
 

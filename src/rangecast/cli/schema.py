@@ -20,7 +20,8 @@ app = typer.Typer(no_args_is_help=True, help="Make a schema file from events, or
 def infer(
     events: Annotated[str, typer.Argument(help="Events: .csv, .jsonl or .parquet.")],
     id: Annotated[
-        str | None, typer.Option(help="Column of the events' ids, which is no attribute.", show_default="id")
+        str | None,
+        typer.Option(help="Column of the events' ids, which is not an attribute.", show_default="id"),
     ] = None,
     skip: Annotated[list[str] | None, typer.Option(help="Column to leave out; repeat for more.")] = None,
     delimiter: Annotated[

@@ -116,7 +116,7 @@ def match(
         str | None,
         typer.Option(help="Type of the events' ids: int64 or string.", show_default="by the first of them"),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start afresh.")] = False,
     master: Master = None,
     conf: Conf = None,
 ) -> None:

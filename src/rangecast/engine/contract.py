@@ -248,7 +248,7 @@ class Index:
     def match_one(self, event: Mapping[str, Any], unknown: str = "ignore") -> npt.NDArray[Any]:
         """The ids that one event matches, given as a dict: as `match` of `Events.from_rows`, sooner.
 
-        A key that is no attribute is ignored, or refused with unknown="error". A value that its attribute
+        A key that is not an attribute is ignored, or refused with unknown="error". A value that its attribute
         cannot hold raises EventError.
         """
         rows = self._rows

@@ -65,9 +65,9 @@ class ProtobufSchemas:
         try:
             wanted.ParseFromString(Path(path).read_bytes())
         except (OSError, self._decode_error) as error:
-            raise OptionError(f"{path}: is no descriptor set of Protobuf: {error}") from None
+            raise OptionError(f"{path}: is not a descriptor set of Protobuf: {error}") from None
         if not wanted.file:
-            raise OptionError(f"{path}: is no descriptor set of Protobuf: it has no file")
+            raise OptionError(f"{path}: is not a descriptor set of Protobuf: it has no file")
         pool = self._new_pool()
         try:
             for file in wanted.file:

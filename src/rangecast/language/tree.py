@@ -317,7 +317,7 @@ def value_of(text: str) -> Value:
         try:
             return dt.datetime.fromisoformat(text.upper())
         except ValueError as error:
-            raise LanguageError(f"{text} is no timestamp: {error}") from None
+            raise LanguageError(f"{text} is not a timestamp: {error}") from None
     if text[0] in "\u2212\u2013":
         text = "-" + text[1:]
     if text[-1] in "kK":

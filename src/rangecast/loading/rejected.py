@@ -1,7 +1,7 @@
 """Rows that were rejected: which row of which input, why, and the row itself. One form for every door.
 
     column   type     meaning
-    source   string   the file, as it was named; null where the input is no file
+    source   string   the file, as it was named; null where the input is not a file
     row      int64    the row's number in it, from 1, a CSV header not counted; null for a whole file, or
                       where rows have no numbers (DataFrames)
     line     int64    its line as an editor counts; null for what has no lines

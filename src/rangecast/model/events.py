@@ -435,7 +435,7 @@ class Events:
         on_error: str = "raise",
         strict: bool = False,
     ) -> Events:
-        """Events from dicts; a key that is no attribute is ignored, an absent one is missing.
+        """Events from dicts; a key that is not an attribute is ignored, an absent one is missing.
 
         Keys are taken as columns in `from_arrow`: one that looks like an attribute that no row has is a
         RangecastWarning, and with `strict` such an attribute is an EventError.

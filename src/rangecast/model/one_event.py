@@ -81,7 +81,7 @@ class RowEncoder:
         return own.row
 
     def check_keys(self, event: Mapping[str, Any], unknown: str) -> None:
-        """Refuse what is no attribute, where that is asked for."""
+        """Refuse what is not an attribute, where that is asked for."""
         if unknown not in ("ignore", "error"):
             raise EventError(f"unknown must be 'ignore' or 'error', got {unknown!r}")
         if unknown == "error":

@@ -175,7 +175,7 @@ def check_newer(store: Store, seen: int) -> None:
     if seen > store.version:
         raise StorageError(
             f"{store.path}: has versions up to {store.version}, but the checkpoint has seen {seen}: the "
-            "store is an old copy; bring back the newer one, or begin anew with an empty checkpoint and "
+            "store is an old copy; bring back the newer one, or start afresh with an empty checkpoint and "
             "output"
         )
 

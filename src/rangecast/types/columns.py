@@ -45,8 +45,8 @@ from rangecast.types.numerals import (
 )
 
 _TRUNCATE = 60
-# What Arrow raises for a list that is no column of its own: a mixture, a text that is not Unicode, an integer
-# of more than 64 bits, a Decimal that is no number.
+# What Arrow raises for a list that is not a column of its own: a mixture, a text that is not Unicode, an
+# integer of more than 64 bits, a Decimal that is no number.
 _NO_COLUMN = (pa.ArrowException, ValueError, TypeError, ArithmeticError, AttributeError, RecursionError)
 
 

@@ -204,7 +204,7 @@ class ExpressionReader:
             try:
                 instant = dt.datetime.fromisoformat(token.text.upper())
             except ValueError as error:
-                raise ExpressionError(f"{token.text} is no timestamp: {error}", at) from None
+                raise ExpressionError(f"{token.text} is not a timestamp: {error}", at) from None
             return expressions.constant(Fraction(microseconds_of(instant, "value")), INSTANT), at + 1
         amount = _AMOUNT.match(token.text)
         if amount is None:

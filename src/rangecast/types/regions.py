@@ -336,7 +336,7 @@ class RegionTable:
             self._take(word)
         except (ValueError, TypeError, OverflowError):
             shown = word if len(word) <= 60 else word[:57] + "..."
-            raise SchemaError(f"{shown!r} is no region") from None
+            raise SchemaError(f"{shown!r} is not a region") from None
 
     def _take(self, word: str) -> None:
         starts, named, *_ = self._columns

@@ -162,7 +162,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         store, arrivals = self._open()
         self._check(end)
         pinned = pinned_of(end)
-        check_pinned(store, pinned, "a micro-batch", "begin anew with an empty checkpoint and output")
+        check_pinned(store, pinned, "a micro-batch", "start afresh with an empty checkpoint and output")
         found = [
             (arrival, self._kind(arrival.path)) for arrival in arrivals.files(start["files"], end["files"])
         ]

@@ -6,7 +6,7 @@ index to the same version, and so gives the same rows. Rows that cannot be read 
 
     rejects/run=<stream>/batch_id=<micro-batch>/<task>.parquet    (rangecast.loading.rejected)
 
-by rename, so a task done twice leaves one file. A file that is no file of events at all (torn, other
+by rename, so a task done twice leaves one file. A file that does not hold events at all (torn, other
 columns) is one such row, without a number; a disk that cannot be read raises, and Spark tries again.
 """
 

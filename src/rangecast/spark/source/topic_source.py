@@ -228,7 +228,7 @@ class _TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         store, topic = self._open()
         self._check(end)
         pinned = pinned_of(end)
-        check_pinned(store, pinned, "a micro-batch", "begin anew with an empty checkpoint and output")
+        check_pinned(store, pinned, "a micro-batch", "start afresh with an empty checkpoint and output")
         begin = end["began"] if start.get("fresh") and "began" in end else start["partitions"]
         first, last = _as_numbers(begin), _as_numbers(end["partitions"])
         new = [partition for partition in last if partition not in first]
@@ -275,7 +275,9 @@ class _TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self.settings.bootstrap, self.settings.topic, TopicSpan(partition, at, at), begin, end
                 )
                 otherwise = " Go on without them by lostMessages reject" if lost else ""
-                raise StorageError(f"{what}.{otherwise or ' Begin anew with an empty checkpoint and output'}")
+                raise StorageError(
+                    f"{what}.{otherwise or ' Start afresh with an empty checkpoint and output'}"
+                )
 
 
 def _ends_of(settings: TopicSettings) -> TopicEnds:

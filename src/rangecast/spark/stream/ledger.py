@@ -141,7 +141,7 @@ class Ledger:
             if self.next_of_spark() > 0:
                 raise OptionError(
                     f"{self.out}: is empty, but the stream of the checkpoint {self.checkpoint} has written "
-                    "batches: give the folder that they are in, or begin anew with an empty checkpoint"
+                    "batches: give the folder that they are in, or start afresh with an empty checkpoint"
                 )
             _check_empty(self.out)
             shown = {key: known[key] for key in ("format", "stream", "fields")}
@@ -177,13 +177,13 @@ class Ledger:
             differs = " and another schema" if known["schema"] != settings["schema"] else ""
             raise OptionError(
                 f"{self.checkpoint}: belongs to the store {known['path']}, and {settings['path']} is another "
-                f"one{differs}; give that store, or begin anew with an empty checkpoint and output"
+                f"one{differs}; give that store, or start afresh with an empty checkpoint and output"
             )
         for name, said in _FIXED.items():
             if known.get(name) != settings.get(name):
                 raise OptionError(
                     f"{self.checkpoint}: the stream was begun with {name} {said(known.get(name))}, got "
-                    f"{said(settings.get(name))}; to change that, begin anew with an empty checkpoint and "
+                    f"{said(settings.get(name))}; to change that, start afresh with an empty checkpoint and "
                     "output"
                 )
 

@@ -173,13 +173,13 @@ def check_store(stream: Stream, store: Store) -> None:
     if store.id != stream.store_id:
         raise StorageError(
             f"{store.path}: was replaced by another store while the stream ran; bring the old one back, or "
-            "begin anew with an empty checkpoint and output"
+            "start afresh with an empty checkpoint and output"
         )
     if store.ids_are_text not in (None, stream.answer.textual):
         kinds = ("strings", "whole numbers") if store.ids_are_text else ("whole numbers", "strings")
         raise StorageError(
-            f"{store.path}: its ids are {kinds[0]}, but the stream was begun for {kinds[1]}; begin anew with "
-            "an empty checkpoint and output"
+            f"{store.path}: its ids are {kinds[0]}, but the stream was begun for {kinds[1]}; start afresh "
+            "with an empty checkpoint and output"
         )
 
 
@@ -198,12 +198,12 @@ def check_order(ledger: Ledger, batch: int) -> bool:
     if batch < last:
         raise OptionError(
             f"{ledger.checkpoint}: Spark begins with batch {batch}, but {out} has all up to "
-            f"{last}: the checkpoint is older than the output; bring back the newer one, or begin anew with "
-            "an empty checkpoint and output"
+            f"{last}: the checkpoint is older than the output; bring back the newer one, or start afresh "
+            "with an empty checkpoint and output"
         )
     if batch > last + 1:
         raise OptionError(
             f"{out}: has batches up to {last}, but Spark goes on with {batch}: output is "
-            "missing; bring it back, or begin anew with an empty checkpoint and output"
+            "missing; bring it back, or start afresh with an empty checkpoint and output"
         )
     return batch == last

@@ -87,7 +87,7 @@ class KnownObjects(NamedTuple):
         if found is None:
             raise StorageError(
                 f"{_home(ledger) / f'{batch}.json'}: what was known of the objects after batch {batch} is "
-                "gone; bring it back from a backup, or begin anew with an empty checkpoint and output"
+                "gone; bring it back from a backup, or start afresh with an empty checkpoint and output"
             )
         folder = _home(ledger) / str(batch)
         return cls({int(part): str(folder / name) for part, name in found["files"].items()}, found["newest"])
