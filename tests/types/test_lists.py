@@ -18,7 +18,11 @@ VALUES = {
     "float": st.floats(),
     "str": st.one_of(st.sampled_from(["IBM", "HAL", "", "true"]), st.text(max_size=3)),
     "bool": st.booleans(),
-    "datetime": st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 1, 1)),
+    "datetime": st.datetimes(
+        dt.datetime(1, 1, 3),
+        dt.datetime(9999, 1, 1),
+        timezones=st.sampled_from([None, dt.UTC, dt.timezone(dt.timedelta(hours=-5, minutes=30))]),
+    ),
 }
 
 
@@ -54,6 +58,8 @@ def test_what_is_left_to_columns():
     assert list_codes(rc.Int("a"), [True]) is None
     assert list_codes(rc.Int("a"), []) is None
     assert list_codes(rc.Category("a"), ["\ud800"]) is None
+    assert list_codes(rc.Category("a"), [None, "\ud800"]) is None
+    assert list_codes(rc.Timestamp("a", unit="s"), [dt.datetime(2026, 1, 1)]) is None
     assert list_codes(rc.Float("a"), [1.5, None, float("nan")]).tolist()[1:] == [MISSING, MISSING]
 
 

@@ -443,7 +443,7 @@ class Events:
         schema = schema.declared
         if len(rows) == 0:
             return cls(schema, np.empty((len(schema), 0), np.int64), copy=False)
-        names = dict.fromkeys(chain.from_iterable(rows))
+        names = _keys(rows)
         _warn_of_points(schema, names)
         named = named_columns(schema.read_names, names)
         named.check(strict=strict, every=False)
@@ -451,6 +451,13 @@ class Events:
         read = _columns(rows, tuple(keys.values()))
         columns = {name: read[key] for name, key in keys.items()}
         return cls.from_arrays(schema, columns, on_error=on_error)
+
+
+def _keys(rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """Every key that a row has, in the order of their coming."""
+    # mostly all rows have the same ones, which comparing tells in a third of the time of gathering
+    each = list(map(tuple, rows))
+    return each[0] if each.count(each[0]) == len(each) else dict.fromkeys(chain.from_iterable(each))
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:

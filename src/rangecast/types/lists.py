@@ -9,10 +9,14 @@ in the vocabulary's own dictionary by a `map`. Every other list is left to colum
     Float        float                   Arrow, as float64
     Category     str                     the vocabulary's dictionary
     Timestamp    int                     Arrow, as int64
+    Timestamp    datetime                Arrow, as timestamps; one without a zone is UTC
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import operator
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -27,6 +31,12 @@ _NONE = type(None)
 _SHORT = 4096
 _TYPES: dict[type[Attribute], type] = {Int: int, Float: float, Category: str, Text: str, Timestamp: int}
 
+_ARROW: dict[type, pa.DataType] = {
+    int: pa.int64(),
+    float: pa.float64(),
+    dt.datetime: pa.timestamp("us"),
+}
+
 
 def list_codes(attribute: Attribute, items: list[Any]) -> Codes | None:
     """The codes of a list whose values are all good; None where columns.py has to look at it.
@@ -40,18 +50,22 @@ def list_codes(attribute: Attribute, items: list[Any]) -> Codes | None:
     types = set(map(type, items))
     some = _NONE in types
     types.discard(_NONE)
+    if isinstance(attribute, Timestamp):
+        if attribute.unit != "us":
+            return None
+        wanted = dt.datetime if types == {dt.datetime} else wanted
     if wanted is None or types != {wanted}:
-        return None
-    if isinstance(attribute, Timestamp) and attribute.unit != "us":
         return None
     if isinstance(attribute, Category):
         return _words(attribute, items, some)
-    if len(items) <= _SHORT and not some:
+    if len(items) <= _SHORT and not some and wanted is not dt.datetime:
         return _short(items, wanted)
     try:
-        column = pa.array(items, pa.float64() if wanted is float else pa.int64(), from_pandas=False)
+        column = pa.array(items, _ARROW[wanted], from_pandas=False)
     except (pa.ArrowException, OverflowError):
         return None
+    if wanted is dt.datetime:
+        column = column.view(pa.int64())
     if wanted is float:
         return float_codes(column.to_numpy(zero_copy_only=False))
     codes: Codes = np.array(column.fill_null(MISSING)) if some else column.to_numpy()
@@ -74,10 +88,14 @@ def _short(items: list[Any], wanted: type) -> Codes | None:
 
 def _words(attribute: Category, items: list[Any], some: bool) -> Codes | None:
     codes = attribute.vocabulary.look_up_all(items)
-    if some:
-        codes[np.fromiter((item is None for item in items), bool, len(items))] = MISSING
     strangers = np.flatnonzero(codes == UNKNOWN)
+    if not len(strangers):
+        return codes
+    # None is in no dictionary either
+    unknown = list(map(items.__getitem__, strangers.tolist()))
+    if some:
+        none = np.fromiter(map(operator.is_, unknown, repeat(None)), bool, len(unknown))
+        codes[strangers[none]] = MISSING
+        unknown = list(filter(None, unknown))
     # a string that cannot be written down is in no dictionary
-    if len(strangers) and not is_unicode("".join([items[row] for row in strangers.tolist()])):
-        return None
-    return codes
+    return codes if is_unicode("".join(unknown)) else None
