@@ -165,3 +165,36 @@ def test_threads_write_the_same_ids_in_the_same_places(name, size, leg, monkeypa
         assert shared.offsets.tolist() == alone.offsets.tolist()
         assert shared.sort().ids.tolist() == alone.sort().ids.tolist()
         assert index.match(w.events(), threads=threads) == alone
+
+
+def test_tail_alone_is_scanned_until_that_has_cost_as_much_as_building(monkeypatch):
+    schema = rc.Schema(rc.Int("price"), rc.Category("symbol"))
+    texts = {k: f"price between {k} and {k + 10} and symbol = 's{k % 5}'" for k in range(700)}
+    index = rc.open_index("auto", schema)
+    index.insert(rc.Subscriptions.parse(schema, texts))
+    one = {"price": 55, "symbol": "s0"}
+
+    def shown():
+        return index.stats()["parts"], index.stats()["tail_boxes"]
+
+    assert index.match_one(one).tolist() == [45, 50, 55]
+    assert shown() == (0, 700)
+    monkeypatch.setattr("rangecast.engine.parts.TAIL_SPENT", 2_000)
+    found = [sorted(index.match_one(one).tolist()) for _ in range(3)]
+    assert found == [[45, 50, 55]] * 3
+    assert shown() == (1, 0)
+    # with a part the tail is short again, and what is past it is a part at once
+    index.insert(rc.Subscriptions.parse(schema, {1_000 + k: text for k, text in texts.items()}))
+    assert shown() == (1, 0)
+    assert len(index.match_one(one)) == 6
+
+
+def test_tail_alone_has_all_matches_of_a_few_events():
+    """More matches than the first room, several events, boxes with the slots of others."""
+    schema = rc.Schema(rc.Int("price"))
+    index = rc.open_index("auto", schema)
+    index.insert(rc.Subscriptions.parse(schema, {k: f"price >= {k % 3} or price = -7" for k in range(600)}))
+    events = rc.Events.from_rows(schema, [{"price": p} for p in (2, -7, -1)])
+    counts = [len(index.match_one({"price": p})) for p in (2, -7, -1)]
+    assert counts == index.match(events).counts.tolist() == [600, 600, 0]
+    assert sorted(index.match_one({"price": 1}).tolist()) == [k for k in range(600) if k % 3 < 2]

@@ -217,6 +217,9 @@ class AutoIndex(StaticIndex):
     name = "auto"
     expands = False
     sets = "cut"
+    # 2,048 boxes are scanned in 6 us by one event, where lists take 3, and are ready at once: the kernels of
+    # paths take a fifth of a second to load, and seconds where they are not compiled yet
+    tail_alone = 4
 
     def _configure(self, memory_limit: int | None = None) -> None:
         self._memory_limit = memory_limit

@@ -8,11 +8,12 @@ Boxes are numbered in the order of arrival (catalog.py). A static layout covers 
 Each part is built once from the living boxes of its range and never changes. New boxes lengthen the
 tail, which is scanned; past TAIL_LIMIT it becomes a part, taking along the parts before it that are
 not at least `ratio` times larger, so there are few parts and a box is rebuilt a logarithmic number of
-times. When that takes all parts, slots are given anew too. A deleted or replaced slot is marked in
-`dead` and dropped from the answers. A part in which more than one in SWEEP_SHARE is dead is swept, if it
-knows how to leave them out by one pass over its entries, and one in which a quarter is dead is built
-anew; when more slots are dead than alive, the catalog is too. A match that would spend more on the tail
-or on dead slots than it takes to be rid of them does that first, unless a writer is at work.
+times. A kind may let the tail grow further as long as there is no part (`tail_alone`). When a merge takes
+all parts, slots are given anew too. A deleted or replaced slot is marked in `dead` and dropped from the
+answers. A part in which more than one in SWEEP_SHARE is dead is swept, if it knows how to leave them out by
+one pass over its entries, and one in which a quarter is dead is built anew; when more slots are dead than
+alive, the catalog is too. A match that would spend more on the tail or on dead slots than it takes to be
+rid of them, alone or with those before it, does that first, unless a writer is at work.
 
 A match takes one `_State`, which is never changed: a writer makes another and swaps it in. So
 matching needs no lock and sees all of an insert or delete, or nothing of it. `_parts` and `_gone` are the
@@ -63,6 +64,7 @@ from rangecast.types.attributes import Codes
 
 TAIL_LIMIT = 512
 TAIL_WORK = 1 << 18  # boxes looked at, over all events of a batch
+TAIL_SPENT = 1 << 24  # and over all events since the last part was built
 REBUILD_SHARE = 4
 SWEEP_SHARE = 128
 
@@ -140,6 +142,9 @@ class _Tail(Part):
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         return scan_rows(codes, boxes, self.first, self.last)
 
+    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32]:
+        return scan_rows(codes, boxes, self.first, self.last)[1]
+
 
 class _Covered(NamedTuple):
     """A part and the box numbers that it covers, with how many were alive when it was built.
@@ -176,7 +181,7 @@ class _State(NamedTuple):
     tail: int
     """How many boxes no part covers."""
     only: _Covered | None
-    """The part that answers alone: there is no other, no tail, nothing to drop, and so nothing to join."""
+    """What answers alone, a part or the tail: there is no other, nothing to drop, and so nothing to join."""
 
 
 class _StaticReading(PartialReading):
@@ -284,6 +289,10 @@ class StaticIndex(Index):
     sweep_share: int | None = None
     """One in how many must be dead for a sweep; SWEEP_SHARE by default. A sweep goes over all entries of
     a part, and saves a look-up a match: who changes much and matches little sets it lower."""
+    tail_alone: ClassVar[int] = 1
+    """How many times TAIL_LIMIT boxes may be scanned before the first part is built."""
+    _scanned: int = 0
+    """Boxes of the tail that matches have looked at since a part was built; threads may lose a count."""
     _parts: tuple[_Covered, ...]
     _gone: dict[int, int]
     _read: _StaticReading
@@ -319,8 +328,9 @@ class StaticIndex(Index):
         flagged = catalog.overlapping[: catalog.n_slots] if catalog.n_overlapping else None
         said = checked_slots(catalog)
         tail = catalog.n_boxes - (parts[-1].last if parts else 0)
-        alone = len(parts) == 1 and not tail and dead is None and flagged is None and said is None
-        only = parts[0] if alone else None
+        alone = dead is None and flagged is None and said is None and len(parts) + bool(tail) == 1
+        first = parts[0] if parts else _Covered(0, tail, tail, _Tail(0, tail), None)
+        only = first if alone else None
         state = _State(
             catalog, parts, self._gone, catalog.boxes, dead, catalog.ids, flagged, said, tail, only
         )
@@ -361,7 +371,7 @@ class StaticIndex(Index):
 
     def _add(self, first: int, last: int) -> None:
         tail = self._parts[-1].last if self._parts else 0
-        if last - tail > TAIL_LIMIT:
+        if last - tail > TAIL_LIMIT * (1 if self._parts else self.tail_alone):
             self._cover(tail)
 
     def _remove(self, slots: npt.NDArray[np.int32]) -> None:
@@ -402,7 +412,9 @@ class StaticIndex(Index):
         state = self._read.state
         if not state.tail and not self._filtered:
             return
-        much_tail = state.tail >= 16 and state.tail * codes.shape[1] > TAIL_WORK
+        work = state.tail * codes.shape[1]
+        self._scanned += work
+        much_tail = state.tail >= 16 and (work > TAIL_WORK or self._scanned > TAIL_SPENT)
         much_dead = self._filtered > state.catalog.n_living_boxes
         if not (much_tail or much_dead) or state is self._no_room:
             return
@@ -435,6 +447,7 @@ class StaticIndex(Index):
 
     def _cover(self, first: int) -> None:
         """Make the tail a part, together with earlier parts that are not much larger."""
+        self._scanned = 0
         last = self._catalog.n_boxes
         parts = list(self._parts)
         size = last - first

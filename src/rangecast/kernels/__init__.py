@@ -15,7 +15,8 @@ calls of a small kernel would show, it is an `inlined_kernel`: Numba hands over 
 Conventions: arrays are C-contiguous and writable (a memory-mapped index is mapped copy-on-write for
 this reason: a read-only array is another type to Numba and would compile everything again). The
 caller checks and allocates; a kernel writes into `out`. Where one event at a time must be fast, a kernel
-takes the arrays of a part as one table of where they lie (machine/views.py).
+takes the arrays of a part as one table of where they lie (machine/views.py). A kernel that calls another
+with a number gives it as np.int64(0): of a plain 0 Numba compiles the other one once more.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ if "NUMBA_CACHE_DIR" not in os.environ:
 
 from numba import njit
 
-_COUNTED: dict[str, Any] = {"cache": True, "nogil": True}
+# nobody calls a kernel from C: without a wrapper for it, compiling takes a fifteenth less
+_COUNTED: dict[str, Any] = {"cache": True, "nogil": True, "no_cfunc_wrapper": True}
 _UNCOUNTED: dict[str, Any] = {**_COUNTED, "_nrt": False}
 
 kernel = njit(**_UNCOUNTED)

@@ -142,9 +142,9 @@ def read_entry(boxes, p, k):
 @kernel
 def holds(boxes, box, codes, attributes, e):
     """Whether a box holds event e; the caller needs to know it of some attributes, but all are compared."""
-    p = first_word(boxes.starts, boxes.stride, box)
-    end = first_word(boxes.starts, boxes.stride, box + 1)
-    k = 0
+    p = first_word(boxes.starts, boxes.stride, np.int64(box))
+    end = first_word(boxes.starts, boxes.stride, np.int64(box) + 1)
+    k = np.int64(0)
     while p < end:
         j, low, high, p, k = read_entry(boxes, p, k)
         v = codes[j, e]
@@ -158,7 +158,7 @@ def holds_value(boxes, box, j, v):
     """Whether a box holds a value of attribute j."""
     p = first_word(boxes.starts, boxes.stride, box)
     end = first_word(boxes.starts, boxes.stride, box + 1)
-    k = 0
+    k = np.int64(0)
     while p < end:
         at, low, high, p, k = read_entry(boxes, p, k)
         if at == j:
@@ -380,7 +380,7 @@ def mark_bounded(boxes, numbers, out):
     for i in range(numbers.size):
         p = first_word(boxes.starts, boxes.stride, numbers[i])
         end = first_word(boxes.starts, boxes.stride, numbers[i] + 1)
-        k = 0
+        k = np.int64(0)
         while p < end:
             j, _, _, p, k = read_entry(boxes, p, k)
             out[j] = 1
@@ -392,7 +392,7 @@ def fill_column(boxes, numbers, j, lows, highs):
     for i in range(numbers.size):
         p = first_word(boxes.starts, boxes.stride, numbers[i])
         end = first_word(boxes.starts, boxes.stride, numbers[i] + 1)
-        k = 0
+        k = np.int64(0)
         lows[i] = _MISSING
         highs[i] = _LAST
         while p < end:
@@ -446,7 +446,7 @@ def count_entries(boxes, first, last, counts):
     for b in range(first, last):
         p = first_word(boxes.starts, boxes.stride, b)
         end = first_word(boxes.starts, boxes.stride, b + 1)
-        k = 0
+        k = np.int64(0)
         while p < end:
             j, _, _, p, k = read_entry(boxes, p, k)
             counts[j] += 1
@@ -458,7 +458,7 @@ def turn_entries(boxes, first, last, cursors, positions, lows, highs):
     for b in range(first, last):
         p = first_word(boxes.starts, boxes.stride, b)
         end = first_word(boxes.starts, boxes.stride, b + 1)
-        k = 0
+        k = np.int64(0)
         while p < end:
             j, low, high, p, k = read_entry(boxes, p, k)
             q = cursors[j]
@@ -474,7 +474,7 @@ def count_own_entries(boxes, numbers, counts):
     for i in range(numbers.size):
         p = first_word(boxes.starts, boxes.stride, numbers[i])
         end = first_word(boxes.starts, boxes.stride, numbers[i] + 1)
-        k = 0
+        k = np.int64(0)
         n = 0
         while p < end:
             _, _, _, p, k = read_entry(boxes, p, k)
@@ -489,7 +489,7 @@ def read_entries(boxes, numbers, attributes, lows, highs):
     for i in range(numbers.size):
         p = first_word(boxes.starts, boxes.stride, numbers[i])
         end = first_word(boxes.starts, boxes.stride, numbers[i] + 1)
-        k = 0
+        k = np.int64(0)
         while p < end:
             j, low, high, p, k = read_entry(boxes, p, k)
             attributes[q] = j

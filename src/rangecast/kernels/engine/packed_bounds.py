@@ -26,8 +26,7 @@ import numpy.typing as npt
 from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.engine.boxes import holds, view_boxes
 from rangecast.kernels.engine.grid import cell_of
-from rangecast.kernels.machine.memory import scratch
-from rangecast.kernels.machine.views import view, view_rows
+from rangecast.kernels.machine.views import float_of, view, view_rows
 
 TOP = 32_767
 WIDE_TOP = 2**31 - 1
@@ -119,9 +118,6 @@ def pack_values(codes, packing, out):
     hint_at = view_rows(packing[8], np.int64)
     scales = view_rows(packing[9], np.float64)
     out[:] = np.uint64(0)
-    # the bits of a float are read as its value by way of memory: there is no cast for it
-    bits = scratch(1, np.int64)
-    number = bits.view(np.float64)
     # attribute by attribute, so that its grid stays in the registers while all events go by
     for i in range(attributes.size):
         values = codes[attributes[i]]
@@ -145,14 +141,14 @@ def pack_values(codes, packing, out):
                 # the hints leave a few cuts to search; among four, counting beats a search that branches
                 if shift >= 0 and first <= v and v <= last:
                     if scales[i, 1] > 0:
-                        bits[0] = v if v >= 0 else v ^ _LAST
-                        at = start + np.int64((number[0] - scales[i, 0]) * scales[i, 1])
+                        number = float_of(v if v >= 0 else v ^ _LAST)
+                        at = start + np.int64((number - scales[i, 0]) * scales[i, 1])
                     else:
                         at = start + ((v - first) >> shift)
                     low = hints[at]
                     high = hints[at + 1]
                     if high - low > 4:
-                        c = low + 1 + cell_of(v, own[low : high + 1], 0, -1)
+                        c = low + 1 + cell_of(v, own[low : high + 1], np.int64(0), np.int64(-1))
                     else:
                         c = low + 1
                         for q in range(low + 1, high + 1):

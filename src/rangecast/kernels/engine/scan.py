@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels import allocating_kernel, kernel
-from rangecast.kernels.engine.boxes import first_word, holds, read_entry
+from rangecast.kernels.engine.boxes import first_word, holds, read_entry, view_boxes
 from rangecast.kernels.machine.memory import scratch
 
 BLOCK = 1024
@@ -118,7 +118,7 @@ def score_attributes(boxes, first, last, scores):
     for b in range(first, last):
         p = first_word(boxes.starts, boxes.stride, b)
         end = first_word(boxes.starts, boxes.stride, b + 1)
-        k = 0
+        k = np.int64(0)
         while p < end:
             j, low, high, p, k = read_entry(boxes, p, k)
             scores[j] += 9 if low == high else 1
@@ -136,7 +136,7 @@ def _turn_block(boxes, a, b, ranks, columns):
     for box in range(a, b):
         p = first_word(boxes.starts, boxes.stride, box)
         end = first_word(boxes.starts, boxes.stride, box + 1)
-        k = 0
+        k = np.int64(0)
         while p < end:
             j, low, high, p, k = read_entry(boxes, p, k)
             columns[0, ranks[j], box - a] = low
@@ -227,3 +227,24 @@ def walk(codes, boxes, first, last, state, out_events, out_slots):
     state[0] = step
     state[1] = p
     return True
+
+
+@kernel
+def walk_few(own_boxes, first, last, codes, offsets, out):
+    """Rows of slots for a few events, box by box; `own_boxes` is the table of views of the boxes.
+
+    Returns how many there are, or where `out` has too little room, minus the room to try with.
+    """
+    boxes = view_boxes(own_boxes)
+    none = boxes.bases[:0]
+    p = np.int64(0)
+    for e in range(codes.shape[1]):
+        offsets[e] = p
+        for box in range(first, last):
+            if holds(boxes, box, codes, none, e):
+                if p == out.size:
+                    return -codes.shape[1] * (last - first)
+                out[p] = boxes.slots[box] if boxes.slots.size else box
+                p += 1
+    offsets[codes.shape[1]] = p
+    return p
