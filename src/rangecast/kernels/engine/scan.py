@@ -129,10 +129,10 @@ def score_attributes(boxes, first, last, scores):
 @kernel
 def _turn_block(boxes, a, b, ranks, columns):
     """columns[0] and columns[1]: the ends of the boxes a..b, a row for each attribute in use."""
-    for k in range(columns.shape[1]):
+    for rank in range(columns.shape[1]):
         for i in range(b - a):
-            columns[0, k, i] = _MISSING
-            columns[1, k, i] = _LAST
+            columns[0, rank, i] = _MISSING
+            columns[1, rank, i] = _LAST
     for box in range(a, b):
         p = first_word(boxes.starts, boxes.stride, box)
         end = first_word(boxes.starts, boxes.stride, box + 1)
