@@ -21,7 +21,6 @@ import fuzzing
 
 import rangecast as rc
 from rangecast.array_file import read_arrays, write_arrays
-from rangecast.engine.auto import AutoIndex
 
 SEEDS = (1,)
 """Those that have found something, or the first."""
@@ -34,10 +33,6 @@ KINDS = [
     ("hint", {}), ("cei", {}), ("rein", {}), ("opindex", {}),
 ]  # fmt: skip
 FILES_EACH = 25
-
-
-# files of few subscriptions have paths too
-AutoIndex.tail_alone = 1
 
 
 def drawn_subscriptions(schema: rc.Schema, rng: np.random.Generator) -> rc.Subscriptions:
@@ -97,6 +92,7 @@ def check(rng: random.Random, folder: Path) -> tuple[int, int]:
     name, options = rng.choice(KINDS)
     schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(rng.choice([1, 2, 3]))))
     index = rc.open_index(name, schema, **options)
+    index.tail_alone = 1  # of `auto`: files of few subscriptions have paths too
     index.insert(drawn_subscriptions(schema, draws))
     index.delete(np.arange(0, len(index), 3))
     path = folder / "index"
