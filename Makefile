@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (a few minutes the first time)"
 	@[ "$$(cat $(STAMP) 2>/dev/null)" = "$(CURDIR)" ] && $(BIN)/python -c pass 2>/dev/null \
 	  || $(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark,kafka,buckets,serve,bench,docs,dev]' -c constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark,kafka,buckets,delta,serve,bench,docs,dev]' -c constraints.txt
 	@echo "$(CURDIR)" > $(STAMP)
 
 demo: $(STAMP) ## generate subscriptions and events, match them, write Parquet

@@ -1,7 +1,7 @@
 """What matching costs a Kafka worker: events per second and CPU per event, beside workers that do not match.
 
     python benchmarks/kafka.py                          workers, some two minutes
-    python benchmarks/kafka.py --spark                  read_kafka beside match_stream over files
+    python benchmarks/kafka.py --spark                  read_kafka beside match_stream on files and connector
     python benchmarks/kafka.py --page docs/kafka.md     writes the table into the page, between its marks
 
 A real broker on loopback, which shares the machine and whose CPU is not counted. All workers read the same
@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import re
 import shutil
 import sys
 import tempfile
@@ -37,17 +36,18 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import rangecast as rc
+from jars import NoJars, kafka_connector
 from rangecast.kafka import TopicMatch, TopicWorker
 from rangecast.kafka.connection import make_consumer, make_producer
 from rangecast.kafka.messages import VERSION_HEADER, MessageForm
 from rangecast.kafka.values import ValueFormat
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
+from tables import put_between
 
 PRICES = 1_000_000
 SYMBOLS = 200
 BATCH = 5_000
-MARKS = "<!-- cost: made by benchmarks/kafka.py -->", "<!-- end of cost -->"
 
 
 class Cost(NamedTuple):
@@ -254,7 +254,9 @@ def make_topics(bootstrap: str, topics: tuple[str, ...], partitions: int = 2) ->
 
 
 def on_spark(bootstrap: str, folder: Path, n: int, subscriptions: int, repeat: int) -> dict[str, Cost]:
-    """read_kafka, and match_stream over files of the same events, to Parquet; CPU of JVM and workers.
+    """read_kafka, and match_stream on Spark's own connector and over files of the same events, to Parquet.
+
+    CPU is that of JVM and workers. The connector is left out where its jars cannot be fetched.
 
     What a stream of 100 events takes, its start, is taken off.
     """
@@ -269,7 +271,10 @@ def on_spark(bootstrap: str, folder: Path, n: int, subscriptions: int, repeat: i
     for k in range(4):
         lines = (json.dumps(row) + "\n" for row in rows[k * n // 4 : (k + 1) * n // 4])
         (files / f"{k}.jsonl").write_text("".join(lines))
-    spark = rs.session(master="local[2]", conf={"spark.ui.enabled": "false"})
+    conf = {"spark.ui.enabled": "false"}
+    with contextlib.suppress(NoJars):
+        conf["spark.jars"] = kafka_connector()
+    spark = rs.session(master="local[2]", conf=conf)
 
     topic = "ticks"
 
@@ -283,7 +288,18 @@ def on_spark(bootstrap: str, folder: Path, n: int, subscriptions: int, repeat: i
         place = {"out": out / "matches", "checkpoint": out / "checkpoint"}
         return rs.match_stream(events, store, trigger={"availableNow": True}, **place)
 
+    def connector(out: Path) -> Any:
+        options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+        messages = spark.readStream.format("kafka").options(**options).load()
+        # numbers as texts, so that what is none is rejected and not null
+        fields = "id string, price string, symbol string, change string"
+        parsed = messages.selectExpr(f"from_json(cast(value as string), '{fields}') as e")
+        place = {"out": out / "matches", "checkpoint": out / "checkpoint"}
+        return rs.match_stream(parsed.select("e.*"), store, trigger={"availableNow": True}, **place)
+
     kinds = {"read_kafka": kafka, "match_stream over files": stream}
+    if "spark.jars" in conf:
+        kinds["match_stream on the connector"] = connector
 
     def run(name: str, turn: int) -> Cost:
         out = folder / f"{name.replace(' ', '-')}-{turn}"
@@ -343,6 +359,7 @@ def table(costs: dict[str, Cost], base: str, said: dict[str, str]) -> str:
 
 SAID = {
     "read_kafka": "`rs.read_kafka` to Parquet, 2 partitions",
+    "match_stream on the connector": "`rs.match_stream` on Spark's own connector, values as texts",
     "match_stream over files": "`rs.match_stream` over 4 files of JSON lines with the same events",
     "match": "`rangecast kafka match --exactly-once`",
     "plain": "the same by hand without matching: `json.loads`, `json.dumps`, produce, commit",
@@ -361,8 +378,6 @@ def main() -> None:
     parser.add_argument("--bootstrap", help="A broker that runs already, with empty topics.")
     parser.add_argument("--page", type=Path, help="Write the table between the marks of this page.")
     given = parser.parse_args()
-    if given.spark and given.page is not None:
-        parser.error("the page has the table of the workers; what --spark prints stands in its text")
     from kafka_broker import running
 
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -374,13 +389,7 @@ def main() -> None:
     print(text)
     print(f"{given.events:,} events, {given.subscriptions:,} subscriptions, repeat {given.repeat}")
     if given.page is not None:
-        whole = given.page.read_text()
-        first, last = MARKS
-        between = re.compile(re.escape(first) + ".*?" + re.escape(last), re.DOTALL)
-        new, n = between.subn(lambda _: f"{first}\n\n{text}\n\n{last}", whole)
-        if n != 1:
-            raise SystemExit(f"{given.page}: must have the marks {first} and {last} once")
-        given.page.write_text(new)
+        put_between(given.page, "cost on Spark" if given.spark else "cost", "kafka.py", text)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,12 @@
-"""The figures of run.py as a page in Markdown: a summary of where `auto` stands, then every contender."""
+"""Figures in pages of Markdown: those of run.py as a page of its own, others between the marks of a page.
+
+The page of run.py has a summary of where `auto` stands, then every contender.
+"""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 CLOSE = 1.2
@@ -20,6 +25,16 @@ slower. Below {floor:.2f} is more than {close} times slower.
 | workload | subscriptions | pairs/event | auto us/event | bytes/sub | best index | x best index | best peer | x best peer |
 |---|--:|--:|--:|--:|---|--:|---|--:|
 """
+
+
+def put_between(page: Path, name: str, script: str, text: str) -> None:
+    """Put a text in the place of what stands between the marks of a page."""
+    first, last = f"<!-- {name}: made by benchmarks/{script} -->", f"<!-- end of {name} -->"
+    between = re.compile(re.escape(first) + ".*?" + re.escape(last), re.DOTALL)
+    new, n = between.subn(lambda _: f"{first}\n\n{text}\n\n{last}", page.read_text())
+    if n != 1:
+        raise SystemExit(f"{page}: must have the marks {first} and {last} once")
+    page.write_text(new)
 
 
 def cost(row: dict[str, Any]) -> float:

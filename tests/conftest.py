@@ -8,6 +8,7 @@ Numba's settings; it overrides a NUMBA_CACHE_DIR from outside, which the package
 import hashlib
 import os
 import sys
+import uuid
 from pathlib import Path
 
 import hypothesis
@@ -126,6 +127,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         group = item.path.stem if marked and alone else "spark" if marked else family(item)
         if group:
             item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory):
+    """The address of a server of our own."""
+    pytest.importorskip("obstore")
+    from jars import NoJars
+    from s3_server import running
+
+    try:
+        with running(tmp_path_factory.mktemp("s3")) as address:
+            yield address
+    except NoJars as why:
+        pytest.skip(str(why))
+
+
+@pytest.fixture
+def s3(s3_server, monkeypatch, tmp_path):
+    """A new address in its bucket, with all variables set and a cache of its own."""
+    from s3_server import BUCKET, settings
+
+    for name, value in settings(s3_server).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RANGECAST_CACHE", str(tmp_path / "cache"))
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,11 @@ def java() -> str:
         raise NoJars(str(error)) from None
 
 
-def jars(name: str, *wanted: tuple[str, str, str]) -> Path:
-    """The folder of some artifacts (group, name, version) and of what they need; the server comes first."""
+def jars(name: str, *wanted: tuple[str, str, str], alone: bool = False) -> Path:
+    """The folder of some artifacts (group, name, version) and, unless alone, of what they need.
+
+    The first one is what is looked for, and gives the folder its version.
+    """
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rangecast-tests"
     libs = home / f"{name}-{wanted[0][2]}"
     if (libs / ".whole").exists():
@@ -37,7 +40,7 @@ def jars(name: str, *wanted: tuple[str, str, str]) -> Path:
     scratch = home / f"fetch-{os.getpid()}"
     scratch.mkdir()
     try:
-        _fetch(scratch, wanted)
+        _fetch(scratch, wanted, alone)
         shutil.rmtree(libs, ignore_errors=True)
         (scratch / "libs" / ".whole").touch()
         os.replace(scratch / "libs", libs)
@@ -46,11 +49,11 @@ def jars(name: str, *wanted: tuple[str, str, str]) -> Path:
     return libs
 
 
-def _fetch(folder: Path, wanted: tuple[tuple[str, str, str], ...]) -> None:
+def _fetch(folder: Path, wanted: tuple[tuple[str, str, str], ...], alone: bool) -> None:
     maven = shutil.which("mvn")
     said = "there is no Maven"
     if maven:
-        (folder / "pom.xml").write_text(_pom(wanted))
+        (folder / "pom.xml").write_text(_pom(wanted, alone))
         command = [maven, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
         said = _run([*command, f"-DoutputDirectory={folder / 'libs'}"], folder, wanted)
         if said is None:
@@ -58,6 +61,8 @@ def _fetch(folder: Path, wanted: tuple[tuple[str, str, str], ...]) -> None:
     # Spark's wheel has Ivy, which fetches them as well
     import pyspark
 
+    if alone:
+        raise NoJars(f"the jars cannot be fetched: {said}")
     ivy = next(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"), None)
     if ivy is None:
         raise NoJars(f"the jars cannot be fetched: {said}")
@@ -69,10 +74,11 @@ def _fetch(folder: Path, wanted: tuple[tuple[str, str, str], ...]) -> None:
         raise NoJars(f"the jars cannot be fetched: {said}; {again}")
 
 
-def _pom(wanted: tuple[tuple[str, str, str], ...]) -> str:
+def _pom(wanted: tuple[tuple[str, str, str], ...], alone: bool) -> str:
+    every = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>" if alone else ""
     needed = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
-        "</dependency>"
+        f"<exclusions>{every}</exclusions></dependency>"
         for group, name, version in wanted
     )
     return (
@@ -124,3 +130,20 @@ def _wait(process: subprocess.Popen[bytes], port: int, said: Path) -> None:
             return
         time.sleep(0.2)
     raise RuntimeError("the server's port did not open in two minutes")
+
+
+def kafka_connector() -> str:
+    """The jars of Spark's own Kafka connector, joined by commas, as spark.jars takes them.
+
+    For Spark 4.3.0 none is at Maven Central, and of 4.2.0's one part is missing there, which that of 4.0.0
+    replaces.
+    """
+    folder = jars(
+        "spark-kafka",
+        ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+        ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+        ("org.apache.kafka", "kafka-clients", "3.9.1"),
+        ("org.apache.commons", "commons-pool2", "2.12.1"),
+        alone=True,
+    )
+    return ",".join(str(path) for path in sorted(folder.glob("*.jar")))

@@ -27,6 +27,7 @@ PAGES = {
     "spark.md": _ModulePage("On Spark: rangecast.spark", "rangecast.spark", "rs"),
     "client.md": _ModulePage("Clients of a broker: rangecast.client", "rangecast.client", "client"),
     "kafka.md": _ModulePage("Topics of Kafka: rangecast.kafka", "rangecast.kafka", "kafka"),
+    "delta.md": _ModulePage("Tables of Delta Lake: rangecast.delta", "rangecast.delta", "delta"),
     "language.md": _ModulePage("Conditions: rangecast.language", "rangecast.language", "language"),
     "covering.md": _ModulePage("Covering: rangecast.covering", "rangecast.covering", "covering"),
     "workloads.md": _ModulePage("Made-up data: rangecast.workloads", "rangecast.workloads", "workloads"),

@@ -26,7 +26,7 @@ LAYERS = (
     ("broker",),
     ("client",),
     ("spark",),
-    ("kafka",),
+    ("kafka", "delta"),
     ("papers",),
     ("workloads",),
     ("routing", "tracking"),
@@ -44,7 +44,7 @@ LAYERS = (
 )
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
 # What `import rangecast` does not load.
-OUTERMOST = ("__main__", "cli", "broker", "client", "spark", "kafka")
+OUTERMOST = ("__main__", "cli", "broker", "client", "spark", "kafka", "delta")
 
 # What a kernel module may import from outside; the package itself also chooses the cache folder.
 KERNEL_IMPORTS = {"numpy", "numba", "llvmlite", "ctypes", "__future__", "typing", "collections"}

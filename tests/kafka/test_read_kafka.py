@@ -5,7 +5,9 @@ A stream on Spark starts processes of its own; most tests therefore call the rea
 
 import itertools
 import json
+import os
 import pickle
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -287,3 +289,31 @@ def test_options_that_cannot_be(store):
     ):
         with pytest.raises(OptionError, match=said):
             TopicSource(given | options)
+
+
+def test_over_connect_and_on_sparks_own_connector(store, topics, bootstrap, tmp_path):
+    from jars import NoJars, kafka_connector
+
+    topic = topics("ticks")
+    events = rows(0, 120)
+    put(bootstrap, topic, events)
+    send(bootstrap, topic, [(b"bad", {"id": "bad", "price": "ten", "symbol": "IBM"})])
+    try:
+        jars = kafka_connector()
+    except NoJars:
+        jars = ""
+    script = Path(__file__).with_name("connect_steps.py")
+    # SPARK_TESTING gives the server a free port instead of a fixed one
+    done = subprocess.run(
+        [sys.executable, script, bootstrap, topic, str(store.path), str(tmp_path), jars],
+        env=os.environ | {"SPARK_TESTING": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    right = [list(pair) for pair in pairs(store, events)]
+    assert said["connect"]
+    assert said["batch"] == said["stream"] == right
+    if not jars:
+        pytest.skip("Spark's own connector cannot be fetched here; read_kafka was seen over Connect")
+    assert said["connector"] == right
+    assert said["rejected"] == [["bad", "'price' is an int, got the string 'ten'"]]

@@ -1,7 +1,6 @@
 """The pipeline with store, events and output in a bucket of a real S3-compatible server."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,21 +14,11 @@ pytest.importorskip("obstore")
 HERE = Path(__file__).parent
 
 
-def test_every_step_in_a_bucket_gives_what_the_library_gives(tmp_path):
-    from jars import NoJars
-    from s3_server import BUCKET, running, settings
-
-    try:
-        (tmp_path / "server").mkdir()
-        with running(tmp_path / "server") as address:
-            (tmp_path / "local").mkdir()
-            command = [sys.executable, str(HERE / "bucket_steps.py"), f"s3://{BUCKET}/steps"]
-            env = {**os.environ, **settings(address), "RANGECAST_CACHE": str(tmp_path / "cache")}
-            done = subprocess.run(
-                [*command, str(tmp_path / "local")], capture_output=True, text=True, env=env, check=False
-            )
-    except NoJars as why:
-        pytest.skip(str(why))
+def test_every_step_in_a_bucket_gives_what_the_library_gives(s3, tmp_path):
+    (tmp_path / "local").mkdir()
+    command = [sys.executable, str(HERE / "bucket_steps.py"), s3, str(tmp_path / "local")]
+    # the address of the server and the cache are in its environment
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     said = json.loads(done.stdout.splitlines()[-1])
     assert set(said["answers"].values()) == {True}, said["answers"]

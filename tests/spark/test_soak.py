@@ -11,10 +11,16 @@ pytest.importorskip("pyspark")
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.integration]
 
 
-@pytest.mark.parametrize(("schemes", "kinds"), [("A,B", "worker,planner,jvm"), ("T", "worker,jvm,driver")])
-def test_nothing_is_lost_or_doubled(tmp_path, schemes, kinds):
+@pytest.mark.parametrize(("schemes", "kinds"), [("A,B", "worker,planner,jvm"), ("O,T", "worker,jvm,driver")])
+def test_nothing_is_lost_or_doubled(tmp_path, request, schemes, kinds):
     script = Path(__file__).with_name("stream_soak.py")
-    options = ["--kills", "3", "--seconds", "1", "--kinds", kinds, "--schemes", schemes]
+    bucket = ""
+    if "O" in schemes:
+        try:
+            bucket = request.getfixturevalue("s3") + "/soak"
+        except pytest.skip.Exception:  # no server of buckets can be fetched
+            schemes = "T"
+    options = ["--bucket", bucket, "--kills", "3", "--seconds", "1", "--kinds", kinds, "--schemes", schemes]
     run = subprocess.run(
         [sys.executable, script, *options, "--folder", str(tmp_path / "run")],
         capture_output=True,
