@@ -75,6 +75,32 @@ def readme() -> str:
     )
 
 
+def beside() -> str:
+    """`auto` beside its peers, for docs/performance.md."""
+    rows = [
+        [
+            f"`{row['workload']}`",
+            f"{row['subscriptions']:,}",
+            f"{row['events']:,}",
+            f"{row['pairs_per_event']:,.1f}",
+            f"{row['us_per_event']:,.2f}",
+            f"{row['bytes']:,.0f}",
+            f"{row['build_s']:.1f}",
+            row["beside"],
+            f"{row['ratio']:,.1f}",
+        ]
+        for row in load("floors")["beside"]
+    ]
+    head = "workload | subscriptions | events | matches per event | us per event | bytes per subscription"
+    return table(head + " | seconds to build | beside | times faster", "lrrrrrrlr", rows)
+
+
+def alone() -> str:
+    """`auto` beside itself, for docs/performance.md."""
+    rows = [[row["what"], row["figure"]] for row in load("floors")["alone"]]
+    return table("what | figure", "lr", rows)
+
+
 def aims() -> str:
     """What the project wants to reach, beside what was measured, for benchmarks/README.md."""
     floors = load("floors")
@@ -89,6 +115,8 @@ def aims() -> str:
 # page, name of its marks, what stands between them
 PLACES: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("README.md", "floors", readme),
+    ("docs/performance.md", "floors", beside),
+    ("docs/performance.md", "floors-alone", alone),
     ("benchmarks/README.md", "aims", aims),
 )
 

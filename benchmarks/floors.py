@@ -1,8 +1,8 @@
 """What `auto` must show beside the scan and the packages, one workload after the other, in one run.
 
-    python benchmarks/floors.py                        writes docs/performance.md
-    python benchmarks/floors.py --scale 0.1 --out x.md  a tenth of the subscriptions
-    python benchmarks/floors.py --only rein --only wide  these rows, and no page
+    python benchmarks/floors.py                         keeps the figures, and writes them into the pages
+    python benchmarks/floors.py --scale 0.1             a tenth of the subscriptions; only prints
+    python benchmarks/floors.py --only rein --only wide  these rows; only prints
 
 Each line draws a workload, builds `auto` and its peers, and lets them answer the same batch in turns.
 The pair counts must agree. The time is CPU time of the process, best of the rounds, ids delivered: on
@@ -14,11 +14,11 @@ event at a time, threads, loading (floors_alone.py).
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+import figures
 import floors_alone
 import rangecast as rc
 from peers import PEERS, Plain
@@ -38,36 +38,12 @@ LINES = (
     ("market", {}, 200_000, 5_000, "scan", 60),
     ("wide", {}, 1_000_000, 1_000, "scan", 300),
 )
-COLUMNS = (
-    "workload", "subscriptions", "events", "pairs/event", "us/event", "M pairs/s", "bytes/subscription",
-    "build s", "beside", "ratio", "aim",
-)  # fmt: skip
-HEAD = """# Performance
-
-`auto` beside the compiled scan or a package that does the same job, in one run, on a machine in use. Made by
-`python benchmarks/floors.py{arguments}`; times are CPU time, best of {rounds} rounds, with all ids
-delivered and pair counts compared; DuckDB has two threads and is
-charged for both; of two packages the faster one is named. `aim` is
-the ratio that the project wants at the full sizes.
-
-"""
-TAIL = """
-## Beside native code
-
-`python benchmarks/native.py` builds crates of Rust (superintervals, coitrees, geo-index, rstar) and Boost's
-packed R-tree and measures them in the same process as `auto`, `cells` and the papers' indexes: intervals on
-large and small domains with 10 to 20,000 matches per event, and small and skewed rectangles. It prints, for
-each contender, processor time per event, the time to build and bytes per subscription, and ends if any pair
-differs. Where a native contender is faster, or smaller, its row says so.
-
-Every index and package on every workload is in [performance-all.md](performance-all.md), with the places
-where `auto`
-is not the best; how to run it yourself in [benchmarks.md](benchmarks.md).
-"""
 
 
-def line(name: str, options: dict[str, Any], n: int, m: int, beside: str, aim: float, rounds: int) -> str:
-    """One workload as a row of the table."""
+def line(
+    name: str, options: dict[str, Any], n: int, m: int, beside: str, aim: float, rounds: int
+) -> dict[str, Any]:
+    """One workload, as a row of the figures."""
     w = workloads.workload(name, n, m, **options)
     subs, events = w.subscriptions(), w.events()
     index = rc.open_index("auto", w.schema)
@@ -77,12 +53,18 @@ def line(name: str, options: dict[str, Any], n: int, m: int, beside: str, aim: f
     taken = take_turns(calls, rounds, clock=PROCESS, count=len, where=name)
     auto, pairs = taken["auto"].best, taken["auto"].count
     other = min(beside.split(), key=lambda peer: taken[peer].best)
-    size = index.stats()["bytes_per_subscription"]
-    return (
-        f"| `{name}` | {n:,} | {m:,} | {pairs / m:,.1f} | {auto / m * 1e6:,.2f} | "
-        f"{pairs / auto / 1e6:,.1f} | {size:,.0f} | {build:.1f} | {other} | "
-        f"{taken[other].best / auto:,.1f} | {aim:,} |"
-    )
+    return {
+        "workload": name,
+        "subscriptions": n,
+        "events": m,
+        "pairs_per_event": pairs / m,
+        "us_per_event": auto / m * 1e6,
+        "bytes": index.stats()["bytes_per_subscription"],
+        "build_s": build,
+        "beside": other,
+        "ratio": taken[other].best / auto,
+        "aim": aim,
+    }
 
 
 def contender(
@@ -99,42 +81,46 @@ def contender(
 
 
 def run(
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path(__file__).parent.parent
-    / "docs/performance.md",
     scale: Annotated[float, typer.Option(help="Share of the subscriptions.")] = 1.0,
     rounds: Annotated[int, typer.Option(help="Rounds; the best counts.")] = 5,
-    only: Annotated[
-        list[str] | None, typer.Option(help="Print the rows of these workloads, and write no page.")
-    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only the rows of these workloads.")] = None,
 ) -> None:
-    """Measure `auto` beside its peers and write the page."""
+    """Measure `auto` beside its peers; a whole run at full size is kept and shown on the pages."""
     unknown = set(only or ()) - {name for name, *_ in LINES}
     if unknown:
         raise typer.BadParameter(f"no such row: {', '.join(sorted(unknown))}", param_hint="--only")
-    table = f"| {' | '.join(COLUMNS)} |\n|---{'|--:' * 7}|---|--:|--:|\n"
-    arguments = "" if scale == 1 else f" --scale {scale}"
-    rows: list[str] = []
-    more: list[str] = []
-
-    def write() -> None:
-        page = HEAD.format(arguments=arguments, rounds=rounds) + table + "\n".join(rows) + "\n"
-        if more:
-            page += floors_alone.HEAD + "\n".join(more) + "\n"
-        out.write_text(page + TAIL)
-
-    for name, options, n, m, beside, aim in LINES:
-        if only and name not in only:
-            continue
-        rows.append(line(name, options, max(int(n * scale), 1_000), m, beside, aim, rounds))
-        print(rows[-1], flush=True)
-        if not only:
-            write()
+    beside: list[dict[str, Any]] = []
+    for name, options, n, m, peers, aim in LINES:
+        if not only or name in only:
+            beside.append(line(name, options, max(int(n * scale), 1_000), m, peers, aim, rounds))
+            print(said(beside[-1]), flush=True)
     if only:
         return
+    alone: list[dict[str, Any]] = []
     for row in floors_alone.lines(scale, rounds):
-        more.append(row)
+        alone.append(
+            dict(
+                zip(
+                    ("what", "figure", "aim"),
+                    (cell.strip() for cell in row.strip("|").split("|")),
+                    strict=True,
+                )
+            )
+        )
         print(row, flush=True)
-        write()
+    if scale == 1:
+        figures.save("floors", "python benchmarks/floors.py", beside=beside, alone=alone)
+        figures.write_pages()
+
+
+def said(row: dict[str, Any]) -> str:
+    """A row for whoever waits."""
+    return (
+        f"{row['workload']}: {row['subscriptions']:,} subscriptions, "
+        f"{row['us_per_event']:,.2f} us per event, "
+        f"{row['bytes']:,.0f} bytes per subscription, built in {row['build_s']:.1f} s, "
+        f"{row['ratio']:,.1f} times faster than {row['beside']} (aim {row['aim']:,})"
+    )
 
 
 if __name__ == "__main__":
