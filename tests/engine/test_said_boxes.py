@@ -54,7 +54,7 @@ def test_random_sets_equal_the_oracle_through_changes_and_files(kind, tmp_path, 
     schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(4)))
     texts = {i: random_condition(rng, 60) for i in range(120)}
     subs = rc.Subscriptions.parse(schema, texts)
-    events = events_of(schema, rng, 10 if leg == "nojit" else 40, 70)
+    events = events_of(schema, rng, 5 if leg == "nojit" else 40, 70)
     index = rc.open_index(kind, schema)
     for first in range(0, 120, 40):
         index.insert(subs.select(np.arange(first, first + 40)))
@@ -95,15 +95,16 @@ def test_a_hundred_thousand_strings():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_twenty_times_not_equal(kind):
+def test_twenty_times_not_equal(kind, leg):
     schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(20)))
     text = " and ".join(f"a{j} != {j % 3}" for j in range(20))
     subs = rc.Subscriptions.parse(schema, {i: text.replace("!= 0", f"!= {i}") for i in range(30)})
     rng = np.random.default_rng(3)
-    events = rc.Events.from_arrays(schema, {f"a{j}": rng.integers(0, 40, 200) for j in range(20)})
+    n = 40 if leg == "nojit" else 200
+    events = rc.Events.from_arrays(schema, {f"a{j}": rng.integers(0, 40, n) for j in range(20)})
     index = rc.open_index(kind, schema)
     index.insert(subs)
-    assert check(index, subs, events) > 100
+    assert check(index, subs, events) > n // 2
     assert index.stats()["boxes"] == 30
 
 

@@ -87,7 +87,7 @@ class Several(StaticIndex):
 @pytest.mark.parametrize("kind", [Lists, Plane, Bitsets, Several])
 @pytest.mark.parametrize(("keys", "step"), [(1, 1), (60, 1), (60, 10**9)])
 @pytest.mark.parametrize("n_boxes", [1, 2])
-def test_events_match_the_same_however_many_come(kind, keys, step, n_boxes, size, monkeypatch):
+def test_events_match_the_same_however_many_come(kind, keys, step, n_boxes, size, leg, monkeypatch):
     monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
     n = 2 * max(size(2_000), 2 * ROOM)
     subs = subscriptions(n, keys, step, n // n_boxes)
@@ -104,7 +104,7 @@ def test_events_match_the_same_however_many_come(kind, keys, step, n_boxes, size
         found = index.match(rc.Events(SCHEMA, codes[:, :m])).sort()
         assert found.offsets.tolist() == want.offsets[: m + 1].tolist()
         assert found.ids.tolist() == want.sort().ids[: want.offsets[m]].tolist()
-    for e in range(FEW_EVENTS):
+    for e in range(0, FEW_EVENTS, 6 if leg == "nojit" else 1):
         event = rc.Events(SCHEMA, codes[:, e : e + 1])
         assert sorted(index.match(event).ids.tolist()) == sorted(want.row(e).tolist())
         row = {name: event.value(name, 0) for name in SCHEMA.names}

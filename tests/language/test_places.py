@@ -189,7 +189,7 @@ def test_polygons_on_fine_grids_are_those_of_shapely(data):
 
 
 @pytest.mark.parametrize("kind", sorted(REGISTRY))
-def test_every_index(kind, tmp_path):
+def test_every_index(kind, tmp_path, leg):
     schema = schema_of()
     rng = np.random.default_rng(5)
     centres = np.round(rng.normal([13.4, 52.5], 0.05, (40, 2)), 4).tolist()
@@ -204,7 +204,8 @@ def test_every_index(kind, tmp_path):
     texts[31] = "at in box (13.35, 52.45, 13.4, 52.55) or a = 3 and not at within 1 km of (13.4, 52.5)"
     texts[32] = "at within 3 km of (13.4, 52.5) and at within 3 km of (13.43, 52.5) or at is missing"
     places = np.round(rng.normal([13.4, 52.5], 0.04, (60, 2)), 4).tolist()
-    rows = [{"at": at, "a": k % 4} for k, at in enumerate(places)] + [{"a": 2}]
+    step = 3 if leg == "nojit" else 1
+    rows = [*({"at": at, "a": k % 4} for k, at in list(enumerate(places))[::step]), {"a": 2}]
 
     def holds(k, row):
         at, a = row.get("at"), row["a"]
@@ -228,7 +229,7 @@ def test_every_index(kind, tmp_path):
     index.insert(subs)
     index.delete([3])
     wanted = [[k for k in texts if k != 3 and holds(k, row)] for row in rows]
-    assert sum(map(len, wanted)) > 80
+    assert sum(map(len, wanted)) > len(rows)
     index.save(tmp_path / "index")
     loaded = rc.load_index(tmp_path / "index")
     for own in (index, loaded):
