@@ -150,7 +150,7 @@ def test_lists_and_windows_need_whatever_room(kind, room, size, monkeypatch):
     (part,) = [covered.part for covered in index._read.state.parts]
     held = [part._few] if kind is Windows else [path.part.few for path in part.paths]
     if kind is Sorted:
-        ((_, _, ask),) = part._asked
+        ((_, ask),) = part._asked
         held.append(ask.__self__)
     for few in held:
         few._room = room

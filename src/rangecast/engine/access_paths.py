@@ -35,12 +35,12 @@ class AccessPath(NamedTuple):
     plan: Plan | None = None
 
 
-def asked_by_one(paths: list[AccessPath]) -> list[tuple[int, bool, Ask]]:
-    """What one event asks: the place of a path, whether it was chosen by an estimate, and what gives slots.
+def asked_by_one(paths: list[AccessPath]) -> list[tuple[int, Ask]]:
+    """What one event asks: the place of a path, and what gives slots.
 
     Lists of one kind are asked in one call, which counts as the time of the first of them.
     """
-    asked: list[tuple[int, bool, Ask]] = []
+    asked: list[tuple[int, Ask]] = []
     for kind, several in itertools.groupby(enumerate(paths), lambda numbered: numbered[1].kind):
         numbered = list(several)
         views = [
@@ -50,9 +50,9 @@ def asked_by_one(paths: list[AccessPath]) -> list[tuple[int, bool, Ask]]:
         ]
         if len(views) == len(numbered) > 1:
             kernel = equality_kernels.stab_one if kind == "equality" else nested_kernels.stab_one
-            asked.append((numbered[0][0], False, FewEvents(kernel, Views(*views)).stab_one))
+            asked.append((numbered[0][0], FewEvents(kernel, Views(*views)).stab_one))
         else:
-            asked += [(k, path.plan is not None, path.part.stab_one) for k, path in numbered]
+            asked += [(k, path.part.stab_one) for k, path in numbered]
     return asked
 
 
