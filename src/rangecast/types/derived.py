@@ -49,9 +49,10 @@ from rangecast.types.attributes import (
 from rangecast.types.expression_text import parse_expression
 from rangecast.types.expressions import FLOAT, INSTANT, PATTERNS, TEXT, Expression
 from rangecast.types.numerals import Mask
+from rangecast.types.piece_automaton import buffers_of
 from rangecast.types.places import degrees_of
 from rangecast.types.strings import arrow_words
-from rangecast.types.traits import HeldBundle, TraitBundles, buffers_of, names
+from rangecast.types.traits import HeldBundle, TraitBundles, names
 
 MAX_DERIVED = 256
 """How many expressions the conditions of one schema may use."""

@@ -13,7 +13,7 @@ import re
 from functools import lru_cache
 
 from rangecast.errors import SchemaError
-from rangecast.kernels.types.traits import ANY, ONE
+from rangecast.kernels.types.traits import ANY, N_BIGRAMS, ONE
 
 _PLAIN_ESCAPES = set(r"\.+*?()|[]{}^$-/\"' #&~,:;<>=!@%_`")
 _WILDCARDS = re.compile("(%+|_)")
@@ -60,6 +60,20 @@ def like_marks(pattern: str) -> list[int]:
     for wild, string in like_pieces(pattern):
         marks += [ANY if wild == "%" else ONE] if wild else string.encode()
     return marks
+
+
+def other_bigram(pattern: str, longest: str) -> int:
+    """Two bytes of a pattern of LIKE beside its longest piece, as `bigram_of` of the kernels numbers them; -1
+    where it has none.
+
+    >>> other_bigram("%acme%ab%", "acme") == (ord("a") * 37 + ord("b")) % 1024, other_bigram("%acme_", "acme")
+    (True, -1)
+    """
+    for _, string in reversed(like_pieces(pattern)):
+        raw = string.encode()
+        if len(raw) > 1 and string != longest:
+            return (raw[-2] * 37 + raw[-1]) % N_BIGRAMS
+    return -1
 
 
 @lru_cache(4096)

@@ -46,7 +46,8 @@ from rangecast.errors import CapacityError
 from rangecast.kernels.types import traits as kernels
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Codes
 from rangecast.types.expressions import unescaped
-from rangecast.types.literal_pieces import like_marks, longest_piece, needed_piece
+from rangecast.types.literal_pieces import like_marks, longest_piece, needed_piece, other_bigram
+from rangecast.types.piece_automaton import automaton_of, buffers_of
 from rangecast.types.strings import arrow_words
 from rangecast.types.vocabulary import Vocabulary
 
@@ -57,8 +58,6 @@ MOST_WITHOUT_PIECES = 256
 HELD, BELOW, ABOVE = names = ("traits(1)", "traits(2)", "traits(3)")
 DICTIONARY = "\ntraits"
 """The name of the dictionary, which no attribute can have."""
-
-_ROWS = 1024  # states of an automaton with a row of next states: a megabyte
 
 _MEMBER = re.compile(
     r"""(NOT )?(contains|like|matches|has)\(((?:[a-z]+\()*(?:"[^"]*(?:""[^"]*)*"|[^"(),]+)\)*), """
@@ -358,6 +357,7 @@ class _TextAutomaton:
         likes: list[tuple[int, int]] = []
         asking: list[tuple[int, int]] = []
         marks: list[list[int]] = []
+        hints: list[int] = []
         numbers: list[int] = []
         self._all: list[tuple[int, str]] = []
         self._expressions = {n: traits[n].string for n in own if traits[n].op == "matches"}
@@ -369,6 +369,7 @@ class _TextAutomaton:
                 piece = longest_piece(trait.string)
                 likes.append((pieces.setdefault(piece, len(pieces)) if piece else -1, len(marks)))
                 marks.append(like_marks(trait.string))
+                hints.append(other_bigram(trait.string, piece))
                 numbers.append(number)
             else:
                 piece = needed_piece(trait.string)
@@ -382,16 +383,19 @@ class _TextAutomaton:
         of_pieces[list(whole)] = list(whole.values())
         some = np.array([pair for pair in likes if pair[0] >= 0], np.int64).reshape(-1, 2)
         asked = np.array(asking, np.int64).reshape(-1, 2)
+        firsts, fitted = _grouped(some[:, 0], some[:, 1], n)
         self._uses = kernels.PieceUses(
             of_pieces,
-            *_grouped(some[:, 0], some[:, 1], n),
+            firsts,
+            fitted,
+            np.array(hints, np.int16)[fitted],
             np.array(numbers, np.int32),
             _starts(np.array([len(one) for one in marks], np.int64)),
             np.array([mark for one in marks for mark in one], np.int16),
             *_grouped(asked[:, 0], asked[:, 1], n),
             np.array([k for piece, k in likes if piece < 0], np.int32),
         )
-        self._automaton = _automaton(list(pieces))
+        self._automaton = automaton_of(list(pieces))
         self._share = 4.0
         """How many traits a string fulfilled in the last batch, and some more."""
 
@@ -407,7 +411,8 @@ class _TextAutomaton:
             held, asked = np.empty(room[0], np.int32), np.empty(room[1], np.int32)
             ends = np.zeros((2, n), np.int64)
             stamps = np.full(self._n_pieces, -1, np.int64)
-            kernels.find_traits(self._automaton, self._uses, starts, text, stamps, held, asked, ends)
+            bigrams = np.full(kernels.N_BIGRAMS, -1, np.int64)
+            kernels.find_traits(self._automaton, self._uses, starts, text, stamps, bigrams, held, asked, ends)
             needed = ends[:, -1].tolist() if n else [0, 0]
             if needed[0] <= room[0] and needed[1] <= room[1]:
                 break
@@ -439,40 +444,6 @@ class _TextAutomaton:
         order = np.argsort(by_word, kind="stable")
         ends = np.cumsum(np.bincount(by_word, minlength=n)).astype(np.int64)
         return ends, np.concatenate(numbers)[order], found.where
-
-
-def buffers_of(column: pa.Array[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Where strings of `arrow_words` begin, and their bytes, as arrays that may be written to."""
-    _, starts, letters = column.buffers()
-    bytes_ = np.zeros(1, np.uint8) if not letters.size else np.frombuffer(letters, np.uint8).copy()
-    return np.frombuffer(starts, np.int64, len(column) + 1).copy(), bytes_
-
-
-def _automaton(pieces: Sequence[str]) -> kernels.Automaton:
-    starts, letters = buffers_of(arrow_words(pieces))
-    n = int(starts[-1]) + 1
-    size = 1 << max(4, (2 * n).bit_length())
-    numbers = [np.zeros(n, np.int32) for _ in range(5)]
-    parents, depths, fails, ends, of_states = numbers
-    of_states[0] = -1
-    found = kernels.Automaton(
-        np.zeros(size, np.int64),
-        np.zeros(size, np.int32),
-        parents,
-        np.zeros(n, np.uint8),
-        depths,
-        fails,
-        of_states,
-        ends,
-        np.full(n, -1, np.int32),
-        np.zeros(0, np.int32),
-    )
-    n_states = kernels.enter_pieces(found, starts, letters)
-    found = found._replace(nexts=np.zeros(256 * min(n_states, _ROWS), np.int32))
-    order = np.argsort(depths[1:n_states], kind="stable") + 1
-    kernels.link_states(found, order)
-    kernels.fill_rows(found, order)
-    return found
 
 
 def _lead(numbers: Sequence[int], denied: Sequence[bool], said: Counter[int]) -> int:

