@@ -114,10 +114,8 @@ def test_log_routing(printed, tmp_path_factory):
 
     try:
         with running(tmp_path_factory.mktemp("kafka")) as bootstrap:
-            made = AdminClient({"bootstrap.servers": bootstrap}).create_topics(
-                [NewTopic("logs", 2, 1), NewTopic("routed", 2, 1)]
-            )
-            for future in made.values():
+            admin = AdminClient({"bootstrap.servers": bootstrap})
+            for future in admin.create_topics([NewTopic("logs", 2, 1), NewTopic("routed", 2, 1)]).values():
                 future.result(30)
             lines = printed(lambda: load("log_routing.py").main(bootstrap, "logs", "routed"))
     except NoJars as why:
