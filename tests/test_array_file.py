@@ -12,7 +12,15 @@ import numpy.typing as npt
 import pytest
 
 import rangecast as rc
-from rangecast.array_file import UNSAVED, count_bytes, flatten, read_arrays, unflatten, write_arrays
+from rangecast.array_file import (
+    UNSAVED,
+    count_bytes,
+    flatten,
+    make_folder,
+    read_arrays,
+    unflatten,
+    write_arrays,
+)
 from rangecast.memory import check_fits
 from strategies import int_schema, random_subscriptions
 
@@ -194,3 +202,14 @@ def test_what_is_no_tree_is_refused():
     meta, arrays = flatten(Flat(Lists(np.array([0]), None, 1)))
     with pytest.raises(rc.StorageError, match="the tree must be a kind of Nested, got 'Flat'"):
         unflatten(Nested, meta, arrays)
+
+
+def test_folders_are_as_open_as_the_one_above(tmp_path):
+    shared, closed, everybody = tmp_path / "shared", tmp_path / "closed", tmp_path / "everybody"
+    for folder, mode in ((shared, 0o2770), (closed, 0o755), (everybody, 0o1777)):
+        folder.mkdir()
+        folder.chmod(mode)
+        make_folder(folder / "a" / "b")
+        make_folder(folder / "a" / "b")
+    modes = {folder.name: (folder / "a" / "b").stat().st_mode & 0o022 for folder in tmp_path.iterdir()}
+    assert modes == {"shared": 0o020, "closed": 0, "everybody": 0}

@@ -30,6 +30,7 @@ import functools
 import json
 import math
 import os
+import stat
 import struct
 import types
 import typing
@@ -347,6 +348,23 @@ def unpack_arrays(raw: bytes | memoryview) -> tuple[dict[str, Any], Arrays]:
 def _header(raw: bytes | memoryview) -> tuple[dict[str, Any], int]:
     length, _ = struct.unpack("<QI", raw[8:20])
     return json.loads(bytes(raw[20 : 20 + length])), -(-(20 + length) // _ALIGN) * _ALIGN
+
+
+def make_folder(folder: str | os.PathLike[str]) -> None:
+    """Make a folder and those above it that are not there, each open to whom the one above it is open to.
+
+    What a group may write to stays so further down, so that processes of several users can work in it. A
+    folder that everybody shares with everybody else, as the one for temporary files, is no such one.
+    """
+    path = Path(folder)
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    above, own = path.parent.stat().st_mode, stat.S_IMODE(path.stat().st_mode)
+    shared = above & (stat.S_IWGRP | stat.S_IWOTH) if not above & stat.S_ISVTX else 0
+    if shared & ~own:
+        path.chmod(own | shared)
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,16 +24,20 @@ from rangecast.model.subscriptions import Subscriptions
 from rangecast.store.record import (
     EXPRESSIONS,
     Change,
+    FragmentEntry,
     Note,
     RecordEntry,
     Words,
-    boxes_arrays,
-    ids_arrays,
+    change_arrays,
+    fragments_of,
     ids_from,
     pack_record,
     subscriptions_from,
 )
 from rangecast.types.schema import Schema
+
+FRAGMENTS = "fragments"
+"""The folder of a store for changes that are kept in fragments."""
 
 
 class MadeChange(NamedTuple):
@@ -45,6 +50,15 @@ class MadeChange(NamedTuple):
     named: int
     expiring: bool
     note: Note
+    fragments: str | None = None
+
+
+class ChangePiece(NamedTuple):
+    """A change, or one fragment of it by name: its version, and how many subscriptions it names."""
+
+    version: int
+    named: int
+    fragment: str | None = None
 
 
 class ChangeEntries(abc.ABC):
@@ -56,6 +70,8 @@ class ChangeEntries(abc.ABC):
         self._entries: list[RecordEntry] = []
         self.textual: bool | None = None
         self.notes: Note = {}
+        # what the names of a version's fragments begin with
+        self.fragments: dict[int, str] = {}
         self._base = -1
 
     @abc.abstractmethod
@@ -74,8 +90,9 @@ class ChangeEntries(abc.ABC):
         inserted: Subscriptions,
         expires: Times | None = None,
         note: Note | None = None,
+        fragments: Sequence[FragmentEntry] = (),
     ) -> int:
-        """Write one change so that it stays, and return its version.
+        """Write one change so that it stays, and return its version; `fragments` of it are there already.
 
         The dictionaries of `inserted.schema` begin with the log's; what they have beyond is written too.
         """
@@ -96,6 +113,10 @@ class ChangeEntries(abc.ABC):
     @abc.abstractmethod
     def _payload(self, entry: RecordEntry) -> tuple[dict[str, Any], Arrays]:
         """What a record says, checked against its sums."""
+
+    @abc.abstractmethod
+    def _fragment(self, name: str) -> Arrays:
+        """The arrays of a fragment, checked against their sums."""
 
     @abc.abstractmethod
     def _since(self) -> int:
@@ -138,21 +159,47 @@ class ChangeEntries(abc.ABC):
         return any(entry.expiring for entry in self._entries[since - self._base : until - self._base])
 
     def changes(self, since: int, until: int) -> Iterator[Change]:
-        """The changes after a version up to another, in order."""
+        """The changes after a version up to another, in order; one in fragments comes as several."""
         if since < self._base:
             raise StorageError(
                 f"{self.place}: changes since version {since} were compacted away; "
                 f"the log begins after version {self._base}, load a snapshot instead"
             )
         for entry in self._entries[since - self._base : until - self._base]:
-            yield self.read(entry)
+            yield from self.read(entry)
 
-    def read(self, entry: RecordEntry) -> Change:
-        """One change, checked against its sum."""
+    def read(self, entry: RecordEntry) -> Iterator[Change]:
+        """One change, checked against its sums: whole, or by fragments, which have no id in common."""
         meta, arrays = self._payload(entry)
+        fragments = fragments_of(meta)
+        if not fragments:
+            yield self._change(entry, arrays, meta.get("note"))
+        for fragment in fragments:
+            yield self._change(entry, self._fragment(fragment.name), meta.get("note"))
+
+    def pieces(self, since: int, until: int) -> Iterator[ChangePiece]:
+        """What the changes after a version up to another consist of, for who reads it piece by piece."""
+        for entry in self._entries[since - self._base : until - self._base]:
+            if entry.version not in self.fragments:
+                yield ChangePiece(entry.version, entry.changed)
+                continue
+            for fragment in fragments_of(self._payload(entry)[0]):
+                yield ChangePiece(entry.version, fragment.named, fragment.name)
+
+    def read_piece(self, piece: ChangePiece) -> Change:
+        """One piece of a change; a fragment that no change names yet is read alike."""
+        if piece.fragment is None:
+            [whole] = self.read(self._entry(piece.version))
+            return whole
+        time = self._entry(piece.version).time if piece.version else 0
+        arrays = self._fragment(piece.fragment)
+        return self._change(RecordEntry(piece.version, time, Path(), 0, 0, 0, False), arrays, None)
+
+    def _change(self, entry: RecordEntry, arrays: Arrays, note: Note | None) -> Change:
         deleted = ids_from(arrays, "deleted")
         inserted = subscriptions_from(self.schema.widest(), ids_from(arrays, "inserted"), arrays)
-        return Change(entry.version, entry.time, deleted, inserted, arrays.get("expires"), meta.get("note"))
+        inserted.beside.expires = arrays.get("expires")
+        return Change(entry.version, entry.time, deleted, inserted, arrays.get("expires"), note)
 
     def _entry(self, version: int) -> RecordEntry:
         if not self._base < version <= self.version:
@@ -179,7 +226,8 @@ class ChangeEntries(abc.ABC):
         problems = []
         for entry in self._entries:
             try:
-                self.read(entry)
+                for _ in self.read(entry):
+                    pass
             except (StorageError, ValueError, KeyError) as error:
                 problems.append(str(error))
         return problems
@@ -191,6 +239,7 @@ class ChangeEntries(abc.ABC):
         inserted: Subscriptions,
         expires: Times | None,
         note: Note | None,
+        fragments: Sequence[FragmentEntry] = (),
         **more: Any,
     ) -> tuple[bytes, MadeChange]:
         """The record of the next change."""
@@ -204,23 +253,22 @@ class ChangeEntries(abc.ABC):
             start = len(ours)
             if len(theirs) > start:
                 words[name] = (start, theirs.words()[start:])
-        arrays: Arrays = {
-            **ids_arrays(deleted, "deleted"),
-            **ids_arrays(inserted.ids, "inserted"),
-            **boxes_arrays(inserted),
-        }
-        if expires is not None:
-            arrays["expires"] = expires
+        arrays = change_arrays(deleted, inserted, expires)
         textual = self.textual
         for ids in (deleted, inserted.ids):
             textual = ids.textual if len(ids) else textual
+        textual = fragments[0].textual if fragments else textual
         version = self.version + 1
         meta: dict[str, Any] = {"words": words, "textual": textual, **more}
         if note:
             meta["note"] = note
+        if fragments:
+            meta["fragments"] = [list(fragment) for fragment in fragments]
         record = pack_record(version, time, pack_arrays(meta, arrays))
-        named = len(deleted) + len(inserted)
-        return record, MadeChange(version, time, words, textual, named, expires is not None, note or {})
+        named = len(deleted) + len(inserted) + sum(fragment.named for fragment in fragments)
+        ending = expires is not None or any(fragment.expiring for fragment in fragments)
+        stem = fragments[0].stem if fragments else None
+        return record, MadeChange(version, time, words, textual, named, ending, note or {}, stem)
 
     def _take(self, made: MadeChange, place: Any, offset: int, length: int) -> None:
         """Enter a change that was written."""
@@ -230,6 +278,14 @@ class ChangeEntries(abc.ABC):
         )
         self._learn(made.words)
         self.notes = {**self.notes, **made.note}
+        if made.fragments is not None:
+            self.fragments[made.version] = made.fragments
+
+    def _know_fragments(self, version: int, meta: dict[str, Any]) -> None:
+        """Enter the fragments that a record names, or an opening repeats."""
+        self.fragments.update({int(v): stem for v, stem in meta.get("living", {}).items()})
+        for fragment in fragments_of(meta)[:1]:
+            self.fragments[version] = fragment.stem
 
     def _opening_meta(self) -> dict[str, Any]:
         """What an opening repeats, so that what is before it can be removed."""
@@ -239,4 +295,7 @@ class ChangeEntries(abc.ABC):
         meta: dict[str, Any] = {"words": words, "textual": self.textual}
         if self.notes:
             meta["notes"] = self.notes
+        living = {str(v): stem for v, stem in self.fragments.items() if v > self._base}
+        if living:
+            meta["living"] = living
         return meta

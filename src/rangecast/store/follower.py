@@ -23,7 +23,7 @@ from rangecast import forks
 from rangecast.engine import Index
 from rangecast.engine.parts import StaticIndex
 from rangecast.errors import StorageError
-from rangecast.store.record import gathered
+from rangecast.store.record import Change, gathered
 from rangecast.store.store import Store
 
 _FEW = 1000
@@ -125,19 +125,31 @@ class Follower:
                     self._applied += changed
                     return
         self._index = None
-        start = store.nearest(version)
-        # once per machine: in each process it would touch every page
-        index = store.index(version, verify=None)
+        start, index = self._load(store, version)
         self._applied = store.changed(start, version) if start < version else 0
         if isinstance(index, StaticIndex):
             index.sweep_share = _SWEEP_SHARE
         self._index, self._version, self._start = index, version, start
         self._loads += 1
 
+    def _load(self, store: Store, version: int) -> tuple[int, Index]:
+        """The index of a version, and the version that it was made from by changes."""
+        # once per machine: in each process it would touch every page
+        return store.nearest(version), store.index(version, verify=None)
+
+    def _apply(self, step: Change, index: Index) -> None:
+        """Bring an index forward by a change."""
+        step.apply_to(index)
+
+    def _nearest(self, store: Store, version: int) -> int:
+        """The version from which the index of a version would be made."""
+        return store.nearest(version)
+
     def _follow(self, store: Store, version: int) -> None:
+        assert self._index is not None
         index, self._index = self._index, None  # until it is whole again: a change may fail half-way
         for step in gathered(store.changes(self._version, version)):
-            step.apply_to(index)
+            self._apply(step, index)
         self._index, self._version = index, version
         self._moves += 1
 
@@ -145,7 +157,7 @@ class Follower:
         assert self._index is not None
         if applied <= max(_FEW, self.share * len(self._index)):
             return False
-        start = store.nearest(version)
+        start = self._nearest(store, version)
         return start > self._start and 2 * store.changed(start, version) <= applied
 
 

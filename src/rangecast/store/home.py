@@ -24,7 +24,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rangecast.array_file import read_arrays, reading_from, replacing, sync_folder, writing_to
+from rangecast.array_file import (
+    make_folder,
+    read_arrays,
+    reading_from,
+    replacing,
+    sync_folder,
+    writing_to,
+)
 from rangecast.buckets.bucket import Bucket, BucketAddress, ObjectEntry, is_address
 from rangecast.buckets.fetched import fetched, keep, scratch_file
 from rangecast.engine import Index
@@ -77,6 +84,10 @@ class Home(abc.ABC):
     @abc.abstractmethod
     def top_names(self) -> list[str]:
         """The names of the objects and folders directly in here, sorted."""
+
+    @abc.abstractmethod
+    def folders(self, folder: str) -> list[str]:
+        """The names of the folders directly in a folder, sorted."""
 
     @abc.abstractmethod
     def size(self, folder: str = "") -> int:
@@ -150,8 +161,8 @@ class FolderHome(Home):
         others = self.top_names()
         if set(others) - set(_OWN):
             raise StorageError(f"{folder}: holds other files ({', '.join(others[:3])}); name an empty folder")
-        (folder / "log").mkdir(parents=True, exist_ok=True)
-        (folder / "snapshots").mkdir(exist_ok=True)
+        make_folder(folder / "log")
+        make_folder(folder / "snapshots")
         with holding(folder / "lock", wait):
             if (folder / "store.json").exists():
                 return
@@ -202,6 +213,10 @@ class FolderHome(Home):
         """The names of the files and folders in here, sorted."""
         return self.names("") if self.path.is_dir() else []
 
+    def folders(self, folder: str) -> list[str]:
+        """The names of the folders in a folder, sorted."""
+        return [name for name in self.names(folder) if (self.path / folder / name).is_dir()]
+
     def size(self, folder: str = "") -> int:
         """Bytes of all files."""
         return sum(status.st_size for _, status in _files(self.path / folder))
@@ -249,7 +264,7 @@ class FolderHome(Home):
     def prepare(self) -> None:
         """Make the folder."""
         with writing_to(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
 
     def clear(self) -> None:
         """Remove the folder."""
@@ -327,6 +342,11 @@ class BucketHome(Home):
     def top_names(self) -> list[str]:
         """The names of the objects and folders directly in here, sorted."""
         return sorted({entry.name.partition("/")[0] for entry in self.bucket.entries("")})
+
+    def folders(self, folder: str) -> list[str]:
+        """The names that some objects of a folder share up to the next slash, sorted."""
+        inner = [entry.name[len(folder) + 1 :] for entry in self.bucket.entries(folder)]
+        return sorted({name.partition("/")[0] for name in inner if "/" in name})
 
     def size(self, folder: str = "") -> int:
         """Bytes of all objects."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ import numpy as np
 from rangecast.array_file import (
     Arrays,
     pack_arrays,
+    read_arrays,
     reading_from,
     replacing,
     sync_folder,
@@ -38,16 +40,17 @@ from rangecast.errors import StorageError
 from rangecast.model.expiry_times import Times
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.store.entries import ChangeEntries
+from rangecast.store.entries import FRAGMENTS, ChangeEntries
 from rangecast.store.record import (
     HEAD,
+    FragmentEntry,
     Note,
     RecordEntry,
     checked_head,
     find_record,
     ids_arrays,
     ids_from,
-    n_named,
+    named_and_expiring,
     pack_record,
     read_description,
     whole_record,
@@ -114,6 +117,7 @@ class ChangeLog(ChangeEntries):
         del self._entries[:gone]
         self._base += gone
         self._openings = [opening for opening in self._openings if opening.version >= self._base]
+        self.fragments = {version: stem for version, stem in self.fragments.items() if version > self._base}
 
     def segments(self) -> list[tuple[int, Path]]:
         """First version and path of each segment, in order."""
@@ -134,6 +138,9 @@ class ChangeLog(ChangeEntries):
                 f"{entry.path}: the change of version {entry.version} at byte {entry.offset} is damaged"
             )
         return unpack_arrays(payload)
+
+    def _fragment(self, name: str) -> Arrays:
+        return read_arrays(self.folder.parent / FRAGMENTS / name)[1]
 
     def _read_heads(self, path: Path, first: int) -> None:
         """Enter the records between where we stopped and the mark."""
@@ -159,7 +166,8 @@ class ChangeLog(ChangeEntries):
                     self.textual = meta["textual"]
                     self.notes = {**self.notes, **(meta.get("notes" if opens else "note") or {})}
                     version, time, length = head
-                    place = path, self._end, length, n_named(shapes), "expires" in shapes
+                    self._know_fragments(version, meta)
+                    place = path, self._end, length, *named_and_expiring(meta, shapes)
                     if opens:
                         self._openings.append(RecordEntry(version, meta.get("since", time), *place))
                     else:
@@ -221,6 +229,7 @@ class ChangeLog(ChangeEntries):
         inserted: Subscriptions,
         expires: Times | None = None,
         note: Note | None = None,
+        fragments: Sequence[FragmentEntry] = (),
     ) -> int:
         """Write one change, sync it, show it to readers; returns its version.
 
@@ -231,7 +240,7 @@ class ChangeLog(ChangeEntries):
         if following != self._last and following.exists():
             # begun by a call that failed afterwards: from here on changes go there
             self.refresh()
-        record, made = self._packed(time, deleted, inserted, expires, note)
+        record, made = self._packed(time, deleted, inserted, expires, note, fragments)
         with writing_to(self._last), open(self._last, "r+b", buffering=0) as file:
             try:
                 file.seek(self._end)

@@ -30,25 +30,29 @@ from __future__ import annotations
 import io
 import uuid
 from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.array_file import Arrays, pack_arrays, unpack_arrays
+from rangecast.array_file import Arrays, pack_arrays, read_arrays, unpack_arrays
 from rangecast.buckets.bucket import Bucket, ObjectEntry
+from rangecast.buckets.fetched import fetched
 from rangecast.errors import StorageError
 from rangecast.model.expiry_times import Times
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.store.entries import ChangeEntries
+from rangecast.store.entries import FRAGMENTS, ChangeEntries
 from rangecast.store.record import (
     HEAD,
+    FragmentEntry,
     Note,
     RecordEntry,
     checked_head,
     ids_arrays,
     ids_from,
-    n_named,
+    named_and_expiring,
     pack_record,
     read_description,
     whole_payload,
@@ -146,6 +150,7 @@ class ObjectLog(ChangeEntries):
         listed = self.bucket.entries(_FOLDER, after=_CHECKPOINT_NAME)
         schema = Schema.from_dict(self._declared)
         self._entries, self.textual, self.notes, self._tokens = [], None, {}, OrderedDict()
+        self.fragments = {}
         self._kept.clear()
         self.schema, self._token, self._closed = schema, "", 0
         if not listed:
@@ -154,6 +159,7 @@ class ObjectLog(ChangeEntries):
             return
         version, meta, arrays = self._read_checkpoint(listed[-1])
         self._learn(meta["words"])
+        self._know_fragments(version, meta)
         self.textual, self.notes = meta["textual"], meta.get("notes") or {}
         self._base, self._began, self._closed = meta["base"], meta["since"], meta["closed"]
         rows = arrays["changes"].tolist()
@@ -204,7 +210,8 @@ class ObjectLog(ChangeEntries):
             self.textual = head.meta["textual"]
             self.notes = {**self.notes, **(head.meta.get("note") or {})}
             place = self._place(head.version)
-            named, ends = n_named(head.shapes), "expires" in head.shapes
+            self._know_fragments(head.version, head.meta)
+            named, ends = named_and_expiring(head.meta, head.shapes)
             self._entries.append(RecordEntry(head.version, head.time, place, 0, head.length, named, ends))
             self._know(head.version, head.meta["token"])
 
@@ -251,6 +258,15 @@ class ObjectLog(ChangeEntries):
             raise StorageError(f"{entry.path}: the change of version {entry.version} is damaged")
         return unpack_arrays(payload)
 
+    def _fragment(self, name: str) -> Arrays:
+        found = fetched(self.bucket, f"{FRAGMENTS}/{name}", _check_arrays)
+        if found is None:
+            self._number = -1
+            raise StorageError(
+                f"{self.bucket.address / FRAGMENTS / name}: was compacted away while it was read"
+            )
+        return read_arrays(found)[1]
+
     def _place(self, version: int) -> Any:
         return self.bucket.address / _change_name(version)
 
@@ -263,10 +279,13 @@ class ObjectLog(ChangeEntries):
         inserted: Subscriptions,
         expires: Times | None = None,
         note: Note | None = None,
+        fragments: Sequence[FragmentEntry] = (),
     ) -> int:
         """Put one change; returns its version. OvertakenError when another took the version."""
         token = uuid.uuid4().hex
-        record, made = self._packed(time, deleted, inserted, expires, note, token=token, after=self._token)
+        record, made = self._packed(
+            time, deleted, inserted, expires, note, fragments, token=token, after=self._token
+        )
         name = _change_name(made.version)
         if not self.bucket.create(name, record):
             raise OvertakenError(
@@ -349,6 +368,7 @@ class ObjectLog(ChangeEntries):
         self._number += 1
         self._closed, self._began = meta["closed"], meta["since"]
         self._base, self._entries = meta["base"], kept
+        self.fragments = {v: stem for v, stem in self.fragments.items() if v > self._base}
         self._opened_at, self._expiring = self.version, (self.version, expiring, arrays["expires"])
 
     def drop_before(self, version: int) -> int:
@@ -360,6 +380,10 @@ class ObjectLog(ChangeEntries):
         gone = [name for number, name in numbers if number <= version and number < last]
         self.bucket.delete(gone)
         return len(gone)
+
+
+def _check_arrays(path: Path) -> None:
+    read_arrays(path)
 
 
 def _change_name(version: int) -> str:

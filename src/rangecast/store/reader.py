@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from rangecast.errors import StorageError
 from rangecast.model.expiry_times import Times
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.store.entries import FRAGMENTS, ChangePiece
 from rangecast.store.expiry import Expiries, instant
 from rangecast.store.home import Home
 from rangecast.store.lock import LockedError
@@ -128,6 +129,20 @@ class Versions:
             found = self._log.changes(since, last)
         yield from found
 
+    def pieces(self, since: int, until: int) -> list[ChangePiece]:
+        """What the changes after version `since` up to `until` consist of, for many who read some each."""
+        with self._guard:
+            self.refresh()
+            return list(self._log.pieces(since, until))
+
+    def read_pieces(self, pieces: Iterable[ChangePiece]) -> Iterator[Change]:
+        """The changes of some pieces, as `changes` would give them."""
+        with self._guard:
+            self.refresh()
+            read = self._log.read_piece
+        for piece in pieces:
+            yield read(piece)
+
     def version_at(self, when: dt.datetime) -> int:
         """The version that was the newest at a time; a time without a zone is UTC."""
         found = int(self.versions_at(np.array([instant(when)]))[0])
@@ -181,8 +196,8 @@ class Versions:
         return found if self._home.locks else [version for version in found if version >= self._log.base]
 
     def log_bytes(self) -> int:
-        """Bytes of the change log."""
-        return self._home.size("log")
+        """Bytes of the change log, and of the fragments that it names."""
+        return self._home.size("log") + self._home.size(FRAGMENTS)
 
     def snapshot_path(self, version: int) -> Any:
         """Where the snapshot of a version is, or would be: a path, or an address in a bucket."""
@@ -225,6 +240,9 @@ class Versions:
     def _due(self, share: float) -> bool:
         newest = self.version
         last = self._nearest(newest)
+        cut = [name.partition(".")[0] for name in self._home.folders("snapshots") if ".stripes-" in name]
+        if cut and int(max(cut)) > last:
+            return False  # whoever cut it without a whole snapshot has no room for one
         if newest - last >= _MANY:
             return True
         n = len(load_index(self.snapshot_file(last), verify=None)) if last else 0
@@ -250,12 +268,18 @@ class Versions:
         if start > 0 or self._home.has(_snapshot_name(start)):
             index = load_index(self.snapshot_file(start), verify=verify)
         else:
-            schema = Schema.from_dict(self._settings["schema"])
-            index = open_index(self.kind, schema, **self._settings["options"])
+            index = self.empty_index()
         if start < version:
             for step in gathered(self._log.changes(start, version)):
                 step.apply_to(index)
         return index
+
+    def empty_index(self, words: bool = False) -> Index:
+        """An index as the store's snapshots are, of version 0; it may know all words beforehand."""
+        schema = Schema.from_dict(self._settings["schema"])
+        if words:
+            schema = Schema.from_dict(self._log.schema.widest().to_dict(words=True))
+        return open_index(self.kind, schema, **self._settings["options"])
 
     def subscriptions(self, version: int | None = None) -> Subscriptions:
         """All subscriptions of a version."""

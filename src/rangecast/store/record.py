@@ -14,6 +14,9 @@
                                    attributes that conditions use (types/derived.py) stand under a line break
     meta textual                   whether ids are strings; null while there are none
     meta since                     opening records: when their version was made
+    meta fragments                 a change in fragments (fragments.py): their names, how many ids each has,
+                                   whether some expire, whether ids are strings; no arrays then
+    meta living                    opening records: what the names of fragments begin with, by version
     meta note                      what whoever wrote the change keeps with it, by name; absent without one
     meta notes                     opening records: the newest note of each name
     deleted.*                      the ids that go (model/ids.py)
@@ -207,6 +210,34 @@ def read_description(file: Any, most: int) -> tuple[dict[str, Any], dict[str, li
     return unpack_head(start + header)
 
 
+class FragmentEntry(NamedTuple):
+    """A fragment: how many subscriptions it names, whether some expire, whether ids are strings."""
+
+    name: str
+    named: int
+    expiring: bool
+    textual: bool
+
+    @property
+    def stem(self) -> str:
+        """What the names of all fragments of its change begin with."""
+        return self.name.partition(".")[0]
+
+
+def fragments_of(meta: Mapping[str, Any]) -> list[FragmentEntry]:
+    """The fragments of a change, by what its record says; none of one that is in the record itself."""
+    return [FragmentEntry(*fragment) for fragment in meta.get("fragments") or ()]
+
+
+def named_and_expiring(meta: Mapping[str, Any], shapes: dict[str, list[int]]) -> tuple[int, bool]:
+    """How many ids a change has, and whether some of them expire."""
+    fragments = fragments_of(meta)
+    return (
+        n_named(shapes) + sum(fragment.named for fragment in fragments),
+        "expires" in shapes or any(fragment.expiring for fragment in fragments),
+    )
+
+
 def n_named(shapes: dict[str, list[int]]) -> int:
     """How many ids a change has, by the shapes of its arrays."""
     rows = (shapes.get(f"{part}.values", [0])[0] for part in ("deleted", "inserted"))
@@ -229,6 +260,18 @@ def boxes_arrays(subs: Subscriptions) -> Arrays:
     payload = subs.beside.pack_payload()
     if payload is not None:
         arrays["payload"] = payload
+    return arrays
+
+
+def change_arrays(deleted: Ids, inserted: Subscriptions, expires: Times | None) -> Arrays:
+    """The arrays of a change."""
+    arrays: Arrays = {
+        **ids_arrays(deleted, "deleted"),
+        **ids_arrays(inserted.ids, "inserted"),
+        **boxes_arrays(inserted),
+    }
+    if expires is not None:
+        arrays["expires"] = expires
     return arrays
 
 

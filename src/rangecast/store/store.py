@@ -38,10 +38,11 @@ import numpy as np
 
 from rangecast.array_file import read_arrays
 from rangecast.engine import index_type, load_index
-from rangecast.errors import RangecastError, SchemaError, StorageError, SubscriptionError
+from rangecast.errors import SchemaError, StorageError, SubscriptionError
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.store.expiry import checked_times, instant
+from rangecast.store.fragments import check_fragments, sweep_fragments
 from rangecast.store.history import CHECKPOINT, HistoryLimits, read_history, write_history
 from rangecast.store.home import Home, home_of
 from rangecast.store.lock import LockedError
@@ -49,13 +50,13 @@ from rangecast.store.log import ChangeLog
 from rangecast.store.object_log import CHECKPOINT as OBJECT_CHECKPOINT
 from rangecast.store.object_log import ObjectLog, OvertakenError
 from rangecast.store.reader import Versions, n_words
-from rangecast.store.record import EXPRESSIONS, Note, checked_note
+from rangecast.store.record import EXPRESSIONS, FragmentEntry, Note, checked_note
 from rangecast.store.retention import Hold, hold_name, remove_hold, write_hold
 from rangecast.store.segment import DamagedMarkError
 from rangecast.store.selection import fulfilling
+from rangecast.store.settings import create_store, read_settings, stored_schema
 from rangecast.types.schema import Schema
 
-FORMAT = 1
 _PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -106,12 +107,12 @@ class Store(Versions):
         if not home.has("store.json"):
             if schema is None:
                 raise StorageError(f"{home.path}: there is no store here; give a schema to create one")
-            _create(home, schema, index or "auto", dict(options or {}), wait)
-        settings = _read_settings(home)
+            create_store(home, schema, index or "auto", dict(options or {}), wait)
+        settings = read_settings(home)
         for name, given in (("index", index), ("options", options)):
             if given is not None and given != (made := settings[name]):
                 raise StorageError(f"{home.path}: the store was made with {name} {made!r}, got {given!r}")
-        stored = _stored_schema(home, settings)
+        stored = stored_schema(home, settings)
         if schema is not None:
             stored.check_declared(schema, f"the schema given for the store {home.path}")
         store = cls(home, settings, stored if schema is None else schema, wait)
@@ -197,6 +198,24 @@ class Store(Versions):
         if subs.has_sets and index_type(self.kind).sets == "multiplied":
             subs.dense()  # what the store's index could not take must not be written
         return self._log.append(instant(), gone, subs, times, note)
+
+    def apply_fragments(
+        self, fragments: Sequence[FragmentEntry], note: Mapping[str, Any] | None = None
+    ) -> int:
+        """Take fragments that were put (rangecast.store.fragments) as one version; returns it.
+
+        Their words must be known (`learn`), and no id may be in two of them. No fragments make no version.
+        """
+        kept = checked_note(note)
+        return self.exclusively(lambda: self._append_fragments(fragments, kept))
+
+    def _append_fragments(self, fragments: Sequence[FragmentEntry], note: Note | None) -> int:
+        if not fragments and not note:
+            return self._log.version
+        check_fragments(self._home, fragments)
+        self._check_kinds({fragment.textual for fragment in fragments})
+        none = Subscriptions.empty(self._schema.widest())
+        return self._log.append(instant(), Ids.of([]), none, None, note, fragments)
 
     def expire(self, now: Any = None, *, patient: bool = True) -> int:
         """Delete all subscriptions whose time has come, as one version; returns the newest version.
@@ -421,6 +440,7 @@ class Store(Versions):
 
     def _drop_before(self, keep: int) -> dict[str, int]:
         before = self._home.size()
+        before_fragments = set(self._log.fragments.values())
         if isinstance(self._log, ObjectLog):
             self._log.checkpoint(instant(), *self._expiries().all(), base=keep)
         segments = self._log.drop_before(keep)
@@ -429,6 +449,9 @@ class Store(Versions):
         self._home.remove_all(gone)
         self._home.sweep(keep)
         self.refresh()
+        sweep_fragments(
+            self._home, before_fragments - set(self._log.fragments.values()), self._log.fragments.values()
+        )
         return {
             "snapshots": len(gone),
             "segments": segments,
@@ -458,39 +481,8 @@ class Store(Versions):
 
     def _check_ids(self, *rows: Ids) -> None:
         """Raise when ids are of the other type than those in the store."""
-        kinds = {ids.textual for ids in rows if len(ids)} | ({self._log.textual} - {None})
-        if len(kinds) > 1:
+        self._check_kinds({ids.textual for ids in rows if len(ids)})
+
+    def _check_kinds(self, kinds: set[bool]) -> None:
+        if len(kinds | ({self._log.textual} - {None})) > 1:
             raise SubscriptionError(f"{self.path}: ids must be all whole numbers or all strings, got both")
-
-
-def _create(home: Home, schema: Schema, index: str, options: dict[str, Any], wait: float) -> None:
-    index_type(index)(schema, **options)
-    settings = {
-        "format": FORMAT,
-        "id": uuid.uuid4().hex,
-        "schema": schema.to_dict(),
-        "index": index,
-        "options": options,
-    }
-    home.begin(settings, schema, instant(), wait)
-
-
-def _read_settings(home: Home) -> dict[str, Any]:
-    settings = home.read("store.json") or {}
-    if settings.get("format") != FORMAT:
-        raise StorageError(f"{home.path}: a store of format {FORMAT} is read, got {settings.get('format')}")
-    absent = {"id", "schema", "index", "options"} - set(settings)
-    if absent:
-        lacks = ", ".join(sorted(absent))
-        raise StorageError(f"{home.path}/store.json: cannot be read: it must have {lacks}")
-    return settings
-
-
-def _stored_schema(home: Home, settings: dict[str, Any]) -> Schema:
-    try:
-        # what kind of index it is, and with which options, is checked along
-        schema = Schema.from_dict(settings["schema"])
-        index_type(settings["index"])(schema, **settings["options"])
-    except (RangecastError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StorageError(f"{home.path}/store.json: cannot be read: {error!r}") from None
-    return schema
