@@ -1,11 +1,18 @@
 """What is run from a cache must be the user's own: folders that another could have filled are passed over."""
 
+import importlib
+import importlib.resources
 import os
 import stat
+import subprocess
+import sys
 import tempfile
+import zipfile
+from pathlib import Path
 
 import pytest
 
+import rangecast as rc
 from rangecast.kernels import cache_folders
 
 
@@ -65,3 +72,31 @@ def test_a_planted_folder_is_passed_over(homeless, tmp_path, monkeypatch, plante
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
     assert os.listdir(folder) == []
     assert folder not in (str(homeless / "numba-x"), str(homeless))
+
+
+@pytest.mark.once
+def test_the_folder_of_kernels_goes_by_their_sources_in_a_zip_too(tmp_path):
+    """Sent to workers, the package is a zip; another version must not find this one's kernels."""
+    package = Path(rc.__file__).parent
+    names = []
+    for edit in (b"", b"\n# another version\n"):
+        archive = tmp_path / f"rangecast-{len(edit)}.zip"
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr("rangecast/__init__.py", "")
+            for path in (package / "kernels").rglob("*.py"):
+                source = path.read_bytes() + (edit if path.name == "scan.py" else b"")
+                file.writestr(str(path.relative_to(package.parent)), source)
+        program = "import os, rangecast.kernels as k; print(k.__file__, os.environ['NUMBA_CACHE_DIR'])"
+        left = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+        environment = left | {"PYTHONPATH": str(archive), "XDG_CACHE_HOME": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+        )
+        where, folder = done.stdout.split()
+        assert where.startswith(str(archive))
+        names.append(folder)
+    here = importlib.import_module("rangecast.kernels")._sources
+    assert dict(here(zipfile.Path(tmp_path / "rangecast-0.zip", "rangecast/kernels/"))) == dict(
+        here(importlib.resources.files("rangecast.kernels"))
+    )
+    assert names[0] != names[1]

@@ -24,6 +24,7 @@ from pyspark.sql import types as T
 
 from rangecast import __version__
 from rangecast.buckets.bucket import is_address
+from rangecast.spark.failures import told
 from rangecast.store.home import home_of
 from rangecast.store.store import Store
 
@@ -87,7 +88,8 @@ def examine(
         probe = _probe(store_path, None if folder is None else str(folder.path), mark)
         fields = T.StructType([T.StructField(name, kind) for name, kind in _FIELDS])
         began = time.time()
-        rows = spark.range(0, tasks, 1, tasks).mapInArrow(probe, fields).collect()
+        with told():
+            rows = spark.range(0, tasks, 1, tasks).mapInArrow(probe, fields).collect()
         found = {(row["host"], row["pid"]): WorkerReport(**row.asDict()) for row in rows}
         workers = tuple(sorted(found.values(), key=lambda worker: (worker.host, worker.pid)))
         seen = set() if folder is None else set(folder.names(""))
@@ -231,6 +233,8 @@ def diagnose(
                 + (
                     "give the workers its keys and endpoint, by spark.executorEnv or a role, and obstore"
                     if is_address(store.path)
+                    else "let it read this folder, and all above it"
+                    if worker.sees_store.startswith("PermissionError")
                     else "put it on storage that all machines mount under one path"
                 )
             )
@@ -240,7 +244,7 @@ def diagnose(
         if worker.writes != "yes":
             yield (
                 f"{where}: may not write to {store.path / 'staging'} ({worker.writes}): matching works, "
-                "ingest does not; give both users a common group that may write there"
+                "ingest does not; give both users a common group that may write to the store (chmod g+ws)"
             )
         elif f"{worker.host}-{worker.pid}" not in seen:
             yield f"{where}: wrote a file that the driver does not see: the store is not the same storage"

@@ -4,7 +4,7 @@ A closure that Spark sends to its workers carries this path and nothing else; ea
 file, so all processes of a machine share its pages. The path may be an address in a bucket: then the first
 process of a machine that needs it fetches it (rangecast.buckets.fetched). A store, a store's folder, a saved
 index, an `Index` and `Subscriptions` are all taken; the last two are saved to a folder that lives as long as
-this process, which serves local mode: on a cluster use a store on storage that all machines share.
+this process, and on a cluster Spark sends the file along (shipped.py).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from rangecast.buckets.bucket import is_address
 from rangecast.engine import Index, load_index, open_index
 from rangecast.errors import OptionError, StorageError
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.store.home import local_file
+from rangecast.spark.shipped import file_here, ship
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A saved index and what the driver needs to know of it."""
+    """A saved index and what the driver needs to know of it; of stripes nobody has counted subscriptions."""
 
     path: str
     schema: Schema
     textual: bool
-    n_subscriptions: int
+    n_subscriptions: int | None
     n_bytes: int
     store: str | None = None
     version: int | None = None
@@ -43,7 +43,7 @@ class Snapshot:
     @property
     def ids_are_text(self) -> bool | None:
         """Whether ids are strings; None while there is no subscription to tell by."""
-        return self.textual if self.textual or self.n_subscriptions else None
+        return None if self.n_subscriptions == 0 and not self.textual else self.textual
 
 
 def resolve(subscriptions: Any, version: int | None = None) -> Snapshot:
@@ -53,15 +53,12 @@ def resolve(subscriptions: Any, version: int | None = None) -> Snapshot:
     path: str | None = None
     if is_address(subscriptions):
         path = str(subscriptions)
-        if not path.endswith(".index"):
-            subscriptions = Store.open(path)
     elif isinstance(subscriptions, str | os.PathLike):
         place = Path(subscriptions).absolute()
         path = str(place)
-        if place.is_dir():
-            subscriptions = Store.open(place)
-        elif not place.exists():
+        if not place.exists():
             raise StorageError(f"{place}: there is no store and no saved index here")
+    subscriptions = store_of(subscriptions) or subscriptions
     if isinstance(subscriptions, Store):
         version = subscriptions.version if version is None else version
         subscriptions.snapshot(version)
@@ -77,15 +74,26 @@ def resolve(subscriptions: Any, version: int | None = None) -> Snapshot:
     if isinstance(subscriptions, Index):
         target = _scratch_folder() / f"{uuid.uuid4().hex}.index"
         subscriptions.save(target)
-        return _described(str(target), None, None)
+        return _described(ship(target), None, None)
     raise OptionError(
         "subscriptions must be a Store, the path of a store or of a saved index, Subscriptions or an "
         f"Index, got {type(subscriptions).__name__}"
     )
 
 
+def store_of(subscriptions: Any) -> Store | None:
+    """The store that a user gave, by itself or by its place; None if it is something else."""
+    if isinstance(subscriptions, Store):
+        return subscriptions
+    if is_address(subscriptions):
+        return None if str(subscriptions).endswith(".index") else Store.open(str(subscriptions))
+    if isinstance(subscriptions, str | os.PathLike) and Path(subscriptions).is_dir():
+        return Store.open(Path(subscriptions).absolute())
+    return None
+
+
 def _described(path: str, store: str | None, version: int | None) -> Snapshot:
-    file = local_file(path)
+    file = file_here(path)
     status = os.stat(file)
     # a fetched file is named for its content, and its time is that of its last use
     changed = status.st_mtime_ns if file == path else 0

@@ -33,8 +33,8 @@ from rangecast.loading.pace import Pace
 from rangecast.model.events import Events
 from rangecast.model.matches import Matches
 from rangecast.spark.output import COUNTS, LISTS, PAIRS, Answer
+from rangecast.spark.shipped import file_here
 from rangecast.store.follower import Follower
-from rangecast.store.home import local_file
 from rangecast.store.store import Store
 
 ROWS_OUT = 262_144
@@ -45,7 +45,7 @@ _mapped: OrderedDict[tuple[str, int], Index] = OrderedDict()
 def mapped(path: str) -> Index:
     """The index of a file or of an object, mapped once per process."""
     try:
-        file = local_file(path)
+        file = file_here(path)
         status = os.stat(file)
         # a fetched file is named for its content, and its time is that of its last use
         key = (path, status.st_mtime_ns) if file == path else (file, 0)
@@ -56,8 +56,8 @@ def mapped(path: str) -> Index:
         ) from None
     except PermissionError:
         raise StorageError(
-            f"{path}: this worker's user may not read the snapshot; Subscriptions or an Index that are "
-            "matched directly lie in a folder of the driver's user: insert them into a store that both read"
+            f"{path}: this worker's user may not read the snapshot; let it read the store's folder, and all "
+            "folders above it"
         ) from None
     index = _mapped.get(key)
     if index is None:
@@ -91,15 +91,15 @@ class WorkerFollower(Follower):
 
 def followed(path: str) -> WorkerFollower:
     """What this process keeps of a store."""
-    return _followed(path, _creation_of(path))
+    return _followed(path, creation_of(path))
 
 
 def open_store(path: str) -> Store:
     """A store that is opened once per process; it takes in what others write by itself."""
-    return _opened(path, _creation_of(path))
+    return _opened(path, creation_of(path))
 
 
-def _creation_of(path: str) -> tuple[int | str, int]:
+def creation_of(path: str) -> tuple[int | str, int]:
     """What tells a store from another one that took its place: store.json is written once."""
     if is_address(path):
         entry = Bucket(path).stat("store.json")
@@ -111,6 +111,10 @@ def _creation_of(path: str) -> tuple[int | str, int]:
     except FileNotFoundError:
         raise StorageError(
             f"{path}: there is no store here; a worker must see the same files as the driver"
+        ) from None
+    except PermissionError:
+        raise StorageError(
+            f"{path}: this worker's user may not read the store; let it read this folder, and all above it"
         ) from None
     return status.st_ino, status.st_mtime_ns
 

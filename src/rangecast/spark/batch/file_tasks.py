@@ -35,6 +35,7 @@ from rangecast.loading.pace import Pace
 from rangecast.loading.pairs import pair_file
 from rangecast.loading.rejected import rejected_table
 from rangecast.model.events import Events
+from rangecast.spark.failures import beside_driver
 from rangecast.spark.output import COUNTS, LISTS, Answer
 from rangecast.spark.worker import answer_events, mapped, pairs_in
 from rangecast.store.home import Home, home_of
@@ -145,15 +146,19 @@ def run_unit(plan: FileRun, number: int) -> dict[str, Any]:
                     yield from answer_events(index, batch.events, batch.table, plan.answer, pace)
 
             for piece in read_ahead(matched()):
-                writer = writer or stack.enter_context(pair_file(scratch, piece.schema, plan.compression))
+                if writer is None:
+                    with beside_driver(plan.out):
+                        writer = stack.enter_context(pair_file(scratch, piece.schema, plan.compression))
                 writer.write_batch(piece)
                 counted["rows"] += piece.num_rows
                 counted["pairs"] += pairs_in(piece, plan.answer.form)
             if writer is None:
                 schema = _empty_schema(index, plan.answer, unit, id_type)
-                stack.enter_context(pair_file(scratch, schema, plan.compression))
+                with beside_driver(plan.out):
+                    stack.enter_context(pair_file(scratch, schema, plan.compression))
         counted["bytes"] = scratch.stat().st_size
-        home.take(part, scratch)
+        with beside_driver(plan.out):
+            home.take(part, scratch)
     except (EventError, StorageError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         reason = None if plan.strict else whole_file_reason(error)
         if reason is None:

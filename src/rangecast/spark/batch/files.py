@@ -44,6 +44,7 @@ from rangecast.loading import EventFile, format_of, open_rows
 from rangecast.loading.events import bad_id_type, no_column, whole_file_reason
 from rangecast.loading.ids import column_type
 from rangecast.spark.batch.file_tasks import STATE, FileRun, Unit, done_name, run_unit
+from rangecast.spark.failures import told
 from rangecast.spark.output import ALL, Answer, Output, OutputKeywords
 from rangecast.spark.report import Report
 from rangecast.spark.snapshots import Snapshot, resolve
@@ -243,9 +244,10 @@ def _run(
     positions = spark.range(0, len(todo), 1, len(todo)).toDF("unit")
     finished = positions.mapInArrow(_task(run.out, tuple(todo)), schema)
     if progress is None:
-        finished.collect()
+        with told():
+            finished.collect()
         return
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, told():
         running = pool.submit(finished.collect)
         while not wait([running], _LOOK_SECONDS).done:
             progress(len(run.done_units()), len(run.units))

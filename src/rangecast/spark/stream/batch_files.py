@@ -23,7 +23,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from rangecast.array_file import sync_folder
+from rangecast.array_file import make_folder, sync_folder
 from rangecast.buckets.bucket import Bucket
 from rangecast.errors import StorageError
 from rangecast.spark.object_parts import read_parts
@@ -86,7 +86,7 @@ class FolderFiles(BatchFiles):
         name = f"{batch}-{uuid.uuid4().hex[:12]}"
         for home in (*homes, self.state / "ready"):
             shutil.rmtree(home, ignore_errors=True)
-        (homes[0] / name).mkdir(parents=True)
+        make_folder(homes[0] / name)
         return StagedBatch(str(homes[0] / name), str(homes[1] / name))
 
     def gather(
@@ -162,7 +162,7 @@ class BucketFiles(BatchFiles):
 def gather(staged: Path, names: Iterable[str]) -> Path:
     """The files of these names in a folder of their own: a task that is run twice may still be writing."""
     whole = staged.with_name(f"{staged.name}.whole")
-    whole.mkdir(parents=True)
+    make_folder(whole)
     for name in names:
         try:
             os.rename(staged / name, whole / name)
@@ -181,7 +181,7 @@ def put_folder(whole: Path, target: Path) -> None:
         os.rename(target, aside)
         shutil.rmtree(aside, ignore_errors=True)
     if any(whole.iterdir()):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         sync_folder(whole)
         os.rename(whole, target)
         sync_folder(target.parent)

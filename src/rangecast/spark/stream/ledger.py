@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rangecast.array_file import sync_folder
+from rangecast.array_file import make_folder, sync_folder
 from rangecast.buckets.bucket import is_address
 from rangecast.errors import OptionError, StorageError
 from rangecast.sealed import read_document, seal, write_document
@@ -312,7 +312,7 @@ def _write(state: Any, content: dict[str, Any]) -> None:
 
 def _link(target: Path, content: bytes) -> None:
     """Put a file in place, unless there is one."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     scratch = target.with_name(f"{target.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
         with open(scratch, "wb") as file:

@@ -37,7 +37,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rangecast.array_file import sync_folder
+from rangecast.array_file import make_folder, sync_folder
 from rangecast.errors import StorageError
 from rangecast.loading import RejectedRow, RowBatch
 from rangecast.loading.events import reject_rows
@@ -118,11 +118,11 @@ def forget_batches(ledger: Ledger, batch: int) -> None:
 def stage_objects(ledger: Ledger, batch: int) -> Path:
     """A new folder for the files of a batch; what earlier attempts left is removed."""
     home = _home(ledger)
-    home.mkdir(parents=True, exist_ok=True)
+    make_folder(home)
     for path in home.glob("tmp-*"):
         shutil.rmtree(path, ignore_errors=True)
     staged = home / f"tmp-{batch}-{uuid.uuid4().hex[:12]}"
-    staged.mkdir()
+    make_folder(staged)
     return staged
 
 
