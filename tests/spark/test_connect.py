@@ -31,6 +31,9 @@ TESTS = [
     "test_reduce.py::test_nested_boxes_in_several_partitions[strings]",
     "test_stream.py::test_versions_are_held_while_a_batch_needs_them",
     "test_stream.py::test_a_stream_from_rate",
+    "test_stream.py::test_a_stream_shaped_like_kafka",
+    "test_stream.py::test_stripes_follow_the_subscriptions",
+    "test_stripes.py::test_ingest_and_match_without_a_whole_index",
     "test_stream.py::test_by_event_time_a_backfill_gives_what_was_live",
     "test_source.py::test_on_spark_in_batch_and_as_a_stream",
 ]

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import rangecast as rc
-from rangecast.array_file import read_arrays
 from rangecast.model.boxes import entries_of
+from rangecast.store.fragments import new_stem
 from rangecast.store.record import EXPRESSIONS
 
 pytestmark = pytest.mark.spark
@@ -172,7 +172,7 @@ def test_what_is_refused_at_once(spark, schema, tmp_path, columns, arguments, me
 
 def test_latest_rows_of_many(size):
     from rangecast.model.ids import Ids
-    from rangecast.spark.ingest import latest_rows
+    from rangecast.spark.ingest_tasks import latest_rows
 
     rng = np.random.default_rng(5)
     n = size(5_000)
@@ -206,7 +206,6 @@ def test_sets_go_through_staging_as_they_were_said(spark, schema, tmp_path):
 def test_workers_agree_on_expressions(tmp_path):
     """The two passes, without a session: workers that meet expressions in any order stage the same boxes."""
     module = importlib.import_module("rangecast.spark.ingest_tasks")
-    latest = importlib.import_module("rangecast.spark.ingest").latest
     schema = rc.Schema(rc.Int("a"), rc.Int("b"), rc.Int("total", "a + b"))
     store = rc.Store.open(tmp_path / "store", schema)
     texts = ["a * b > 5", "a > 3", "a > b", "a - b between 1 and 2", "b * a = 12", "a = 1 or", "total = 7"]
@@ -219,12 +218,15 @@ def test_workers_agree_on_expressions(tmp_path):
     fresh = sorted({row["word"] for b in found for row in b.to_pylist() if row["position"] == -1})
     assert fresh == ["a * b", "a + b", "a - b"]
     store.learn({EXPRESSIONS: fresh})
+    (store.path / "fragments").mkdir()
+    load = module.loader(place, str(tmp_path), new_stem(), columns)
     staged = [
-        b for half in halves for b in module.loader(place, str(tmp_path), columns)(iter(half.to_batches()))
+        module.StagedFragment(**row)
+        for h in halves
+        for b in load(iter(h.to_batches()))
+        for row in b.to_pylist()
     ]
-    files = [row["file"] for b in staged for row in b.to_pylist()]
-    coming, gone, _ = latest(store.schema, [read_arrays(tmp_path / name)[1] for name in files])
-    store.apply(coming, gone)
+    store.apply_fragments([row.entry for row in staged if row.name])
     again = rc.Store.open(tmp_path / "store").index()
     assert sorted(again.match_one({"a": 4, "b": 3}).tolist()) == [0, 1, 2, 3, 4, 6]
 

@@ -106,11 +106,50 @@ def test_each_batch_sees_the_subscriptions_of_its_time(world):
     assert not list(world.out.glob("_rangecast/tmp/*"))
 
 
-def test_a_batch_that_is_run_again_takes_its_pin(world):
+def test_stripes_follow_the_subscriptions(world):
+    """The same as without stripes, with no whole index anywhere; much that changed makes stripes anew."""
+    for number in range(4):
+        world.add_file()
+        if number:
+            world.store.delete(world.subs.ids.values[10 * number : 10 * number + 5])
+            world.store.insert(random_subscriptions(world.schema, 40, seed=number, bounded=0.95))
+        world.run(stripes=3)
+    assert [c.version for c in world.check()] == [1, 3, 5, 7]
+    assert world.store.snapshots() == []
+    with pytest.raises(rc.OptionError, match="stripes must be at least 2"):
+        world.run(stripes=1)
+    with pytest.raises(rc.OptionError, match="stripes go with one version per batch"):
+        world.run(stripes=3, version="event-time", time="a0")
+
+
+def test_stripes_reject_what_cannot_be_matched(world):
+    events = world.spark.readStream.format("rate").option("rowsPerSecond", 30).load()
+    events = events.selectExpr("value as id", "if(value = 7, 'seven', cast(value % 20 as string)) as a0")
+    events = events.selectExpr("*", "id % 17 as a1")
+    every = {"processingTime": "200 milliseconds"}
+    query = rs.match_stream(
+        events, world.store, out=world.out, checkpoint=world.checkpoint, trigger=every, stripes=3
+    )
+    deadline = time.monotonic() + 120
+    while query.isActive and sum(c.events for c in rs.committed(world.out)) < 40:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    query.stop()
+    n = sum(c.events for c in rs.committed(world.out))
+    [rejected] = rs.read_rejects(world.spark, world.out).collect()
+    assert (rejected.id, rejected.reason) == ("7", "'a0' is an int, got the string 'seven'")
+    ids = np.delete(np.arange(n), 7)
+    rows = rs.read_matches(world.spark, world.out).collect()
+    expected = expected_pairs(world, ids, {"a0": ids % 20, "a1": ids % 17})
+    assert sorted((r.event_id, r.subscription_id) for r in rows) == expected
+
+
+@pytest.mark.parametrize("stripes", [None, 3])
+def test_a_batch_that_is_run_again_takes_its_pin(world, stripes):
     world.add_file()
-    world.run()
+    world.run(stripes=stripes)
     world.add_file()
-    world.run()
+    world.run(stripes=stripes)
     # as if the driver had died before the commit of batch 1, with half of its output written
     commits = world.out / "_rangecast" / "commits.jsonl"
     lines = commits.read_bytes().splitlines(keepends=True)
@@ -122,16 +161,16 @@ def test_a_batch_that_is_run_again_takes_its_pin(world):
     (world.out / "_rangecast" / "tmp" / "1-dead").mkdir(parents=True)
     world.store.delete(world.subs.ids)
     assert set(world.found()) == {0}
-    world.run()
+    world.run(stripes=stripes)
     assert [c.version for c in world.check()] == [1, 1]
     # and as if it had died after that commit, before Spark's own: nothing is done again
     before = {path: path.stat().st_mtime_ns for path in world.out.rglob("*.parquet")}
     (world.checkpoint / "commits" / "1").unlink()
     (world.checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
-    world.run()
+    world.run(stripes=stripes)
     assert before == {path: path.stat().st_mtime_ns for path in world.out.rglob("*.parquet")}
     world.add_file()
-    world.run()
+    world.run(stripes=stripes)
     assert [c.version for c in world.check()] == [1, 1, 2]
 
 

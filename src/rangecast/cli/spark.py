@@ -56,10 +56,14 @@ def ingest(
     format: Annotated[
         str | None, typer.Option(help="csv, jsonl or parquet.", show_default="by suffix")
     ] = None,
+    stripes: Annotated[
+        int | None,
+        typer.Option(min=2, help="Have the workers build so many stripes.", show_default="one snapshot"),
+    ] = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Load subscriptions into a store as one version and publish its snapshot.
+    """Load subscriptions into a store as one version and publish its snapshot, or stripes of it.
 
     Rows that cannot be loaded are rejected with their reasons, in the store's folder `rejected`.
 
@@ -81,7 +85,7 @@ def ingest(
     columns |= {"payload": payload or [], "expires": expires_column}
     frame = read_subscriptions(spark, files, home.schema, format=format, **columns)
     say(f"ingesting {len(files):,} files into {home.path}")
-    report = run(frame, model, home, **columns)
+    report = run(frame, model, home, stripes=stripes, **columns)
     say(str(report))
     raise typer.Exit(_show_rejected(report))
 

@@ -72,6 +72,10 @@ def stream(
         Path | None,
         typer.Option(help="Folder for events that cannot be matched.", show_default="OUT/_rejects"),
     ] = None,
+    stripes: Annotated[
+        int | None,
+        typer.Option(min=2, help="Hold the store in so many stripes.", show_default="whole in each worker"),
+    ] = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
@@ -130,6 +134,7 @@ def stream(
             time=time,
             rejects=rejects,
             query_name="rangecast",
+            stripes=stripes,
         )
         say(f"streaming from {events} to {out}, against {home.path}")
         # PySpark has put a handler of its own over ours

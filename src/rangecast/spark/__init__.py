@@ -9,11 +9,15 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     output.py                  what comes out of matching, for every mode: Output, and Answer for workers
     version_policy.py          which version of a store a batch is matched against, for both streams
     snapshots.py               whatever subscriptions were given, as one saved index
+    shipped.py                 saved indexes that Spark brings to the workers
+    cuts.py                    where the space is cut into stripes, and what is in which
+    stripe_files.py            the stripes of a version: found, built by the workers, brought forward
     worker.py                  what a worker keeps of an index, and how it answers a batch of events
     doctor.py                  what the workers of a cluster are like, with a sentence for each trouble
+    failures.py                what went wrong in the workers, in our own words
     report.py                  what a step did
     ingest.py                  a DataFrame of subscriptions into a store: the driver's part
-    ingest_tasks.py            its tasks: find words, parse, stage
+    ingest_tasks.py            its tasks: find words, parse, put fragments of the change
     small_inputs.py            inputs that the driver reads and parses by itself
     payload.py                 the users' own columns of subscriptions, to be joined with matches
     object_parts.py            Parquet objects of a bucket as a DataFrame, read by the workers
@@ -28,6 +32,7 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     stream/event_files.py      files of events as a stream, as they arrive
     stream/micro_batch.py      one micro-batch: pin, match, put in place, commit
     stream/tasks.py            its workers' part
+    stream/striped.py          the same against a store in stripes
     stream/kafka_sink.py       its matches to a Kafka topic, each once
     stream/tracking.py         what objects enter and leave: their states, batch by batch
     stream/ledger.py           what is written down so that a batch that is run again agrees

@@ -1,18 +1,22 @@
 """Ingest: a DataFrame of subscriptions becomes a new version of a store.
 
-    rows --parse and check in the workers--> staged arrays --latest per id--> one change --> snapshot
-                        |
-                        +--> rejected rows (rangecast.loading.rejected)
+    rows --by id--> tasks: parse, check, latest per id --> fragments of one change --> snapshot, or stripes
+                      |
+                      +--> rejected rows (rangecast.loading.rejected)
 
 Rows are conditions in text, or bounds in columns (`price_low`, `price_high`, or `price` for equality).
 A row that cannot be loaded is rejected and stops no other; it never takes effect, so an earlier
 good row of the same id stands. Of several good rows of an id the one with the largest sequence wins,
-or without a sequence the last in the order of the input. The driver handles arrays, never rows.
+or without a sequence the last in the order of the input.
 
 Tasks parse in two passes where there are categories or expressions (ingest_tasks.py). A small input is
 read once (small_inputs.py) and parsed once, in the driver and by the same functions: a single parser gives
 words their codes as it meets them. It begins again, as the store's only writer, if another process has given
 the store words meanwhile.
+
+What tasks have put is written into the store's log where it is small; of a large change the log names the
+fragments that the workers have put, and the driver holds none of it. A snapshot is built by the driver; with
+`stripes`, the workers build those instead.
 """
 
 from __future__ import annotations
@@ -26,51 +30,51 @@ from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from rangecast.array_file import Arrays, read_arrays
 from rangecast.buckets.bucket import is_address
-from rangecast.errors import SchemaError, StorageError, SubscriptionError
+from rangecast.errors import SchemaError, SubscriptionError
 from rangecast.loading.subscriptions import OWN
-from rangecast.model.ids import Ids
-from rangecast.model.subscriptions import Subscriptions
+from rangecast.spark.failures import told
 from rangecast.spark.ingest_tasks import (
     ORDER,
+    STAGED,
     Columns,
     SchemaPlace,
-    join_pieces,
+    StagedFragment,
+    latest,
     loader,
     parsed,
     stage_rejected,
     word_finder,
 )
-from rangecast.spark.output import map_arrow
+from rangecast.spark.output import ArrowWork, column_named, map_arrow
 from rangecast.spark.report import REJECTED_FIELDS, Report
 from rangecast.spark.small_inputs import collect_small
+from rangecast.spark.stripe_files import prepare_stripes
+from rangecast.store.entries import FRAGMENTS, ChangePiece
+from rangecast.store.fragments import check_fragments, drop_fragments, new_stem
 from rangecast.store.home import Home, home_of
-from rangecast.store.record import EXPRESSIONS, ids_from, subscriptions_from
+from rangecast.store.record import EXPRESSIONS, FragmentEntry, gathered
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 from rangecast.types.traits import DICTIONARY
 
 _WORDS = T.StructType([T.StructField("position", T.IntegerType()), T.StructField("word", T.StringType())])
-_STAGED = T.StructType(
-    [
-        *(T.StructField(name, T.StringType()) for name in ("file", "rejected_file")),
-        *(T.StructField(name, T.LongType()) for name in ("rows", "rejected")),
-    ]
-)
+# a change that names at most so many subscriptions is written into the log, and read from there at once
+_IN_RECORD = 500_000
+_STAGED_FIELDS = from_arrow_schema(STAGED)
 _IDS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.StringType)
 _SEQUENCES = (*_IDS[:-1], T.TimestampType, T.TimestampNTZType, T.DateType)
 _PAYLOAD = (*_SEQUENCES, T.StringType, T.BooleanType, T.FloatType, T.DoubleType, T.DecimalType)
 
 
-def ingest(
+def ingest(  # noqa: PLR0913 - each is an option of whoever calls it
     subscriptions: DataFrame,
     schema: Schema | None,
     store: Store | str | os.PathLike[str],
@@ -82,6 +86,7 @@ def ingest(
     payload: Sequence[str] = (),
     expires: str | None = None,
     publish: bool = True,
+    stripes: int | None = None,
 ) -> Report:
     """Load subscriptions into a store as one version, and publish its snapshot.
 
@@ -89,6 +94,8 @@ def ingest(
     `condition` names the column of texts ("condition" if there is one), else bounds are taken from
     columns named after the attributes. `sequence` orders rows of one id, `op` says upsert or delete. The
     columns in `payload` are kept with the subscriptions, and that named by `expires` says when each ends.
+    With `stripes`, so many are built by the workers instead of one snapshot by the driver: for subscriptions
+    that are more than a machine should hold; `match` and `match_stream` find them.
     The report has version, rows, accepted, deleted, superseded, rejected_rows, and the rejected rows
     as a DataFrame (rangecast.loading.rejected).
     """
@@ -102,32 +109,51 @@ def ingest(
     name = uuid.uuid4().hex
     staging = home_of(home.path / "staging" / name)
     staging.prepare()
+    home_of(home.path / FRAGMENTS).prepare()
+    stem, living = new_stem(), frozenset[str]()
     try:
         with report.timed("read"):
             rows = collect_small(subscriptions, ORDER)
         if rows is not None:
             try:
-                staged = _take_rows(home, rows, columns, staging, report)
+                staged = [_take_rows(home, rows, columns, staging, report)]
             except SchemaError:
-                staged = home.exclusively(lambda: _take_rows(home, rows, columns, staging, report))
+                staged = [home.exclusively(lambda: _take_rows(home, rows, columns, staging, report))]
         else:
             if columns.condition is not None or any(home.schema.categories()):
                 with report.timed("words"):
                     home.learn(find_words(subscriptions, home.schema, str(home.path), columns))
             with report.timed("parse"):
-                task = loader(str(home.path), str(staging.path), columns)
-                staged = map_arrow(numbered, task, _STAGED).toArrow().to_pylist()
+                task = loader(str(home.path), str(staging.path), stem, columns)
+                found = run_tasks(keyed(numbered, columns.id), task, _STAGED_FIELDS)
+                staged = [StagedFragment(**row) for row in found.to_pylist()]
             with report.timed("store"):
-                _apply(home, _staged_arrays(staging, staged), report)
-        report.rows = sum(row["rows"] for row in staged)
-        report.rejected_rows = sum(row["rejected"] for row in staged)
+                fragments = [row.entry for row in staged if row.name]
+                check_fragments(home_of(home.path), fragments)
+                if sum(fragment.named for fragment in fragments) > _IN_RECORD:
+                    # before the record is written: if that fails, nobody knows whether it is on disk
+                    living = frozenset(fragment.name for fragment in fragments)
+                    report.version = home.apply_fragments(fragments)
+                else:
+                    report.version = _apply_small(home, fragments)
+        report.rows = sum(row.rows for row in staged)
+        report.rejected_rows = sum(row.rejected for row in staged)
+        report.accepted = sum(row.accepted for row in staged)
+        report.deleted = sum(row.deleted for row in staged)
+        report.superseded = sum(row.superseded for row in staged)
         kept = home_of(home.path / "rejected" / name)
         report.rejected = _keep_rejected(subscriptions, kept, staging, staged)
     finally:
         staging.clear()
+        drop_fragments(home_of(home.path), stem, living)
     if publish:
         with report.timed("publish"):
-            report.index_bytes = home.snapshot(report.version).stat().st_size
+            if stripes is None:
+                report.index_bytes = home.snapshot(report.version).stat().st_size
+            else:
+                assert report.version is not None
+                made = prepare_stripes(subscriptions.sparkSession, home, report.version, stripes)
+                report.index_bytes = made.n_bytes
     report.log()
     return report
 
@@ -186,11 +212,17 @@ def with_beside(
     return replace(columns, payload=tuple(payload), expires=expires)
 
 
+def run_tasks(rows: DataFrame, task: ArrowWork, fields: T.StructType) -> pa.Table:
+    """What tasks of Spark's give for their rows; what goes wrong in one is raised here."""
+    with told():
+        return map_arrow(rows, task, fields).toArrow()
+
+
 def find_words(
     subscriptions: DataFrame, schema: Schema, place: SchemaPlace, columns: Columns
 ) -> dict[str, list[str]]:
     """For each attribute, the strings that have no code yet; also new expressions and bundles of traits."""
-    found = map_arrow(subscriptions, word_finder(place, columns), _WORDS).toArrow()
+    found = run_tasks(subscriptions, word_finder(place, columns), _WORDS)
     # each task has its words once; sorted, so that the codes do not depend on which worker was first
     order = [("position", "ascending"), ("word", "ascending")]
     found = found.group_by(["position", "word"]).aggregate([]).sort_by(order)
@@ -201,10 +233,16 @@ def find_words(
     return {key: words[cuts[j] : cuts[j + 1]] for j, key in enumerate(keys)}
 
 
+def keyed(rows: DataFrame, id: str, partitions: int | None = None) -> DataFrame:
+    """The same rows with all of an id in one partition; how many there are is Spark's affair unless told."""
+    key = column_named(id, rows.schema)
+    return rows.repartition(key) if partitions is None else rows.repartition(partitions, key)
+
+
 def _take_rows(
     home: Store, rows: pa.Table, columns: Columns, staging: Home, report: Report
-) -> list[dict[str, Any]]:
-    """Parse rows here and write them as one change, with their words; gives what a task of Spark's gives.
+) -> StagedFragment:
+    """Parse rows here and write them as one change, with their words; gives what was counted.
 
     SchemaError when the store has got words from another process since it was asked for its own.
     """
@@ -212,84 +250,36 @@ def _take_rows(
         home.refresh()
         # a copy, for what is not written in the end
         schema = Schema.from_dict(home.schema.to_dict(words=True))
-        parts, aside = [], []
-        for part, rejected in parsed(schema, iter(rows.to_batches()), columns, learning=True):
-            parts.append(part)
+        pieces, aside = [], []
+        for piece, rejected in parsed(schema, iter(rows.to_batches()), columns, learning=True):
+            pieces.append(piece)
             aside += rejected
+    counted = StagedFragment(rows=rows.num_rows, rejected=len(aside))
     with report.timed("store"):
-        _apply(home, [join_pieces(parts)] if parts else [], report, schema)
-    bad = stage_rejected(str(staging.path), aside)
-    return [{"file": "", "rejected_file": bad, "rows": rows.num_rows, "rejected": len(aside)}]
-
-
-def _staged_arrays(staging: Home, staged: list[dict[str, Any]]) -> list[Arrays]:
-    """What tasks of Spark's have parsed."""
-    files = [row["file"] for row in staged if row["file"]]
-    found = [staging.file(name) for name in sorted(files)]
-    missing = [name for name, file in zip(sorted(files), found, strict=True) if file is None]
-    if missing:
-        raise StorageError(
-            f"{staging.path / missing[0]}: a worker wrote this file, and the driver does not see it; the "
-            "store must be on storage that all machines share, or in a bucket"
-        )
-    return [read_arrays(file)[1] for file in found if file is not None]
-
-
-def _apply(home: Store, parts: list[Arrays], report: Report, schema: Schema | None = None) -> None:
-    """Put parsed rows together, keep the latest row of each id, write one change; codes are the store's,
-    or of a schema that has more of them."""
-    report.accepted = report.deleted = report.superseded = 0
-    if not parts:
         report.version = home.version
-        return
-    coming, gone, report.superseded = latest(schema or home.schema, parts)
-    report.accepted, report.deleted = len(coming), len(gone)
-    report.version = home.apply(coming, gone)
+        if pieces:
+            coming, gone, superseded = latest(schema, pieces)
+            report.version = home.apply(coming, gone)
+            counted = counted._replace(accepted=len(coming), deleted=len(gone), superseded=superseded)
+    return counted._replace(rejected_file=stage_rejected(str(staging.path), aside))
 
 
-def latest(schema: Schema, parts: Sequence[Arrays]) -> tuple[Subscriptions, Ids, int]:
-    """The subscriptions and the deleted ids of the latest row of each id, and how many rows were older."""
-    ids = Ids.of(pa.concat_arrays([ids_from(part, "ids").arrow() for part in parts]))
-    gone, sequences, orders = (
-        np.concatenate([part[name] for part in parts]) for name in ("gone", "sequences", "orders")
-    )
-    subs = Subscriptions.concat([_rows_of(schema, part) for part in parts], distinct=False)
-    newest = latest_rows(ids, sequences, orders)
-    deletes = newest[gone[newest] == 1]
-    upserts = newest[gone[newest] == 0]
-    coming = subs if len(upserts) == len(ids) else subs.select(upserts)
-    return coming, ids.select(deletes), len(ids) - len(newest)
+def _apply_small(home: Store, fragments: list[FragmentEntry]) -> int:
+    """One version of what the tasks have put, written into the log; returns it."""
+    pieces = [ChangePiece(0, fragment.named, fragment.name) for fragment in fragments]
+    whole = list(gathered(home.read_pieces(pieces), _IN_RECORD + 1))
+    if not whole:
+        return home.version
+    [change] = whole
+    return home.apply(change.inserted, change.deleted)
 
 
-def _rows_of(schema: Schema, part: Arrays) -> Subscriptions:
-    subs = subscriptions_from(schema.widest(), ids_from(part, "ids"), part)
-    subs.beside.expires = part.get("expires")
-    return subs
-
-
-def latest_rows(
-    ids: Ids, sequences: npt.NDArray[np.int64], orders: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """For each id its latest row, in the order of the input.
-
-    >>> latest_rows(Ids.of([5, 6, 5]), np.array([2, 0, 1]), np.array([0, 1, 2])).tolist()
-    [0, 1]
-    """
-    keys = ids.values
-    if ids.textual:
-        keys = ids.arrow().dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    by_id = np.lexsort((orders, sequences, keys))
-    last = np.ones(len(by_id), bool)
-    last[:-1] = keys[by_id[1:]] != keys[by_id[:-1]]
-    found = by_id[last]
-    rows: npt.NDArray[np.int64] = found[np.argsort(orders[found], kind="stable")]
-    return rows
-
-
-def _keep_rejected(subscriptions: DataFrame, kept: Home, staging: Home, staged: list[Any]) -> DataFrame:
+def _keep_rejected(
+    subscriptions: DataFrame, kept: Home, staging: Home, staged: list[StagedFragment]
+) -> DataFrame:
     """The rejected rows as a DataFrame; their files stay with the store."""
     spark = subscriptions.sparkSession
-    names = [row["rejected_file"] for row in staged if row["rejected_file"]]
+    names = [row.rejected_file for row in staged if row.rejected_file]
     if not names:
         return spark.createDataFrame([], REJECTED_FIELDS)
     kept.prepare()

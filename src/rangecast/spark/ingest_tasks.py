@@ -6,26 +6,19 @@ the strings, the store gives them codes for good (`Store.learn`), and the second
 those. Without categories, the first pass looks at conditions with expressions alone. The driver, which is
 alone with a small input, needs no first pass.
 
-The second pass leaves its result in files of the store's staging folder, since the store is where
-both workers and driver can write and read; a row per file comes back. Rows:
-
-    array          dtype   meaning
-    ids.*          Ids     of each good row (store/log.py has the same form)
-    gone           uint8   1 where the row is a delete
-    sequences      int64   the order that the user gave, 0 without one
-    orders         int64   the order of the rows in the input
-    boxes.*                the boxes of the rows (model/boxes.py), deletes have none
-    texts          uint8   the conditions of the rows as they were written, if they came as text
-    payload        uint8   columns of the users' own, if some were asked for (model/user_columns.py)
-    expires        int64   when the subscription of each row ends, 0 for never, if there is such a column
+All rows of an id come to one task of the second pass, so each task keeps the latest good row of its ids by
+itself, and puts what is left into the store as fragments of the change that will be (store/fragments.py): the
+store is where both workers and driver can write and read. Rejected rows go to a file of the store's staging
+folder. A row for each fragment comes back, and one for the task; so the driver holds counts, and no
+subscription.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +26,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rangecast.array_file import Arrays, write_arrays_to
 from rangecast.errors import StorageError
 from rangecast.loading import RejectedRow, RowBatch
 from rangecast.loading.events import reject_rows
@@ -43,9 +35,13 @@ from rangecast.loading.subscriptions import OWN
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.user_columns import UserColumns
+from rangecast.spark.failures import beside_driver
+from rangecast.spark.worker import creation_of, open_store
+from rangecast.store.entries import FRAGMENTS
+from rangecast.store.fragments import put_fragment
 from rangecast.store.home import home_of
 from rangecast.store.reader import n_words
-from rangecast.store.record import boxes_arrays, ids_arrays
+from rangecast.store.record import FragmentEntry
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 
@@ -55,6 +51,14 @@ _EXPRESSION = r"(?i)[*/+(]|-\s|[\w\"`]\s*-|[<>=]\s*[^\s0-9'.+-]|(between|and)\s+
 _UPSERTS, _DELETES = ("upsert", "insert", "update"), ("delete", "remove")
 _BOXES_AT_ONCE = 500_000
 _ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+STAGED = pa.schema(
+    [
+        *(("name", pa.string()), ("named", pa.int64()), ("expiring", pa.bool_()), ("textual", pa.bool_())),
+        ("rejected_file", pa.string()),
+        *((name, pa.int64()) for name in ("rows", "rejected", "accepted", "deleted", "superseded")),
+    ]
+)
+"""A row of StagedFragment."""
 # where a worker takes the schema and its codes from: the path of a store, or Schema.to_dict(words=True)
 SchemaPlace = str | dict[str, dict[str, Any]]
 
@@ -75,8 +79,8 @@ def schema_of(place: SchemaPlace) -> Schema:
     """The schema with the codes that are known so far."""
     if not isinstance(place, str):
         return Schema.from_dict(place)
-    if not home_of(place).has("store.json"):
-        raise StorageError(f"{place}: there is no store here; a worker must see the same files as the driver")
+    creation_of(place)  # says well what is wrong with a store that is not here
+    # not the store that this process keeps: parsing may add words to a schema
     return Store.open(place).schema
 
 
@@ -110,31 +114,99 @@ def word_finder(place: SchemaPlace, columns: Columns) -> _ArrowMap:
     return find
 
 
-def loader(store: str, staging: str, columns: Columns) -> _ArrowMap:
-    """The second pass: parse, and stage what is good and what is not; gives back the files."""
+class StagedFragment(NamedTuple):
+    """What a task gives back: a fragment that it put, or, without a name, what it counted."""
+
+    name: str = ""
+    named: int = 0
+    expiring: bool = False
+    textual: bool = False
+    rejected_file: str = ""
+    rows: int = 0
+    rejected: int = 0
+    accepted: int = 0
+    deleted: int = 0
+    superseded: int = 0
+
+    @property
+    def entry(self) -> FragmentEntry:
+        """The fragment as the store knows it."""
+        return FragmentEntry(self.name, self.named, self.expiring, self.textual)
+
+
+def loader(store: str, staging: str, stem: str, columns: Columns) -> _ArrowMap:
+    """The second pass: parse, and put what is good and what is not; gives back rows of StagedFragment."""
 
     def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts: list[ParsedPiece] = []
-        rows = 0
+        pieces: list[ParsedPiece] = []
         aside: list[RejectedRow] = []
-        staged: list[tuple[str, str, int, int]] = []
-        for part, rejected in parsed(schema_of(store), batches, columns):
-            rows += len(part.ids) + len(rejected)
+        schema = schema_of(store)
+        for piece, rejected in parsed(schema, batches, columns):
             aside += rejected
-            parts.append(part)
-            if sum(p.subs.n_boxes for p in parts) >= _BOXES_AT_ONCE:
-                staged.append((_stage(staging, parts), "", 0, 0))
-                parts = []
-        staged.append(
-            (_stage(staging, parts) if parts else "", stage_rejected(staging, aside), rows, len(aside))
-        )
-        files, bad_files, counts, bad = zip(*staged, strict=True)
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(files), pa.array(bad_files), pa.array(counts, pa.int64()), pa.array(bad, pa.int64())],
-            ["file", "rejected_file", "rows", "rejected"],
-        )
+            if len(piece.ids):
+                pieces.append(piece)
+        good = sum(len(piece.ids) for piece in pieces)
+        staged: list[StagedFragment] = []
+        counted = StagedFragment(rows=good + len(aside), rejected=len(aside))
+        if pieces:
+            coming, gone, superseded = latest(schema, pieces)
+            pieces = []
+            counted = counted._replace(accepted=len(coming), deleted=len(gone), superseded=superseded)
+            staged = [StagedFragment(*entry) for entry in _put_fragments(store, stem, coming, gone)]
+        staged.append(counted._replace(rejected_file=stage_rejected(staging, aside)))
+        yield pa.RecordBatch.from_pylist([row._asdict() for row in staged], STAGED)
 
     return load
+
+
+def _put_fragments(store: str, stem: str, coming: Subscriptions, gone: Ids) -> Iterator[FragmentEntry]:
+    """Put what a task has, in fragments that a process can hold."""
+    home, kind = home_of(store), open_store(store).kind
+    n = max(1, -(-max(coming.n_boxes, len(gone)) // _BOXES_AT_ONCE))
+    with beside_driver(f"{store}/{FRAGMENTS}"):
+        for k in range(n):
+            some = coming
+            if n > 1:
+                some = coming.select(np.arange(len(coming) * k // n, len(coming) * (k + 1) // n))
+            deletes = gone.select(np.arange(len(gone) * k // n, len(gone) * (k + 1) // n))
+            if len(some) or len(deletes):
+                yield put_fragment(home, stem, kind, deletes, some)
+
+
+def latest(schema: Schema, pieces: Sequence[ParsedPiece]) -> tuple[Subscriptions, Ids, int]:
+    """The subscriptions and the deleted ids of the latest row of each id, and how many rows were older."""
+    ids = Ids.of(pa.concat_arrays([piece.ids for piece in pieces]))
+    gone, sequences, orders = (
+        np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("gone", "sequences", "orders")
+    )
+    subs = Subscriptions.concat([piece.subs for piece in pieces], distinct=False)
+    newest = latest_rows(ids, sequences, orders)
+    deletes = newest[gone[newest] == 1]
+    upserts = newest[gone[newest] == 0]
+    # the pieces number their rows; from here on subscriptions have their ids
+    coming = subs.select(upserts)
+    boxes = coming.boxes
+    named = Subscriptions.of_boxes(schema.widest(), ids.select(upserts), boxes, texts=coming.beside)
+    return named, ids.select(deletes), len(ids) - len(newest)
+
+
+def latest_rows(
+    ids: Ids, sequences: npt.NDArray[np.int64], orders: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """For each id its latest row, in the order of the input.
+
+    >>> latest_rows(Ids.of([5, 6, 5]), np.array([2, 0, 1]), np.array([0, 1, 2])).tolist()
+    [0, 1]
+    """
+    keys = ids.values
+    if ids.textual:
+        keys = ids.arrow().dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    by_id = np.lexsort((orders, sequences, keys))
+    last = np.ones(len(by_id), bool)
+    last[:-1] = keys[by_id[1:]] != keys[by_id[:-1]]
+    found = by_id[last]
+    rows: npt.NDArray[np.int64] = found[np.argsort(orders[found], kind="stable")]
+    return rows
 
 
 @dataclass(frozen=True)
@@ -154,7 +226,7 @@ def parsed(
     """The good rows of each batch, and the rejected ones, by a schema that has all codes or learns them."""
     known = n_words(schema)
     for batch in batches:
-        yield _part(schema, pa.Table.from_batches([batch]), columns)
+        yield _parsed_piece(schema, pa.Table.from_batches([batch]), columns)
     if n_words(schema) != known and not learning:
         raise StorageError(
             "the subscriptions changed while they were read: the second pass met strings or expressions "
@@ -162,7 +234,7 @@ def parsed(
         )
 
 
-def _part(schema: Schema, table: pa.Table, columns: Columns) -> tuple[ParsedPiece, list[RejectedRow]]:
+def _parsed_piece(schema: Schema, table: pa.Table, columns: Columns) -> tuple[ParsedPiece, list[RejectedRow]]:
     n = table.num_rows
     # what the reader of a file said comes first (rangecast.loading.subscriptions)
     said = table[OWN + "reason"] if OWN + "reason" in table.column_names else pa.nulls(n)
@@ -250,32 +322,13 @@ def _deletes(table: pa.Table, columns: Columns) -> tuple[npt.NDArray[np.bool_], 
     return deleting, {row: f"op must be upsert or delete, got {said[row].as_py()!r}" for row in bad}
 
 
-def join_pieces(parts: list[ParsedPiece]) -> Arrays:
-    """The rows of some batches as the arrays of the table above."""
-    ids = Ids.of(pa.concat_arrays([part.ids for part in parts]))
-    subs = Subscriptions.concat([part.subs for part in parts], distinct=False)
-    return {
-        **ids_arrays(ids, "ids"),
-        "gone": np.concatenate([part.gone for part in parts]),
-        "sequences": np.concatenate([part.sequences for part in parts]),
-        "orders": np.concatenate([part.orders for part in parts]),
-        **boxes_arrays(subs),
-        **({} if subs.expires is None else {"expires": subs.expires}),
-    }
-
-
-def _stage(staging: str, parts: list[ParsedPiece]) -> str:
-    name = f"{uuid.uuid4().hex}.arrays"
-    home_of(staging).put(name, lambda file: write_arrays_to(file, {}, join_pieces(parts)))
-    return name
-
-
 def stage_rejected(staging: str, aside: list[RejectedRow]) -> str:
     """Stage the rejected rows; gives the name of their file, or "" without any."""
     if not aside:
         return ""
     name = f"{uuid.uuid4().hex}.parquet"
-    home_of(staging).put(name, lambda file: pq.write_table(rejected_table(aside), file))
+    with beside_driver(staging):
+        home_of(staging).put(name, lambda file: pq.write_table(rejected_table(aside), file))
     return name
 
 

@@ -40,17 +40,16 @@ from rangecast.errors import OptionError
 from rangecast.loading.rejected import REJECTED, RejectedRow, rejected_table
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.spark.ingest import check_columns, find_words, latest
+from rangecast.spark.ingest import check_columns, find_words, keyed, run_tasks
 from rangecast.spark.ingest_tasks import (
     ORDER,
     Columns,
     ParsedPiece,
     SchemaPlace,
-    join_pieces,
+    latest,
     parsed,
     schema_of,
 )
-from rangecast.spark.output import map_arrow
 from rangecast.spark.report import REJECTED_FIELDS, Report
 from rangecast.store.record import EXPRESSIONS
 from rangecast.types.schema import Schema
@@ -120,11 +119,10 @@ def reduce(
     schema = schema.widest()
     # numbered before the shuffle: the order of the input says which row of an id is the latest
     numbered = subscriptions.withColumn(ORDER, F.monotonically_increasing_id())
-    key = F.col("`" + id.replace("`", "``") + "`")
-    spread = numbered.repartition(key) if partitions is None else numbered.repartition(partitions, key)
+    spread = keyed(numbered, id, partitions)
     with times.timed("partitions"):
         task = reducer(schema.to_dict(words=True), columns, epsilon, textual)
-        rows = map_arrow(spread, task, _row_fields(textual)).toArrow()
+        rows = run_tasks(spread, task, _row_fields(textual))
     with times.timed("driver"):
         covered, covering, kept = _reduce_across(schema, rows, epsilon, textual)
     bad = rows.filter(pc.field("reason").is_valid()).select(_REJECTED)
@@ -217,7 +215,7 @@ def reducer(
         rows = sum(len(part.ids) for part in parts) + len(aside)
         superseded = 0
         if parts:
-            subs, _, superseded = latest(schema, [join_pieces(parts)])
+            subs, _, superseded = latest(schema, parts)
             for columns_out in _reduced(subs, epsilon):
                 yield _batch(fields, columns_out)
         for first in range(0, len(aside), _ROWS_AT_ONCE):

@@ -60,10 +60,15 @@ class Pinned(NamedTuple):
 
 @dataclass(frozen=True)
 class VersionPolicy:
-    """How the version of a batch is chosen; `time` is the column of the events' time, if it matters."""
+    """How the version of a batch is chosen; `time` is the column of the events' time, if it matters.
+
+    Where workers map the `whole` index, a snapshot is made now and then, so that new ones have little to
+    apply.
+    """
 
     choice: str | int = NEWEST
     time: str | None = None
+    whole: bool = True
 
     def __str__(self) -> str:
         return str(self.choice)
@@ -119,7 +124,8 @@ class VersionPolicy:
         with contextlib.suppress(LockedError):
             # a long load by another writer; what is due goes with a later batch
             store.expire()
-        publish_beside(str(store.path))
+        if self.whole:
+            publish_beside(str(store.path))
         held = [hold.version for hold in store.holds() if hold.name == holder]
         if self.time is None:
             # versions only grow, so what the batch before holds keeps this one as well

@@ -15,7 +15,16 @@ from typing import Any, Unpack
 from pyspark.sql import DataFrame, Observation
 
 from rangecast.memory import readable
-from rangecast.spark.batch.stripes import choose_cuts, choose_placement, match_in_stripes
+from rangecast.spark.batch.stripes import (
+    Placement,
+    PlacementOptions,
+    choose_placement,
+    cut_store,
+    match_in_stripes,
+    place_store,
+    striped_store,
+)
+from rangecast.spark.cuts import choose_cuts
 from rangecast.spark.output import Answer, Output, OutputKeywords, column_named, map_arrow
 from rangecast.spark.report import Report
 from rangecast.spark.snapshots import Snapshot, resolve
@@ -46,15 +55,20 @@ def match(
     `memory`, the bytes that a worker's machine may use for it. A `report` counts events and matches as
     the DataFrame is evaluated.
     """
-    snapshot, answer = _prepared(events, subscriptions, version, Output.of(output, keywords))
+    wanted = PlacementOptions(mode, stripes, memory)
+    snapshot, placement, answer = _prepared(
+        events, subscriptions, version, Output.of(output, keywords), wanted
+    )
     chosen = events.select(*(column_named(name, events.schema) for name in answer.columns))
     fields = answer.fields(events.schema)
     if report is not None:
         report.describe(snapshot)
         chosen = report.watch(chosen, "events", Observation())
-    placement = choose_placement(snapshot, mode, stripes, memory, events.sparkSession)
     if placement.stripes > 1:
-        found = match_in_stripes(chosen, snapshot, answer, fields, placement)
+        files = cut_store(events.sparkSession, snapshot, placement)
+        if answer.order is not None:
+            answer.check_index(mapped(files.path(0)))
+        found = match_in_stripes(chosen, files, answer, fields)
     else:
         found = map_arrow(chosen, matcher(snapshot.path, answer), fields)
     if report is not None:
@@ -63,16 +77,25 @@ def match(
 
 
 def _prepared(
-    events: DataFrame, subscriptions: Any, version: int | None, output: Output
-) -> tuple[Snapshot, Answer]:
+    events: DataFrame, subscriptions: Any, version: int | None, output: Output, wanted: PlacementOptions
+) -> tuple[Snapshot, Placement, Answer]:
     """What is matched against and what comes out, after all was checked that can be before anything runs."""
-    snapshot = resolve(subscriptions, version)
+    wanted.check()
+    cut = striped_store(subscriptions, version, wanted)
+    if cut is not None:
+        snapshot, placement = place_store(events.sparkSession, *cut, wanted)
+    else:
+        snapshot = resolve(subscriptions, version)
+        placement = choose_placement(snapshot, wanted, events.sparkSession)
     answer = output.expanded(events.columns).answer(snapshot.schema, snapshot.ids_are_text)
     answer.check_id_type()
     answer.check_columns(events.schema, snapshot.schema)
-    if answer.order is not None:
+    if answer.order is not None and placement.stripes == 1:
         answer.check_index(mapped(snapshot.path))
-    return snapshot, answer
+    return snapshot, placement, answer
+
+
+_STRIPED_STEPS = "steps          route in the workers, shuffle by stripe, match; hot stripes are salted"
 
 
 class Lines(str):
@@ -96,8 +119,12 @@ def explain(
     **keywords: Unpack[OutputKeywords],
 ) -> str:
     """What `match` with the same arguments would do, as a text: a prompt or a notebook shows its lines."""
-    snapshot, answer = _prepared(events, subscriptions, version, Output.of(output, keywords))
-    placement = choose_placement(snapshot, mode, stripes, memory, events.sparkSession)
+    wanted = PlacementOptions(mode, stripes, memory)
+    snapshot, placement, answer = _prepared(
+        events, subscriptions, version, Output.of(output, keywords), wanted
+    )
+    if snapshot.n_subscriptions is None:
+        return Lines("\n".join(_explained_stripes(snapshot, placement, answer)))
     index = mapped(snapshot.path)
     place = f", version {snapshot.version} of {snapshot.store}" if snapshot.store else ""
     lines = [
@@ -109,7 +136,7 @@ def explain(
         f"placement      {placement.reason}",
     ]
     if placement.stripes > 1:
-        cuts = choose_cuts(index.subscriptions(), placement.stripes)
+        cuts = choose_cuts([index.subscriptions()], placement.stripes)
         along = " and ".join(
             f"{snapshot.schema[j].name} ({len(at) + 1})" for j, at in zip(cuts.on, cuts.at, strict=True)
         )
@@ -117,8 +144,21 @@ def explain(
             f"stripes        {cuts.n} along {along}, by quantiles of a sample",
             f"copies         {cuts.copies:.2f} of each box; about "
             f"{readable(snapshot.n_bytes * cuts.copies / cuts.n)} per stripe",
-            "steps          route in the workers, shuffle by stripe, match; hot stripes are salted",
+            _STRIPED_STEPS,
         ]
     else:
         lines.append("steps          each worker maps the snapshot and matches its own events; no shuffle")
     return Lines("\n".join(lines))
+
+
+def _explained_stripes(snapshot: Snapshot, placement: Placement, answer: Answer) -> list[str]:
+    """What is done with a store's version that has no snapshot; nothing of it is read."""
+    return [
+        f"subscriptions  a change log of {readable(snapshot.n_bytes)}, version {snapshot.version} of "
+        f"{snapshot.store}",
+        "snapshot       none; the workers build stripes from the log",
+        f"columns in     {', '.join(answer.columns)}",
+        f"columns out    {', '.join(answer.names)}",
+        f"placement      {placement.reason}",
+        _STRIPED_STEPS,
+    ]

@@ -1,52 +1,33 @@
 """The placement for an index larger than a worker's memory: stripes, each an index of its own.
 
-The space of codes is cut along one or two attributes at sampled quantiles:
-
-    stripe      0        1            2          3
-    codes   ........|...........|............|.........      cuts[0]  cuts[1]  cuts[2]
-
-A subscription is put into every stripe that one of its boxes touches; an event has one code, so it
-goes to exactly one stripe and finds each of its subscriptions there, once. That is exact, and needs
-no removal of duplicates. A missing value is a code like any other and belongs to the first stripe.
-
-The attributes and the split among them are those that copy the fewest boxes, by a sample. Stripes are
-built in parallel, each worker scanning the mapped snapshot for its own, and saved beside it. Events
-are routed in the workers, by the same encoding that matches them, then shuffled so that a worker maps
-only the stripes it needs. A stripe with a large share of the events is salted: its events are spread
-over several tasks.
-
-    file                            meaning
-    SNAPSHOT.stripes-N/cuts.json    attributes, cuts, and what was estimated
-    SNAPSHOT.stripes-N/00003.index  stripe 3 (Index.save)
+spark/cuts.py says how the space is cut, spark/stripe_files.py how stripes are built and kept. Events are
+routed in the workers, by the same encoding that matches them, then shuffled so that a worker maps only the
+stripes it needs. A stripe with a large share of the events is salted: its events are spread over several
+tasks.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from rangecast.engine import Index, open_index
-from rangecast.engine.checked_slots import without_regions
-from rangecast.errors import EventError, OptionError
+from rangecast.engine import Index
+from rangecast.errors import OptionError
 from rangecast.loading.pace import Pace
 from rangecast.memory import available_bytes, readable
-from rangecast.model.boxes import hulls, select
 from rangecast.model.events import Events
-from rangecast.model.subscriptions import Subscriptions
+from rangecast.spark.cuts import stripe_of
 from rangecast.spark.output import Answer, map_arrow
-from rangecast.spark.snapshots import Snapshot
+from rangecast.spark.snapshots import Snapshot, store_of
+from rangecast.spark.stripe_files import StripeFiles, newest_stripes, prepare_stripes, stripes_of_snapshot
 from rangecast.spark.worker import answers, mapped
-from rangecast.store.home import home_of
-from rangecast.types.attributes import LAST, MISSING, Codes
-from rangecast.types.traits import HeldBundle
+from rangecast.store.store import Store
 
 MODES = ("auto", "whole", "stripes")
 _SMALL = 256_000_000
@@ -63,29 +44,77 @@ class Placement(NamedTuple):
     reason: str
 
 
-class Cuts(NamedTuple):
-    """Attributes by position, and for each the codes at which a new stripe begins."""
+class PlacementOptions(NamedTuple):
+    """What was asked for: a mode, a number of stripes, the bytes that a worker's machine may use."""
 
-    on: tuple[int, ...]
-    at: tuple[Codes, ...]
-    copies: float
+    mode: str = "auto"
+    stripes: int | None = None
+    memory: int | None = None
 
-    @property
-    def n(self) -> int:
-        """How many stripes there are."""
-        return math.prod(len(codes) + 1 for codes in self.at)
+    def check(self) -> None:
+        """Raise for what cannot be."""
+        if self.mode not in MODES:
+            raise OptionError(f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
+        if self.stripes is not None and (self.stripes < 2 or self.mode == "whole"):
+            raise OptionError(
+                f"stripes must be at least 2 and go with mode 'stripes', got {self.stripes}, mode "
+                f"{self.mode!r}"
+            )
 
 
-def choose_placement(
-    snapshot: Snapshot, mode: str, stripes: int | None, memory: int | None, spark: SparkSession
-) -> Placement:
+def striped_store(
+    subscriptions: Any, version: int | None, wanted: PlacementOptions
+) -> tuple[Store, int] | None:
+    """The store and its version that are matched in stripes without a whole snapshot; None for all else.
+
+    A version that has no snapshot is cut as it is, if stripes were asked for, or if it was cut before.
+    """
+    store = None if wanted.mode == "whole" else store_of(subscriptions)
+    if store is None:
+        return None
+    version = store.version if version is None else version
+    asked = wanted.mode == "stripes" or wanted.stripes is not None
+    if (
+        store.ids_are_text is None
+        or version in store.snapshots()
+        or not (asked or newest_stripes(store, version))
+    ):
+        return None
+    return store, version
+
+
+def place_store(
+    spark: SparkSession, store: Store, version: int, wanted: PlacementOptions
+) -> tuple[Snapshot, Placement]:
+    """How the version of a store that has no snapshot is cut: as it was before, or from sizes."""
+    textual = store.ids_are_text
+    n_bytes = store.log_bytes()
+    snapshot = Snapshot(
+        str(store.snapshot_path(version)),
+        store.schema,
+        bool(textual),
+        0 if textual is None else None,
+        n_bytes,
+        str(store.path),
+        version,
+    )
+    found = newest_stripes(store, version, wanted.stripes)
+    if found is None:
+        return snapshot, choose_placement(snapshot, wanted._replace(mode="stripes"), spark)
+    return snapshot, Placement(found.asked, f"{found.cuts.n} stripes, built at version {found.version}")
+
+
+def cut_store(spark: SparkSession, snapshot: Snapshot, placement: Placement) -> StripeFiles:
+    """The stripes of a snapshot, or of a store's version that has none."""
+    if snapshot.n_subscriptions is None and snapshot.store is not None and snapshot.version is not None:
+        return prepare_stripes(spark, Store.open(snapshot.store), snapshot.version, placement.stripes)
+    return stripes_of_snapshot(spark, snapshot, placement.stripes)
+
+
+def choose_placement(snapshot: Snapshot, wanted: PlacementOptions, spark: SparkSession) -> Placement:
     """Whole or stripes, and how many, from sizes."""
-    if mode not in MODES:
-        raise OptionError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
-    if stripes is not None and (stripes < 2 or mode == "whole"):
-        raise OptionError(
-            f"stripes must be at least 2 and go with mode 'stripes', got {stripes}, mode {mode!r}"
-        )
+    wanted.check()
+    mode, stripes, memory = wanted
     size = readable(snapshot.n_bytes)
     if mode == "whole":
         return Placement(1, f"whole, as asked: the index has {size}")
@@ -105,11 +134,11 @@ def choose_placement(
 
 
 def match_in_stripes(
-    events: DataFrame, snapshot: Snapshot, answer: Answer, fields: T.StructType, placement: Placement
+    events: DataFrame, files: StripeFiles, answer: Answer, fields: T.StructType
 ) -> DataFrame:
     """Route events to their stripes and match them there."""
     spark = events.sparkSession
-    folder, cuts = prepare_stripes(spark, snapshot, placement.stripes)
+    cuts = files.cuts
     routed = T.StructType(
         [
             *events.schema.fields,
@@ -117,12 +146,12 @@ def match_in_stripes(
             T.StructField(_TASK, T.IntegerType()),
         ]
     )
-    plain = router(snapshot.path, answer, cuts, [1] * cuts.n)
+    plain = router(files, answer, [1] * cuts.n)
     wanted = int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200)
     seen = map_arrow(events.limit(_SAMPLE), plain, routed).groupBy(_STRIPE).count().collect()
     tasks = salt([(int(row[0]), int(row[1])) for row in seen], cuts.n, wanted)
-    sent = map_arrow(events, router(snapshot.path, answer, cuts, tasks), routed)
-    return map_arrow(sent.repartitionById(sum(tasks), _TASK), stripe_matcher(folder, answer), fields)
+    sent = map_arrow(events, router(files, answer, tasks), routed)
+    return map_arrow(sent.repartitionById(sum(tasks), _TASK), stripe_matcher(files, answer), fields)
 
 
 def salt(seen: list[tuple[int, int]], n_stripes: int, wanted: int) -> list[int]:
@@ -138,123 +167,21 @@ def salt(seen: list[tuple[int, int]], n_stripes: int, wanted: int) -> list[int]:
     return tasks
 
 
-def prepare_stripes(spark: SparkSession, snapshot: Snapshot, n: int) -> tuple[str, Cuts]:
-    """The folder of the stripes and their cuts; built by the workers if it is not there yet."""
-    folder = f"{snapshot.path.removesuffix('.index')}.stripes-{n}"
-    home = home_of(folder)
-    known = home.read("cuts.json")
-    if known is not None:
-        at = tuple(np.array(codes, np.int64) for codes in known["cuts"])
-        return folder, Cuts(tuple(known["on"]), at, known["copies"])
-    home.prepare()
-    cuts = choose_cuts(mapped(snapshot.path).subscriptions(), n)
-    numbers = spark.range(0, cuts.n, 1, cuts.n)
-    numbers.mapInArrow(builder(snapshot.path, folder, cuts), numbers.schema).collect()
-    known = {
-        "on": list(cuts.on),
-        "names": [snapshot.schema[j].name for j in cuts.on],
-        "cuts": [codes.tolist() for codes in cuts.at],
-        "copies": cuts.copies,
-    }
-    # last, so that cuts that are there say that all stripes are
-    home.write("cuts.json", known)
-    return folder, cuts
-
-
-def choose_cuts(subs: Subscriptions, n: int) -> Cuts:
-    """The attributes and cuts that make about n stripes with the fewest copies of boxes."""
-    step = max(1, subs.n_boxes // _SAMPLE)
-    sample = np.arange(0, subs.n_boxes, step)
-    lows, highs, _ = hulls(select(_reach(subs).boxes, sample, subs.owners[sample]), len(subs.schema))
-    d = len(lows)
-    # an event has several bundles of traits, and is in one stripe
-    whole = [j for j in range(d) if not isinstance(subs.schema.attributes[j], HeldBundle)]
-    single = [_cuts_on(lows, highs, (j,), (n,)) for j in whole]
-    best = sorted(single, key=lambda cuts: (cuts.copies, -cuts.n))
-    pairs = itertools.combinations([cuts.on[0] for cuts in best[:4]], 2)
-    splits = [(a, n // a) for a in range(2, n // 2 + 1) if n % a == 0]
-    double = [_cuts_on(lows, highs, pair, split) for pair in pairs for split in splits]
-    # the load of a stripe is what counts: copies over stripes
-    return min(single + double, key=lambda cuts: (cuts.copies / cuts.n, len(cuts.on)))
-
-
-def _cuts_on(lows: Codes, highs: Codes, on: tuple[int, ...], split: tuple[int, ...]) -> Cuts:
-    spans = np.ones(lows.shape[1])
-    at = []
-    for j, n in zip(on, split, strict=True):
-        ends = np.concatenate([lows[j][lows[j] > MISSING], highs[j][highs[j] < LAST]])
-        shares = np.arange(1, n) / n
-        cuts = np.unique(np.quantile(ends, shares, method="nearest")) if len(ends) else np.empty(0, np.int64)
-        cuts = cuts.astype(np.int64)
-        at.append(cuts)
-        spans *= np.searchsorted(cuts, highs[j], "right") - np.searchsorted(cuts, lows[j], "right") + 1
-    return Cuts(on, tuple(at), float(spans.mean()) if len(spans) else 1.0)
-
-
-def stripe_of(cuts: Cuts, codes: Codes) -> npt.NDArray[np.int32]:
-    """The stripe of each event, from codes (d, n_events)."""
-    out = np.zeros(codes.shape[1], np.int32)
-    for j, at in zip(cuts.on, cuts.at, strict=True):
-        out = out * (len(at) + 1) + np.searchsorted(at, codes[j], "right").astype(np.int32)
-    return out
-
-
-def _reach(subs: Subscriptions) -> Subscriptions:
-    """The boxes as events are compared with them: regions by their coverings."""
-    covered = without_regions(subs)
-    return subs if covered is None else covered[0]
-
-
-def cut_out(subs: Subscriptions, cuts: Cuts, stripe: int) -> Subscriptions:
-    """The boxes that touch a stripe, with their subscriptions; without texts, for it is only matched."""
-    inside = np.ones(subs.n_boxes, bool)
-    reach = _reach(subs)
-    lows, highs, _ = hulls(reach.boxes, len(subs.schema)) if reach.has_sets else reach.dense()
-    rest = stripe
-    for j, at in reversed(list(zip(cuts.on, cuts.at, strict=True))):
-        rest, mine = divmod(rest, len(at) + 1)
-        if mine > 0:
-            inside &= highs[j] >= at[mine - 1]
-        if mine < len(at):
-            inside &= lows[j] < at[mine]
-    return subs.select_boxes(np.flatnonzero(inside))
-
-
 # inside the workers
 
 
-def builder(path: str, folder: str, cuts: Cuts) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The function that builds the stripes whose numbers it gets."""
-
-    def build(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for stripe in batch.column(0).to_pylist():
-                home = home_of(folder)
-                if not home.has(_stripe_name(stripe)):
-                    whole = mapped(path)
-                    index = open_index(whole.name, whole.schema, **whole.options)
-                    index.insert(cut_out(whole.subscriptions(), cuts, stripe))
-                    home.save(index, _stripe_name(stripe))
-            yield batch
-
-    return build
-
-
-def router(
-    path: str, answer: Answer, cuts: Cuts, tasks: list[int]
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def router(files: StripeFiles, answer: Answer, tasks: list[int]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """The function that adds to each event its stripe and the number of its task."""
 
     def route(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = mapped(path).schema
+        # all stripes have the words of all
+        schema = mapped(files.path(0)).schema
         many = np.array(tasks, np.int32)
         first = np.cumsum(many) - many
         seen = 0
         for batch in batches:
             events = Events.from_arrow(schema, batch.select(list(answer.attributes)))
-            if events.owners is not None:
-                raise EventError("events with several values of an attribute cannot be sent to stripes")
-            stripes = stripe_of(cuts, events.codes_for(schema))
+            stripes = stripe_of(files.cuts, events, schema)
             turns = (seen + np.arange(len(stripes))) % many[stripes]
             seen += len(stripes)
             columns = [*batch.columns, pa.array(stripes), pa.array((first[stripes] + turns).astype(np.int32))]
@@ -263,7 +190,7 @@ def router(
     return route
 
 
-def stripe_matcher(folder: str, answer: Answer) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def stripe_matcher(files: StripeFiles, answer: Answer) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """The function that matches events against the stripes they were sent to."""
 
     def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -274,7 +201,7 @@ def stripe_matcher(folder: str, answer: Answer) -> Callable[[Iterator[Any]], Ite
             stripes = batch.column(_STRIPE).to_numpy()
             for stripe in np.unique(stripes).tolist():
                 if stripe not in indexes:
-                    indexes[stripe] = mapped(f"{folder}/{_stripe_name(stripe)}")
+                    indexes[stripe] = mapped(files.path(stripe))
                 mine = batch.take(pa.array(np.flatnonzero(stripes == stripe)))
                 yield from answers(indexes[stripe], mine, answer, pace)
 
@@ -290,7 +217,3 @@ def memory_asker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _worker_memory(spark: SparkSession) -> int:
     one = spark.range(0, 1, 1, 1)
     return int(one.mapInArrow(memory_asker, one.schema).collect()[0][0])
-
-
-def _stripe_name(stripe: int) -> str:
-    return f"{stripe:05}.index"

@@ -25,6 +25,7 @@ from rangecast.spark.output import Answer, column_named, map_arrow
 from rangecast.spark.stream.batch_files import GatheredBatch
 from rangecast.spark.stream.kafka_sink import KafkaSink
 from rangecast.spark.stream.ledger import Commit, Ledger, Pin, now
+from rangecast.spark.stream.striped import StripedStore, by_stripe, stripes_for
 from rangecast.spark.stream.tasks import COUNTED, StreamTask, stream_task
 from rangecast.spark.stream.tracking import (
     KnownObjects,
@@ -58,6 +59,7 @@ class Stream:
     files: str | None = None
     id_type: str | None = None
     tracking: Tracking | None = None
+    stripes: int | None = None
 
     @property
     def holder(self) -> str:
@@ -116,7 +118,7 @@ def _match_batch(
     files = stream.ledger.files
     staged = files.stage(batch)
     task = StreamTask(
-        store=PinnedStore(stream.store, pin.pinned, stream.versions.time),
+        store=_pinned_store(stream, frame, pin),
         answer=stream.answer,
         matches=staged.matches,
         rejects=staged.rejects,
@@ -134,8 +136,17 @@ def _match_batch(
     return found, {key: sum(row[key] for row in counted) for key in COUNTED.names if key != "name"}
 
 
+def _pinned_store(stream: Stream, frame: DataFrame, pin: Pin) -> PinnedStore | StripedStore:
+    if stream.stripes is None:
+        return PinnedStore(stream.store, pin.pinned, stream.versions.time)
+    files = stripes_for(frame.sparkSession, open_store(stream.store), pin.version, stream.stripes)
+    return StripedStore(stream.store, pin.pinned, files)
+
+
 def _matched(stream: Stream, frame: DataFrame, task: StreamTask) -> list[Any]:
     chosen = frame.select(*(column_named(name, frame.schema) for name in task.columns))
+    if isinstance(task.store, StripedStore) and task.files is None:
+        chosen = by_stripe(chosen, task.store, stream.answer.attributes)
     return list(map_arrow(chosen, stream_task(task), COUNTED).collect())
 
 

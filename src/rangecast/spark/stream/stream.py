@@ -19,7 +19,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack, cast
 
@@ -61,7 +61,7 @@ class StreamKeywords(OutputKeywords, total=False):
     time: str | None
 
 
-def match_stream(
+def match_stream(  # noqa: PLR0913 - each is an option of whoever calls it
     events: DataFrame,
     store: Store | str | os.PathLike[str],
     output: Output | None = None,
@@ -73,6 +73,7 @@ def match_stream(
     sink: str | Deliver | KafkaSink = "parquet",
     rejects: str | os.PathLike[str] | None = None,
     query_name: str | None = None,
+    stripes: int | None = None,
     **keywords: Unpack[StreamKeywords],
 ) -> StreamingQuery:
     """Start matching a streaming DataFrame against a store; gives the StreamingQuery.
@@ -88,11 +89,18 @@ def match_stream(
     {"availableNow": True}. `sink` "console" prints instead; a function gets the matches of a batch as a
     DataFrame, and the batch's id, which is the same when a batch is run again after a crash; `kafka_sink`
     sends them to a topic, each once. Events that cannot be matched go to `rejects` (out/_rejects unless
-    told) with their reason.
+    told) with their reason. With `stripes`, the workers cut the store into so many, and each holds those
+    that its events need; their number may change when a stream is taken up again.
     """
     versions = VersionPolicy.parse(version, keywords.pop("time", None))
+    if stripes is not None:
+        if stripes < 2:
+            raise OptionError(f"stripes must be at least 2, got {stripes}")
+        if versions.choice == EVENT_TIME:
+            raise OptionError("stripes go with one version per batch; version must not be 'event-time'")
+        versions = replace(versions, whole=False)
     said = Output.of(output, cast(OutputKeywords, keywords))
-    where = _StreamOptions(out, checkpoint, rejects, sink, trigger, query_name)
+    where = _StreamOptions(out, checkpoint, rejects, sink, trigger, query_name, stripes)
     return _begin(events, store, said, versions, where)
 
 
@@ -175,6 +183,7 @@ class _StreamOptions(NamedTuple):
     sink: str | Deliver | KafkaSink
     trigger: Mapping[str, Any] | None
     query_name: str | None
+    stripes: int | None = None
 
 
 def _begin(
@@ -196,7 +205,7 @@ def _begin(
         deliver.check(said.form)
     versions = versions.on(home.schema)
     if said.order is not None:
-        said.check_index(home.index(verify=None))
+        said.check_index(home.empty_index())
     ledger = Ledger(
         _path(where.checkpoint, "checkpoint"), _folder(out, "out"), _folder(where.rejects, "rejects")
     )
@@ -241,6 +250,7 @@ def _begin(
         files=None if files is None else files.format,
         id_type=None if files is None else files.id_type,
         tracking=tracking,
+        stripes=where.stripes,
     )
     check_store(stream, home)
     whole = ledger.recent()

@@ -42,7 +42,9 @@ from rangecast.loading.pairs import pair_file
 from rangecast.loading.parquet_files import table_raw
 from rangecast.loading.rejected import rejected_table
 from rangecast.model.events import Events
+from rangecast.spark.failures import beside_driver
 from rangecast.spark.output import Answer
+from rangecast.spark.stream.striped import StripedStore
 from rangecast.spark.version_policy import PinnedStore
 from rangecast.spark.worker import answer_events, pairs_in
 from rangecast.store.home import home_of
@@ -62,7 +64,7 @@ class StreamTask(NamedTuple):
     the files to read, whose ids become `id_type` and whose kept columns become `types`.
     """
 
-    store: PinnedStore
+    store: PinnedStore | StripedStore
     answer: Answer
     matches: str
     rejects: str
@@ -132,9 +134,10 @@ class StagedFile:
         if not batch.num_rows:
             return
         if self._writer is None:
-            self._home.prepare()
-            self._scratch = self._home.scratch(self._name)
-            self._file = self._stack.enter_context(self._scratch.open("wb"))
+            with beside_driver(self._home.path):
+                self._home.prepare()
+                self._scratch = self._home.scratch(self._name)
+                self._file = self._stack.enter_context(self._scratch.open("wb"))
             self._writer = pair_file(self._file, batch.schema)
         self._writer.write_batch(batch)
 
