@@ -7,6 +7,7 @@ import pytest
 
 import rangecast as rc
 from rangecast import workloads
+from rangecast.errors import OptionError
 
 
 def opened(name, n, m, **options):
@@ -97,3 +98,21 @@ def test_keeps_its_plan_in_a_file(tmp_path):
     index = opened("stock-alerts", 600, 20)
     index.save(tmp_path / "i")
     assert paths(rc.load_index(tmp_path / "i")) == paths(index)
+
+
+@pytest.mark.parametrize("name", ["intervals", "equality-led", "market", "boxes-12d"])
+def test_built_by_several_threads(name, size):
+    w = workloads.workload(name, max(size(4_000), 600), 20)
+    subs, batch = w.subscriptions(), w.events()
+    one, several = rc.open_index("auto", w.schema), rc.open_index("auto", w.schema, build_threads=3)
+    for index in (one, several):
+        index.insert(subs)
+    assert several.match(batch) == one.match(batch)
+    kinds = [[(path["path"], path["boxes"]) for path in index.plan()] for index in (one, several)]
+    assert kinds[0] == kinds[1]
+
+
+@pytest.mark.parametrize("build_threads", [0, -1, True, 1.5, "2"])
+def test_threads_that_are_none(build_threads):
+    with pytest.raises(OptionError, match="build_threads must be a whole number of at least 1, got"):
+        rc.open_index("auto", rc.Schema(rc.Int("a")), build_threads=build_threads)

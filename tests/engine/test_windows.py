@@ -150,3 +150,31 @@ def test_what_is_read_in_pieces_is_laid_out_alike(monkeypatch, kind, far):
     for one, other in zip(pieces[1:], whole[1:], strict=True):
         assert one.dtype == other.dtype
         assert np.array_equal(one, other)
+
+
+@given(data=st.data(), threads=st.integers(1, 3))
+def test_laid_out_by_class_and_low_end(data, threads):
+    dtype = data.draw(st.sampled_from([np.uint32, np.uint64]))
+    top = data.draw(st.sampled_from([3, 200, int(np.iinfo(dtype).max)]))
+    ends = data.draw(st.lists(st.tuples(st.integers(0, top), st.integers(0, top)).map(sorted), max_size=40))
+    starts, stops = (np.array([end[k] for end in ends], dtype) for k in range(2))
+    slots = np.array(data.draw(st.permutations(range(len(ends)))), np.int32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windows, "AT_ONCE", data.draw(st.sampled_from([1, 7, 1000])))
+        patch.setattr(windows, "_HEAP", data.draw(st.sampled_from([1, 4, 4096])))
+        patch.setattr(windows, "_FEW_CANDIDATES", data.draw(st.sampled_from([0.0, 8.0])))
+        lows, highs, of, tables, classes = windows.lay_out(starts, stops, slots, threads)
+    where = np.argsort(slots)
+    assert np.array_equal(starts[where][of], lows)
+    assert np.array_equal(stops[where][of], highs)
+    n = 0
+    for table, buckets, shift, narrowest, widest in classes.view(np.uint64).tolist():
+        own = slice(n, int(tables[table + buckets]))
+        n = own.stop
+        assert (np.diff(lows[own].astype(object)) >= 0).all()
+        widths = (highs[own] - lows[own]).tolist()
+        assert (min(widths), max(widths)) == (narrowest, widest)
+        begins = [own.start + int(np.sum(lows[own].astype(object) < (c << shift))) for c in range(buckets)]
+        assert tables[table : table + buckets].tolist() == begins
+    assert n == len(ends)
+    assert sorted(of.tolist()) == list(range(len(ends)))

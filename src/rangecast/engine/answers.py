@@ -27,6 +27,7 @@ from rangecast.kernels.engine import scan as scan_kernels
 from rangecast.kernels.engine.grid import sort_by_cell
 from rangecast.kernels.model import matches as kernels
 from rangecast.kernels.model import matches as match_kernels
+from rangecast.model.event_entries import EventEntries
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
 from rangecast.types.attributes import Codes
@@ -54,13 +55,14 @@ Run = Callable[..., Iterable[Any]]
 class Cut(NamedTuple):
     """Some events of a batch, from the first to before the last."""
 
-    batch: Codes
+    batch: Codes | EventEntries
     first: int
     last: int
 
-    def codes(self) -> Codes:
-        """Their codes, copied by whoever looks for them."""
-        return np.ascontiguousarray(self.batch[:, self.first : self.last])
+    def codes(self) -> Any:
+        """Their codes, or what they say, copied by whoever looks for them."""
+        own = self.batch[:, self.first : self.last]
+        return own if isinstance(own, EventEntries) else np.ascontiguousarray(own)
 
 
 class Estimate:
@@ -124,7 +126,7 @@ class Reading:
         return self.match(codes, 1).ids
 
 
-def cut_batch(codes: Codes, threads: int) -> list[Cut]:
+def cut_batch(codes: Codes | EventEntries, threads: int) -> list[Cut]:
     """A batch in pieces for several threads."""
     n = codes.shape[1]
     # Several pieces a thread even out events that match more than others. But many indexes do in order what
@@ -137,6 +139,11 @@ def cut_batch(codes: Codes, threads: int) -> list[Cut]:
 def pool(threads: int) -> Run:
     """A `map` that runs its calls in so many threads."""
     return _pool(threads).map
+
+
+def runner(threads: int) -> Run:
+    """`map`, or one that runs its calls in so many threads where there are several."""
+    return map if threads <= 1 else pool(threads)
 
 
 @functools.cache

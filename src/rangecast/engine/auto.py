@@ -34,7 +34,9 @@ An access path of `auto`: how boxes without an equality get theirs, and what is 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -42,8 +44,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.access_paths import AccessPath, asked_by_one, explain_paths, report_paths
-from rangecast.engine.answers import Found, Rows, join_found, one_row
-from rangecast.engine.bitmap import BLOCK, build_bitmap, estimate_bytes
+from rangecast.engine.answers import Found, Rows, join_found, one_row, runner
+from rangecast.engine.bitmap import build_bitmap, estimate_bytes
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.cells import BUDGET, build_cells
 from rangecast.engine.equality import EqualityPart, build_equality
@@ -51,7 +53,7 @@ from rangecast.engine.grid import Grid
 from rangecast.engine.leads import are_sparse, build_leads
 from rangecast.engine.limited import count_all, hold_any, stab_in_turn
 from rangecast.engine.nested import NestedPart, build_nested
-from rangecast.engine.outlines import assign_boxes, choose_sorted
+from rangecast.engine.outlines import SortedChoice, assign_boxes, choose_sorted
 from rangecast.engine.packed_bounds import span_of_ends
 from rangecast.engine.parts import Part, StaticIndex, _Covered
 from rangecast.engine.planner import Corrections, PartHistory, Replanner, choose_layout
@@ -59,17 +61,14 @@ from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, build_runs
 from rangecast.engine.scan import ScanPart
 from rangecast.engine.selectivity import bounded_attributes
 from rangecast.engine.shared_boxes import Groups, find_groups
+from rangecast.engine.value_lists import choose_equalities
 from rangecast.engine.windows import build_windows
-from rangecast.errors import CapacityError
+from rangecast.errors import CapacityError, OptionError
 from rangecast.memory import check_fits
+from rangecast.model.event_entries import EventEntries
 from rangecast.types.attributes import LAST, PRESENT, Codes
 
 TINY = 192
-_NEARLY = 1.5
-_LIST_NS = 1.5
-_PROBE_NS = 40.0
-_REST_NS = 0.03
-_REST_BLOCK_NS = 1000.0
 _LINE_SAMPLE = 256
 # Of cells on two attributes where there is no third. With 72, as the index `cells` has it, a million small
 # rectangles take 53 bytes each instead of 37, and an event as long; heaped ones of mixed sizes take 66 bytes
@@ -130,6 +129,12 @@ class AutoPart(Part):
         self.events += codes.shape[1]
         joined = found[0] if len(found) == 1 else join_found(found, codes.shape[1])
         return joined if self.groups is None else self.groups.expand(joined)
+
+    def stab_entries(self, entries: EventEntries, boxes: Boxes) -> Found:
+        if self.groups is not None or len(self.paths) != 1:
+            return self.stab(entries.columns(), boxes)
+        self.events += entries.shape[1]
+        return self.paths[0].part.stab_entries(entries, boxes)
 
     def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         return None if self.groups is not None else self._slots(codes, boxes)
@@ -216,13 +221,17 @@ class AutoIndex(StaticIndex):
 
     name = "auto"
     expands = False
+    reads_entries = True
     sets = "cut"
     # 2,048 boxes are scanned in 6 us by one event, where lists take 3, and are ready at once: the kernels of
     # paths take a fifth of a second to load, and seconds where they are not compiled yet
     tail_alone = 4
 
-    def _configure(self, memory_limit: int | None = None) -> None:
+    def _configure(self, memory_limit: int | None = None, build_threads: int = 1) -> None:
+        if isinstance(build_threads, bool) or not isinstance(build_threads, int) or build_threads < 1:
+            raise OptionError(f"build_threads must be a whole number of at least 1, got {build_threads!r}")
         self._memory_limit = memory_limit
+        self._threads = build_threads
         self._replanner = Replanner(len(self.schema))
 
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
@@ -232,7 +241,8 @@ class AutoIndex(StaticIndex):
         )
         if groups is not None:
             boxes, numbers = groups.boxes.again(), np.arange(groups.boxes.n)
-        part = AutoPart(build_paths(boxes, numbers, self._memory_limit, seen.sample()), groups)
+        paths = build_paths(boxes, numbers, self._memory_limit, seen.sample(), self._threads)
+        part = AutoPart(paths, groups)
         part.history.since = seen.n
         self._replanner.wait()
         return part
@@ -329,6 +339,7 @@ def build_paths(
     numbers: npt.NDArray[np.int64],
     memory_limit: int | None = None,
     events: Codes | None = None,
+    threads: int = 1,
 ) -> list[AccessPath]:
     """Access paths for the boxes with these numbers, for events like these if some were seen."""
     n = len(numbers)
@@ -346,106 +357,57 @@ def build_paths(
         f"'auto' for {n:,} boxes on {len(used)} attributes",
         "the index 'scan' needs nearly nothing beyond the subscriptions",
     )
-    paths = []
+    building: list[Callable[[], AccessPath]] = []
+    taken: list[npt.NDArray[np.int64]] = []
     choices = choose_sorted(boxes, numbers, used, events)
     for choice, own in zip(choices, assign_boxes(boxes, numbers, used, choices), strict=True):
         if len(own):
-            part = build_nested(boxes, own, *choice[1:5], memory_limit)
-            paths.append(AccessPath("nested", choice.attributes, len(own), part))
-    rest = _not_taken(paths, numbers)
-    if paths:
+            taken.append(own)
+            building.append(partial(_nested_path, boxes, own, choice, memory_limit))
+    rest = _without(taken, numbers)
+    if taken:
         used = bounded_attributes(boxes, rest)
-    for on, chosen in _choose_equalities(boxes, rest, used):
-        paths.append(AccessPath("equality", (on,), len(chosen), build_equality(boxes, chosen, on)))
-    rest = _not_taken(paths, numbers)
+    for on, own in choose_equalities(boxes, rest, used):
+        taken.append(own)
+        building.append(partial(_equality_path, boxes, own, on))
+    rest = _without(taken, numbers)
     if len(rest):
-        paths.append(rest_path(boxes, rest, numbers, memory_limit, events))
-    return paths
+        many = 1 if building else threads
+        building.append(partial(rest_path, boxes, rest, numbers, memory_limit, events, threads=many))
+    # one path alone shares out its own work, and must not wait for threads that wait for it
+    run = map if len(building) == 1 else runner(threads)
+    return list(run(lambda build: build(), building))
+
+
+def _nested_path(
+    boxes: Boxes, own: npt.NDArray[np.int64], choice: SortedChoice, memory_limit: int | None
+) -> AccessPath:
+    part = build_nested(boxes, own, *choice[1:5], memory_limit)
+    return AccessPath("nested", choice.attributes, len(own), part)
+
+
+def _equality_path(boxes: Boxes, own: npt.NDArray[np.int64], on: int) -> AccessPath:
+    return AccessPath("equality", (on,), len(own), build_equality(boxes, own, on))
 
 
 def _not_taken(paths: list[AccessPath], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The boxes that are in no list by value."""
-    if not paths or not len(numbers):
-        return numbers
-    taken = np.zeros(int(numbers[-1]) + 1, bool)
+    held = []
     for path in paths:
         part = path.part
         assert isinstance(part, EqualityPart | NestedPart)
-        held = part.lists.boxes
-        taken[held[held < len(taken)]] = True
-    return numbers[~taken[numbers]]
+        held.append(part.lists.boxes)
+    return _without(held, numbers)
 
 
-def _choose_equalities(
-    boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]
-) -> list[tuple[int, npt.NDArray[np.int64]]]:
-    """Attributes with lists by value, and the boxes of each.
-
-    Attributes are taken one at a time, each the one that saves most; a box goes by the first of them
-    whose value is about as rare as its rarest.
-    """
-    n = len(numbers)
-    asked: dict[int, tuple[npt.NDArray[np.int64], Codes]] = {}
-    for j in used:
-        rows, values = _equal_rows(boxes, numbers, j)
-        if len(rows) * _rest_ns(len(rows)) >= _PROBE_NS / 8 or len(rows) >= max(n // 2, 1):
-            asked[j] = rows, values
-    if not asked:
-        return []
-    # boxes without any of these values are in no list, whatever is chosen
-    marks = np.zeros(n, bool)
-    for rows, _ in asked.values():
-        marks[rows] = True
-    some = np.flatnonzero(marks)
-    costs = {j: np.full(len(some), np.inf, np.float32) for j in asked}
-    for j, (rows, values) in asked.items():
-        places = rows if len(some) == n else np.searchsorted(some, rows)
-        costs[j][places] = _shares(values) * np.float32(_LIST_NS)
-    best = np.full(len(some), np.inf, np.float32)
-    chosen: list[int] = []
-    while len(chosen) < len(costs):
-        # those without a list share a path, in which few cost more each than many do
-        rest_ns = _rest_ns(n - len(some) + int(np.count_nonzero(best == np.inf)))
-        now = np.minimum(best, np.float32(rest_ns))
-        gains = {j: float(np.maximum(now - cost, 0).sum()) for j, cost in costs.items() if j not in chosen}
-        j = max(gains, key=lambda k: gains[k])
-        # the first attribute pays for itself even with few boxes if it takes most of them
-        if gains[j] < _PROBE_NS and not (not chosen and gains[j] > 0.5 * n * rest_ns):
-            break
-        chosen.append(j)
-        best = np.where(costs[j] < now, costs[j], best)
-    if not chosen:
-        return []
-    # the first that is nearly as rare: one long list is read faster than several short ones
-    winner = np.full(len(some), -1, np.int32)
-    for k in reversed(range(len(chosen))):
-        winner[costs[chosen[k]] <= _NEARLY * best] = k
-    winner[best == np.inf] = -1
-    return [(j, numbers[some[winner == k]]) for k, j in enumerate(chosen) if (winner == k).any()]
-
-
-def _equal_rows(boxes: Boxes, numbers: npt.NDArray[np.int64], j: int) -> tuple[npt.NDArray[np.int64], Codes]:
-    """Which of the boxes give one value to an attribute, and the values."""
-    rows, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for first, lows, highs in boxes.column_pieces(j, numbers):
-        own = np.flatnonzero(lows == highs)
-        rows.append(own + first)
-        values.append(lows[own])
-    return np.concatenate(rows), np.concatenate(values)
-
-
-def _rest_ns(n: int) -> float:
-    """What one of n boxes without a list costs an event, where it is not passed over with its block."""
-    return max(_REST_NS, _REST_BLOCK_NS / max(n, BLOCK))
-
-
-def _shares(values: Codes) -> npt.NDArray[np.float32]:
-    """For each value, the share of all that are equal to it; rare ones count as their average."""
-    if not len(values):
-        return np.empty(0, np.float32)
-    distinct, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    smoothed = (counts + 1.0) / (len(values) + len(distinct))
-    return smoothed[inverse].astype(np.float32)
+def _without(taken: Sequence[npt.NDArray[Any]], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The numbers, which ascend, that are not among those taken."""
+    if not taken or not len(numbers):
+        return numbers
+    marks = np.zeros(int(numbers[-1]) + 1, bool)
+    for held in taken:
+        marks[held[held < len(marks)]] = True
+    return numbers[~marks[numbers]]
 
 
 def rest_path(
@@ -455,12 +417,13 @@ def rest_path(
     memory_limit: int | None,
     events: Codes | None,
     factors: Corrections | None = None,
+    threads: int = 1,
 ) -> AccessPath:
     """Runs, cells or bitmap, for boxes that no equality tells apart, among all those `around` them."""
     n = len(numbers)
     used = bounded_attributes(boxes, numbers)
     if len(used) < 2:
-        return _line_path(boxes, numbers, used[0] if used else 0, memory_limit)
+        return _line_path(boxes, numbers, used[0] if used else 0, memory_limit, threads)
     plan = choose_layout(boxes, numbers, used, around, events, factors)
     kind, on, _ = plan.chosen
     try:
@@ -473,7 +436,9 @@ def rest_path(
         return AccessPath("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
 
 
-def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_limit: int | None) -> AccessPath:
+def _line_path(
+    boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_limit: int | None, threads: int
+) -> AccessPath:
     """Runs, windows or cells, for boxes that bound one attribute at most."""
     n = len(numbers)
     at = np.linspace(0, n - 1, min(n, _LINE_SAMPLE)).astype(np.int64)
@@ -486,7 +451,7 @@ def _line_path(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_lim
         if PRESENT < low <= high < LAST and high - low + 4 <= most:
             grid = Grid.uniform(low, high, most)
             return AccessPath("runs", (on,), n, build_runs(boxes, numbers, on, grid, None, memory_limit))
-        windows = build_windows(boxes, numbers, on, memory_limit)
+        windows = build_windows(boxes, numbers, on, memory_limit, threads)
         if not windows.crowded(sample):
             return AccessPath("windows", (on,), n, windows)
         return AccessPath("cells", (on,), n, build_cells(boxes, numbers, (on,), BUDGET, memory_limit))

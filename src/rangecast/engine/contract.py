@@ -66,10 +66,10 @@ class Index:
 
     sets: ClassVar[str] = "multiplied"
     """How boxes with sets are taken (said_boxes.py): "multiplied" out, with the limit of
-    `Subscriptions.dense`, "cut" along one of them, or as "hulls". The last two are checked by who reads, and
-    are for static layouts alone."""
+    `Subscriptions.dense`, "cut" along one of them, or as "hulls"; the last two by static layouts alone."""
 
     expands: ClassVar[bool] = True  # boxes have both ends of every attribute; or else are kept by entry
+    reads_entries: ClassVar[bool] = False  # takes events of wide schemas by what they say (event_entries.py)
 
     def __init__(self, schema: Schema, **options: Any) -> None:
         self.schema = schema
@@ -230,11 +230,12 @@ class Index:
         most = None if limit is None else check_limit(limit)
         events = Events.of(self.schema, events)
         n_events = len(events)
+        said = self.reads_entries and most is None
         if n_events > 1:
-            self._prepare(events.columns_for(self._read.catalog.schema).codes)
+            self._prepare(events.columns_for(self._read.catalog.schema, said).codes)
         with self._reading() as reading:
             # after the state: a string that one of its subscriptions names must have its code by now
-            codes, firsts = events.columns_for(reading.catalog.schema)
+            codes, firsts = events.columns_for(reading.catalog.schema, said)
             threads = 1 if threads <= 1 else max(1, min(threads, n_events))
             if most is None:
                 matches = reading.match_columns(codes, threads, firsts)

@@ -57,6 +57,7 @@ from rangecast.engine.contract import Index
 from rangecast.engine.limited import Finder, PartialReading
 from rangecast.errors import OptionError
 from rangecast.kernels.model import matches as match_kernels
+from rangecast.model.event_entries import EventEntries
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
@@ -86,6 +87,14 @@ class Part:
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         """The matches of a batch within this part, dead slots included."""
         raise NotImplementedError
+
+    def stab_entries(self, entries: EventEntries, boxes: Boxes) -> Found:
+        """The same of events by what they say."""
+        return self.stab(entries.columns(), boxes)
+
+    def find(self, codes: Codes | EventEntries, boxes: Boxes) -> Found:
+        """`stab` or `stab_entries`."""
+        return self.stab_entries(codes, boxes) if isinstance(codes, EventEntries) else self.stab(codes, boxes)
 
     def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         """The matches of one event, or None where there are so many that `stab` had better write them."""
@@ -205,10 +214,10 @@ class _StaticReading(PartialReading):
     def stab(self, codes: Codes) -> Rows:
         return self._rows(codes, self._portions(codes))
 
-    def match(self, codes: Codes, threads: int) -> Matches:
+    def match(self, codes: Codes | EventEntries, threads: int) -> Matches:
         state = self.state
         if threads == 1 and state.only is not None:
-            found = state.only.part.stab(codes, state.boxes)
+            found = state.only.part.find(codes, state.boxes)
             if not isinstance(found, Counted):
                 return Matches(*found, state.names, state.only.base)
             portions = [Portion(found, state.only.base)]
@@ -242,16 +251,16 @@ class _StaticReading(PartialReading):
     def settled(self, codes: Codes, rows: Rows) -> Rows:
         return without_repeats(*self._held(codes, *self._without_dead(*rows)), self.flagged)
 
-    def _portions(self, codes: Codes) -> list[Portion]:
+    def _portions(self, codes: Codes | EventEntries) -> list[Portion]:
         """What each part and the tail found."""
         state = self.state
-        portions = [Portion(c.part.stab(codes, state.boxes), c.base) for c in state.parts]
+        portions = [Portion(c.part.find(codes, state.boxes), c.base) for c in state.parts]
         if state.tail:
             last = state.boxes.n
-            portions.append(Portion(scan_rows(codes, state.boxes, last - state.tail, last)))
+            portions.append(Portion(_Tail(last - state.tail, last).find(codes, state.boxes)))
         return portions
 
-    def _threaded(self, codes: Codes, threads: int) -> list[Portion]:
+    def _threaded(self, codes: Codes | EventEntries, threads: int) -> list[Portion]:
         """The same, by several threads: each looks in all parts, for some of the events."""
 
         def find(cut: Cut) -> list[Portion]:
@@ -259,7 +268,7 @@ class _StaticReading(PartialReading):
 
         return list(itertools.chain.from_iterable(pool(threads)(find, cut_batch(codes, threads))))
 
-    def _rows(self, codes: Codes, portions: list[Portion]) -> Rows:
+    def _rows(self, codes: Codes | EventEntries, portions: list[Portion]) -> Rows:
         """The matches without dead slots and without those whose sets do not hold the event."""
         if len(portions) == 1 and not isinstance(portions[0].found, Counted):
             offsets, slots = self._without_dead(*portions[0].found)
@@ -268,10 +277,12 @@ class _StaticReading(PartialReading):
             offsets, slots = self._without_dead(pending.offsets, pending.slots())
         return self._held(codes, offsets, slots)
 
-    def _held(self, codes: Codes, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
+    def _held(
+        self, codes: Codes | EventEntries, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]
+    ) -> Rows:
         """The matches without those whose sets do not hold the event."""
         said = self.state.said
-        return (offsets, slots) if said is None else said.held(codes, offsets, slots)
+        return (offsets, slots) if said is None else said.held(np.asarray(codes), offsets, slots)
 
     def _without_dead(self, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
         state = self.state

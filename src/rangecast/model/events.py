@@ -18,6 +18,9 @@ in one immutable `_View`, which is replaced as a whole, so that any number of th
 A view says how many strings the dictionaries had before it was made, so it holds for as long as they have
 no more.
 
+Where the schema is wide and events say little of it they are kept by what they say (event_entries.py), and
+`codes` is made when somebody asks.
+
 Hidden attributes are no part of `codes`: they are computed when an index asks for them (hidden_columns.py).
 """
 
@@ -25,7 +28,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +38,7 @@ from rangecast.errors import EventError, RangecastWarning
 from rangecast.memory import check_rows
 from rangecast.model import several_values
 from rangecast.model.boxes import ragged
+from rangecast.model.event_entries import WIDE, CodeTarget, EventEntries, row_columns, said_rows
 from rangecast.model.hidden_columns import CodeColumns, HiddenColumns, values_of
 from rangecast.types.attributes import MISSING, Category, Codes, Encoded
 from rangecast.types.column_names import named_columns, row_keys
@@ -87,17 +90,26 @@ class Events:
     """
 
     def __init__(
-        self, schema: Schema, codes: Codes, rejected: Sequence[RejectedEvent] = (), *, copy: bool = True
+        self,
+        schema: Schema,
+        codes: Codes | EventEntries,
+        rejected: Sequence[RejectedEvent] = (),
+        *,
+        copy: bool = True,
     ) -> None:
         """Events from codes, which are copied; with copy=False the array must not change any more."""
         self.schema = schema.declared
-        self.codes = np.array(codes, np.int64, order="C", copy=copy or None)
-        if self.codes.ndim != 2 or self.codes.shape[0] not in (len(schema), len(self.schema)):
-            raise EventError(f"codes must be ({len(schema)}, n_events), got {self.codes.shape}")
-        check_rows(self.codes.shape[1], "the events of a batch")
+        self._entries: EventEntries | None = None
+        if isinstance(codes, EventEntries):
+            self._entries = codes
+        else:
+            self._codes = np.array(codes, np.int64, order="C", copy=copy or None)
+        if len(codes.shape) != 2 or codes.shape[0] not in (len(schema), len(self.schema)):
+            raise EventError(f"codes must be ({len(schema)}, n_events), got {codes.shape}")
+        check_rows(codes.shape[1], "the events of a batch")
         self.owners: npt.NDArray[np.int64] | None = None
-        if len(self.codes) > len(self.schema):  # hidden attributes are computed
-            self.codes = np.ascontiguousarray(self.codes[: len(self.schema)])
+        if self._entries is None and len(codes) > len(self.schema):  # hidden attributes are computed
+            self._codes = np.ascontiguousarray(self._codes[: len(self.schema)])
         self._hidden = HiddenColumns()
         self.rejected = list(rejected)
         self._strangers: dict[int, _Strangers] = {}
@@ -118,7 +130,24 @@ class Events:
     def __len__(self) -> int:
         if self.owners is not None:
             return int(self.owners[-1]) + 1 if len(self.owners) else 0
-        return int(self.codes.shape[1])
+        return int(self._said.shape[1])
+
+    @property
+    def codes(self) -> Codes:
+        """One column per attribute; to be read, never written."""
+        return self._codes if self._entries is None else self._entries.columns()
+
+    @property
+    def _said(self) -> Codes | EventEntries:
+        return self._codes if self._entries is None else self._entries
+
+    def entries_for(self, schema: Schema) -> EventEntries | None:
+        """What the events say, where they are kept by it and an index of `schema` sees the same codes."""
+        entries = self._entries
+        if entries is None or schema is not self.schema:
+            return None
+        grown = (len(self._vocabulary(at)) != one.known for at, one in self._strangers.items())
+        return None if any(grown) else entries
 
     def __repr__(self) -> str:
         return f"Events({len(self):,} events of {', '.join(self.schema.names)})"
@@ -156,11 +185,11 @@ class Events:
             wanted = np.where(rows < 0, rows + len(self), rows)
             owners = np.repeat(np.arange(len(rows)), np.diff(firsts)[wanted])
             rows = ragged(firsts, wanted)
-        out = Events(self.schema, self.codes[:, rows], copy=False)
+        out = Events(self.schema, self._said[:, rows], copy=False)
         out.owners = owners
         out._hidden.given = {name: row[rows] for name, row in dict(self._hidden.given).items()}
         for position, strangers in self._strangers.items():
-            where = np.full(self.codes.shape[1], -1, np.int64)
+            where = np.full(self._said.shape[1], -1, np.int64)
             where[strangers.rows] = np.arange(len(strangers.rows))
             held = where[rows]
             kept = np.flatnonzero(held >= 0)
@@ -203,8 +232,12 @@ class Events:
         seconds = self._hidden.seconds
         return {"last_computed_seconds": dict(seconds)} if seconds else {}
 
-    def columns_for(self, schema: Schema) -> CodeColumns:
-        """As `codes_for`, with the bundles of traits that hold: what an index matches."""
+    def columns_for(self, schema: Schema, entries: bool = False) -> CodeColumns:
+        """As `codes_for`, with the bundles of traits that hold: what an index matches; for one that reads
+        `entries`, what events say in place of columns where they are kept by it."""
+        said = self.entries_for(schema) if entries else None
+        if said is not None:
+            return CodeColumns(said, None)
         codes, owners = self.spread_for(schema)
         if owners is None:
             return CodeColumns(codes, None)
@@ -279,31 +312,39 @@ class Events:
             shown = ", ".join(f"{schema[at].name} {len(column)}" for at, column in given.items())
             raise EventError(f"event columns must be equally long, got {shown}")
         n = lengths.pop() if lengths else 0
-        codes = np.full((len(schema), n), MISSING, np.int64)
-        out = cls(schema, codes, copy=False)
+        columns_said = {position: (None, column) for position, column in given.items()}
+        return cls._encoded(schema, columns_said, n, on_error) or cls._from_lists(schema, given, n, on_error)
+
+    @classmethod
+    def _encoded(
+        cls, schema: Schema, given: Mapping[int, tuple[RowNumbers | None, Any]], n: int, on_error: str
+    ) -> Events | None:
+        """Events from columns by position, each of all events or of the rows named; None where cells are
+        lists, which `_from_lists` reads."""
+        made = any(point.columns is not None for _, point in schema.points)
+        target = CodeTarget(len(schema), n, whole=made)
+        strangers: dict[int, _Strangers] = {}
         reasons: dict[int, str] = {}
-        for position, column in given.items():
+        for position, (own, column) in given.items():
             attribute = schema[position]
             known = len(attribute.vocabulary) if isinstance(attribute, Category) else 0
-            plain = list_codes(attribute, column) if type(column) is list else None
-            if plain is not None:
-                codes[position] = plain
-                rows = np.flatnonzero(plain == UNKNOWN) if isinstance(attribute, Category) else _NOBODY
-                if len(rows):
-                    words = arrow_words([column[row] for row in rows.tolist()])
-                    out.note_strangers(position, known, rows, words)
-                continue
-            point = attribute.kind == "point"  # whose lists are one value
-            if not isinstance(column, pa.Array | pa.ChunkedArray) and not point:
-                column = as_column(column)
-            encoded: Encoded = attribute.encode(column)
-            if len(encoded.bad) and not point and several_values.as_lists(as_column(column)) is not None:
-                return cls._from_lists(schema, given, n, on_error)
-            codes[position] = encoded.codes
-            encoded.note(reasons, every=on_error == "collect")
-            rows = np.flatnonzero(codes[position] == UNKNOWN) if isinstance(attribute, Category) else _NOBODY
-            if len(rows):
-                out.note_strangers(position, known, rows, _words_at(column, rows))
+            codes = list_codes(attribute, column) if type(column) is list else None
+            if codes is None:
+                point = attribute.kind == "point"  # whose lists are one value
+                if not isinstance(column, pa.Array | pa.ChunkedArray) and not point:
+                    column = as_column(column)
+                encoded: Encoded = attribute.encode(column)
+                if len(encoded.bad) and not point and several_values.as_lists(as_column(column)) is not None:
+                    return None
+                codes = encoded.codes
+                encoded.note(reasons, own if own is None else own[encoded.bad], every=on_error == "collect")
+            target.put(position, own, codes)
+            strange = np.flatnonzero(codes == UNKNOWN) if isinstance(attribute, Category) else _NOBODY
+            if len(strange):
+                words = _words_at(column, strange)
+                strangers[position] = _Strangers(known, strange if own is None else own[strange], words)
+        out = cls(schema, target.codes(), copy=False)
+        out._strangers = strangers
         out._make_points(reasons, on_error)
         return out._without(reasons, on_error)
 
@@ -446,23 +487,18 @@ class Events:
         _warn_of_points(schema, names)
         named = named_columns(schema.read_names, names)
         named.check(strict=strict, every=False)
+        if len(schema) >= WIDE and set(map(type, rows)) == {dict}:
+            said = {
+                schema.position(name): (np.array(own, np.int64), values)
+                for name, (own, values) in said_rows(rows, named.columns).items()
+            }
+            found = cls._encoded(schema, said, len(rows), on_error)
+            if found is not None:
+                return found
         keys = {name: named.columns.get(name, name) for name in schema.read_names}
-        read = _columns(rows, tuple(keys.values()))
+        read = row_columns(rows, tuple(keys.values()))
         columns = {name: read[key] for name, key in keys.items()}
         return cls.from_arrays(schema, columns, on_error=on_error)
-
-
-def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
-    """The values of each name; an attribute that some row lacks is None there."""
-    # a plain dict neither makes up a value nor keeps one that was asked for
-    plain = set(map(type, rows)) == {dict}
-    columns: dict[str, list[Any]] = {}
-    for name in names:
-        try:
-            columns[name] = list(map(itemgetter(name), rows)) if plain else [row.get(name) for row in rows]
-        except KeyError:
-            columns[name] = [row.get(name) for row in rows]
-    return columns
 
 
 def _warn_of_points(schema: Schema, names: Iterable[str]) -> None:
@@ -490,6 +526,8 @@ def _columns_of(schema: Schema, names: Sequence[str], what: str, strict: bool) -
 
 
 def _words_at(column: Any, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:
+    if type(column) is list:
+        return arrow_words([column[row] for row in rows.tolist()])
     if isinstance(column, Column):
         words, _ = column.strings()
         return words.take(arrow_numbers(rows))

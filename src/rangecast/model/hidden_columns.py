@@ -27,9 +27,9 @@ _EventNumbers = npt.NDArray[np.int64]
 
 class CodeColumns(NamedTuple):
     """Codes as an index of a schema must see them, and where the columns of each event begin: None where each
-    has one."""
+    has one. An index that asks for them gets EventEntries (event_entries.py) in their place."""
 
-    codes: Codes
+    codes: Any
     firsts: _EventNumbers | None
 
 

@@ -8,7 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import inlined_kernel, kernel
-from rangecast.kernels.engine.boxes import NARROW, first_word, holds
+from rangecast.kernels.engine.boxes import (
+    BETWEEN,
+    MOST_ATTRIBUTES,
+    NARROW,
+    first_word,
+    holds,
+    read_entry,
+)
+from rangecast.kernels.engine.boxes import (
+    EQUAL as ONE_VALUE,
+)
 from rangecast.kernels.machine.memory import prefetch
 
 AHEAD = 8
@@ -24,6 +34,11 @@ _REST = np.uint32(REFERS - 1)
 _MISSING = np.iinfo(np.int64).min
 _LOWEST = np.uint32(1)
 _HIGHEST = np.uint32(NARROW)
+_ONE, _TWO, _THREE, _FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+_KIND = np.uint32(28)
+_POSITION = np.uint32(MOST_ATTRIBUTES - 1)
+_BETWEEN_KIND = np.uint32(BETWEEN)
+_EQUAL_KIND = np.uint32(ONE_VALUE)
 
 
 class LeadLists(NamedTuple):
@@ -45,6 +60,8 @@ class CellFinder(NamedTuple):
     """By attribute, which of the leading ones it is; -1 for the others."""
     lacking: npt.NDArray[np.uint8]
     """Whether the list of missing values of a leading attribute has somebody."""
+    lacking_leads: npt.NDArray[np.int32]
+    """The leading attributes of which it has."""
     shifts: npt.NDArray[np.int64]
     """The width of the cells of a leading attribute as a power of two; -1 where they differ."""
 
@@ -60,6 +77,8 @@ class Room(NamedTuple):
     """How many those are."""
     doubtful: npt.NDArray[np.uint8]
     """Whether one of the squeezed codes does not compare with ends as the code does."""
+    codes: npt.NDArray[np.int64]
+    """The codes themselves, (d, EVENTS), of those that are doubtful."""
     found: npt.NDArray[np.int64]
     """Where the records begin that may hold one of them, and then their boxes."""
 
@@ -218,36 +237,69 @@ def _find_cell(lists, finder, k, code):
     return first - a + 1
 
 
+@inlined_kernel
+def _enter_code(lists, finder, bases, i, j, code, room):
+    """Take a code into the row of event i, and the list of its cell."""
+    value = squeeze(code, bases[j])
+    room.rows[i, j] = value
+    room.doubtful[i] |= (value == _LOWEST) | (value == _HIGHEST)
+    k = np.int64(finder.leads[j])
+    if k >= 0:
+        cell = lists.cut_starts[k] + 2 * k + _find_cell(lists, finder, k, code)
+        room.cells[i, room.counts[i]] = cell
+        room.counts[i] += 1
+        prefetch(lists.starts, cell)
+
+
 @kernel
 def _find_lists(codes, lists, finder, bases, first_event, last_event, room):
     """Events as rows of squeezed codes, and the cells of each."""
     n = last_event - first_event
-    rows = room.rows
-    cells = room.cells
-    counts = room.counts
-    rows[:n] = 0
-    counts[:n] = 0
+    room.rows[:n] = 0
+    room.counts[:n] = 0
     room.doubtful[:n] = 0
     # attribute by attribute, as codes stand: event by event the cache would have to hold a line of each
     for at in range(lists.bounded.size):
         j = np.int64(lists.bounded[at])
-        k = np.int64(finder.leads[j])
         for i in range(n):
             code = codes[j, first_event + i]
-            if code == _MISSING:
-                if k < 0 or finder.lacking[k] == 0:
-                    continue
-                cell = lists.cut_starts[k] + 2 * k
-            else:
-                value = squeeze(code, bases[j])
-                rows[i, j] = value
-                room.doubtful[i] |= (value == _LOWEST) | (value == _HIGHEST)
-                if k < 0:
-                    continue
-                cell = lists.cut_starts[k] + 2 * k + _find_cell(lists, finder, k, code)
-            cells[i, counts[i]] = cell
-            counts[i] += 1
-            prefetch(lists.starts, cell)
+            if code != _MISSING:
+                _enter_code(lists, finder, bases, i, j, code, room)
+                continue
+            lead = np.int64(finder.leads[j])
+            if lead >= 0 and finder.lacking[lead] != 0:
+                room.cells[i, room.counts[i]] = lists.cut_starts[lead] + 2 * lead
+                room.counts[i] += 1
+    for i in range(n):
+        if room.doubtful[i]:
+            for k in range(codes.shape[0]):
+                room.codes[k, i] = codes[k, first_event + i]
+
+
+@kernel
+def _find_lists_of_entries(starts, attributes, codes, lists, finder, bases, first_event, last_event, room):
+    """The same of events by what they say."""
+    n = last_event - first_event
+    room.rows[:n] = 0
+    room.counts[:n] = 0
+    room.doubtful[:n] = 0
+    for i in range(n):
+        first = starts[first_event + i]
+        last = starts[first_event + i + 1]
+        for p in range(first, last):
+            j = np.int64(attributes[p])
+            # beyond the last attribute that any box bounds, which `leads` ends with
+            if j < finder.leads.size:
+                _enter_code(lists, finder, bases, i, j, codes[p], room)
+        for at in range(finder.lacking_leads.size):
+            k = np.int64(finder.lacking_leads[at])
+            if room.rows[i, lists.attributes[k]] == 0:
+                room.cells[i, room.counts[i]] = lists.cut_starts[k] + 2 * k
+                room.counts[i] += 1
+        if room.doubtful[i]:
+            room.codes[:, i] = _MISSING
+            for p in range(first, last):
+                room.codes[attributes[p], i] = codes[p]
 
 
 @inlined_kernel
@@ -261,32 +313,110 @@ def _ask_for_lists(lists, cells, n):
 @kernel
 def _collect(lists, row, cells, n_cells, found):
     """The records of an event's lists whose first entry holds it; returns how many."""
-    n = 0
+    # unsigned, here and below: a place that may be negative is looked at once more, a sixth of the time
+    n = np.uint64(0)
     records = lists.records
+    starts = lists.starts
     for r in range(n_cells):
-        p = lists.starts[cells[r]]
-        last = lists.starts[cells[r] + 1]
+        p = np.uint64(starts[cells[r]])
+        last = np.uint64(starts[cells[r] + 1])
         while p < last:
-            one = np.int64(records[p + 2] > _REST)
-            value = row[records[p + 2] & _REST]
+            head = records[p + _TWO]
+            one = np.uint64(head > _REST)
+            value = row[head & _REST]
             found[n] = p
-            n += (records[p + 3] <= value) & (value <= records[p + 4 - one])
-            p += 2 + np.int64(records[p + 1] & _REST)
-    return n
+            n += np.uint64((records[p + _THREE] <= value) & (value <= records[p + _FOUR - one]))
+            p += _TWO + np.uint64(records[p + _ONE] & _REST)
+    return np.int64(n)
 
 
 @inlined_kernel
 def _holds_row(records, p, row):
     """Whether the entries of a record hold an event, given as squeezed codes."""
-    last = p + 2 + np.int64(records[p + 1] & _REST)
+    last = p + _TWO + np.uint64(records[p + _ONE] & _REST)
     held = True
-    p += 2
+    p += _TWO
     while p < last:
-        one = np.int64(records[p] > _REST)
+        one = np.uint64(records[p] > _REST)
         value = row[records[p] & _REST]
-        held &= (records[p + 1] <= value) & (value <= records[p + 2 - one])
-        p += 3 - one
+        held &= (records[p + _ONE] <= value) & (value <= records[p + _TWO - one])
+        p += _THREE - one
     return held
+
+
+@kernel
+def _box_holds_row(boxes, box, row):
+    """Whether a box holds an event, given as squeezed codes, none of which is doubtful."""
+    words = boxes.words
+    p = np.uint64(first_word(boxes.starts, boxes.stride, box))
+    end = np.uint64(first_word(boxes.starts, boxes.stride, box + 1))
+    held = True
+    # equalities and ranges of narrow ends, without a branch that depends on which it is: half the time
+    while boxes.heads.size == 0 and p < end and words[p] >> _KIND <= _EQUAL_KIND:
+        head = words[p]
+        two = np.uint64(head >> _KIND == _BETWEEN_KIND)
+        value = row[min(head & _POSITION, np.uint32(row.size - 1))]
+        # a distance of 0 is squeezed to 1, so that missing is below every end
+        held &= (max(words[p + _ONE], _LOWEST) <= value) & (value <= words[p + _ONE + two])
+        p += _TWO + two
+    at, last, k = np.int64(p), np.int64(end), 0
+    while held and at < last:
+        j, low, high, at, k = read_entry(boxes, at, k)
+        base = boxes.bases[j]
+        held = squeeze(low, base) <= row[j] and row[j] <= squeeze(high, base)
+    return held
+
+
+@kernel
+def _stab_rows(lists, boxes, first_event, n, room, offsets, out):
+    """Write the slots of n events that `room` has, from `first_event` on; returns how many of them were done:
+    fewer where there was no room."""
+    p = offsets[first_event]
+    none = boxes.bases[:0]
+    records = lists.records
+    found = room.found
+    if n:
+        _ask_for_lists(lists, room.cells[0], room.counts[0])
+    for i in range(n):
+        # the lists of the next event are on their way while those of this one are read
+        if i + 1 < n:
+            _ask_for_lists(lists, room.cells[i + 1], room.counts[i + 1])
+        row = room.rows[i]
+        doubtful = room.doubtful[i] != 0
+        n_found = _collect(lists, row, room.cells[i], room.counts[i], found)
+        if p + n_found + lists.every.size > out.size:
+            return i
+        # where a record does not tell, its box comes last, so that it can be asked for ahead
+        left = 0
+        for q in range(n_found):
+            at = found[q]
+            held = _holds_row(records, np.uint64(at), row)
+            box = np.int64(records[at])
+            if (records[at + 1] > _REST) | doubtful:
+                if held:
+                    found[left] = box
+                    left += 1
+                    prefetch(boxes.starts, box)
+                continue
+            out[p] = boxes.slots[box] if boxes.slots.size else np.int32(box)
+            p += held
+        for q in range(min(AHEAD, left)):
+            prefetch(boxes.words, first_word(boxes.starts, boxes.stride, found[q]))
+        for q in range(left):
+            if q + AHEAD < left:
+                prefetch(boxes.words, first_word(boxes.starts, boxes.stride, found[q + AHEAD]))
+            box = found[q]
+            out[p] = boxes.slots[box] if boxes.slots.size else np.int32(box)
+            if doubtful:
+                p += holds(boxes, box, room.codes, none, i)
+            else:
+                p += _box_holds_row(boxes, box, row)
+        for q in range(lists.every.size):
+            box = lists.every[q]
+            out[p] = boxes.slots[box] if boxes.slots.size else box
+            p += 1
+        offsets[first_event + i + 1] = p
+    return n
 
 
 @kernel
@@ -296,52 +426,30 @@ def stab(codes, lists, finder, boxes, first_event, room, offsets, out):
     offsets[first_event] is where to begin.
     """
     m = codes.shape[1]
-    p = offsets[first_event]
-    none = boxes.bases[:0]
-    records = lists.records
-    found = room.found
     e = first_event
     while e < m:
-        last = min(e + EVENTS, m)
-        _find_lists(codes, lists, finder, boxes.bases, e, last, room)
-        _ask_for_lists(lists, room.cells[0], room.counts[0])
-        for i in range(last - e):
-            # the lists of the next event are on their way while those of this one are read
-            if i + 1 < last - e:
-                _ask_for_lists(lists, room.cells[i + 1], room.counts[i + 1])
-            row = room.rows[i]
-            n = _collect(lists, row, room.cells[i], room.counts[i], found)
-            if p + n + lists.every.size > out.size:
-                return e + i
-            # where a record does not tell, its box comes last, so that it can be asked for ahead
-            left = 0
-            for q in range(n):
-                at = found[q]
-                held = _holds_row(records, at, row)
-                box = np.int64(records[at])
-                if (records[at + 1] > _REST) | (room.doubtful[i] != 0):
-                    if held:
-                        found[left] = box
-                        left += 1
-                        prefetch(boxes.starts, box)
-                    continue
-                out[p] = boxes.slots[box] if boxes.slots.size else np.int32(box)
-                p += held
-            for q in range(min(AHEAD, left)):
-                prefetch(boxes.words, first_word(boxes.starts, boxes.stride, found[q]))
-            for q in range(left):
-                if q + AHEAD < left:
-                    prefetch(boxes.words, first_word(boxes.starts, boxes.stride, found[q + AHEAD]))
-                box = found[q]
-                out[p] = boxes.slots[box] if boxes.slots.size else np.int32(box)
-                p += holds(boxes, box, codes, none, e + i)
-            for q in range(lists.every.size):
-                box = lists.every[q]
-                out[p] = boxes.slots[box] if boxes.slots.size else box
-                p += 1
-            offsets[e + i + 1] = p
-        e = last
-    return m
+        n = min(EVENTS, m - e)
+        _find_lists(codes, lists, finder, boxes.bases, e, e + n, room)
+        done = _stab_rows(lists, boxes, e, n, room, offsets, out)
+        e += done
+        if done < n:
+            break
+    return e
+
+
+@kernel
+def stab_entries(starts, attributes, codes, lists, finder, boxes, first_event, room, offsets, out):
+    """As `stab`, of events by what they say."""
+    m = starts.size - 1
+    e = first_event
+    while e < m:
+        n = min(EVENTS, m - e)
+        _find_lists_of_entries(starts, attributes, codes, lists, finder, boxes.bases, e, e + n, room)
+        done = _stab_rows(lists, boxes, e, n, room, offsets, out)
+        e += done
+        if done < n:
+            break
+    return e
 
 
 @kernel

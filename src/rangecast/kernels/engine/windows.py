@@ -61,53 +61,90 @@ def sort_out(lows, highs, kinds):
     return closed
 
 
-@kernel
-def sort_intervals(starts, stops, edges, largest, digits, counts, order, other):
-    """Numbers of intervals by class and, within it, by start: digit by digit, the lowest first.
+@inlined_kernel
+def _heap_of(start, stop, edges, shift, n_digits):
+    """Which heap an interval goes to: those of a class by the first digit of where it begins."""
+    k = count_below(edges, np.uint64(stop - start))
+    return k * n_digits + np.int64(np.uint64(start) >> np.uint64(shift))
 
-    The class is how many of the edges are below the width; counts[c] is how many a class has. `largest` is
-    the last start. Returns 0 if the answer is in `order`, 1 if it is in `other`. A third of the time that
-    numpy takes for ten million.
-    """
-    n = starts.size
-    for i in range(n):
-        order[i] = i
-    turned = 0
-    shift = np.uint64(0)
-    mask = np.uint64((1 << DIGIT) - 1)
-    while shift == np.uint64(0) or (np.uint64(largest) >> shift) > np.uint64(0):
-        source = other if turned else order
-        target = order if turned else other
-        digits[:] = 0
-        for i in range(n):
-            digits[np.int64((np.uint64(starts[i]) >> shift) & mask)] += 1
-        total = 0
-        for k in range(digits.size):
-            total += digits[k]
-            digits[k] = total - digits[k]
-        for q in range(n):
-            i = source[q]
-            digit = np.int64((np.uint64(starts[i]) >> shift) & mask)
-            target[digits[digit]] = i
-            digits[digit] += 1
-        turned = 1 - turned
-        shift += np.uint64(DIGIT)
-        if shift >= np.uint64(64):
-            break
-    source = other if turned else order
-    target = order if turned else other
-    for i in range(n):
-        counts[count_below(edges, np.uint64(stops[i] - starts[i]))] += 1
-    total = 0
-    for k in range(counts.size):
-        digits[k] = total
-        total += counts[k]
+
+@kernel
+def count_heaps(starts, stops, edges, shift, n_digits, counts):
+    """counts[h] += how many intervals go to heap h."""
+    for i in range(starts.size):
+        counts[_heap_of(starts[i], stops[i], edges, shift, n_digits)] += 1
+
+
+@kernel
+def fill_heaps(starts, stops, own_slots, edges, shift, n_digits, cursors, lows, highs, slots):
+    """Put intervals and their slots into their heaps, at the cursors, which move on."""
+    for i in range(starts.size):
+        h = _heap_of(starts[i], stops[i], edges, shift, n_digits)
+        p = cursors[h]
+        lows[p] = starts[i]
+        highs[p] = stops[i]
+        slots[p] = own_slots[i]
+        cursors[h] = p + 1
+
+
+@inlined_kernel
+def _permute(array, first, order, n, copy):
     for q in range(n):
-        i = source[q]
-        k = count_below(edges, np.uint64(stops[i] - starts[i]))
-        target[digits[k]] = i
-        digits[k] += 1
-    return 1 - turned
+        copy[q] = array[first + q]
+    for q in range(n):
+        array[first + q] = copy[order[q]]
+
+
+@kernel
+def sort_heaps(ends, first_heap, last_heap, bits, lows, highs, slots, digits, order, other, copy, slot_copy):
+    """Sort the intervals of some heaps by where they begin, of which the lowest `bits` bits differ in a heap.
+
+    ends[h] is where heap h ends. A heap lies in the caches and is sorted digit by digit, the lowest first,
+    all of them stable; the last five arrays have room for the largest heap.
+    """
+    mask = np.uint64((1 << DIGIT) - 1)
+    for h in range(first_heap, last_heap):
+        first = ends[h - 1] if h else np.int64(0)
+        n = ends[h] - first
+        if n < 2:
+            continue
+        for q in range(n):
+            order[q] = q
+        turned = False
+        shift = 0
+        while shift < bits:
+            source = other if turned else order
+            target = order if turned else other
+            digits[:] = 0
+            for q in range(n):
+                digits[np.int64((np.uint64(lows[first + q]) >> np.uint64(shift)) & mask)] += 1
+            total = np.int64(0)
+            for k in range(digits.size):
+                total += digits[k]
+                digits[k] = total - digits[k]
+            for q in range(n):
+                i = source[q]
+                digit = np.int64((np.uint64(lows[first + i]) >> np.uint64(shift)) & mask)
+                target[digits[digit]] = i
+                digits[digit] += 1
+            turned = not turned
+            shift += DIGIT
+        sorted_order = other if turned else order
+        _permute(lows, first, sorted_order, n, copy)
+        _permute(highs, first, sorted_order, n, copy)
+        _permute(slots, first, sorted_order, n, slot_copy)
+
+
+@kernel
+def span_widths(lows, highs):
+    """The least and the largest width of intervals, of which there is one at least."""
+    least = np.uint64(highs[0] - lows[0])
+    largest = least
+    for i in range(lows.size):
+        width = np.uint64(highs[i] - lows[i])
+        least = min(least, width)
+        largest = max(largest, width)
+    return least, largest
 
 
 @kernel

@@ -1,0 +1,96 @@
+"""Which attributes get lists by value in `auto`, and which boxes stand in them.
+
+An attribute costs every event a look-up, and a list costs by how many of its boxes an event meets; a box
+without a list costs what it does in the layout of the rest, in nanoseconds per event:
+
+    a look-up                          _PROBE_NS
+    a box of a list                    _LIST_NS, times the share of events that read it
+    a box of the rest                  _REST_NS, and where they are few _REST_BLOCK_NS per block of them
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.engine.bitmap import BLOCK
+from rangecast.engine.catalog import Boxes
+from rangecast.types.attributes import Codes
+
+_NEARLY = 1.5
+_LIST_NS = 1.5
+_PROBE_NS = 40.0
+_REST_NS = 0.03
+_REST_BLOCK_NS = 1000.0
+
+
+def choose_equalities(
+    boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]
+) -> list[tuple[int, npt.NDArray[np.int64]]]:
+    """Attributes with lists by value, and the boxes of each.
+
+    Attributes are taken one at a time, each the one that saves most; a box goes by the first of them
+    whose value is about as rare as its rarest.
+    """
+    n = len(numbers)
+    asked: dict[int, tuple[npt.NDArray[np.int64], Codes]] = {}
+    for j in used:
+        rows, values = _equal_rows(boxes, numbers, j)
+        if len(rows) * _rest_ns(len(rows)) >= _PROBE_NS / 8 or len(rows) >= max(n // 2, 1):
+            asked[j] = rows, values
+    if not asked:
+        return []
+    # boxes without any of these values are in no list, whatever is chosen
+    marks = np.zeros(n, bool)
+    for rows, _ in asked.values():
+        marks[rows] = True
+    some = np.flatnonzero(marks)
+    costs = {j: np.full(len(some), np.inf, np.float32) for j in asked}
+    for j, (rows, values) in asked.items():
+        places = rows if len(some) == n else np.searchsorted(some, rows)
+        costs[j][places] = _shares(values) * np.float32(_LIST_NS)
+    best = np.full(len(some), np.inf, np.float32)
+    chosen: list[int] = []
+    while len(chosen) < len(costs):
+        # those without a list share a path, in which few cost more each than many do
+        rest_ns = _rest_ns(n - len(some) + int(np.count_nonzero(best == np.inf)))
+        now = np.minimum(best, np.float32(rest_ns))
+        gains = {j: float(np.maximum(now - cost, 0).sum()) for j, cost in costs.items() if j not in chosen}
+        j = max(gains, key=lambda k: gains[k])
+        # the first attribute pays for itself even with few boxes if it takes most of them
+        if gains[j] < _PROBE_NS and not (not chosen and gains[j] > 0.5 * n * rest_ns):
+            break
+        chosen.append(j)
+        best = np.where(costs[j] < now, costs[j], best)
+    if not chosen:
+        return []
+    # the first that is nearly as rare: one long list is read faster than several short ones
+    winner = np.full(len(some), -1, np.int32)
+    for k in reversed(range(len(chosen))):
+        winner[costs[chosen[k]] <= _NEARLY * best] = k
+    winner[best == np.inf] = -1
+    return [(j, numbers[some[winner == k]]) for k, j in enumerate(chosen) if (winner == k).any()]
+
+
+def _equal_rows(boxes: Boxes, numbers: npt.NDArray[np.int64], j: int) -> tuple[npt.NDArray[np.int64], Codes]:
+    """Which of the boxes give one value to an attribute, and the values."""
+    rows, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for first, lows, highs in boxes.column_pieces(j, numbers):
+        own = np.flatnonzero(lows == highs)
+        rows.append(own + first)
+        values.append(lows[own])
+    return np.concatenate(rows), np.concatenate(values)
+
+
+def _rest_ns(n: int) -> float:
+    """What one of n boxes without a list costs an event, where it is not passed over with its block."""
+    return max(_REST_NS, _REST_BLOCK_NS / max(n, BLOCK))
+
+
+def _shares(values: Codes) -> npt.NDArray[np.float32]:
+    """For each value, the share of all that are equal to it; rare ones count as their average."""
+    if not len(values):
+        return np.empty(0, np.float32)
+    distinct, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    smoothed = (counts + 1.0) / (len(values) + len(distinct))
+    return smoothed[inverse].astype(np.float32)

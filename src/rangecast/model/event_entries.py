@@ -1,0 +1,171 @@
+"""Events of wide schemas by what they say: for each the attributes that have a value, and the codes.
+
+    array        dtype   shape          meaning
+    starts       int64   n_events + 1   where the entries of each event begin
+    attributes   int32   n_entries      positions in the schema, ascending within an event
+    codes        int64   n_entries      the value of each; never MISSING
+
+Of hundreds of attributes an event mostly has few, and columns of all of them (events.py) are then nearly
+nothing but MISSING: 4 kB per event of 500 attributes, where 50 values take 600 bytes. Lists by leading entry
+read entries as they are (engine/leads.py); whoever needs columns gets them by `columns`, made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.kernels.model import events as kernels
+from rangecast.model.boxes import ragged, starts_of
+from rangecast.types.attributes import MISSING, Codes
+
+WIDE = 128
+"""From so many attributes on, events are kept by what they say."""
+
+SPARSE = 4
+"""Unless they say more than one in so many of them."""
+
+SaidColumn = tuple[npt.NDArray[np.int64], Codes]
+"""The rows that have a value of an attribute, ascending, and their codes."""
+
+
+class EventEntries:
+    """What events say, event after event; see the module head."""
+
+    def __init__(
+        self,
+        n_attributes: int,
+        starts: npt.NDArray[np.int64],
+        attributes: npt.NDArray[np.int32],
+        codes: Codes,
+    ) -> None:
+        self.n_attributes = n_attributes
+        self.starts = starts
+        self.attributes = attributes
+        self.codes = codes
+        self._columns: Codes | None = None
+
+    @classmethod
+    def of_columns(cls, n_attributes: int, n_events: int, said: dict[int, SaidColumn]) -> EventEntries:
+        """Entries from attributes by position, each with the rows that have a value.
+
+        >>> said = {2: (np.array([0, 1]), np.array([7, 8])), 0: (np.array([1]), np.array([5]))}
+        >>> entries = EventEntries.of_columns(3, 2, said)
+        >>> entries.starts.tolist(), entries.attributes.tolist(), entries.codes.tolist()
+        ([0, 1, 3], [2, 0, 2], [7, 5, 8])
+        """
+        counts = np.zeros(n_events, np.int64)
+        for rows, _ in said.values():
+            kernels.count_rows(rows, counts)
+        starts = starts_of(counts)
+        n = int(starts[-1])
+        attributes, codes, cursors = np.empty(n, np.int32), np.empty(n, np.int64), starts[:-1].copy()
+        for position in sorted(said):
+            kernels.enter_column(position, *said[position], cursors, attributes, codes)
+        return cls(n_attributes, starts, attributes, codes)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Attributes and events, as of columns."""
+        return self.n_attributes, len(self.starts) - 1
+
+    def __len__(self) -> int:
+        return self.n_attributes
+
+    def __getitem__(self, at: tuple[slice, Any]) -> EventEntries:
+        """Some of the events: `entries[:, rows]`, as of columns."""
+        _, events = at
+        rows = np.arange(self.shape[1])[events]
+        places = ragged(self.starts, rows)
+        counts = np.diff(self.starts)[rows]
+        return EventEntries(self.n_attributes, starts_of(counts), self.attributes[places], self.codes[places])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.asarray(self.columns(), dtype)
+
+    def columns(self) -> Codes:
+        """The codes as (d, n_events), MISSING where an event says nothing; not to be written to."""
+        if self._columns is None:
+            columns = np.full(self.shape, MISSING, np.int64)
+            kernels.spread_entries(self.starts, self.attributes, self.codes, columns)
+            self._columns = columns
+        return self._columns
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EventEntries, (self.n_attributes, self.starts, self.attributes, self.codes)
+
+
+def present(column: Codes) -> SaidColumn:
+    """The rows of a column that have a value, and their codes.
+
+    >>> [part.tolist() for part in present(np.array([3, MISSING, 4]))]
+    [[0, 2], [3, 4]]
+    """
+    # one more: what has no value is written before that is known
+    rows, codes = np.empty(len(column) + 1, np.int64), np.empty(len(column) + 1, np.int64)
+    n = int(kernels.keep_present(column, rows, codes))
+    return rows[:n].copy(), codes[:n].copy()
+
+
+def are_sparse(n_attributes: int, n_events: int, said: Sequence[SaidColumn]) -> bool:
+    """Whether events say so little of what they could that it is worth keeping them by it."""
+    n = sum(len(rows) for rows, _ in said)
+    return n_attributes >= WIDE and n * SPARSE <= n_attributes * n_events
+
+
+class CodeTarget:
+    """Where the codes of a batch are put, attribute by attribute: in columns, or as what is said."""
+
+    def __init__(self, n_attributes: int, n: int, *, whole: bool) -> None:
+        """For so many attributes and events; `whole` where columns are wanted however little is said."""
+        self._shape = n_attributes, n
+        self._said: dict[int, SaidColumn] | None = {} if n_attributes >= WIDE and not whole else None
+        self._codes = np.full(self._shape if self._said is None else (0, 0), MISSING, np.int64)
+
+    def put(self, position: int, rows: npt.NDArray[np.int64] | None, codes: Codes) -> None:
+        """Take the codes of an attribute, of all events or of some."""
+        if self._said is None:
+            self._codes[position, slice(None) if rows is None else rows] = codes
+            return
+        here, own = present(codes)
+        self._said[position] = here if rows is None else rows[here], own
+
+    def codes(self) -> Codes | EventEntries:
+        """All of them, in the form that suits."""
+        if self._said is None:
+            return self._codes
+        entries = EventEntries.of_columns(*self._shape, self._said)
+        return entries if are_sparse(*self._shape, list(self._said.values())) else entries.columns()
+
+
+def said_rows(
+    rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]
+) -> dict[str, tuple[list[int], list[Any]]]:
+    """By attribute, the rows that have its key, and the values there."""
+    # a walk over what is said, where a column per attribute would ask every row for every name
+    found: dict[Any, tuple[list[int], list[Any]]] = {key: ([], []) for key in names.values()}
+    look = found.get
+    for number, row in enumerate(rows):
+        for key, value in row.items():
+            own = look(key)
+            if own is not None and value is not None:
+                own[0].append(number)
+                own[1].append(value)
+    return {name: found[key] for name, key in names.items() if found[key][0]}
+
+
+def row_columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
+    """The values of each name; an attribute that some row lacks is None there."""
+    # a plain dict neither makes up a value nor keeps one that was asked for
+    plain = set(map(type, rows)) == {dict}
+    columns: dict[str, list[Any]] = {}
+    for name in names:
+        try:
+            columns[name] = list(map(itemgetter(name), rows)) if plain else [row.get(name) for row in rows]
+        except KeyError:
+            columns[name] = [row.get(name) for row in rows]
+    return columns
