@@ -74,6 +74,14 @@ from rangecast.engine.packed_bounds import CELLS as FINE_CELLS
 from rangecast.kernels.engine import planner as kernels
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Codes
 
+# by how many attributes a layout goes by, none for a bitmap: what each count of an event costs
+NS: tuple[dict[str, float], ...] = (
+    {"event": 270, "attributes": 4, "words": 0.2, "survivors": 3.5, "matches": 3.9},
+    {"event": 270, "attributes": 3, "candidates": 1.5, "checks": 2.3, "check_words": 0.5},
+    {
+        "event": 120, "attributes": 3, "candidates": 0.3, "looked_at": 0.6, "checks": 3.2, "check_words": 0.5,
+    },
+)  # fmt: skip
 SAMPLE = 2048
 EVENTS = 64
 MARGIN = 0.35
@@ -166,8 +174,8 @@ def weigh_layouts(
     ons += list(itertools.combinations(sorted(order[:_PAIRED]), 2))
     if held and held not in ons:
         ons.append(held)
-    layouts = [Layout("bitmap", (), weighed.bitmap_ns(order))]
-    layouts += [Layout("cells", tuple(used[k] for k in on), weighed.cells_ns(on)) for on in ons]
+    layouts = [Layout("bitmap", (), weighed.ns(()))]
+    layouts += [Layout("cells", tuple(used[k] for k in on), weighed.ns(on)) for on in ons]
     return sorted(corrected(layouts, factors or {}), key=_by_ns)
 
 
@@ -206,29 +214,43 @@ class Weighed:
     def _count(self, bits: _Bits) -> float:
         return int(np.bitwise_count(bits).sum()) * self._scale
 
-    def bitmap_ns(self, order: list[int]) -> float:
+    def ns(self, on: tuple[int, ...]) -> float:
+        """What an event costs in cells on some attributes, by their places among those used, or in a bitmap
+        where there are none."""
+        weights = NS[len(on)]
+        return weights["event"] + sum(weights[name] * count for name, count in self.counts(on).items())
+
+    def counts(self, on: tuple[int, ...]) -> dict[str, float]:
+        """What an event costs by, for a layout; see the module head."""
+        if not on:
+            return self._bitmap_counts()
+        n_checked = len(self.bits) - len(on)
+        candidates = self._count(np.bitwise_and.reduce(self.bits[list(on)], axis=0))
+        checks = candidates if n_checked else 0.0
+        counts = {
+            "attributes": float(n_checked), "candidates": candidates, "checks": checks,
+            "check_words": checks * (n_checked + 1 >> 1),
+        }  # fmt: skip
+        if len(on) > 1:
+            if self._wide is None:
+                self._wide = _mark(self.values, *_widened(self.lows, self.highs))
+            counts["looked_at"] = self._count(np.bitwise_and.reduce(self._wide[list(on)], axis=0))
+        return counts
+
+    def _bitmap_counts(self) -> dict[str, float]:
         cells = _mark(*_coarse(self.values, self.lows, self.highs))
         left = np.full_like(cells[0], 2**64 - 1)
         depth = 0
-        for k in order:
+        for k in np.argsort(self.shares, kind="stable").tolist():
             if depth and self._count(left) / self.n * BLOCK < 1.0:
                 break
             left &= cells[k]
             depth += 1
         survivors = self._count(np.bitwise_and.reduce(cells, axis=0))
-        words = self.n / 64 * depth
-        return 270 + 4 * len(order) + 0.2 * words + 3.5 * survivors + 3.9 * self.matches
-
-    def cells_ns(self, on: tuple[int, ...]) -> float:
-        n_checked = len(self.bits) - len(on)
-        candidates = self._count(np.bitwise_and.reduce(self.bits[list(on)], axis=0))
-        check = candidates * (1.4 + 0.9 * len(on) + 0.5 * (n_checked + 1 >> 1)) if n_checked else 0.0
-        if len(on) == 1:
-            return 270 + 3 * n_checked + 1.5 * candidates + check
-        if self._wide is None:
-            self._wide = _mark(self.values, *_widened(self.lows, self.highs))
-        looked_at = self._count(np.bitwise_and.reduce(self._wide[list(on)], axis=0))
-        return 120 + 3 * n_checked + 0.3 * candidates + 0.6 * looked_at + check
+        return {
+            "attributes": float(len(cells)), "words": self.n / 64 * depth, "survivors": survivors,
+            "matches": self.matches,
+        }  # fmt: skip
 
 
 def _mark(values: Codes, lows: Codes, highs: Codes) -> _Bits:
