@@ -277,3 +277,26 @@ def test_several_boxes_bring_what_they_need():
     events = rc.Events.from_rows(schema, [{"a0": 1, "a1": 5}, {"a0": 3, "a1": 6}, {"a0": 1}])
     assert rows_of(index.match(events)) == [[1, 2, 3], [3], [1]]
     assert "a0 > 2" in str(index.explain(3, {"a0": 3}))
+
+
+@given(data=st.data(), threads=st.integers(1, 3), before=st.integers(0, 3))
+def test_a_large_load_by_several_threads(data, threads, before):
+    n, odd = data.draw(st.integers(1, 20)), data.draw(st.integers(0, 25))
+    rng = np.random.default_rng(n)
+    lows = rng.integers(0, 9, (2, n + before))
+    highs = lows + rng.integers(1, 9, (2, n + before))
+    if odd < n:  # one that does not share its heads with the others
+        highs[1, odd] = LAST
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(box_entries, "CHUNK", 4)
+        entries = BoxEntries(2)
+        entries.threads = threads
+        for part in (slice(0, before), slice(before, None)):
+            owners = np.arange(lows[:, part].shape[1], dtype=np.int32)
+            entries.add_dense(DenseBoxes(lows[:, part].copy(), highs[:, part].copy(), owners))
+    boxes = boxes_of(entries)
+    assert boxes.n == n + before
+    for j in range(2):
+        own = boxes.column(j, np.arange(boxes.n))
+        assert np.array_equal(own[0], lows[j])
+        assert np.array_equal(own[1], highs[j])

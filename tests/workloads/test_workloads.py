@@ -484,3 +484,14 @@ def test_what_cannot_be_is_refused(arguments, options, message):
 def test_the_page_has_every_workload():
     assert workloads.markdown_table() in PAGE.read_text()
     assert all(f"| `{name}` |" in PAGE.read_text() for name in NAMES)
+
+
+@pytest.mark.parametrize("name", ["wide", "boolean-expressions"])
+def test_what_is_said_is_what_columns_say(name):
+    w = workload(name, 300, 20)
+    subs, dense = w.subscriptions(), rc.Subscriptions.from_arrays(w.schema, w.ids, w.lows, w.highs)
+    for one, other in zip(subs.boxes, dense.boxes, strict=True):
+        assert np.array_equal(one, other)
+    codes = rc.Events.from_arrays(w.schema, w.columns).codes
+    for own in (slice(0, None), slice(5, 9), slice(-3, None), slice(7, 7)):
+        assert np.array_equal(w.events(own.start, own.stop).codes, codes[:, own])

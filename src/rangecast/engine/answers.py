@@ -9,11 +9,8 @@ What one match reads, taken once, and how several threads share a batch.
 
 from __future__ import annotations
 
-import functools
 import itertools
-import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,6 +20,7 @@ import numpy.typing as npt
 from rangecast import buffers
 from rangecast.engine.boxes import Boxes, ExpandedBoxes
 from rangecast.engine.catalog import Catalog
+from rangecast.engine.threads import Run, pool
 from rangecast.kernels.engine import scan as scan_kernels
 from rangecast.kernels.engine.grid import sort_by_cell
 from rangecast.kernels.model import matches as kernels
@@ -47,9 +45,6 @@ Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
 
 Numbers = npt.NDArray[np.int64]
 """Numbers of boxes in a catalog."""
-
-Run = Callable[..., Iterable[Any]]
-"""What calls a function with each of some arguments, one after the other or side by side, like `map`."""
 
 
 class Cut(NamedTuple):
@@ -134,26 +129,6 @@ def cut_batch(codes: Codes | EventEntries, threads: int) -> list[Cut]:
     each = max(1, min(4, n // (threads * LEAST_PIECE)))
     ends = np.linspace(0, n, min(n, threads * each) + 1).astype(np.int64).tolist()
     return [Cut(codes, a, b) for a, b in itertools.pairwise(ends)]
-
-
-def pool(threads: int) -> Run:
-    """A `map` that runs its calls in so many threads."""
-    return _pool(threads).map
-
-
-def runner(threads: int) -> Run:
-    """`map`, or one that runs its calls in so many threads where there are several."""
-    return map if threads <= 1 else pool(threads)
-
-
-@functools.cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads that stay: starting them costs as much as a small batch."""
-    return ThreadPoolExecutor(threads, "rangecast")
-
-
-# a forked process has none of its parent's threads
-os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def one_row(slots: npt.NDArray[np.int32]) -> Rows:

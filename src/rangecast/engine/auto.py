@@ -44,9 +44,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.access_paths import AccessPath, asked_by_one, explain_paths, report_paths
-from rangecast.engine.answers import Found, Rows, join_found, one_row, runner
+from rangecast.engine.answers import Found, Rows, join_found, one_row
 from rangecast.engine.bitmap import build_bitmap, estimate_bytes
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.catalog import Boxes, Catalog
 from rangecast.engine.cells import BUDGET, build_cells
 from rangecast.engine.equality import EqualityPart, build_equality
 from rangecast.engine.grid import Grid
@@ -61,6 +61,7 @@ from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, build_runs
 from rangecast.engine.scan import ScanPart
 from rangecast.engine.selectivity import bounded_attributes
 from rangecast.engine.shared_boxes import Groups, find_groups
+from rangecast.engine.threads import runner
 from rangecast.engine.value_lists import choose_equalities
 from rangecast.engine.windows import build_windows
 from rangecast.errors import CapacityError, OptionError
@@ -131,10 +132,13 @@ class AutoPart(Part):
         return joined if self.groups is None else self.groups.expand(joined)
 
     def stab_entries(self, entries: EventEntries, boxes: Boxes) -> Found:
-        if self.groups is not None or len(self.paths) != 1:
+        if self.groups is not None or [path.kind for path in self.paths] != ["leads"]:
             return self.stab(entries.columns(), boxes)
+        start = perf_counter()
+        found = self.paths[0].part.stab_entries(entries, boxes)
+        self.seconds[0] += perf_counter() - start
         self.events += entries.shape[1]
-        return self.paths[0].part.stab_entries(entries, boxes)
+        return found
 
     def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         return None if self.groups is not None else self._slots(codes, boxes)
@@ -232,7 +236,14 @@ class AutoIndex(StaticIndex):
             raise OptionError(f"build_threads must be a whole number of at least 1, got {build_threads!r}")
         self._memory_limit = memory_limit
         self._threads = build_threads
+        self._catalog = self._new_catalog()
         self._replanner = Replanner(len(self.schema))
+
+    def _new_catalog(self) -> Catalog:
+        catalog = super()._new_catalog()
+        if catalog.entries is not None:
+            catalog.entries.threads = getattr(self, "_threads", 1)
+        return catalog
 
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
         seen = self._replanner.seen

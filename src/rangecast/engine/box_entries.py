@@ -17,6 +17,7 @@ that load lie in the middle of what 32 bits hold, and is written behind nobody's
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ import numpy.typing as npt
 
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, hold, shaped
+from rangecast.engine.threads import runner
 from rangecast.errors import CapacityError
 from rangecast.kernels.engine import boxes as kernels
 from rangecast.kernels.engine.boxes import NARROW, BoxArrays
@@ -49,6 +51,9 @@ class EntryArrays(NamedTuple):
 
 class BoxEntries:
     """Boxes that are added and never changed."""
+
+    threads = 1
+    """How many read a large number of boxes that are added."""
 
     def __init__(self, n_attributes: int) -> None:
         if n_attributes > kernels.MOST_ATTRIBUTES:
@@ -93,18 +98,43 @@ class BoxEntries:
         least, largest, firsts = np.full(d, LAST), np.full(d, MISSING), np.zeros(d, np.int64)
         kernels.span_dense(boxes.lows, boxes.highs, least, largest, firsts)
         self._take_bases(least, largest, firsts)
-        for first in range(0, n, CHUNK):
+
+        def chunk(first: int) -> SparseBoxes:
             own = slice(first, first + CHUNK)
-            chunk = DenseBoxes(
-                np.ascontiguousarray(boxes.lows[:, own]),
-                np.ascontiguousarray(boxes.highs[:, own]),
-                boxes.owners[own],
-            )
-            self.add(from_dense(chunk))
-            if first == 0 and n > CHUNK:
+            lows, highs = np.ascontiguousarray(boxes.lows[:, own]), np.ascontiguousarray(boxes.highs[:, own])
+            return from_dense(DenseBoxes(lows, highs, boxes.owners[own]))
+
+        for first in range(0, n, CHUNK):
+            if first == CHUNK:
                 # exactly, where all are alike
                 wanted = self._n_words + -(-(n - CHUNK) * self._n_words // self.n)
                 self._words = with_room(self._words, self._n_words, min(wanted, MOST_WORDS))
+                if self.threads > 1 and self._add_alike(chunk, n):
+                    break
+            self.add(chunk(first))
+
+    def _add_alike(self, chunk: Callable[[int], SparseBoxes], n: int) -> bool:
+        """Append the chunks behind the first by several threads, if all have the heads of those before: then
+        each knows its place."""
+        stride, used, words = self._stride, self._n_words, self._words
+        if not len(self._heads):
+            return False
+        self._check_room((n - CHUNK) * stride)
+
+        def put(first: int) -> bool:
+            own = chunk(first)
+            ends = own.starts, own.attributes, own.lows, own.highs, self._bases
+            if not kernels.share_heads(*ends, True, self._heads):
+                return False
+            kernels.fill_ends(*ends, self._heads, used + (first - CHUNK) * stride, words)
+            return True
+
+        # what lies behind the words in use is nobody's, so those that were put there in vain do no harm
+        if not all(list(runner(self.threads)(put, range(CHUNK, n, CHUNK)))):
+            return False
+        self._n_words = used + (n - CHUNK) * stride
+        self.n += n - CHUNK
+        return True
 
     def _check_room(self, more: int) -> None:
         wanted = self._n_words + more

@@ -49,6 +49,8 @@ from rangecast.types.attributes import LAST, MISSING, Codes
 
 SORTED = 4096
 RARE = 16
+COUNTED = 8
+"""Keys are counted and not compared where they lie within so many times their number."""
 
 
 @dataclass(eq=False)
@@ -195,7 +197,7 @@ class EqualityPart(Part):
 def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> EqualityPart:
     """Lists over boxes whose low is their high on the attribute `on`."""
     keys, _ = boxes.column(on, numbers)
-    order = np.argsort(keys, kind="stable")
+    order = ascending_order(keys)
     numbers, keys = numbers[order], keys[order]
     firsts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if len(keys) else keys[:0]
     values = np.ascontiguousarray(keys[firsts])
@@ -219,6 +221,26 @@ def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> Equ
     )
     identical = boxes.are_slots(numbers)
     return EqualityPart(identical, packed, lists)
+
+
+def ascending_order(keys: Codes) -> npt.NDArray[np.int64]:
+    """The places of keys by ascending key, those alike in the order in which they stand.
+
+    >>> ascending_order(np.array([5, -2, 5, 3])).tolist()
+    [1, 3, 0, 2]
+    """
+    low, span = span_of(keys)
+    if span > COUNTED * len(keys):
+        return np.argsort(keys, kind="stable")
+    order = np.empty(len(keys), np.int64)
+    sort_by_cell(keys - low, np.zeros(span + 1, np.int64), order)
+    return order
+
+
+def span_of(keys: Codes) -> tuple[int, int]:
+    """The least key, and how many there are from it to the largest."""
+    low = int(keys.min(initial=LAST))
+    return low, max(int(keys.max(initial=MISSING)) - low + 1, 0)
 
 
 def enter_values(values: Codes) -> tuple[bool, npt.NDArray[np.int32]]:

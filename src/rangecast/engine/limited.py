@@ -28,13 +28,13 @@ from rangecast.engine.answers import (
     join_found,
     join_rows,
     match_variants,
-    pool,
     restore_order,
     without_repeats,
     write_rows,
 )
 from rangecast.engine.catalog import Boxes, Catalog
 from rangecast.engine.checked_slots import checked_slots
+from rangecast.engine.threads import pool
 from rangecast.errors import OptionError, SubscriptionError
 from rangecast.kernels.model import matches as kernels
 from rangecast.model.matches import Matches

@@ -45,7 +45,6 @@ from rangecast.engine.answers import (
     Rows,
     count_rows,
     cut_batch,
-    pool,
     scan_rows,
     without_repeats,
     write_rows,
@@ -55,6 +54,7 @@ from rangecast.engine.checked_slots import SlotChecks, checked_slots
 from rangecast.engine.checks import hold
 from rangecast.engine.contract import Index
 from rangecast.engine.limited import Finder, PartialReading
+from rangecast.engine.threads import pool
 from rangecast.errors import OptionError
 from rangecast.kernels.model import matches as match_kernels
 from rangecast.model.event_entries import EventEntries

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from rangecast.engine.bitmap import BLOCK
 from rangecast.engine.catalog import Boxes
+from rangecast.engine.equality import COUNTED, span_of
 from rangecast.types.attributes import Codes
 
 _NEARLY = 1.5
@@ -91,6 +92,11 @@ def _shares(values: Codes) -> npt.NDArray[np.float32]:
     """For each value, the share of all that are equal to it; rare ones count as their average."""
     if not len(values):
         return np.empty(0, np.float32)
+    low, span = span_of(values)
+    if span <= COUNTED * len(values):
+        held = np.bincount(values - low)
+        each = ((held + 1.0) / (len(values) + np.count_nonzero(held))).astype(np.float32)
+        return each[values - low]
     distinct, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     smoothed = (counts + 1.0) / (len(values) + len(distinct))
     return smoothed[inverse].astype(np.float32)

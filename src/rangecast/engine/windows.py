@@ -51,13 +51,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast import buffers
-from rangecast.engine.answers import Found, Rows, event_order, restore_order, runner
+from rangecast.engine.answers import Found, Rows, event_order, restore_order
 from rangecast.engine.boxes import AT_ONCE
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import hold, shaped, within
 from rangecast.engine.limited import ALL
 from rangecast.engine.parts import Part
 from rangecast.engine.small_batches import FEW_EVENTS, FewEvents
+from rangecast.engine.threads import runner
 from rangecast.kernels.engine import windows as kernels
 from rangecast.kernels.engine.grid import sort_by_cell
 from rangecast.kernels.engine.windows import CLOSED, EVERY, FALLING, ODD, RISING, Windows

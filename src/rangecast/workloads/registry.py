@@ -107,10 +107,15 @@ class Workload:
 
     def subscriptions(self) -> Subscriptions:
         """The subscriptions in normal form."""
+        if self.predicates is not None:
+            return Subscriptions.of_boxes(self.schema, self.ids, self.predicates.boxes(self.n_subscriptions))
         return Subscriptions.from_arrays(self.schema, self.ids, self.lows, self.highs)
 
     def events(self, start: int = 0, stop: int | None = None) -> Events:
         """The events in normal form, or a slice of them."""
+        if self.values is not None:
+            first, last, _ = slice(start, stop).indices(self.n_events)
+            return Events(self.schema, self.values.said(len(self.schema), first, last))
         columns = {name: column[start:stop] for name, column in self.columns.items()}
         return Events.from_arrays(self.schema, columns)
 

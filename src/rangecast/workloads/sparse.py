@@ -22,6 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.model.boxes import SparseBoxes, starts_of
+from rangecast.model.event_entries import EventEntries
+
 
 @dataclass(frozen=True)
 class Entries:
@@ -40,6 +43,24 @@ class Entries:
         """Bytes of the arrays; an event's lows and highs are one array."""
         arrays = {id(a): a.nbytes for a in (self.rows, self.attributes, self.lows, self.highs)}
         return sum(arrays.values())
+
+    def boxes(self, n: int) -> SparseBoxes:
+        """The predicates as boxes, one for each of n subscriptions; all attributes are of whole numbers."""
+        order = np.argsort(self.rows, kind="stable")
+        starts = starts_of(np.bincount(self.rows, minlength=n))
+        none = np.empty(0, np.int64)
+        ends = self.lows[order], self.highs[order]
+        owners = np.arange(n, dtype=np.int32)
+        return SparseBoxes(
+            owners, starts, self.attributes[order], *ends, none, np.zeros(1, np.int64), none, none
+        )
+
+    def said(self, n_attributes: int, first: int, last: int) -> EventEntries:
+        """The values of the events first to last, by event."""
+        own = np.flatnonzero((self.rows >= first) & (self.rows < last))
+        order = own[np.argsort(self.rows[own], kind="stable")]
+        starts = starts_of(np.bincount(self.rows[own] - first, minlength=last - first))
+        return EventEntries(n_attributes, starts, self.attributes[order], self.lows[order])
 
     @classmethod
     def sorted(cls, rows: Any, attributes: Any, lows: Any, highs: Any) -> Entries:

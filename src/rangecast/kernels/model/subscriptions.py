@@ -25,19 +25,42 @@ def close_bounds(lows, highs, has_highs):
 
 
 @kernel
+def _follow_each_other(lows, highs, first, last):
+    """Whether the boxes first..last lie one behind the other on some attribute, as those of a list do."""
+    for j in range(lows.shape[0]):
+        b = first + 1
+        while b < last and highs[j, b - 1] < lows[j, b]:
+            b += 1
+        if b >= last:
+            return True
+    return False
+
+
+@kernel
+def _share_a_point(lows, highs, b, c):
+    for j in range(lows.shape[0]):
+        if lows[j, b] > highs[j, c] or lows[j, c] > highs[j, b]:
+            return False
+    return True
+
+
+@kernel
 def flag_overlapping(lows, highs, owners, out):
     """out[s] = 1 when two boxes of subscription s share a point in every attribute."""
-    d = lows.shape[0]
     n = owners.size
-    for b in range(n):
-        s = owners[b]
-        c = b + 1
-        while c < n and owners[c] == s and not out[s]:
-            apart = False
-            for j in range(d):
-                if lows[j, b] > highs[j, c] or lows[j, c] > highs[j, b]:
-                    apart = True
-                    break
-            if not apart:
-                out[s] = 1
-            c += 1
+    first = 0
+    while first < n:
+        s = owners[first]
+        last = first + 1
+        while last < n and owners[last] == s:
+            last += 1
+        # neighbours first: thousands of values of a list, in order, are not each compared with all others
+        for b in range(first, last - 1):
+            out[s] |= _share_a_point(lows, highs, b, b + 1)
+        if last - first > 2 and not out[s] and not _follow_each_other(lows, highs, first, last):
+            for b in range(first, last):
+                c = b + 1
+                while c < last and not out[s]:
+                    out[s] |= _share_a_point(lows, highs, b, c)
+                    c += 1
+        first = last
