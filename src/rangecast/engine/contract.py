@@ -229,8 +229,7 @@ class Index:
         """
         most = None if limit is None else check_limit(limit)
         events = Events.of(self.schema, events)
-        n_events = len(events)
-        said = self.reads_entries and most is None
+        n_events, said = len(events), self.reads_entries and most is None
         if n_events > 1:
             self._prepare(events.columns_for(self._read.catalog.schema, said).codes)
         with self._reading() as reading:

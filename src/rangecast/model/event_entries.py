@@ -12,8 +12,7 @@ read entries as they are (engine/leads.py); whoever needs columns gets them by `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -140,32 +139,3 @@ class CodeTarget:
             return self._codes
         entries = EventEntries.of_columns(*self._shape, self._said)
         return entries if are_sparse(*self._shape, list(self._said.values())) else entries.columns()
-
-
-def said_rows(
-    rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]
-) -> dict[str, tuple[list[int], list[Any]]]:
-    """By attribute, the rows that have its key, and the values there."""
-    # a walk over what is said, where a column per attribute would ask every row for every name
-    found: dict[Any, tuple[list[int], list[Any]]] = {key: ([], []) for key in names.values()}
-    look = found.get
-    for number, row in enumerate(rows):
-        for key, value in row.items():
-            own = look(key)
-            if own is not None and value is not None:
-                own[0].append(number)
-                own[1].append(value)
-    return {name: found[key] for name, key in names.items() if found[key][0]}
-
-
-def row_columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
-    """The values of each name; an attribute that some row lacks is None there."""
-    # a plain dict neither makes up a value nor keeps one that was asked for
-    plain = set(map(type, rows)) == {dict}
-    columns: dict[str, list[Any]] = {}
-    for name in names:
-        try:
-            columns[name] = list(map(itemgetter(name), rows)) if plain else [row.get(name) for row in rows]
-        except KeyError:
-            columns[name] = [row.get(name) for row in rows]
-    return columns

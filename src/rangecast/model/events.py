@@ -19,26 +19,25 @@ A view says how many strings the dictionaries had before it was made, so it hold
 no more.
 
 Where the schema is wide and events say little of it they are kept by what they say (event_entries.py), and
-`codes` is made when somebody asks.
-
-Hidden attributes are no part of `codes`: they are computed when an index asks for them (hidden_columns.py).
+`codes` is made when somebody asks. Hidden attributes are no part of it: they are computed when an index asks
+for them (hidden_columns.py).
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.errors import EventError, RangecastWarning
+from rangecast.errors import EventError
 from rangecast.memory import check_rows
 from rangecast.model import several_values
 from rangecast.model.boxes import ragged
-from rangecast.model.event_entries import WIDE, CodeTarget, EventEntries, row_columns, said_rows
+from rangecast.model.event_columns import columns_of, row_columns, said_rows, warn_of_points, words_at
+from rangecast.model.event_entries import WIDE, CodeTarget, EventEntries
 from rangecast.model.hidden_columns import CodeColumns, HiddenColumns, values_of
 from rangecast.types.attributes import MISSING, Category, Codes, Encoded
 from rangecast.types.column_names import named_columns, row_keys
@@ -48,7 +47,7 @@ from rangecast.types.frames import kind_of, table_of
 from rangecast.types.lists import list_codes
 from rangecast.types.places import degrees_from
 from rangecast.types.schema import Schema
-from rangecast.types.strings import arrow_numbers, arrow_words, without_views
+from rangecast.types.strings import arrow_numbers
 from rangecast.types.vocabulary import UNKNOWN, Vocabulary
 
 RowNumbers = npt.NDArray[np.int64]
@@ -312,8 +311,8 @@ class Events:
             shown = ", ".join(f"{schema[at].name} {len(column)}" for at, column in given.items())
             raise EventError(f"event columns must be equally long, got {shown}")
         n = lengths.pop() if lengths else 0
-        columns_said = {position: (None, column) for position, column in given.items()}
-        return cls._encoded(schema, columns_said, n, on_error) or cls._from_lists(schema, given, n, on_error)
+        all_of = {position: (None, column) for position, column in given.items()}
+        return cls._encoded(schema, all_of, n, on_error) or cls._from_lists(schema, given, n, on_error)
 
     @classmethod
     def _encoded(
@@ -321,8 +320,7 @@ class Events:
     ) -> Events | None:
         """Events from columns by position, each of all events or of the rows named; None where cells are
         lists, which `_from_lists` reads."""
-        made = any(point.columns is not None for _, point in schema.points)
-        target = CodeTarget(len(schema), n, whole=made)
+        target = CodeTarget(len(schema), n, whole=any(point.columns for _, point in schema.points))
         strangers: dict[int, _Strangers] = {}
         reasons: dict[int, str] = {}
         for position, (own, column) in given.items():
@@ -341,7 +339,7 @@ class Events:
             target.put(position, own, codes)
             strange = np.flatnonzero(codes == UNKNOWN) if isinstance(attribute, Category) else _NOBODY
             if len(strange):
-                words = _words_at(column, strange)
+                words = words_at(column, strange)
                 strangers[position] = _Strangers(known, strange if own is None else own[strange], words)
         out = cls(schema, target.codes(), copy=False)
         out._strangers = strangers
@@ -409,7 +407,7 @@ class Events:
             if isinstance(schema[position], Category):
                 strange = np.flatnonzero(out.codes[position] == UNKNOWN)
                 if len(strange):
-                    out.note_strangers(position, known, strange, _words_at(column, sources[strange]))
+                    out.note_strangers(position, known, strange, words_at(column, sources[strange]))
         out.owners = variants.owners
         out._make_points(reasons, on_error)
         return out._without(reasons, on_error)
@@ -434,7 +432,7 @@ class Events:
         """
         if not isinstance(table, pa.Table | pa.RecordBatch):
             table = table_of(table, "events")
-        names = _columns_of(schema, table.column_names, "table", strict)
+        names = columns_of(schema, table.column_names, "table", strict)
         columns = {name: table.column(column) for name, column in names.items()}
         return cls.from_arrays(schema, columns, on_error=on_error)
 
@@ -462,7 +460,7 @@ class Events:
         cls, schema: Schema, frame: Any, *, on_error: str = "raise", strict: bool = False
     ) -> Events:
         """As `from_arrow`, from a pandas DataFrame."""
-        names = _columns_of(schema, list(frame.columns), "frame", strict)
+        names = columns_of(schema, list(frame.columns), "frame", strict)
         columns = {name: frame[column] for name, column in names.items()}
         return cls.from_arrays(schema, columns, on_error=on_error)
 
@@ -484,7 +482,7 @@ class Events:
         if len(rows) == 0:
             return cls(schema, np.empty((len(schema), 0), np.int64), copy=False)
         names = row_keys(rows)
-        _warn_of_points(schema, names)
+        warn_of_points(schema, names)
         named = named_columns(schema.read_names, names)
         named.check(strict=strict, every=False)
         if len(schema) >= WIDE and set(map(type, rows)) == {dict}:
@@ -499,36 +497,3 @@ class Events:
         read = row_columns(rows, tuple(keys.values()))
         columns = {name: read[key] for name, key in keys.items()}
         return cls.from_arrays(schema, columns, on_error=on_error)
-
-
-def _warn_of_points(schema: Schema, names: Iterable[str]) -> None:
-    """Warn of a column that is ignored, since its attribute is made of two others."""
-    for _, point in schema.points:
-        if point.columns is not None and point.name in names:
-            message = (
-                f"{point.name!r} is ignored: it is made of {point.columns[0]!r} and {point.columns[1]!r}"
-            )
-            warnings.warn(message, RangecastWarning, stacklevel=4)
-
-
-def _columns_of(schema: Schema, names: Sequence[str], what: str, strict: bool) -> dict[str, str]:
-    """The column of each attribute that has one, by its name."""
-    _warn_of_points(schema, names)
-    named = named_columns(schema.read_names, names)
-    if not named.columns:
-        near = ", ".join(f"{name!r} for {column!r}" for name, column in named.near_misses().items())
-        raise EventError(
-            f"the {what} must have a column of the schema ({', '.join(schema.read_names)}), "
-            f"got {', '.join(map(str, names))}" + (f"; did you mean {near}?" if near else "")
-        )
-    named.check(strict=strict, every=False, stacklevel=4)
-    return named.columns
-
-
-def _words_at(column: Any, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:
-    if type(column) is list:
-        return arrow_words([column[row] for row in rows.tolist()])
-    if isinstance(column, Column):
-        words, _ = column.strings()
-        return words.take(arrow_numbers(rows))
-    return as_column(without_views(column).take(arrow_numbers(rows))).strings()[0]

@@ -1,0 +1,81 @@
+"""What of an input are the columns of events: by name of frames, and by key of rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast.errors import EventError, RangecastWarning
+from rangecast.types.column_names import named_columns
+from rangecast.types.columns import Column, as_column
+from rangecast.types.schema import Schema
+from rangecast.types.strings import arrow_numbers, arrow_words, without_views
+
+
+def said_rows(
+    rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]
+) -> dict[str, tuple[list[int], list[Any]]]:
+    """By attribute, the rows that have its key, and the values there."""
+    # a walk over what is said, where a column per attribute would ask every row for every name
+    found: dict[Any, tuple[list[int], list[Any]]] = {key: ([], []) for key in names.values()}
+    look = found.get
+    for number, row in enumerate(rows):
+        for key, value in row.items():
+            own = look(key)
+            if own is not None and value is not None:
+                own[0].append(number)
+                own[1].append(value)
+    return {name: found[key] for name, key in names.items() if found[key][0]}
+
+
+def row_columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
+    """The values of each name; an attribute that some row lacks is None there."""
+    # a plain dict neither makes up a value nor keeps one that was asked for
+    plain = set(map(type, rows)) == {dict}
+    columns: dict[str, list[Any]] = {}
+    for name in names:
+        try:
+            columns[name] = list(map(itemgetter(name), rows)) if plain else [row.get(name) for row in rows]
+        except KeyError:
+            columns[name] = [row.get(name) for row in rows]
+    return columns
+
+
+def warn_of_points(schema: Schema, names: Iterable[str]) -> None:
+    """Warn of a column that is ignored, since its attribute is made of two others."""
+    for _, point in schema.points:
+        if point.columns is not None and point.name in names:
+            message = (
+                f"{point.name!r} is ignored: it is made of {point.columns[0]!r} and {point.columns[1]!r}"
+            )
+            warnings.warn(message, RangecastWarning, stacklevel=4)
+
+
+def columns_of(schema: Schema, names: Sequence[str], what: str, strict: bool) -> dict[str, str]:
+    """The column of each attribute that has one, by its name."""
+    warn_of_points(schema, names)
+    named = named_columns(schema.read_names, names)
+    if not named.columns:
+        near = ", ".join(f"{name!r} for {column!r}" for name, column in named.near_misses().items())
+        raise EventError(
+            f"the {what} must have a column of the schema ({', '.join(schema.read_names)}), "
+            f"got {', '.join(map(str, names))}" + (f"; did you mean {near}?" if near else "")
+        )
+    named.check(strict=strict, every=False, stacklevel=4)
+    return named.columns
+
+
+def words_at(column: Any, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:
+    """The strings of some rows of a column."""
+    if type(column) is list:
+        return arrow_words([column[row] for row in rows.tolist()])
+    if isinstance(column, Column):
+        words, _ = column.strings()
+        return words.take(arrow_numbers(rows))
+    return as_column(without_views(column).take(arrow_numbers(rows))).strings()[0]
