@@ -24,7 +24,7 @@ import rangecast as rc
 from rangecast.engine.box_entries import BoxEntries
 from rangecast.engine.catalog import Catalog
 from rangecast.engine.contract import Index
-from rangecast.engine.parts import Part
+from rangecast.engine.static_part import Part
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "scan": ("scan", {}),

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.equality import EqualityPart
 from rangecast.engine.nested import NestedPart
-from rangecast.engine.parts import Part
 from rangecast.engine.planner import Layout, Plan
 from rangecast.engine.small_batches import FewEvents
+from rangecast.engine.static_part import Part
 from rangecast.kernels.engine import equality as equality_kernels
 from rangecast.kernels.engine import nested as nested_kernels
 from rangecast.kernels.machine.views import Views

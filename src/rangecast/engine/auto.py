@@ -55,12 +55,13 @@ from rangecast.engine.limited import count_all, hold_any, stab_in_turn
 from rangecast.engine.nested import NestedPart, build_nested
 from rangecast.engine.outlines import SortedChoice, assign_boxes, choose_sorted
 from rangecast.engine.packed_bounds import span_of_ends
-from rangecast.engine.parts import Part, StaticIndex, _Covered
+from rangecast.engine.parts import StaticIndex, _Covered
 from rangecast.engine.planner import Corrections, PartHistory, Replanner, choose_layout
 from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, build_runs
 from rangecast.engine.scan import ScanPart
 from rangecast.engine.selectivity import bounded_attributes
 from rangecast.engine.shared_boxes import Groups, find_groups
+from rangecast.engine.static_part import Part
 from rangecast.engine.threads import runner
 from rangecast.engine.value_lists import choose_equalities
 from rangecast.engine.windows import build_windows

@@ -59,9 +59,10 @@ from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.limited import ALL
 from rangecast.engine.packed_bounds import Packed
-from rangecast.engine.parts import Part, StaticIndex
+from rangecast.engine.parts import StaticIndex
 from rangecast.engine.selectivity import bounded_attributes
 from rangecast.engine.small_batches import ROOM, FewEvents
+from rangecast.engine.static_part import Part
 from rangecast.errors import OptionError
 from rangecast.kernels.engine import bitmap as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels

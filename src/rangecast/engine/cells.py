@@ -48,9 +48,10 @@ from rangecast.engine.cell_levels import choose_levels
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.grid import Grid
 from rangecast.engine.packed_bounds import CELLS, Checked, Packed, fit_grid
-from rangecast.engine.parts import Part, StaticIndex
+from rangecast.engine.parts import StaticIndex
 from rangecast.engine.selectivity import bounded_attributes, estimate_selectivity, named_attributes
 from rangecast.engine.small_batches import FEW_EVENTS, FewEvents
+from rangecast.engine.static_part import Part
 from rangecast.errors import OptionError
 from rangecast.kernels.engine import cells as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels

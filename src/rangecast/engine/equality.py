@@ -35,9 +35,9 @@ from rangecast.engine.answers import Found, Rows, restore_order
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.packed_bounds import Packed
-from rangecast.engine.parts import Part
 from rangecast.engine.selectivity import bounded_attributes
 from rangecast.engine.small_batches import FEW_EVENTS, ROOM, FewEvents
+from rangecast.engine.static_part import Part
 from rangecast.kernels.engine import equality as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels
 from rangecast.kernels.engine.equality import ValueLists

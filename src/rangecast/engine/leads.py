@@ -57,7 +57,7 @@ from rangecast import buffers
 from rangecast.engine.answers import Rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, flat, hold, within
-from rangecast.engine.parts import Part
+from rangecast.engine.static_part import Part
 from rangecast.kernels.engine import leads as kernels
 from rangecast.kernels.engine.leads import CellFinder, LeadLists, Room
 from rangecast.memory import check_fits, check_numbered

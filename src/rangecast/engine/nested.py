@@ -48,8 +48,8 @@ from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.equality import enter_values
 from rangecast.engine.limited import ALL
-from rangecast.engine.parts import Part
 from rangecast.engine.small_batches import FEW_EVENTS, FewEvents
+from rangecast.engine.static_part import Part
 from rangecast.engine.windows import lay_out
 from rangecast.kernels.engine import equality as list_kernels
 from rangecast.kernels.engine import nested as kernels

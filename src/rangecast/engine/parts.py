@@ -28,32 +28,28 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays, count_bytes
+from rangecast.array_file import Arrays
 from rangecast.engine.answers import (
     Counted,
     Cut,
     Estimate,
-    Found,
     PendingRows,
     Portion,
     Rows,
-    count_rows,
     cut_batch,
-    scan_rows,
     without_repeats,
-    write_rows,
 )
 from rangecast.engine.catalog import Boxes, Catalog
 from rangecast.engine.checked_slots import SlotChecks, checked_slots
 from rangecast.engine.checks import hold
 from rangecast.engine.contract import Index
 from rangecast.engine.limited import Finder, PartialReading
+from rangecast.engine.static_part import Part, Tail
 from rangecast.engine.threads import pool
 from rangecast.errors import OptionError
 from rangecast.kernels.model import matches as match_kernels
@@ -68,91 +64,6 @@ TAIL_WORK = 1 << 18  # boxes looked at, over all events of a batch
 TAIL_SPENT = 1 << 24  # and over all events since the last part was built
 REBUILD_SHARE = 4
 SWEEP_SHARE = 128
-
-
-class Part:
-    """A static layout of some boxes.
-
-    A kind of it is a dataclass, whose fields are what a file holds (array_file.py): arrays in NamedTuples, as
-    kernels take them, and plain values. What follows from them it makes in `__post_init__`.
-    """
-
-    exact: ClassVar[bool] = False
-    """Whether it holds the boxes it was made of and no others, so that none was dead at that time."""
-
-    ratio: int = 8
-    """A newer part that is not this many times smaller is merged with this one: more where building costs
-    little beside what a second part costs every event."""
-
-    def stab(self, codes: Codes, boxes: Boxes) -> Found:
-        """The matches of a batch within this part, dead slots included."""
-        raise NotImplementedError
-
-    def stab_entries(self, entries: EventEntries, boxes: Boxes) -> Found:
-        """The same of events by what they say."""
-        return self.stab(entries.columns(), boxes)
-
-    def find(self, codes: Codes | EventEntries, boxes: Boxes) -> Found:
-        """`stab` or `stab_entries`."""
-        return self.stab_entries(codes, boxes) if isinstance(codes, EventEntries) else self.stab(codes, boxes)
-
-    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
-        """The matches of one event, or None where there are so many that `stab` had better write them."""
-        return None
-
-    def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
-        """Matches of a batch, so many of each event at least or all of them, dead slots included."""
-        return write_rows(self.stab(codes, boxes))
-
-    def count(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int64]:
-        """How many matches each event of a batch has, dead slots included."""
-        return count_rows(self.stab(codes, boxes))
-
-    def hold_any(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.bool_]:
-        """Whether each event of a batch has a match, dead slots included."""
-        return self.count(codes, boxes) > 0
-
-    def check(self, boxes: Boxes, n_slots: int) -> None:
-        """Raise StorageError unless all that kernels index by is in range (checks.py)."""
-
-    def loaded(self) -> None:
-        """Take note that the part came from a file or a pickle."""
-
-    def without(self, dead: npt.NDArray[np.uint8]) -> Part | None:
-        """This part without the entries of dead slots, or None where only building anew does that."""
-        return None
-
-    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
-        """How many entries each event would look at, None where that is not known before the search."""
-        return None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the part's own arrays."""
-        return count_bytes(self) + self.derived_bytes
-
-    @property
-    def derived_bytes(self) -> int:
-        """Bytes of arrays that are made from the fields."""
-        return 0
-
-    def stats(self) -> dict[str, int]:
-        """Counts that add up over parts."""
-        return {}
-
-
-@dataclass(eq=False)
-class _Tail(Part):
-    """The tail as a part, where all are asked alike; it is not kept."""
-
-    first: int
-    last: int
-
-    def stab(self, codes: Codes, boxes: Boxes) -> Found:
-        return scan_rows(codes, boxes, self.first, self.last)
-
-    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32]:
-        return scan_rows(codes, boxes, self.first, self.last)[1]
 
 
 class _Covered(NamedTuple):
@@ -245,7 +156,7 @@ class _StaticReading(PartialReading):
 
     def finders(self) -> list[Finder]:
         state = self.state
-        tail = [_Tail(state.boxes.n - state.tail, state.boxes.n)] if state.tail else []
+        tail = [Tail(state.boxes.n - state.tail, state.boxes.n)] if state.tail else []
         return [*(covered.part for covered in state.parts), *tail]
 
     def settled(self, codes: Codes, rows: Rows) -> Rows:
@@ -257,7 +168,7 @@ class _StaticReading(PartialReading):
         portions = [Portion(c.part.find(codes, state.boxes), c.base) for c in state.parts]
         if state.tail:
             last = state.boxes.n
-            portions.append(Portion(_Tail(last - state.tail, last).find(codes, state.boxes)))
+            portions.append(Portion(Tail(last - state.tail, last).find(codes, state.boxes)))
         return portions
 
     def _threaded(self, codes: Codes | EventEntries, threads: int) -> list[Portion]:
@@ -340,7 +251,7 @@ class StaticIndex(Index):
         said = checked_slots(catalog)
         tail = catalog.n_boxes - (parts[-1].last if parts else 0)
         alone = dead is None and flagged is None and said is None and len(parts) + bool(tail) == 1
-        first = parts[0] if parts else _Covered(0, tail, tail, _Tail(0, tail), None)
+        first = parts[0] if parts else _Covered(0, tail, tail, Tail(0, tail), None)
         only = first if alone else None
         state = _State(
             catalog, parts, self._gone, catalog.boxes, dead, catalog.ids, flagged, said, tail, only

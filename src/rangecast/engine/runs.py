@@ -45,9 +45,10 @@ from rangecast.engine.answers import Counted, Found, Rows, event_order, order_by
 from rangecast.engine.boxes import Boxes, ExpandedBoxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.grid import Grid
-from rangecast.engine.parts import Part, StaticIndex
+from rangecast.engine.parts import StaticIndex
 from rangecast.engine.selectivity import bounded_attributes, choose_attributes, named_attributes
 from rangecast.engine.small_batches import FEW_EVENTS, FewEvents
+from rangecast.engine.static_part import Part
 from rangecast.errors import OptionError
 from rangecast.kernels.engine import runs as kernels
 from rangecast.kernels.engine.grid import sort_by_cell

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from rangecast.engine.answers import Rows, scan_rows
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import hold
-from rangecast.engine.parts import Part, StaticIndex
+from rangecast.engine.parts import StaticIndex
+from rangecast.engine.static_part import Part
 from rangecast.types.attributes import Codes
 
 

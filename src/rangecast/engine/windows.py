@@ -56,8 +56,8 @@ from rangecast.engine.boxes import AT_ONCE
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import hold, shaped, within
 from rangecast.engine.limited import ALL
-from rangecast.engine.parts import Part
 from rangecast.engine.small_batches import FEW_EVENTS, FewEvents
+from rangecast.engine.static_part import Part
 from rangecast.engine.threads import runner
 from rangecast.kernels.engine import windows as kernels
 from rangecast.kernels.engine.grid import sort_by_cell

@@ -34,8 +34,9 @@ from rangecast.engine.answers import Rows
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.grid import Grid
-from rangecast.engine.parts import Part, StaticIndex
+from rangecast.engine.parts import StaticIndex
 from rangecast.engine.selectivity import choose_attributes, named_attributes
+from rangecast.engine.static_part import Part
 from rangecast.errors import OptionError
 from rangecast.kernels.papers import cei as kernels
 from rangecast.kernels.papers.cei import EncodedLists

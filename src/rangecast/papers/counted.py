@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rangecast.engine.answers import Rows
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import counted, shaped
-from rangecast.engine.parts import Part
+from rangecast.engine.static_part import Part
 from rangecast.types.attributes import Codes
 
 

@@ -36,7 +36,8 @@ import numpy.typing as npt
 
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import ascending, flat, shaped, within
-from rangecast.engine.parts import Part, StaticIndex
+from rangecast.engine.parts import StaticIndex
+from rangecast.engine.static_part import Part
 from rangecast.kernels.papers import opindex as kernels
 from rangecast.kernels.papers.opindex import AT_LEAST, AT_MOST, EQUAL, OperatorLists
 from rangecast.memory import check_fits

@@ -36,7 +36,8 @@ import numpy.typing as npt
 from rangecast.engine.answers import Rows
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
-from rangecast.engine.parts import Part, StaticIndex
+from rangecast.engine.parts import StaticIndex
+from rangecast.engine.static_part import Part
 from rangecast.errors import OptionError
 from rangecast.kernels.papers import rein as kernels
 from rangecast.kernels.papers.rein import BucketLists

@@ -35,7 +35,8 @@ import numpy.typing as npt
 from rangecast.array_file import Arrays
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
-from rangecast.engine.parts import Part, StaticIndex
+from rangecast.engine.parts import StaticIndex
+from rangecast.engine.static_part import Part
 from rangecast.kernels.papers.ubtree import counting as kernels
 from rangecast.kernels.papers.ubtree.counting import IntervalTrees
 from rangecast.memory import check_fits

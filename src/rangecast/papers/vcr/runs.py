@@ -38,7 +38,8 @@ from rangecast.engine.answers import Found, Rows, restore_order
 from rangecast.engine.boxes import ExpandedBoxes
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
-from rangecast.engine.parts import Part, StaticIndex
+from rangecast.engine.parts import StaticIndex
+from rangecast.engine.static_part import Part
 from rangecast.errors import OptionError
 from rangecast.kernels.papers.vcr import runs as kernels
 from rangecast.kernels.papers.vcr.runs import RectangleRuns
