@@ -26,6 +26,7 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     batch/match.py             match a DataFrame of events; explain
     batch/stripes.py           the same with an index larger than a machine's memory
     batch/sql.py               match_events(TABLE(events), 'store')
+    batch/tables.py            what must be merged into a table of matches
     batch/files.py             match files of events, without the JVM in between: the driver's part
     batch/file_tasks.py        the workers' part: one unit of files
     stream/stream.py           match a stream of events while subscriptions change; read what it wrote
@@ -60,6 +61,7 @@ except ImportError:
 from rangecast.spark.batch.files import match_files
 from rangecast.spark.batch.match import explain, match
 from rangecast.spark.batch.sql import register_sql
+from rangecast.spark.batch.tables import TableRefresh, begin_refresh, table_changes
 from rangecast.spark.ingest import ingest
 from rangecast.spark.output import Output
 from rangecast.spark.payload import payload
@@ -80,6 +82,8 @@ __all__ = [
     "Report",
     "StreamMetrics",
     "StreamStatus",
+    "TableRefresh",
+    "begin_refresh",
     "committed",
     "explain",
     "ingest",
@@ -97,6 +101,7 @@ __all__ = [
     "register_sql",
     "session",
     "stream_status",
+    "table_changes",
     "track",
     "watch_stream",
 ]

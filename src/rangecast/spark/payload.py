@@ -24,8 +24,15 @@ def payload(
     `rs.match(events, store).join(rs.payload(spark, store, ["owner"]), "subscription_id")` tells the owners.
     """
     home = store if isinstance(store, Store) else Store.open(store)
-    subs = home.subscriptions(version)
+    return spark.createDataFrame(payload_table(home, names, version))
+
+
+def payload_table(store: Store, names: Sequence[str] | None = None, version: int | None = None) -> pa.Table:
+    """The same as an Arrow table."""
+    subs = store.subscriptions(version)
+    if not len(subs):  # none have no payload either
+        return pa.table({name: pa.array([], pa.string()) for name in ("subscription_id", *(names or ()))})
     table = narrowed(subs.beside.table(names))
     ids = subs.ids.arrow()
     ids = ids.cast(pa.string()) if subs.ids.textual else ids
-    return spark.createDataFrame(table.add_column(0, "subscription_id", ids))
+    return table.add_column(0, "subscription_id", ids)
