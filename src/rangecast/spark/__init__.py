@@ -39,6 +39,7 @@ carry the path of a snapshot that workers map, and nothing uses sparkContext, RD
     stream/ledger.py           what is written down so that a batch that is run again agrees
     stream/batch_files.py      where the files of a batch are staged and put, in folders and buckets
     stream/metrics.py          how a stream does: rates, lag, times, disk
+    source/store_source.py     what every source does with its store: versions, offsets, checkpoints
     source/source.py           format("rangecast"): matches as a source, in batch and as a stream
     source/options.py          its options and columns
     source/arrivals.py         its log of files, which gives a file its number

@@ -9,22 +9,18 @@ which files it has and which version of the subscriptions they are matched again
 a crash, it gives the same rows. With a sink that takes a batch once (Spark's own Parquet sink), every
 event is matched exactly once.
 
-    offset     meaning
-    files      how many files of the log of arrivals (arrivals.py) were read
-    version    the version of the subscriptions that the last of them were matched against
-    oldest     the oldest version there was then; events of an older time are rejected (event-time only)
-    store, log, stream    ids: a checkpoint goes with one store and one log, and has one name
+    offset   meaning
+    files    how many files of the log of arrivals (arrivals.py) were read
+    log      its id: a checkpoint goes with one
+    version, oldest, store, stream   as those of every source (store_source.py)
 
 Where there is no new file the offset stays as it was, so a change of subscriptions alone makes no
-micro-batch. A version is held in the store (`Store.hold`) from when it is planned with until its
-micro-batch is done, also while the stream is stopped; Spark says so when it plans the next one.
+micro-batch.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import heapq
 import os
 import uuid
 from collections.abc import Iterator
@@ -34,23 +30,24 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxFiles
 
 from rangecast.errors import OptionError, StorageError
 from rangecast.loading import format_of
 from rangecast.spark.batch.file_tasks import Unit
 from rangecast.spark.batch.files import check_files, list_files, units_of
 from rangecast.spark.source.arrivals import Arrival, Arrivals
-from rangecast.spark.source.options import Settings, check_fields, infer_fields, read_options
+from rangecast.spark.source.options import Settings, infer_fields, read_options
+from rangecast.spark.source.store_source import (
+    Offset,
+    StoreReader,
+    StoreSource,
+    StoreStreamReader,
+    share_out,
+)
 from rangecast.spark.source.tasks import UNKNOWN_FORMAT, Task, read_task
-from rangecast.spark.version_policy import Pinned, check_newer, check_pinned
+from rangecast.spark.version_policy import Pinned
 from rangecast.store.store import Store
 
 # below this a Parquet file is one piece: reading its footer on the driver costs more than it gains
@@ -62,18 +59,10 @@ def register_source(spark: SparkSession) -> None:
     spark.dataSource.register(RangecastSource)
 
 
-class RangecastSource(DataSource):
+class RangecastSource(StoreSource):
     """What Spark asks for by the name "rangecast"; options.py has the options."""
 
-    def __init__(self, options: Any) -> None:
-        super().__init__(options)
-        settings = read_options(options)
-        store = Store.open(settings.store)
-        self.settings = dataclasses.replace(settings, versions=settings.versions.on(store.schema))
-        # a DataFrame that is evaluated twice gives the same answer twice
-        self.pinned = self.settings.versions.now(store)
-        if settings.output.order is not None:
-            settings.output.check_index(store.index(verify=None))
+    read_settings = staticmethod(read_options)
 
     @classmethod
     def name(cls) -> str:
@@ -89,13 +78,7 @@ class RangecastSource(DataSource):
         return _StreamReader(self, schema)
 
 
-class _Reader(DataSourceReader):
-    """All files of now, against the version that was the newest when the DataFrame was made."""
-
-    def __init__(self, source: RangecastSource, fields: T.StructType) -> None:
-        self.settings, self.pinned, self.fields = source.settings, source.pinned, fields
-        check_fields(self.settings.output, Store.open(self.settings.store), fields)
-
+class _Reader(StoreReader):
     def partitions(self) -> list[Task]:
         settings = self.settings
         files = list_files(settings.events)
@@ -109,25 +92,15 @@ class _Reader(DataSourceReader):
         return read_task(partition, self.settings, self.fields)
 
 
-class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches in a process of the driver's, and reads them in the workers."""
-
+class _StreamReader(StoreStreamReader[Arrivals]):
     def __init__(self, source: RangecastSource, fields: T.StructType) -> None:
-        self.settings, self.fields = source.settings, fields
+        super().__init__(source, fields)
         self.target: int | None = None
-        self._opened: tuple[Store, Arrivals] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_opened": None}
+    def _open_input(self) -> Arrivals:
+        return Arrivals(Path(self.settings.state), self.settings.events)
 
-    def _open(self) -> tuple[Store, Arrivals]:
-        if self._opened is None:
-            store = Store.open(self.settings.store)
-            check_fields(self.settings.output, store, self.fields)
-            self._opened = store, Arrivals(Path(self.settings.state), self.settings.events)
-        return self._opened
-
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> Offset:
         store, arrivals = self._open()
         return {"files": 0, "version": 0, "store": store.id, "log": arrivals.id, "stream": uuid.uuid4().hex}
 
@@ -142,8 +115,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self.target = self._open()[1].look()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        store, arrivals = self._open()
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        _, arrivals = self._open()
         self._check(start)
         first = start["files"]
         last = arrivals.look() if self.target is None else self.target
@@ -151,18 +124,15 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             last = arrivals.admit(first, last, self.settings.max_files, self.settings.max_bytes)
         if last <= first:
             return start
-        pinned = self.settings.versions.pin(store, holder_of(start), self._note)
-        return start | {"files": last} | as_offset(pinned)
+        return start | {"files": last} | self._pin(start)
 
-    def reportLatestOffset(self) -> dict[str, Any]:
+    def reportLatestOffset(self) -> Offset:
         store, arrivals = self._open()
         return {"files": len(arrivals), "version": store.version}
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Task]:
-        store, arrivals = self._open()
-        self._check(end)
-        pinned = pinned_of(end)
-        check_pinned(store, pinned, "a micro-batch", "start afresh with an empty checkpoint and output")
+    def partitions(self, start: Offset, end: Offset) -> list[Task]:
+        _, arrivals = self._open()
+        pinned = self._pinned(end)
         found = [
             (arrival, self._kind(arrival.path)) for arrival in arrivals.files(start["files"], end["files"])
         ]
@@ -170,10 +140,6 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         return read_task(partition, self.settings, self.fields)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        store, _ = self._open()
-        self.settings.versions.advance(store, holder_of(end), pinned_of(end), self._note)
 
     @property
     def _note(self) -> str:
@@ -185,38 +151,13 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except OptionError:
             return UNKNOWN_FORMAT
 
-    def _check(self, offset: dict[str, Any]) -> None:
-        """Refuse a checkpoint that belongs to another store or another log."""
-        store, arrivals = self._open()
-        check_same_store(store, offset)
+    def _check_input(self, offset: Offset) -> None:
+        _, arrivals = self._open()
         if offset["log"] != arrivals.id:
             raise StorageError(
                 f"{arrivals.folder}: is not the log of arrivals that the checkpoint was made with; restore "
                 "that one, or name a new checkpoint and a new output"
             )
-        check_newer(store, offset["version"])
-
-
-def check_same_store(store: Store, offset: dict[str, Any]) -> None:
-    """Refuse a checkpoint that belongs to another store."""
-    if offset.get("store") != store.id:
-        raise StorageError(
-            f"{store.path}: is not the store that the checkpoint was made with (that has the id "
-            f"{offset.get('store')}, this {store.id}); name that one, or a new checkpoint and output"
-        )
-
-
-def holder_of(offset: dict[str, Any]) -> str:
-    """The name under which the store keeps versions for a stream."""
-    return f"source-{offset['stream'][:12]}"
-
-
-def pinned_of(offset: dict[str, Any]) -> Pinned:
-    return Pinned(offset["version"], offset.get("oldest"))
-
-
-def as_offset(pinned: Pinned) -> dict[str, int]:
-    return {name: value for name, value in pinned._asdict().items() if value is not None}
 
 
 def _tasks(run: str, files: list[tuple[Arrival, str]], settings: Settings, pinned: Pinned) -> Iterator[Task]:
@@ -227,21 +168,6 @@ def _tasks(run: str, files: list[tuple[Arrival, str]], settings: Settings, pinne
         pieces += [(arrival.size // len(units), (unit, arrival)) for unit in units]
     for number, share in enumerate(share_out(pieces, settings.tasks)):
         yield Task(run, number, share, pinned)
-
-
-def share_out(pieces: list[tuple[int, Any]], tasks: int) -> list[list[Any]]:
-    """Pieces with their sizes, shared out so that tasks have about as much each.
-
-    >>> share_out([(5, "a"), (2, "b"), (4, "c")], 2)
-    [['a'], ['c', 'b']]
-    """
-    loads: list[tuple[int, int]] = [(0, number) for number in range(min(tasks, len(pieces)))]
-    shares: list[list[Any]] = [[] for _ in loads]
-    for size, piece in sorted(pieces, key=lambda each: -each[0]):
-        load, number = heapq.heappop(loads)
-        shares[number].append(piece)
-        heapq.heappush(loads, (load + size, number))
-    return shares
 
 
 def _units(arrival: Arrival, kind: str) -> list[Unit]:

@@ -10,7 +10,7 @@ the topic has nothing new the offset stays as it was.
 
     offset       meaning
     partitions   for each partition the offset that is read next
-    version, oldest, store, stream   as those of the source of files (source.py)
+    version, oldest, store, stream   as those of every source (store_source.py)
     topic, cluster   what the checkpoint goes with
     began        where the first micro-batch began: Spark does not write down what `initialOffset` gave, and
                  `latest` is another place when it asks again after a crash
@@ -21,7 +21,6 @@ A partition that is added to the topic is read from its beginning.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import uuid
 from collections.abc import Iterator, Mapping
@@ -30,30 +29,30 @@ from typing import Any, Unpack, cast
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from rangecast.errors import OptionError, StorageError
 from rangecast.kafka.connection import EARLIEST
 from rangecast.kafka.spans import TopicEnds, TopicSpan, admit, cut, gone
 from rangecast.kafka.values import JSON
 from rangecast.spark.output import Output, OutputKeywords
-from rangecast.spark.source.options import FAIL, check_fields
-from rangecast.spark.source.source import as_offset, check_same_store, holder_of, pinned_of, share_out
+from rangecast.spark.source.options import FAIL
+from rangecast.spark.source.store_source import (
+    Offset,
+    StoreReader,
+    StoreSource,
+    StoreStreamReader,
+    share_out,
+)
 from rangecast.spark.source.tasks import Task
 from rangecast.spark.source.topic_options import CLIENT, TopicSettings, read_topic_options, topic_fields
 from rangecast.spark.source.topic_tasks import read_topic_task
 from rangecast.spark.stream.stream import StreamKeywords
-from rangecast.spark.version_policy import NEWEST, Pinned, VersionPolicy, check_newer, check_pinned
+from rangecast.spark.version_policy import NEWEST, Pinned, VersionPolicy
 from rangecast.store.store import Store
 
 NAME = "rangecast-kafka"
-Offset = dict[str, Any]
 
 
 def read_kafka(  # noqa: PLR0913 - each is an option of the source
@@ -113,17 +112,10 @@ def read_kafka(  # noqa: PLR0913 - each is an option of the source
     return reader.format(NAME).options(**options).load()
 
 
-class TopicSource(DataSource):
+class TopicSource(StoreSource):
     """What Spark asks for by the name "rangecast-kafka"; topic_options.py has the options."""
 
-    def __init__(self, options: Any) -> None:
-        super().__init__(options)
-        settings = read_topic_options(options)
-        store = Store.open(settings.store)
-        self.settings = dataclasses.replace(settings, versions=settings.versions.on(store.schema))
-        self.pinned = self.settings.versions.now(store)
-        if settings.output.order is not None:
-            settings.output.check_index(store.index(verify=None))
+    read_settings = staticmethod(read_topic_options)
 
     @classmethod
     def name(cls) -> str:
@@ -139,13 +131,7 @@ class TopicSource(DataSource):
         return _TopicStreamReader(self, schema)
 
 
-class _TopicReader(DataSourceReader):
-    """All messages of now, against the version that was the newest when the DataFrame was made."""
-
-    def __init__(self, source: TopicSource, fields: T.StructType) -> None:
-        self.settings, self.pinned, self.fields = source.settings, source.pinned, fields
-        check_fields(self.settings.output, Store.open(self.settings.store), fields)
-
+class _TopicReader(StoreReader):
     def partitions(self) -> list[Task]:
         topic = _ends_of(self.settings)
         try:
@@ -159,24 +145,14 @@ class _TopicReader(DataSourceReader):
         return read_topic_task(partition, self.settings, self.fields)
 
 
-class _TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches in a process of the driver's, and reads them in the workers."""
-
+class _TopicStreamReader(StoreStreamReader[TopicEnds]):
     def __init__(self, source: TopicSource, fields: T.StructType) -> None:
-        self.settings, self.fields = source.settings, fields
+        super().__init__(source, fields)
         self.target: dict[int, int] | None = None
         self._initial: Offset | None = None
-        self._opened: tuple[Store, TopicEnds] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_opened": None}
-
-    def _open(self) -> tuple[Store, TopicEnds]:
-        if self._opened is None:
-            store = Store.open(self.settings.store)
-            check_fields(self.settings.output, store, self.fields)
-            self._opened = store, _ends_of(self.settings)
-        return self._opened
+    def _open_input(self) -> TopicEnds:
+        return _ends_of(self.settings)
 
     def initialOffset(self) -> Offset:
         # Spark asks again as long as there was no micro-batch, and `latest` must not move on meanwhile
@@ -202,7 +178,7 @@ class _TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target = {p: end for p, (_, end) in topic.ends().items()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        store, topic = self._open()
+        _, topic = self._open()
         self._check(start)
         first = _as_numbers(start["partitions"])
         ends = topic.ends()
@@ -214,10 +190,10 @@ class _TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         chosen = first | admit(first, last, most)
         if all(chosen[p] <= at for p, at in first.items()):
             return start
-        pinned = self.settings.versions.pin(store, holder_of(start), self._note)
+        pinned = self._pin(start)
         kept = {name: value for name, value in start.items() if name not in ("fresh", "oldest")}
         began = {"began": start["partitions"]} if start.get("fresh") else {}
-        return kept | {"partitions": _as_json(chosen)} | began | as_offset(pinned)
+        return kept | {"partitions": _as_json(chosen)} | began | pinned
 
     def reportLatestOffset(self) -> Offset:
         store, topic = self._open()
@@ -225,10 +201,8 @@ class _TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"partitions": _as_json(ends), "version": store.version}
 
     def partitions(self, start: Offset, end: Offset) -> list[Task]:
-        store, topic = self._open()
-        self._check(end)
-        pinned = pinned_of(end)
-        check_pinned(store, pinned, "a micro-batch", "start afresh with an empty checkpoint and output")
+        _, topic = self._open()
+        pinned = self._pinned(end)
         begin = end["began"] if start.get("fresh") and "began" in end else start["partitions"]
         first, last = _as_numbers(begin), _as_numbers(end["partitions"])
         new = [partition for partition in last if partition not in first]
@@ -240,10 +214,6 @@ class _TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         return read_topic_task(partition, self.settings, self.fields)
 
-    def commit(self, end: Offset) -> None:
-        store, _ = self._open()
-        self.settings.versions.advance(store, holder_of(end), pinned_of(end), self._note)
-
     def stop(self) -> None:
         if self._opened is not None:
             self._opened[1].close()
@@ -253,17 +223,14 @@ class _TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _note(self) -> str:
         return f"the source over the topic {self.settings.topic}"
 
-    def _check(self, offset: Offset) -> None:
-        """Refuse a checkpoint that belongs to another store, topic or cluster."""
-        store, topic = self._open()
-        check_same_store(store, offset)
+    def _check_input(self, offset: Offset) -> None:
+        _, topic = self._open()
         for name, has in (("topic", topic.topic), ("cluster", topic.cluster)):
             if offset[name] != has:
                 raise OptionError(
                     f"the checkpoint was made with the {name} {offset[name]}, got {has}: name that one, or a "
                     "new checkpoint and output"
                 )
-        check_newer(store, offset["version"])
 
     def _check_there(self, first: Mapping[int, int], ends: Mapping[int, tuple[int, int]]) -> None:
         """Refuse a topic that lacks what is to be read next; where it may be lost, the tasks say what was."""
