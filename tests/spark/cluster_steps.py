@@ -37,8 +37,9 @@ def start(master: str, **more: str):
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # nothing begins before each worker has its executor
+        # nothing begins before each worker has its executor, and small tasks are not put together
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.sql.adaptive.coalescePartitions.enabled": "false",
     }
     conf |= {"spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "4", "spark.log.level": "ERROR"}
     return rs.session(master, conf=conf | more)
@@ -67,19 +68,25 @@ def for_workers(spark, rows: list[tuple[int, str]]):
     return frame.join(spark.range(10_000), "id").repartition(6)
 
 
-def sentence(step) -> str:
-    """What is said when a step goes wrong: our own error, or Spark's with ours inside."""
+def outcome(step):
+    """What a step gives, or what is said when it goes wrong: our own error, or Spark's with ours inside."""
     try:
-        step()
+        return step()
     except RangecastError as error:
         return f"{type(error).__name__}: {error}"
     except Exception as error:
         return f"Spark: {error}"
-    return "nothing"
+
+
+def sentence(step) -> str:
+    """What is said when a step goes wrong; "nothing" if it does not."""
+    found = outcome(step)
+    return found if isinstance(found, str) else "nothing"
 
 
 def steps(master: str, folder: Path) -> dict:
-    spark = start(master)
+    # a task that fails is not tried again on another worker, where it might go well
+    spark = start(master, **{"spark.task.maxFailures": "1"})
     draw = np.random.default_rng(5)
     schema = rc.Schema(*SCHEMA.values())
     rows = list(enumerate(conditions(draw, 2_000)))
@@ -98,6 +105,10 @@ def steps(master: str, folder: Path) -> dict:
 
     def same(frame) -> bool:
         return sorted((row[0], row[1]) for row in frame.collect()) == right
+
+    def found_by_reduce() -> bool:
+        reduced, alone = rs.reduce(subscriptions, schema), rc.covering.reduce(parsed)
+        return reduced.kept.count() == len(parsed) - len(alone.covered)
 
     answers = {"match": same(rs.match(events, store, event_id="id"))}
     answers["stripes"] = same(rs.match(events, store, event_id="id", mode="stripes", stripes=3))
@@ -123,12 +134,10 @@ def steps(master: str, folder: Path) -> dict:
     answers["match_stream"] = same(
         spark.read.parquet(str(folder / "stream")).select("event_id", "subscription_id")
     )
-    reader = spark.read.format("rangecast").option("store", str(store)).option("event_id", "id")
     rs.register_source(spark)
-    answers["source"] = same(reader.load(str(folder / "events")).select("event_id", "subscription_id"))
-    reduced = rs.reduce(subscriptions, schema)
-    alone = rc.covering.reduce(parsed)
-    answers["reduce"] = reduced.kept.count() == len(parsed) - len(alone.covered)
+    reader = spark.read.format("rangecast").option("store", str(store)).options(**rs.Output("id").options())
+    answers["source"] = outcome(lambda: same(reader.load(str(folder / "events"))))
+    answers["reduce"] = outcome(found_by_reduce)
     said = {}
     closed = folder / "closed"
     rc.Store.open(closed, rc.Schema(*SCHEMA.values())).insert(parsed)
@@ -151,14 +160,14 @@ def steps(master: str, folder: Path) -> dict:
 
 
 def kills(master: str, folder: Path, victim: int) -> dict:
-    """A stream of 12 files, one per batch; an executor is killed in each third batch, once the worker."""
+    """A stream of 9 files, one per batch; in each third batch an executor is killed, or once the worker."""
     from spark_cluster import executors_of
 
     spark = start(master, **{"spark.task.maxFailures": "20"})
     draw = np.random.default_rng(6)
     store = rc.Store.open(folder / "store", rc.Schema(*SCHEMA.values()))
     store.insert(rc.Subscriptions.parse(store.schema, dict(enumerate(conditions(draw, 2_000)))))
-    tables = [some_events(draw, 2_000, 2_000 * k) for k in range(12)]
+    tables = [some_events(draw, 2_000, 2_000 * k) for k in range(9)]
     events, out = folder / "events", folder / "out"
     events.mkdir()
     flowing = spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1).parquet(str(events))
@@ -177,13 +186,14 @@ def kills(master: str, folder: Path, victim: int) -> dict:
                 time.sleep(0.01)
             # the store moves on while the batch runs: one that took the newest version again would show
             store.insert(rc.Subscriptions.parse(store.schema, changed))
-            if k == 7:
+            if k == 4:
                 os.kill(victim, signal.SIGKILL)
                 killed["workers"] += 1
             else:
-                for process in executors_of(spark)[:1]:
-                    os.kill(process, signal.SIGKILL)
-                    killed["executors"] += 1
+                while not (running := executors_of(spark)):
+                    time.sleep(0.05)
+                os.kill(running[0], signal.SIGKILL)
+                killed["executors"] += 1
         else:
             store.insert(rc.Subscriptions.parse(store.schema, changed))
         until = time.monotonic() + 120

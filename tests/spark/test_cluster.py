@@ -4,8 +4,10 @@ that do not see the store, and kills during a stream.
 One master serves all tests, which run in their order: the kills cost it a worker.
 """
 
+import functools
 import json
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -53,9 +55,14 @@ def place_of(shared, cluster, name):
     folder = shared / name
     folder.mkdir()
     if cluster.other:
-        shutil.chown(folder, group=os.stat(cluster.folder / "work-2").st_gid)
+        shutil.chown(folder, group=pwd.getpwnam(OTHER).pw_gid)
         folder.chmod(0o2775)
     return folder
+
+
+def change_modes(folder, mode):
+    for path in (folder, *(inner for inner in folder.rglob("*") if inner.is_dir())):
+        path.chmod(mode)
 
 
 def run_steps(kind, cluster, folder, *more):
@@ -84,7 +91,8 @@ def test_every_step_gives_what_the_library_gives(cluster, shared):
     assert said["troubles"] == []
     if not cluster.other:
         pytest.skip("no worker could be started as another user")
-    assert said["users"] == [OTHER, "root"]
+    assert OTHER in said["users"]
+    assert len(said["users"]) == 2
     wrong = said["said"]
     for name in ("not writable", "ingest, not readable"):
         assert wrong[name].startswith("StorageError: "), wrong[name]
@@ -96,9 +104,9 @@ def test_every_step_gives_what_the_library_gives(cluster, shared):
 def test_kills_lose_and_double_nothing(cluster, shared):
     folder = place_of(shared, cluster, "kills")
     said = run_steps("kills", cluster, folder, cluster.victim)
-    assert (said["executors"], said["workers"]) == (3, 1)
-    assert (said["batches"], said["events"]) == (12, 24_000)
-    assert said["versions"] > 6
+    assert (said["executors"], said["workers"]) == (2, 1)
+    assert (said["batches"], said["events"]) == (9, 18_000)
+    assert said["versions"] > 5
     assert said["pairs"] > 100_000
     assert (said["lost"], said["doubled"], said["wrong"]) == (0, 0, 0), said
 
@@ -122,10 +130,9 @@ def test_a_store_that_a_worker_does_not_see(cluster, shared):
         (folder / name).mkdir()
         for k in range(n):
             pq.write_table(table, folder / name / f"{k}.parquet")
-    if cluster.other:
-        # what is below took its mode from the folder above; this store is for one user to write
-        for path in (store.path, *(p for p in store.path.rglob("*") if p.is_dir())):
-            path.chmod(0o755)
+    # what is below took its mode from the folder above; for the doctor, one user may write
+    open_to = functools.partial(change_modes, store.path)
+    open_to(0o755)
     cluster.add_worker(hidden=folder)
     cluster.wait_for_workers(2)
     doctor = [sys.executable, "-m", "rangecast", "spark", "doctor", "--master", cluster.address]
@@ -142,6 +149,7 @@ def test_a_store_that_a_worker_does_not_see(cluster, shared):
     if cluster.other:
         assert f"user {OTHER}): may not write to {store.path / 'staging'} (PermissionError" in shown
         assert "2 troubles" in shown
+    open_to(0o2775 if cluster.other else 0o755)
     said = run_steps("hidden", cluster, folder)
     for name in ("ingest", "match_files", "stripes"):
         assert said["said"][name].startswith("StorageError: "), said["said"][name]
