@@ -55,8 +55,8 @@ UNDOINGS = {
         [
             (
                 CONTRACT,
-                "        with self._lock:\n            return self._read.catalog.find(wanted) >= 0",
-                "        return self._catalog.find(wanted) >= 0",
+                "        with self._lock:\n            return self._read.catalog.find(Ids.of(ids)) >= 0",
+                "        return self._catalog.find(Ids.of(ids)) >= 0",
             ),
             (
                 CONTRACT,
