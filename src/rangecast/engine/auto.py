@@ -383,11 +383,12 @@ def build_paths(
         taken.append(own)
         building.append(partial(_equality_path, boxes, own, on))
     rest = _without(taken, numbers)
+    # a path of most boxes shares out its own work, and must not wait for threads that wait for it
+    alone = 2 * len(rest) > n
     if len(rest):
-        many = 1 if building else threads
+        many = threads if alone else 1
         building.append(partial(rest_path, boxes, rest, numbers, memory_limit, events, threads=many))
-    # one path alone shares out its own work, and must not wait for threads that wait for it
-    run = map if len(building) == 1 else runner(threads)
+    run = map if alone else runner(threads)
     return list(run(lambda build: build(), building))
 
 
