@@ -36,10 +36,10 @@ event with the default index, including everything that is computed from the bat
 is the time of a compiled loop over all subscriptions, and the last column is how many times faster `auto` is. There are two such
 loops, and the faster one is shown: the index `scan`, and for patterns, tags and circles a plain loop that searches for each
 subscription's own string or measures the distance from its centre. The answers of all of them are compared and are equal. The
-times are processor time, the best of {rounds} rounds, taken in turns in one process. The mixture is one million subscriptions.
+times are processor time, the best of {rounds} rounds, taken in turns in one process.
 
 The table is written by `python benchmarks/language.py --rounds {rounds} --scanned {scanned} --page docs/performance-language.md`;
-with `--kind` it measures one row and keeps the others. See [language.md](language.md) for the conditions, and
+with `--kind` it measures one row and keeps the others, and `--kind mixture` is one million subscriptions of five kinds. See [language.md](language.md) for the conditions, and
 `python benchmarks/places.py` for circles and polygons beside shapely.
 """
 

@@ -53,7 +53,7 @@ from rangecast.engine.grid import Grid
 from rangecast.engine.leads import are_sparse, build_leads
 from rangecast.engine.limited import count_all, hold_any, stab_in_turn
 from rangecast.engine.nested import NestedPart, build_nested
-from rangecast.engine.outlines import SortedChoice, assign_boxes, choose_sorted
+from rangecast.engine.outlines import SortedChoice, alone_on, assign_boxes, choose_sorted, many_alone
 from rangecast.engine.packed_bounds import span_of_ends
 from rangecast.engine.parts import StaticIndex, _Covered
 from rangecast.engine.planner import Corrections, PartHistory, Replanner, choose_layout
@@ -77,7 +77,7 @@ _LINE_SAMPLE = 256
 # instead of 46, and an event 0.85 to 0.92 of the time.
 _PLANE_BUDGET = 46
 
-_NO_SLOTS = np.empty(0, np.int32)
+_NO_SLOTS, _LISTS = np.empty(0, np.int32), ("nested", "equality")
 
 
 @dataclass(eq=False)
@@ -300,7 +300,10 @@ class AutoIndex(StaticIndex):
             return
         living = self._living(covered.first, covered.last) if groups is None else np.arange(boxes.n)
         others = [other for other in part.paths if other is not path]
-        rest = _not_taken(others, living)
+        lines = [other.on[0] for other in others if other.kind not in _LISTS]
+        rest = _not_taken([other for other in others if other.kind in _LISTS], living)
+        if lines:
+            rest = rest[~np.isin(alone_on(boxes, rest, boxes.bounded(rest)), lines)]
         try:
             if len(rest):
                 limit, factors = self._memory_limit, part.history.factors
@@ -382,6 +385,10 @@ def build_paths(
     for on, own in choose_equalities(boxes, rest, used):
         taken.append(own)
         building.append(partial(_equality_path, boxes, own, on))
+    rest = _without(taken, numbers)
+    for on, own in many_alone(boxes, rest):
+        taken.append(own)
+        building.append(partial(_line_path, boxes, own, on, memory_limit, 1))
     rest = _without(taken, numbers)
     # a path of most boxes shares out its own work, and must not wait for threads that wait for it
     alone = 2 * len(rest) > n
@@ -469,4 +476,4 @@ def _line_path(
             return AccessPath("windows", (on,), n, windows)
         return AccessPath("cells", (on,), n, build_cells(boxes, numbers, (on,), BUDGET, memory_limit))
     except CapacityError:
-        return AccessPath("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
+        return AccessPath("bitmap", (on,), n, build_bitmap(boxes, numbers, 8, memory_limit))

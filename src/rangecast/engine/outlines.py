@@ -41,6 +41,7 @@ from rangecast.types.attributes import LAST, MISSING, PRESENT, Codes
 FEWEST = 1024
 MOST_OUTLINES = 16
 MOST_ATTRIBUTES = 32
+MANY_ALONE = 16_384
 SAMPLE = 8192
 UNSURE = 1.5
 _NONE, _EQUAL, _RISING, _FALLING, _CLOSED, _ODD = range(6)
@@ -166,3 +167,29 @@ def _other_ns(boxes: Boxes, outline: Outline, weighed: Weighed, events: Codes) -
         if outline.bounds[j] == _EQUAL:
             best = min(best, 40 + 1.5 * weighed.holders((k,)))
     return best
+
+
+def alone_on(boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]) -> npt.NDArray[np.int32]:
+    """The attribute that each box bounds, if it bounds no other of those in use; -1 for any other box."""
+    found = np.full(len(numbers), -1, np.int32)
+    several = np.zeros(len(numbers), bool)
+    for j in used:
+        for first, lows, highs in boxes.column_pieces(j, numbers):
+            rows = first + np.flatnonzero((lows != MISSING) | (highs != LAST))
+            several[rows] |= found[rows] >= 0
+            found[rows] = j
+    found[several] = -1
+    return found
+
+
+def many_alone(boxes: Boxes, numbers: npt.NDArray[np.int64]) -> list[tuple[int, npt.NDArray[np.int64]]]:
+    """Attributes that many boxes bound and nothing else, with these boxes: a path of one attribute for each,
+    where one layout for all would look at the other attributes as well. None where one path will do."""
+    if len(numbers) < MANY_ALONE:
+        return []
+    used = boxes.bounded(numbers)
+    if not 1 < len(used) <= MOST_ATTRIBUTES:
+        return []
+    of_boxes = alone_on(boxes, numbers, used)
+    counts = np.bincount(of_boxes + 1, minlength=max(used) + 2)[1:]
+    return [(j, numbers[of_boxes == j]) for j in used if counts[j] >= MANY_ALONE]
