@@ -5,8 +5,8 @@ the matcher thread (pump.py) when it has come to where that one is.
 
 Those who are live go first, so catching up has a budget:
 
-    a round      takes about `_ROUND_SECONDS` while events are matched for somebody: rounds that take longer
-                 are followed by smaller ones
+    a round      takes about `_ROUND_SECONDS` of a processor while events are matched for somebody: rounds
+                 that take longer are followed by smaller ones
     a rest       as long as the round follows it then, and also when most of those who are behind are still
                  taking what they were given: they gather, and one pass over the log serves all of them
     the loop     gets what a round made in slices, between which it writes what is live
@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING
 
 from rangecast.broker.frames import notice
 from rangecast.broker.listener import Listener
-from rangecast.broker.replay import LEAST_ROUND, ROUND, Replay, Served
+from rangecast.broker.replay import ROUND, Replay, Served
 
 if TYPE_CHECKING:
     from rangecast.broker.space import Space
 
 _ROUND_SECONDS = 0.05
+_LEAST_EVENTS = 8_192  # of a round: fewer would not keep up with what is published on a slow machine
 _LONGEST_REST = 0.25
 _SLICE = 64  # listeners that are given bytes before others have their turn
 _TOLD_SECONDS = 1.0  # between two messages of progress to one for whom nothing matches
@@ -97,7 +98,7 @@ class CatchUp:
             self._wake.wait(0.5)
             self._wake.clear()
             while self._behind and not self._stop.is_set():
-                start = time.monotonic()
+                start = time.thread_time()
                 matched = self._space.pump.matched
                 try:
                     n = self._serve_some()
@@ -106,14 +107,14 @@ class CatchUp:
                     self._stop.wait(0.1)
                     continue
                 if n:
-                    self._rest(time.monotonic() - start, n, self._space.pump.matched != matched)
+                    self._rest(time.thread_time() - start, n, self._space.pump.matched != matched)
 
     def _rest(self, took: float, n: int, busy: bool) -> None:
         """Leave time to others after a round for `n` listeners; `busy` says that events were matched."""
         replay = self._replay
         busy = busy and bool(self._space.pump.live)
         if busy and took > _ROUND_SECONDS:
-            replay.most = max(LEAST_ROUND, replay.most // 2)
+            replay.most = max(_LEAST_EVENTS, replay.most // 2)
         elif not busy or took < _ROUND_SECONDS / 2:
             replay.most = min(ROUND, 2 * replay.most)
         replay.size = min(replay.size, replay.most)
