@@ -40,6 +40,8 @@ def start(master: str, **more: str):
         # nothing begins before each worker has its executor, and small tasks are not put together
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.sql.adaptive.coalescePartitions.enabled": "false",
+        # executors of two users on one machine may not read each other's shuffle files from disk
+        "spark.shuffle.readHostLocal.enabled": "false",
     }
     conf |= {"spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "4", "spark.log.level": "ERROR"}
     return rs.session(master, conf=conf | more)
