@@ -46,13 +46,14 @@ def printed_by(example: Example, page: str, names: dict[str, object]) -> str:
             exec(compiled, names)
         text = printed.getvalue()
     else:
-        command = f'rangecast() {{ {sys.executable} -m rangecast "$@"; }}\n'
+        # the command itself and no function around it: $! of a function is another process
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         ran = subprocess.run(
-            ["bash", "-e", "-c", command + example.code],
+            ["bash", "-e", "-c", example.code],
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, "COLUMNS": "120"},
+            env={**os.environ, "COLUMNS": "120", "PATH": path},
         )
         assert ran.returncode == 0, f"{page}, line {example.line}: {ran.stderr}"
         text = ran.stdout
