@@ -81,7 +81,7 @@ test-bounds: $(STAMP) ## tests with kernels that check every array index
 	NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(PYTEST) tests -m 'not slow and not spark and not once and not without_kernels and not integration'
 
 docs: $(STAMP) ## the pages as a site with search and a reference made from the code, in build/website/site
-	$(BIN)/python website/build.py
+	$(BIN)/python website/build_site.py
 
 # In an environment of its own: the bounds of pyproject.toml are a promise, and this is who keeps it.
 LOWEST := .cache/lowest

@@ -20,7 +20,7 @@ def website():
     """The modules of website/, which import each other by name."""
     sys.path.insert(0, str(FOLDER))
     try:
-        yield importlib.import_module("build")
+        yield importlib.import_module("build_site")
     finally:
         sys.path.remove(str(FOLDER))
 

@@ -203,7 +203,7 @@ def test_all_formats_by_a_file(tmp_path):
     for name, said in (("tick.desc", "no Avro schema"), ("none.avsc", "no Avro schema")):
         with pytest.raises(OptionError, match=said):
             ValueFormat("avro", schema_file=str(tmp_path / name)).reader()
-    with pytest.raises(OptionError, match="no descriptor set"):
+    with pytest.raises(OptionError, match="is not a descriptor set"):
         ValueFormat("protobuf", schema_file=str(tmp_path / "tick.avsc")).reader()
 
 

@@ -169,7 +169,13 @@ def test_ingest_and_match_without_a_whole_index(spark, tmp_path, monkeypatch):
     frame = frame.selectExpr("*", "if(condition is null, 'delete', 'upsert') as op")
     # behind a join nobody knows how many rows come, so workers parse them
     frame = frame.join(spark.range(1_000), "id")
-    report = rs.ingest(frame, schema, tmp_path / "store", sequence="at", op="op", stripes=3)
+    # else Spark puts so few rows into one task, which writes one fragment
+    together = "spark.sql.adaptive.coalescePartitions.enabled"
+    spark.conf.set(together, "false")
+    try:
+        report = rs.ingest(frame, schema, tmp_path / "store", sequence="at", op="op", stripes=3)
+    finally:
+        spark.conf.unset(together)
     assert (report.rows, report.accepted, report.deleted) == (1_051, 850, 50)
     assert (report.superseded, report.rejected_rows) == (150, 1)
     store = rc.Store.open(tmp_path / "store")

@@ -1,4 +1,4 @@
-"""Build the site: `make docs`, or `python website/build.py`.
+"""Build the site: `make docs`, or `python website/build_site.py`.
 
     docs/, README's companions, examples/     --stage-->     build/website/pages
     the code                                  --reference--> build/website/pages/reference
