@@ -4,7 +4,7 @@
                                                 may not enter or write to
     cluster_steps.py kills MASTER FOLDER PID    a stream during which executors are killed, and the worker
                                                 with this process id
-    cluster_steps.py hidden MASTER FOLDER       a worker that sees nothing in the folder
+    cluster_steps.py hidden MASTER FOLDER       a worker that sees nothing in the folder, but events beside it
 
 A process of its own: a Spark session belongs to one master.
 """
@@ -41,7 +41,7 @@ def start(master: str, **more: str):
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.sql.adaptive.coalescePartitions.enabled": "false",
         # executors of two users on one machine may not read each other's shuffle files from disk
-        "spark.shuffle.readHostLocal.enabled": "false",
+        "spark.shuffle.readHostLocalDisk": "false",
     }
     conf |= {"spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "4", "spark.log.level": "ERROR"}
     return rs.session(master, conf=conf | more)
@@ -87,8 +87,7 @@ def sentence(step) -> str:
 
 
 def steps(master: str, folder: Path) -> dict:
-    # a task that fails is not tried again on another worker, where it might go well
-    spark = start(master, **{"spark.task.maxFailures": "1"})
+    spark = start(master)
     draw = np.random.default_rng(5)
     schema = rc.Schema(*SCHEMA.values())
     rows = list(enumerate(conditions(draw, 2_000)))
@@ -140,6 +139,11 @@ def steps(master: str, folder: Path) -> dict:
     reader = spark.read.format("rangecast").option("store", str(store)).options(**rs.Output("id").options())
     answers["source"] = outcome(lambda: same(reader.load(str(folder / "events"))))
     answers["reduce"] = outcome(found_by_reduce)
+    spark.stop()
+    # a task that fails is not tried again on another worker, where it might go well
+    spark = start(master, **{"spark.task.maxFailures": "1"})
+    subscriptions = for_workers(spark, rows)
+    events = spark.read.parquet(str(folder / "events")).repartition(4)
     said = {}
     closed = folder / "closed"
     rc.Store.open(closed, rc.Schema(*SCHEMA.values())).insert(parsed)
@@ -230,7 +234,8 @@ def kills(master: str, folder: Path, victim: int) -> dict:
 
 def hidden(master: str, folder: Path) -> dict:
     spark = start(master, **{"spark.task.maxFailures": "1"})
-    events = spark.read.parquet(str(folder / "events")).repartition(6)
+    seen = str(folder.with_name("seen"))
+    events = spark.read.schema(EVENTS).parquet(seen).repartition(6)
     rows = [(k, "price < 5") for k in range(60)]
     subscriptions = for_workers(spark, rows)
     store = folder / "store"
@@ -245,7 +250,7 @@ def hidden(master: str, folder: Path) -> dict:
             lambda: rs.match(events, store, event_id="id", mode="stripes", stripes=6).collect()
         ),
     }
-    flowing = spark.readStream.schema(EVENTS).parquet(str(folder / "events")).repartition(6)
+    flowing = spark.readStream.schema(EVENTS).parquet(seen).repartition(6)
     query = rs.match_stream(
         flowing, store, out=folder / "out-4", checkpoint=folder / "state-4", trigger={"availableNow": True}
     )

@@ -54,6 +54,9 @@ def test_what_a_worker_said_is_raised_as_what_it_was(text, kind, said):
 
 def test_what_is_not_ours_stays_as_it_is():
     assert explained("Job aborted: ZeroDivisionError: division by zero") is None
+    # not every error of the JVM is one of PySpark's: Py4J's own comes through as it is
+    with pytest.raises(rc.RangecastError, match="the workers cannot run '/nowhere/python'"), told():
+        raise OSError('java.io.IOException: Cannot run program "/nowhere/python": error=2')
     with pytest.raises(PythonException, match="division"), told():
         raise PythonException("ZeroDivisionError: division by zero")
     with pytest.raises(rc.OptionError), told():

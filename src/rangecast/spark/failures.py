@@ -17,8 +17,6 @@ import os
 import re
 from collections.abc import Iterator
 
-from pyspark.errors import PySparkException
-
 from rangecast import errors
 from rangecast.errors import RangecastError, SetupError, StorageError
 
@@ -34,7 +32,7 @@ def told() -> Iterator[None]:
         yield
     except RangecastError:
         raise
-    except PySparkException as error:
+    except Exception as error:  # PySpark's own, or Py4J's where it has none for what the JVM threw
         found = explained(str(error))
         if found is None:
             raise
