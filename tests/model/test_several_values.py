@@ -116,6 +116,32 @@ def test_explain_looks_at_all_values():
     assert why.boxes[0][0].value == ["red", "blue"]
 
 
+def test_explain_speaks_in_the_words_that_were_written():
+    schema = rc.Schema(rc.Tags("tags"), rc.Int("size"))
+    texts = {
+        1: "tags has all ('red', 'blue') and 2 * size > 10",
+        2: "size between 1 and 5 and tags has 'blue'",
+        3: "tags has any ('green', 'grey') or size is missing",
+        4: "size > 3 and size < 8",
+    }
+    index = rc.open_index("scan", schema)
+    index.insert(rc.Subscriptions.parse(schema, texts))
+    row = {"tags": ["red", "blue", "new"], "size": [2, 9]}
+    said = {id: str(index.explain(id, row)).splitlines() for id in texts}
+    assert said[1] == [
+        "subscription 1 matches",
+        "  yes  AND",
+        "    yes  tags has all ('red', 'blue'): ['red', 'blue', 'new']",
+        "    yes  2 * size > 10: [2, 9]",
+    ]
+    assert said[2][0] == "subscription 2 matches"
+    assert "    yes  tags has 'blue': ['red', 'blue', 'new']" in said[2]
+    assert said[3][:2] == ["subscription 3 does not match", "  no   OR"]
+    # each part holds for one of the sizes and both for none
+    assert said[4][0] == "subscription 4 does not match"
+    assert sorted(line.split()[0] for line in said[4][2:]) == ["no", "yes"]
+
+
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 @settings(max_examples=12)
 @given(data=st.data())

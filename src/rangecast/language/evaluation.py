@@ -52,6 +52,8 @@ from rangecast.types.schema import Schema
 
 # The code and the value of an attribute, by its position; the value is None where it is missing.
 Lookup = Callable[[int], tuple[int, Any]]
+# The value alone; of an event with several values of an attribute, the list of them.
+Whole = Callable[[int], Any]
 
 _SPACES = re.compile(rf"""({STRING}|"[^"]*(?:""[^"]*)*")|\s+""")
 _WORDS = {And: "AND", Or: "OR", Not: "NOT"}
@@ -66,6 +68,13 @@ class Verdict(NamedTuple):
     value: Any = None
     word: str = ""
     parts: tuple[Verdict, ...] = ()
+
+    @property
+    def n_fulfilled(self) -> int:
+        """How many of its predicates hold."""
+        if not self.parts:
+            return int(self.holds is True)
+        return sum(part.n_fulfilled for part in self.parts)
 
     def lines(self, indent: str = "  ") -> list[str]:
         """Lines to read: yes or no for each part, with the event's value."""
@@ -89,8 +98,11 @@ class Verdict(NamedTuple):
         return {**found, "word": self.word, "parts": [part.to_dict() for part in self.parts]}
 
 
-def evaluate(text: str, schema: Schema, lookup: Lookup) -> Verdict:
+def evaluate(text: str, schema: Schema, lookup: Lookup, whole: Whole | None = None) -> Verdict:
     """The verdict on a text and one event; LanguageError for a text that cannot be read.
+
+    Of an event with several values, `lookup` has one choice of them, which is what is compared, and `whole`
+    all of them, which is what traits such as HAS ALL look at and what is shown.
 
     >>> from rangecast.types.attributes import Int
     >>> event = {"price": 12}
@@ -102,7 +114,9 @@ def evaluate(text: str, schema: Schema, lookup: Lookup) -> Verdict:
         no   NOT
           yes  price = 12: 12
     """
-    return _Evaluation(text, schema, lookup).of(read(text, schema)[0])
+    return _Evaluation(text, schema, lookup, whole or (lambda position: lookup(position)[1])).of(
+        read(text, schema)[0]
+    )
 
 
 def one_line(text: str) -> str:
@@ -131,10 +145,11 @@ def plain(value: Any) -> Any:
 
 
 class _Evaluation:
-    def __init__(self, text: str, schema: Schema, lookup: Lookup) -> None:
+    def __init__(self, text: str, schema: Schema, lookup: Lookup, whole: Whole) -> None:
         self.text = text
         self.schema = schema
         self.lookup = lookup
+        self.whole = whole
 
     def of(self, condition: Condition) -> Verdict:
         first, last = condition.span
@@ -144,6 +159,9 @@ class _Evaluation:
             decisive = isinstance(condition, Or)
             found = {part.holds for part in parts}
             holds = decisive if decisive in found else None if None in found else not decisive
+            if all(part.attribute is not None and part.text == written for part in parts):
+                # one predicate that stands for several, such as HAS ALL
+                return Verdict(written, holds, parts[0].attribute, parts[0].value)
             return Verdict(written, holds, word=_WORDS[type(condition)], parts=parts)
         if isinstance(condition, Not):
             inner = self.of(condition.part)
@@ -152,33 +170,32 @@ class _Evaluation:
         if isinstance(condition, Stated):
             return self._stated(condition, written)
         if isinstance(condition, Fits):
-            _, value = self.lookup(condition.position)
+            value = self.whole(condition.position)
             holds = None if value is None else fulfils(condition, value)
             return Verdict(written, holds, condition.attribute, value)
         if isinstance(condition, Within | LiteralInterval):  # part of a predicate on an expression
             code, value = self.lookup(condition.position)
             spans = condition.spans if isinstance(condition, Within) else (condition.interval(),)
             holds = None if value is None else _inside(spans, code)
-            return Verdict(written, holds, condition.attribute, value)
+            return Verdict(written, holds, condition.attribute, self.whole(condition.position))
         if isinstance(condition, Inside):
             code, value = self.lookup(condition.position)
-            return Verdict(
-                written, None if value is None else _holds(condition, code), condition.attribute, value
-            )
+            holds = None if value is None else _holds(condition, code)
+            return Verdict(written, holds, condition.attribute, self.whole(condition.position))
         if not isinstance(condition, Comparison | Range | Membership | Presence):
             raise TypeError(f"expected a condition, got {condition!r}")
         code, value = self.lookup(condition.position)
-        name = condition.attribute
+        name, shown = condition.attribute, self.whole(condition.position)
         if isinstance(condition, Presence):
-            return Verdict(written, (value is not None) is condition.present, name, value)
+            return Verdict(written, (value is not None) is condition.present, name, shown)
         if value is None:
-            return Verdict(written, None, name, value)
-        return Verdict(written, self._holds(condition, code, value), name, value)
+            return Verdict(written, None, name, shown)
+        return Verdict(written, self._holds(condition, code, value), name, shown)
 
     def _stated(self, condition: Stated, written: str) -> Verdict:
         """One verdict for the predicate, with the value of its expression."""
         holds = self.of(condition.part).holds
-        _, value = self.lookup(condition.position)
+        value = self.whole(condition.position)
         if condition.expression.kind == TEXT and value is not None and condition.expression.op != "attribute":
             value = "".join(
                 str(self.lookup(position)[1]) for position in self._parts_of(condition.expression)

@@ -135,18 +135,37 @@ def explain_boxes(
         boxes.append(predicates)
         holding.append(bool(together.any()))
     found = Explanation(id, boxes, holding, text)
-    if text is not None and events.owners is None:
+    if text is not None:
+        found.verdict = _verdict_on(text, schema, events, codes, found.matches)
+    return found
 
-        def look_up(position: int) -> tuple[int, Any]:
-            return int(codes[position, 0]), events.value_at(position, 0, schema)
+
+def _verdict_on(text: str, schema: Schema, events: Events, codes: Codes, matches: bool) -> Verdict | None:
+    """The verdict of a text that says the same as the boxes, None if it does not.
+
+    An event with several values matches if one choice of them does: that choice is shown, and of an event
+    that does not match the one that comes nearest.
+    """
+
+    def whole(position: int) -> Any:
+        return events.value_at(position, 0, schema)
+
+    nearest: Verdict | None = None
+    for column in range(codes.shape[1]):
+
+        def look_up(position: int, column: int = column) -> tuple[int, Any]:
+            code, value = int(codes[position, column]), whole(position)
+            return code, schema.attributes[position].decode(code) if isinstance(value, list) else value
 
         try:
-            verdict = evaluate(text, schema, look_up)
+            verdict = evaluate(text, schema, look_up, whole)
         except LanguageError:
-            return found
-        if (verdict.holds is True) is found.matches:
-            found.verdict = verdict
-    return found
+            return None
+        if verdict.holds is True:
+            return verdict if matches else None
+        if nearest is None or verdict.n_fulfilled > nearest.n_fulfilled:
+            nearest = verdict
+    return None if matches else nearest
 
 
 def _trait_predicate(attribute: HeldBundle, spans: list[tuple[int, int]], codes: Codes, j: int) -> Predicate:
