@@ -102,8 +102,8 @@ def test_an_index_is_sent_to_a_cluster(tmp_path, monkeypatch, master):
     # the driver maps its own file, a worker what its executor has fetched
     assert file_here(path) == str(tmp_path / "a.index")
     monkeypatch.setattr("rangecast.spark.shipped._sent", {})
-    monkeypatch.setattr("pyspark.SparkFiles.get", lambda name: f"/work/{name}")
-    assert file_here(path) == "/work/a.index"
+    monkeypatch.setattr("pyspark.SparkFiles.get", lambda name: f"/elsewhere/{name}")
+    assert file_here(path) == "/elsewhere/a.index"
     assert file_here("/plain/file.index") == "/plain/file.index"
 
 
