@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 
 import rangecast as rc
+from rangecast.model.ids import Ids
+from rangecast.store.entries import FRAGMENTS
+from rangecast.store.fragments import drop_fragments, new_stem, put_fragment
+from rangecast.store.home import home_of
 
 pytestmark = pytest.mark.integration
 
@@ -150,3 +154,27 @@ def test_the_cache_is_shared_by_processes(s3, schema):
     files = {process.communicate()[0].strip() for process in processes}
     assert len(files) == 1
     assert os.path.exists(files.pop())
+
+
+def test_fragments_of_a_large_load_are_one_version(s3, schema):
+    store = rc.Store.open(s3, schema, index="scan")
+    store.insert(subs(store, 1, 2, 3))
+    home = home_of(store.path)
+    home_of(store.path / FRAGMENTS).prepare()
+    stem = new_stem()
+    changes = [([1], subs(store, 2, 4, symbol="B")), ([3], subs(store, *range(10, 20)))]
+    put = [put_fragment(home, stem, "scan", Ids.of(gone), coming) for gone, coming in changes]
+    left = put_fragment(home, stem, "scan", Ids.of([]), subs(store, 99))
+    assert ids_of(rc.Store.open(s3)) == [1, 2, 3]
+    with pytest.raises(rc.StorageError, match="a worker wrote this file, and the driver does not see it"):
+        store.apply_fragments([put[0], put[1]._replace(name=f"{stem}.gone.arrays")])
+    assert store.apply_fragments(put, note={"load": 7}) == 2
+    drop_fragments(home, stem, {fragment.name for fragment in put})
+    assert left.name not in home.names(FRAGMENTS)
+    expected = [2, 4, *range(10, 20)]
+    other = rc.Store.open(s3)
+    assert (ids_of(other), other.notes, other.verify()) == (expected, {"load": 7}, [])
+    assert len(rc.Follower(s3).at(2)) == len(expected)
+    store.compact()
+    assert home.names(FRAGMENTS) == []
+    assert ids_of(rc.Store.open(s3)) == expected
