@@ -108,7 +108,8 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 class RangecastWarning(UserWarning):
-    """What was asked for is done, and is probably not what was meant; the message says what may have been."""
+    """What was asked for is done, but is probably not what was meant; the message says what may have been
+    meant."""
 
 
 class OddConditionWarning(RangecastWarning):

@@ -1,7 +1,7 @@
 """What a forked process does with locks that a thread of its parent held: that thread is not there to let go.
 
 Objects with locks say `watch(self)` and have a method `_after_fork`, which is called in the child before
-anything else runs there. One whose state is on disk begins anew. One whose state was being changed cannot go
+anything else runs there. One whose state is on disk starts again. One whose state was being changed cannot go
 on: `renewed` gives it a lock that refuses instead of one that hangs.
 """
 

@@ -154,7 +154,7 @@ def test_subscriptions_that_end(place):
     assert run("store", "show", "s", 8).stdout.splitlines()[1].endswith("2020-02-03 00:00:00+00:00")
     assert re.search(r"^next to end +2020-02-03 00:00:00", run("store", "show", "s").stdout, re.M)
     assert "version 3, 0 subscriptions" in run("store", "expire", "s", "--now", "2020-01-01").stderr
-    assert "version 4, 1 subscriptions had come to their end" in run("store", "expire", "s").stderr
+    assert "version 4, 1 subscriptions had expired" in run("store", "expire", "s").stderr
     assert "version 5, 1 subscriptions" in run("store", "expire", "s", "--now", "2999-01-01").stderr
     assert [line.split()[0] for line in run("store", "list", "s").stdout.splitlines()] == ["id", "1", "2"]
 

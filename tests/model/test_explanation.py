@@ -248,4 +248,4 @@ def test_boxes_explain_what_is_matched(data):
 def test_a_subscription_that_asks_for_nothing(index):
     free = np.full((3, 1), MISSING), np.full((3, 1), LAST)
     found = index.explain(rc.Subscriptions(index.schema, ["s"], *free), {})
-    assert str(found).splitlines() == ["subscription 's' matches", "  yes  it asks for nothing"]
+    assert str(found).splitlines() == ["subscription 's' matches", "  yes  it has no predicates"]

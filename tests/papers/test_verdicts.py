@@ -78,7 +78,7 @@ def test_pages_are_settled_where_they_lie(tmp_path):
     settle_pages(tmp_path, ("vci", "vcr", "no such page"))
     code, (only,) = read_page(path)
     assert (code, only.verdict, only.evidence) == ("abc", "open", "a | b")
-    assert "Of 1 claims of the paper 0 agree, 0 differ and 1 are open." in path.read_text()
+    assert "Of 1 claims in the paper, 0 agree, 0 differ and 1 is open." in path.read_text()
     assert read_page(tmp_path / "vci.md")[1][0].verdict == "agrees"
     (tmp_path / "seeds-ratios.csv").unlink()
     settle_pages(tmp_path, ("vci", "vcr"))

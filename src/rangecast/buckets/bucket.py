@@ -144,7 +144,7 @@ class Bucket:
         return entry is not None and entry.size == len(content) and self.read(name) == content
 
     def put(self, name: str, content: bytes | Path) -> str:
-        """Put an object, in place of the one of its name; gives its tag."""
+        """Put an object, in place of the one of its name; returns its tag."""
         with self._asking(name, "written"):
             try:
                 return str(self._api().put(self._store, self._inside + name, content)["e_tag"])

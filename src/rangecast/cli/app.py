@@ -1,7 +1,7 @@
 """The command line: one app, a module per command in this folder.
 
 A command's module is loaded when the command is called: the help of the app knows the commands by name and
-first line alone, since compilers, Arrow and HTTP clients would take seconds to load for nothing.
+first line alone, since compilers, Arrow and HTTP clients would take seconds to load needlessly.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMMANDS = {
     "explain": _CommandPlace(
         "explain",
         "explain",
-        "Say predicate by predicate why a subscription does or does not match an event.",
+        "Explain, predicate by predicate, why a subscription does or does not match an event.",
     ),
     "check": _CommandPlace(
         "check",
@@ -88,7 +88,7 @@ COMMANDS = {
         "Run a broker with alerts and a made-up market, and print the address of its page.",
     ),
     "schema": _CommandPlace("schema", "app", "Make a schema file from events, or look at one."),
-    "store": _CommandPlace("store", "app", "Keep subscriptions durably: add, remove, look, tidy up."),
+    "store": _CommandPlace("store", "app", "Keep subscriptions durably: add, remove, inspect, compact."),
     "spark": _CommandPlace(
         "spark_stream",
         "app",

@@ -139,7 +139,7 @@ def subscribe(
     consumer: Annotated[str, typer.Argument(help="The consumer.")],
     name: Annotated[str, typer.Argument(help="Name of the subscription.")],
     condition: Annotated[str | None, typer.Argument(help="The condition; none deletes it.")] = None,
-    ttl: Annotated[str | None, typer.Option(help="How long it lives, as in 90s, 2h or 1d.")] = None,
+    ttl: Annotated[str | None, typer.Option(help="How long it is kept, as in 90s, 2h or 1d.")] = None,
     payload: Annotated[str | None, typer.Option(help="JSON that is kept with it.")] = None,
     url: Address = _HERE,
     token: TokenText = None,
@@ -164,7 +164,7 @@ def tail(
         str, typer.Option("--from", help="earliest (after what was acknowledged), now, or a number.")
     ] = "earliest",
     ack: Annotated[bool, typer.Option(help="Acknowledge each message after it was printed.")] = False,
-    most: Annotated[int | None, typer.Option("--max", min=1, help="End after so many messages.")] = None,
+    most: Annotated[int | None, typer.Option("--max", min=1, help="End after this many messages.")] = None,
     notices: Annotated[bool, typer.Option(help="Print progress, gaps and the rest as well.")] = False,
     url: Address = _HERE,
     token: TokenText = None,

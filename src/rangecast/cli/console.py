@@ -138,7 +138,7 @@ def bar(what: str, size: int | None) -> Iterator[Bar]:
 
 
 class LiveTable:
-    """A table of two columns on a terminal that is drawn anew; `shown` is False elsewhere."""
+    """A table of two columns that is redrawn on a terminal; `shown` is False elsewhere."""
 
     def __init__(self, live: Live, title: str, shown: bool) -> None:
         self.shown = shown

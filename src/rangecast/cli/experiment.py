@@ -20,14 +20,16 @@ DOCS = Path("docs") / "experiments"
 
 def experiment(
     name: Annotated[str | None, typer.Argument(help="Name of the experiment.", show_default=False)] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: is all well?")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use small sizes, to see that everything works.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for tables, plots and the page.", show_default="experiment-output/NAME"),
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(help="Stop between two steps after so long; the same command goes on from there."),
+        typer.Option(help="Stop between two steps after this long; the same command continues."),
     ] = None,
     docs: Annotated[bool, typer.Option("--docs", help="Write to docs/experiments of this clone.")] = False,
     figure: Annotated[

@@ -47,12 +47,12 @@ def explain(
         int | None, typer.Option(help="Take the version that this batch of a stream was matched against.")
     ] = None,
     out: Annotated[str | None, typer.Option(help="Output of that stream, a folder or an address.")] = None,
-    boxes: Annotated[bool, typer.Option("--boxes", help="Speak of the boxes that it became.")] = False,
+    boxes: Annotated[bool, typer.Option("--boxes", help="Explain the boxes it became.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print both views as JSON.")] = False,
 ) -> None:
-    """Say predicate by predicate why a subscription does or does not match an event.
+    """Explain, predicate by predicate, why a subscription does or does not match an event.
 
-    It speaks in the words of the condition; a subscription that came as bounds is explained from those.
+    The explanation uses the words of the condition; a subscription given as bounds is explained by those.
 
     \b
     Example:

@@ -30,8 +30,8 @@ USES = {
 def indexes() -> None:
     """List the indexes and what each is good for.
 
-    All give the same answer; they differ in speed and memory. Without a reason for another, take auto.
-    Those of other packages are listed behind ours.
+    All give the same answer; they differ in speed and memory. Take auto unless you have a reason to choose
+    another. Indexes of other packages are listed after ours.
 
     \b
     Example:

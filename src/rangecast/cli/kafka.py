@@ -81,14 +81,14 @@ def match(
     ] = None,
     idle: Annotated[
         float | None,
-        typer.Option(help="End when no event has come for so many seconds.", show_default="never"),
+        typer.Option(help="End when no event has come for this many seconds.", show_default="never"),
     ] = None,
     config: Config = None,
 ) -> None:
     """Match events as they come, against the newest version of the store, and send the matches on.
 
-    Start as many workers of one group as the topic has partitions. SIGTERM or Ctrl-C ends a worker after
-    the batch that runs. With --exactly-once, readers need isolation.level=read_committed.
+    Start as many workers of one group as the topic has partitions. SIGTERM or Ctrl-C ends a worker after the
+    current batch. With --exactly-once, readers need isolation.level=read_committed.
 
     \b
     Example:
@@ -150,7 +150,7 @@ def subscriptions(
         list[str] | None, typer.Option(help="Member of the values that is kept with them; repeat for more.")
     ] = None,
     expires_column: Annotated[
-        str | None, typer.Option(help="Member that says when one ends.", show_default="none")
+        str | None, typer.Option(help="Member that says when one expires.", show_default="none")
     ] = None,
     until_end: Annotated[
         bool, typer.Option("--until-end", help="End when all that is there now is taken in.")

@@ -86,7 +86,7 @@ def match(
     ] = None,
     event_id: Annotated[
         str | None,
-        typer.Option(help="Column of the events' ids.", show_default="id, if there; else row numbers"),
+        typer.Option(help="Column of the events' ids.", show_default="id if there is one, or row numbers"),
     ] = None,
     id_type: Annotated[
         str | None,

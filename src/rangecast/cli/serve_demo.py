@@ -31,7 +31,7 @@ def serve_demo(
 ) -> None:
     """Run a broker with alerts and a made-up market, and print the address of its page.
 
-    Ends by itself, or on Ctrl-C; nothing is kept.
+    It ends by itself, or on Ctrl-C; nothing is kept.
     """
     try:
         from rangecast.broker.broker import Broker, BrokerSettings

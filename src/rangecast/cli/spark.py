@@ -51,14 +51,14 @@ def ingest(
         list[str] | None, typer.Option(help="Column that is kept with them; repeat for more.")
     ] = None,
     expires_column: Annotated[
-        str | None, typer.Option(help="Column that says when each ends.", show_default="none")
+        str | None, typer.Option(help="Column that says when each expires.", show_default="none")
     ] = None,
     format: Annotated[
         str | None, typer.Option(help="csv, jsonl or parquet.", show_default="by suffix")
     ] = None,
     stripes: Annotated[
         int | None,
-        typer.Option(min=2, help="Have the workers build so many stripes.", show_default="one snapshot"),
+        typer.Option(min=2, help="Let the workers build this many stripes.", show_default="one snapshot"),
     ] = None,
     master: Master = None,
     conf: Conf = None,
@@ -126,8 +126,8 @@ def match(
 ) -> None:
     """Match files of events against a store and write Parquet.
 
-    Workers read, match and write the files themselves. A second call with the same arguments does only what
-    is missing.
+    Workers read, match and write the files themselves. A second call with the same arguments does only the
+    missing part.
 
     \b
     Example:
@@ -233,9 +233,9 @@ def doctor(
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Ask the workers of a cluster who they are and whether they can do what matching needs.
+    """Ask the workers of a cluster which machine they are on and whether they can do what matching needs.
 
-    Prints a row for each worker process and a sentence for each trouble; the exit code is 1 if there is any.
+    Prints a row for each worker process and a sentence for each problem; the exit code is 1 if there are any.
 
     \b
     Example:

@@ -43,7 +43,7 @@ def stream(
     checkpoint: Annotated[str | None, typer.Option(help="Folder for the state of the stream.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Match what is there, then end.")] = False,
     status: Annotated[
-        bool, typer.Option("--status", help="Show how the stream that writes to --out does; start nothing.")
+        bool, typer.Option("--status", help="Show the state of the stream that writes to --out.")
     ] = False,
     event_id: Annotated[str, typer.Option(help="Column of the events' ids.")] = "id",
     keep: Annotated[list[str] | None, typer.Option(help="Column to keep; repeat for more.")] = None,
@@ -74,16 +74,16 @@ def stream(
     ] = None,
     stripes: Annotated[
         int | None,
-        typer.Option(min=2, help="Hold the store in so many stripes.", show_default="whole in each worker"),
+        typer.Option(min=2, help="Hold the store in this many stripes.", show_default="whole in each worker"),
     ] = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
     """Match events as their files arrive, while subscriptions come and go.
 
-    Each micro-batch is matched against one version of the store, once, through crashes: start again with the
-    same --checkpoint and --out, and it goes on. Write files of events under a name that begins with a dot,
-    and rename them. SIGTERM or Ctrl-C ends it after the batch that runs.
+    Each micro-batch is matched once, against one version of the store, even through crashes: start again with
+    the same --checkpoint and --out, and it continues. Write files of events under a name that begins with a
+    dot, and rename them. SIGTERM or Ctrl-C ends the stream after the current batch.
 
     \b
     Example:

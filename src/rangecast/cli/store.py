@@ -25,12 +25,12 @@ from rangecast.store.expiry import instant
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 
-app = typer.Typer(no_args_is_help=True, help="Keep subscriptions durably: add, remove, look, tidy up.")
+app = typer.Typer(no_args_is_help=True, help="Keep subscriptions durably: add, remove, inspect, compact.")
 
 Place = Annotated[
     str, typer.Argument(metavar="STORE", help="Folder of the store, or its address in a bucket (s3://...).")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="What was done or found as JSON, on stdout.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -47,13 +47,13 @@ def add(
     condition: Annotated[str | None, typer.Option(help="One condition, for the subscription --id.")] = None,
     ttl: Annotated[
         str | None,
-        typer.Option(help="How long they live, as in '90s', '2h' or '1d12h'.", show_default="ever"),
+        typer.Option(help="How long they are kept, as in '90s', '2h' or '1d12h'.", show_default="forever"),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option(help="When they end, as in 2026-12-24T18:00+01:00; UTC without a zone.")
+        str | None, typer.Option(help="When they expire, as in 2026-12-24T18:00+01:00; UTC without a zone.")
     ] = None,
     expires_column: Annotated[
-        str | None, typer.Option(help="Column of the file that says when each ends.", show_default="none")
+        str | None, typer.Option(help="Column of the file that says when each expires.", show_default="none")
     ] = None,
     payload: Annotated[
         list[str] | None, typer.Option(help="Column of the file that is kept with them; repeat for more.")
@@ -67,7 +67,7 @@ def add(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add subscriptions as one version; one whose id is there takes the other's place.
+    """Add subscriptions as one version; one whose id is already there is replaced.
 
     Those with --ttl or --expires are deleted by 'rangecast store expire', or by a stream, once their
     time has come.
@@ -273,7 +273,7 @@ def compact(
 def expire(
     store: Place,
     now: Annotated[
-        str | None, typer.Option(help="The time to go by; UTC without a zone.", show_default="the present")
+        str | None, typer.Option(help="The time to use; UTC without a zone.", show_default="the present")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -295,7 +295,7 @@ def expire(
     if as_json:
         _tell(home, version=after, ended=n)
         return
-    say(f"{home.path}: version {after}, {n:,} subscriptions had come to their end")
+    say(f"{home.path}: version {after}, {n:,} subscriptions had expired")
 
 
 @app.command()
@@ -306,7 +306,7 @@ def holds(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print who needs which version, which compact keeps; or give up what nobody uses any more.
+    """List the holds that keep versions from `compact`, or release those that nobody uses any more.
 
     A stream holds the versions of batches that it may have to run again, also while it is stopped.
 

@@ -41,7 +41,7 @@ _SHOWN = 4
 def stream_demo(
     seconds: Annotated[int, typer.Option(min=2, max=3600, help="How long ticks flow.")] = 30,
     subscriptions: Annotated[int, typer.Option(min=1, help="Alerts that are there from the start.")] = 20_000,
-    rate: Annotated[int, typer.Option(min=10, help="Ticks a second.")] = 4_000,
+    rate: Annotated[int, typer.Option(min=10, help="Ticks per second.")] = 4_000,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("stream-demo-output"),
 ) -> None:
     """Let stock ticks flow through a stream on Spark while another process adds and removes alerts.

@@ -9,8 +9,8 @@ from rangecast.workloads.warm_up import warm_up as compile_all
 def warm_up() -> None:
     """Compile what matching needs, once per machine or image.
 
-    Services and images run this when they are made, so that no first event waits. What is compiled is kept in
-    the user's cache, or in NUMBA_CACHE_DIR where that is set.
+    Run it when a service or an image is built, so that no first event waits. Compiled code is kept in the
+    user's cache, or in NUMBA_CACHE_DIR where that is set.
     """
     seconds = compile_all()
     say(f"compiled for {seconds:.1f} s" if seconds else "everything was compiled before")

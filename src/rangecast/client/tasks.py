@@ -30,7 +30,7 @@ _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class AsyncClient:
-    """A broker, from any number of tasks of one event loop."""
+    """A client of a broker, for any number of tasks of one event loop."""
 
     def __init__(
         self, url: str, token: str | None = None, *, space: str = "main", timeout: float = 30.0
@@ -62,31 +62,32 @@ class AsyncClient:
         *,
         if_match: str | None = None,
     ) -> dict[str, Any]:
-        """Add a subscription, or replace the one of this name; its id and the version that has it."""
+        """Add a subscription, or replace the one of this name; returns its id and the version that has it."""
         return await self._ask(
             subscription_request(self.space, consumer, name, condition, ttl, payload, if_match)
         )
 
     async def unsubscribe(self, consumer: str, name: str) -> dict[str, Any]:
-        """Take a subscription away."""
+        """Delete a subscription."""
         path = f"{consumer_path(self.space, consumer)}/subscriptions/{name}"
         return await self._ask(Asked("DELETE", path, again=False))
 
     async def publish(self, events: Any, *, key: str | None = None) -> dict[str, Any]:
-        """Publish dicts or an Arrow table; first and last sequence number, and what was rejected."""
+        """Publish dicts or an Arrow table; returns the first and last sequence number, and what was
+        rejected."""
         return await self._ask(events_request(self.space, "events", events, key))
 
     async def match(self, events: Any) -> dict[str, Any]:
-        """Which subscriptions events match, at once; nothing is delivered."""
+        """Return at once which subscriptions the events match; nothing is delivered."""
         return await self._ask(events_request(self.space, "match", events))
 
     async def test(self, condition: str, events: list[Mapping[str, Any]]) -> dict[str, Any]:
-        """What a condition does to sample events."""
+        """What a condition makes of sample events."""
         body = json.dumps({"condition": condition, "events": events}).encode()
         return await self._ask(Asked("POST", f"/v1/{self.space}/subscriptions:test", body))
 
     async def ack(self, consumer: str, sequence: int) -> int:
-        """Say that everything up to a sequence number was dealt with."""
+        """Acknowledge everything up to a sequence number."""
         body = json.dumps({"sequence": sequence}).encode()
         return int(
             (await self._ask(Asked("POST", f"{consumer_path(self.space, consumer)}/ack", body)))["sequence"]

@@ -29,7 +29,7 @@ _BROKEN = (OSError, http.client.HTTPException)
 
 
 class Client:
-    """A broker, from any number of threads; each keeps a connection of its own."""
+    """A client of a broker, for any number of threads; each keeps its own connection."""
 
     def __init__(
         self, url: str, token: str | None = None, *, space: str = "main", timeout: float = 30.0
@@ -63,7 +63,7 @@ class Client:
         *,
         if_match: str | None = None,
     ) -> dict[str, Any]:
-        """Add a subscription, or replace the one of this name; its id and the version that has it."""
+        """Add a subscription, or replace the one of this name; returns its id and the version that has it."""
         return self._ask(subscription_request(self.space, consumer, name, condition, ttl, payload, if_match))
 
     def subscribe_many(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Client:
         return self._ask(Asked("POST", f"/v1/{self.space}/subscriptions:batch", body, headers))
 
     def unsubscribe(self, consumer: str, name: str) -> dict[str, Any]:
-        """Take a subscription away."""
+        """Delete a subscription."""
         return self._ask(
             Asked("DELETE", f"{consumer_path(self.space, consumer)}/subscriptions/{name}", again=False)
         )
@@ -91,20 +91,21 @@ class Client:
             after = page["after"]
 
     def publish(self, events: Any, *, key: str | None = None) -> dict[str, Any]:
-        """Publish dicts or an Arrow table; first and last sequence number, and what was rejected."""
+        """Publish dicts or an Arrow table; returns the first and last sequence number, and what was
+        rejected."""
         return self._ask(events_request(self.space, "events", events, key))
 
     def match(self, events: Any) -> dict[str, Any]:
-        """Which subscriptions events match, at once; nothing is delivered."""
+        """Return at once which subscriptions the events match; nothing is delivered."""
         return self._ask(events_request(self.space, "match", events))
 
     def test(self, condition: str, events: list[Mapping[str, Any]]) -> dict[str, Any]:
-        """What a condition does to sample events."""
+        """What a condition makes of sample events."""
         body = json.dumps({"condition": condition, "events": events}).encode()
         return self._ask(Asked("POST", f"/v1/{self.space}/subscriptions:test", body))
 
     def ack(self, consumer: str, sequence: int) -> int:
-        """Say that everything up to a sequence number was dealt with."""
+        """Acknowledge everything up to a sequence number."""
         body = json.dumps({"sequence": sequence}).encode()
         return int(self._ask(Asked("POST", f"{consumer_path(self.space, consumer)}/ack", body))["sequence"])
 
@@ -139,11 +140,11 @@ class Client:
         patience: float = 20.0,
         reconnect: bool = True,
     ) -> Iterator[Delivery]:
-        """The messages of a consumer, for as long as they are asked for; reconnects and resumes.
+        """The messages of a consumer, for as long as the caller takes them; reconnects and resumes.
 
         `start` is "earliest" (after what was acknowledged, otherwise the oldest event), "now", or a sequence
-        number. With `notices`, progress, gaps and what else is not a match are given as well; without, a gap
-        raises GapError. A broker that says nothing for `patience` seconds is taken for gone.
+        number. With `notices`, progress, gaps and whatever else is not a match are included; without, a gap
+        raises GapError. A broker that is silent for `patience` seconds is considered gone.
         """
         reader = MessageReader(notices)
         attempt = 0
@@ -225,8 +226,8 @@ class Client:
 class Publisher:
     """Gathers events into batches and publishes them from a thread of its own.
 
-    A batch goes when it has `size` events, or `seconds` after its first. `flush` waits until everything was
-    acknowledged; an error of a batch is raised by the next `send`, `flush` or at the end.
+    A batch goes when it has `size` events, or `seconds` after its first. `flush` waits until everything has
+    been acknowledged; an error in a batch is raised by the next `send` or `flush`, or at the end.
     """
 
     def __init__(self, client: Client, size: int, seconds: float) -> None:
@@ -262,14 +263,14 @@ class Publisher:
                 self._change.notify_all()
 
     def flush(self) -> None:
-        """Wait until everything was acknowledged."""
+        """Wait until everything has been acknowledged."""
         with self._change:
             while (self._waiting or self._busy) and self._error is None:
                 self._change.wait()
             self._check()
 
     def close(self) -> None:
-        """Publish what waits, and end."""
+        """Publish what is waiting, and end."""
         try:
             self.flush()
         finally:

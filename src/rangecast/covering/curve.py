@@ -10,7 +10,7 @@ it. The search ends at the first cover, or once 1 - epsilon of the volume is don
 
 Source: Shen and Tirthapura (2012), section 5. Where we depart: a run is walked and not only tested for
 emptiness, since the subscription itself is stored in it when it is a subscription of the index, and since a
-point in a border cell may belong to a box that is no cover; every answer is confirmed on the codes. And
+point in a border cell may belong to a box that does not cover; every answer is confirmed on the codes. And
 how many cubes a search needs is known before it starts (Lemma 3.4), so a hopeless one never starts.
 """
 

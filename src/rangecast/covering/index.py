@@ -115,7 +115,7 @@ class CoverIndex:
         return f"<CoverIndex: {len(self):,} subscriptions>"
 
     def insert(self, subs: Subscriptions) -> None:
-        """Add subscriptions; one whose id is already here takes the other's place."""
+        """Add subscriptions; one whose id is already here replaces the old one."""
         if not isinstance(subs, Subscriptions):
             raise SubscriptionError(f"insert takes Subscriptions, got {type(subs).__name__}")
         if not len(subs):
@@ -133,7 +133,7 @@ class CoverIndex:
                 search.add(self._catalog)
 
     def delete(self, ids: Any) -> list[Any]:
-        """Take subscriptions out by id; gives back the ids that were not there."""
+        """Delete subscriptions by id; returns the ids that were not there."""
         wanted = Ids.of(ids if not isinstance(ids, int | str) else [ids])
         slots = self._catalog.find(wanted)
         unknown = [wanted[int(row)] for row in np.flatnonzero(slots < 0)]
@@ -151,7 +151,7 @@ class CoverIndex:
             self.compact()
 
     def compact(self) -> None:
-        """Give back the room of deleted subscriptions."""
+        """Free the memory of deleted subscriptions."""
         living = self._catalog.living()
         self._clear()
         if len(living):
@@ -179,8 +179,8 @@ class CoverIndex:
     ) -> npt.NDArray[Any]:
         """For each subscription, the id of one that covers it, or -1 (None where ids are strings).
 
-        A cover that is given is always true. With epsilon > 0 one may be missed that lies in at most
-        that share of the volume of the places where a cover could be.
+        A cover that is returned always covers. With epsilon > 0 a cover may be missed, if it lies in the last
+        part of the search space, which has at most this share of its volume.
         """
         slots = self.cover_slots(subs, epsilon, method)
         found = slots >= 0
@@ -195,7 +195,7 @@ class CoverIndex:
     def pairs(
         self, subs: Subscriptions, epsilon: float = 0.0, method: str | None = None
     ) -> tuple[tuple[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[np.bool_]]:
-        """The ids of those that are covered with the ids that cover them, and which rows those are."""
+        """The ids of the covered subscriptions with the ids of their covers, and which rows are covered."""
         slots = self.cover_slots(subs, epsilon, method)
         found = slots >= 0
         return (subs.ids.take(np.flatnonzero(found)), self._catalog.ids.take(slots[found])), found
@@ -203,7 +203,7 @@ class CoverIndex:
     def covered(
         self, subs: Subscriptions, epsilon: float = 0.0, method: str | None = None
     ) -> npt.NDArray[Any]:
-        """For each subscription, whether some other covers it."""
+        """For each subscription, whether another one covers it."""
         return self.cover_slots(subs, epsilon, method) >= 0
 
     def covers_together(
@@ -211,7 +211,7 @@ class CoverIndex:
     ) -> list[npt.NDArray[Any]]:
         """For each subscription, the ids of some that together cover it; none where no cover was found.
 
-        One that covers it alone is given alone. Where there is none, the boxes of all others are cut out of
+        A single cover is returned alone. Where there is none, the boxes of all others are cut out of
         each of its boxes (union.py) until nothing is left or more than `budget` pieces were made; this
         compares with every box of the index.
 
@@ -259,7 +259,8 @@ class CoverIndex:
         return np.unique(catalog.box_slots[np.concatenate(used)])
 
     def covered_by(self, subs: Subscriptions) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """The other way round: the ids of those in the index that some of these cover, and of their covers.
+        """The other way round: the ids of the subscriptions in the index that these cover, and of their
+        covers.
 
         The search is exact.
 
@@ -341,7 +342,7 @@ class CoverIndex:
         forced: bool,
         out: npt.NDArray[np.int32],
     ) -> npt.NDArray[np.int64]:
-        """Search by the curve; gives back the rows that need too many cubes for it."""
+        """Search by the curve; returns the rows that need too many cubes for it."""
         curve = self._curve_search()
         sides = curve.sides(sought, rows)
         needed = curve.cubes_needed(sides, epsilon)
@@ -387,7 +388,7 @@ class CoverIndex:
         return self._curve
 
     def stats(self) -> dict[str, Any]:
-        """Counts and sizes; `last_` figures are of the last question.
+        """Counts and sizes; figures that begin with `last_` describe the last search.
 
         last_runs, last_cubes and last_share (of the volume, mean) tell what the curve examined, last_nodes
         how many blocks the exact search compared, and last_exact for how many subscriptions.

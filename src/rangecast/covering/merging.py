@@ -32,7 +32,7 @@ from rangecast.types.attributes import LAST, PRESENT
 
 
 class Merging:
-    """Mergers, and which subscriptions each stands for.
+    """Mergers, and the subscriptions that each of them replaces.
 
     `mergers` are subscriptions of one box, with ids from 0 on. `members` and `into` are rows in pairs: a box
     of subscription members[i] lies in merger into[i]. A subscription of several boxes may be in several.
@@ -62,7 +62,7 @@ class Merging:
 
 
 def merge(subs: Subscriptions, waste: float = 0.0) -> Merging:
-    """Fewer boxes that match whatever some of these match; nothing else unless `waste` is above 0.
+    """Fewer boxes that match whatever these match, and nothing else unless `waste` is above 0.
 
     `waste` is the largest share of a merger's volume that may belong to nobody, at least 0 and below 1.
 

@@ -23,9 +23,9 @@ from rangecast.model.subscriptions import Subscriptions
 
 
 class Reduction:
-    """What stays of a set of subscriptions, and who covers whom.
+    """What remains of a set of subscriptions, and which ones cover the others.
 
-    `covered` and `covering` are rows of the set, in pairs: subscription covered[i] is not needed since
+    `covered` and `covering` are rows of the set, in pairs: subscription covered[i] is not needed, because
     covering[i], which stays, matches whatever it matches.
     """
 

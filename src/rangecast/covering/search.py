@@ -1,7 +1,7 @@
 """What both searches share: the queries, the stored boxes as kernels take them, and counting.
 
 A `SoughtCovers` is a batch of subscriptions for which covers are sought. A cover must hold every box of a
-subscription, so a search goes by the first of them and confirms the others on what it finds.
+subscription, so a search starts from the first of them and confirms the others on what it finds.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ def index_type(name: str) -> type[Index]:
 def register_index(name: str, kind: type[Index] | str) -> None:
     """Let `open_index` know an index of another package: its class, or where it is as "module:Class".
 
-    The class derives from `rangecast.Index` and has this `name`, by which files tell what they hold. To
-    register the same again is no error; a name that another index has is refused.
+    The class derives from `rangecast.Index` and has this `name`, by which files tell what they hold. It
+    may be registered twice; a name that another index has is refused.
 
     >>> from rangecast.engine.scan import ScanIndex
     >>> class Mine(ScanIndex):

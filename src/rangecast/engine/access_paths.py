@@ -1,4 +1,4 @@
-"""Access paths of `auto`: what one is, how one event asks them, and what is said of those in use."""
+"""Access paths of `auto`: what one is, how one event asks them, and how those in use are described."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Ask = Callable[[Codes, Boxes], npt.NDArray[np.int32] | None]
 
 
 class AccessPath(NamedTuple):
-    """One access path of a part: its kind, the attributes it goes by, how many boxes it holds, and why."""
+    """One access path of a part: its kind, its attributes, how many boxes it holds, and why."""
 
     kind: str
     on: tuple[int, ...]

@@ -82,7 +82,7 @@ class Estimate:
         return f"{type(self).__name__}({len(self):,} events, {int(self.workloads.sum()):,} in all)"
 
     def of_events(self, owners: npt.NDArray[np.int64], n_events: int) -> Estimate:
-        """That of events with several columns: without what a tree has noted, for they are matched anew."""
+        """That of events with several columns: without what a tree has noted, for they are matched again."""
         return Estimate(np.bincount(owners, self.workloads, n_events).astype(np.int64))
 
     @property

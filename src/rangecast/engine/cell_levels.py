@@ -5,7 +5,7 @@ Every interval or rectangle is put into the cells of one level: those of 2**shif
 narrow one. Boxes are grouped by the logarithm of their widths, and levels are taken one at a time,
 each the one that lowers the cost most, where
 
-    cost = nanoseconds per event (a constant per level, and what is looked at in vain)
+    cost = nanoseconds per event (a constant per level, and what is read needlessly)
            + price * bytes per box
 
 and the price of memory is raised until the budget of bytes per box is kept. A level where a box would be

@@ -84,14 +84,14 @@ def listed(
 
 
 def counted(what: str, members: npt.NDArray[Any], n: int, needed: npt.NDArray[Any]) -> None:
-    """Each of n members, which are in range, comes as often as is said of it, in a type that can say so."""
+    """Each of n members, which are in range, occurs as often as its count states, in a wide enough type."""
     counts = np.zeros(n, needed.dtype)
     whole = kernels.count_members(members, counts, needed.dtype.type(np.iinfo(needed.dtype).max))
     hold(what, whole and np.array_equal(counts, needed))
 
 
 def flat(arrays: tuple[Any, ...], **more: int) -> None:
-    """The arrays of a structure have one dimension, but for those of which another number is said."""
+    """The arrays of a structure have one dimension, except those for which another number is given."""
     for name, array in zip(arrays._fields, arrays, strict=True):  # type: ignore[attr-defined]
         if isinstance(array, np.ndarray) and array.ndim != more.get(name, 1):
             raise StorageError(

@@ -12,7 +12,7 @@ published one, a write is under way or one has failed. Whoever takes the lock ca
 puts a failed one right.
 
 A structure that changes in place takes one caller at a time; a lock holds the others. After a failed write it
-is of neither state, and `_resume` builds it anew from the published catalog. Static layouts override
+is of neither state, and `_resume` rebuilds it from the published catalog. Static layouts override
 `_reading`, and match without a lock while another thread writes.
 """
 
@@ -49,13 +49,13 @@ from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
 
 LAYOUT = 6
-"""Changes when the arrays of some index in a file do; files of others are read by building anew."""
+"""Changes when the arrays of some index in a file do; files of another layout are rebuilt when read."""
 # by layout, what structures have in another form since
 _CHANGED: dict[Any, tuple[str, ...]] = {5: ("LeadLists", "BitmapBlocks")}
 
 
 class Index:
-    """Subscriptions, ready to be matched; see the module head for what a new kind of index adds."""
+    """Subscriptions that are ready to be matched; the module head says what a new kind of index adds."""
 
     name: ClassVar[str] = ""
     _read: PartialReading
@@ -167,7 +167,7 @@ class Index:
         return f"<{type(self).__name__} {self.name!r}: {len(self):,} subscriptions>"
 
     def insert(self, subs: Subscriptions, priorities: npt.ArrayLike | None = None) -> None:
-        """Add subscriptions; one whose id is already here takes the other's place.
+        """Add subscriptions; one whose id is already here replaces the old one.
 
         `priorities` has a number for each of them, by which `match(limit=k)` chooses; without one it is 0.
         """
@@ -200,7 +200,7 @@ class Index:
             self._publish()
 
     def delete(self, ids: Any) -> list[Any]:
-        """Take subscriptions out by id; gives back the ids that were not there."""
+        """Delete subscriptions by id; returns the ids that were not there."""
         wanted = Ids.of(ids if not isinstance(ids, int | str | uuid.UUID) else [ids])
         with self._lock:
             self._begin()
@@ -220,12 +220,13 @@ class Index:
     def match(
         self, events: Events | Mapping[str, Any] | Any, threads: int = 1, limit: int | None = None
     ) -> Matches:
-        """The subscriptions that each event matches; `threads` cuts the batch, the answer is the same.
+        """The subscriptions that each event matches; `threads` divides the batch and never changes the
+        answer.
 
-        With a limit, at most so many per event: those of highest priority in descending order if any
+        With a limit, at most that many per event: those of highest priority in descending order if any
         subscription was inserted with a priority, and any of them, in no particular order, if none was. Among
         equal priorities the choice is left to the index.
-        A dict is one event; `match_one` gives its ids sooner. A frame of any kind has one event per row.
+        A dict is one event; `match_one` returns its ids faster. A frame of any kind has one event per row.
         """
         most = None if limit is None else check_limit(limit)
         events = Events.of(self.schema, events)
@@ -246,7 +247,7 @@ class Index:
         return matches
 
     def match_one(self, event: Mapping[str, Any], unknown: str = "ignore") -> npt.NDArray[Any]:
-        """The ids that one event matches, given as a dict: as `match` of `Events.from_rows`, sooner.
+        """The ids that one event, given as a dict, matches: the answer of `match`, and faster.
 
         A key that is not an attribute is ignored, or refused with unknown="error". A value that its attribute
         cannot hold raises EventError.
@@ -270,7 +271,8 @@ class Index:
         return ids
 
     def match_any(self, events: Events | Any) -> npt.NDArray[np.bool_]:
-        """Whether each event matches any subscription at all; an event is done with its first match."""
+        """Whether each event matches any subscription at all; the search for an event ends at its first
+        match."""
         events = Events.of(self.schema, events)
         self._prepare(events.columns_for(self._read.catalog.schema).codes)
         with self._reading() as reading:
@@ -284,7 +286,8 @@ class Index:
             return reading.count(*events.columns_for(reading.catalog.schema))
 
     def estimate(self, events: Events, level: int | None = None) -> Estimate:
-        """How much work each event will be, before it is matched; `level` is how deep a tree is asked."""
+        """How much work each event will take, before it is matched; `level` is how deep a tree is searched
+        for it."""
         with self._lock:
             self._resume()
             codes, owners = events.spread_for(self.schema)
@@ -321,7 +324,7 @@ class Index:
 
     @property
     def updates(self) -> int:
-        """How many subscriptions were inserted or deleted since the index was opened."""
+        """How many subscriptions have been inserted or deleted since the index was opened."""
         return self._read.catalog.n_updates
 
     def stats(self) -> dict[str, Any]:
@@ -351,16 +354,18 @@ class Index:
         return self._read.catalog.living()
 
     def explain(self, subscription: Any, event: Events | Mapping[str, Any]) -> Explanation:
-        """Why a subscription, by id or given outright, does or does not match an event.
+        """Explain why a subscription, given by id or as Subscriptions, does or does not match an event.
 
-        It speaks in the words of the condition where they were kept, and of bounds otherwise.
+        The explanation uses the words of the condition where they were kept, and bounds otherwise.
         """
         return explain_one(self.schema, self._read.catalog, self._lock, subscription, event)
 
     def payload(self, ids: Any, names: Sequence[str] | None = None) -> pa.Table:
-        """The users' own columns (or those named) of some subscriptions, a row for each id; null for unknown.
+        """The users' own columns (or those named) of some subscriptions, a row for each id; nulls for an
+        unknown one.
 
-        It reads no more than the blocks that they are in. Matches take it as `index.payload(matches.ids)`.
+        Only the blocks that hold them are read. For the payload of matches, call
+        `index.payload(matches.ids)`.
         """
         with self._lock:
             catalog = self._read.catalog
@@ -372,7 +377,7 @@ class Index:
         return write_arrays(path, meta, arrays)
 
     def compact(self) -> None:
-        """Give back the room of deleted subscriptions by building anew."""
+        """Rebuild the index, which frees the memory of deleted subscriptions."""
         with self._lock:
             self._resume()
             self._check_boxes()
@@ -410,7 +415,7 @@ class Index:
             hold("that boxes are not empty", bool((boxes.lows <= boxes.highs).all()))
 
     def _compact(self, source: Catalog) -> None:
-        """Make the writer's state anew from what lives in a catalog."""
+        """Rebuild the writer's state from what lives in a catalog."""
         living = self._arranged(source.living().reconciled(self.schema))
         catalog = self._new_catalog()
         catalog.n_updates = source.n_updates
@@ -430,7 +435,7 @@ class Index:
         forks.renew_counters(self)
 
     def _settle(self) -> None:
-        """After a write: build anew once more slots are dead than alive."""
+        """After a write: rebuild once more slots are dead than alive."""
         dead = self._catalog.n_slots - self._catalog.n_living
         if dead > self._catalog.n_living + 4096:
             self._compact(self._catalog)

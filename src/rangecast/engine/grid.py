@@ -85,8 +85,8 @@ class Grid:
 
     @classmethod
     def fit(cls, attribute: Attribute, lows: Codes, highs: Codes, n_cells: int) -> Grid:
-        """A grid for these intervals: one code a cell if that fits, else uniform for whole numbers and
-        times with a stated domain, else cut at quantiles of the end points."""
+        """A grid for these intervals: one code per cell if that fits; otherwise uniform for whole numbers and
+        times with a stated domain, and cut at quantiles of the end points for the rest."""
         domain = attribute.domain
         if domain is None:
             starts, ends = lows[lows > PRESENT], highs[(highs > MISSING) & (highs < LAST)]

@@ -39,7 +39,7 @@ turns on a busy machine, beside 1 for what is here:
     16 words of a box in its records beside the first and not 8: 105 bytes per box instead of 91  1.05
     4: 83 bytes                                                                                  1.2
 
-What it takes goes by what is said: some 30 bytes per place in a list and 1.5 places per box, where
+Its size follows the number of predicates: about 30 bytes per place in a list and 1.5 places per box, where
 bitsets and packed bounds take some 7 bytes per box for every attribute that any box bounds.
 """
 

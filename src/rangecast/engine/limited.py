@@ -137,7 +137,7 @@ def find_some(
     limit: int,
     settle: Callable[[Codes, Rows], Rows] | None,
 ) -> Rows:
-    """At most so many matches of each event; `settle` drops what was found in vain, if that may be."""
+    """At most so many matches of each event; `settle` drops what was found needlessly, where it can."""
     m = codes.shape[1]
     raw = stab_in_turn(finders, codes, boxes, limit)
     if settle is None:

@@ -9,9 +9,9 @@ Each part is built once from the living boxes of its range and never changes. Ne
 tail, which is scanned; past TAIL_LIMIT it becomes a part, taking along the parts before it that are
 not at least `ratio` times larger, so there are few parts and a box is rebuilt a logarithmic number of
 times. A kind may let the tail grow further as long as there is no part (`tail_alone`). When a merge takes
-all parts, slots are given anew too. A deleted or replaced slot is marked in `dead` and dropped from the
+all parts, slots are renumbered too. A deleted or replaced slot is marked in `dead` and dropped from the
 answers. A part in which more than one in SWEEP_SHARE is dead is swept, if it knows how to leave them out by
-one pass over its entries, and one in which a quarter is dead is built anew; when more slots are dead than
+one pass over its entries, and one in which a quarter is dead is rebuilt; when more slots are dead than
 alive, the catalog is too. A match that would spend more on the tail or on dead slots than it takes to be
 rid of them, alone or with those before it, does that first, unless a writer is at work.
 
@@ -315,7 +315,7 @@ class StaticIndex(Index):
             self._catalog, self._parts, self._gone = before
 
     def _tidy(self) -> None:
-        """Build anew what has lost much."""
+        """Rebuild the parts whose layout has lost much."""
         super()._settle()
         for covered in self._parts:
             gone = self._gone.get(covered.first, 0)

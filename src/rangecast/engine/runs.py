@@ -20,7 +20,7 @@ The arrays are the `Runs` of kernels/engine/runs.py:
     spans    int64           columns                 the cells of a construct of each column
     slots    int32           n_entries               the slot of each entry, column by column
     boxes    int32           n_entries or fewer      the box of each of the last entries: all of them when
-                                                     other attributes are checked, else the crossing ones
+                                                     other attributes are checked; otherwise the crossing ones
     checked  int64           <= d                    the other attributes that some box bounds
 
 Cells are those of a Grid; a construct is a half-open run of cells, so no cell is in two constructs of

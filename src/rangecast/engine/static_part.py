@@ -64,7 +64,7 @@ class Part:
         """Take note that the part came from a file or a pickle."""
 
     def without(self, dead: npt.NDArray[np.uint8]) -> Part | None:
-        """This part without the entries of dead slots, or None where only building anew does that."""
+        """This part without the entries of dead slots, or None where only a rebuild does that."""
         return None
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:

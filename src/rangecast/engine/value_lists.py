@@ -30,7 +30,7 @@ def choose_equalities(
 ) -> list[tuple[int, npt.NDArray[np.int64]]]:
     """Attributes with lists by value, and the boxes of each.
 
-    Attributes are taken one at a time, each the one that saves most; a box goes by the first of them
+    Attributes are taken one at a time, each the one that saves most; a box is listed under the first of them
     whose value is about as rare as its rarest.
     """
     n = len(numbers)

@@ -5,7 +5,7 @@ Reading all of it against its sums again would cost each worker as much as the f
 done that leaves a marker among the user's own files (kernels.cache_folders), named for all that changes when
 a file does: its path, device, inode, size, and the times of the last change of its content and of its inode,
 and for the start of the machine. A file that was written to since, in whatever way, has no marker and is
-checked anew.
+checked again.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ compare less and were slower everywhere: each class costs four reads of its tabl
 writing ids straight to their places was slower below 400 matches, and level there.
 
 Low ends that crowd in few buckets (floats over many magnitudes, clusters in a huge domain) make an event read
-whole buckets for nothing; `crowded` tells, and `auto` takes `cells` then.
+whole buckets needlessly; `crowded` tells, and `auto` takes `cells` then.
 """
 
 from __future__ import annotations
@@ -395,7 +395,7 @@ def _pieces(n: int) -> list[tuple[int, int]]:
 def choose_edges(sample: npt.NDArray[Any], n: int, widest: int, span: int) -> npt.NDArray[np.uint64]:
     """The widest interval of each class, ascending: halved as long as the narrower half is worth a class.
 
-    It is when an event would read some of it for nothing, and more than reading another table costs.
+    It is when an event would read some of it needlessly, and more than reading another table costs.
 
     >>> choose_edges(np.array([3, 900, 1000] * 1000, np.uint32), 3000, 1000, 10_000).tolist()
     [125, 250, 500, 1000]

@@ -1,6 +1,6 @@
 """Kafka without Spark: events from a topic, matches to a topic, subscriptions from a compacted topic.
 
-connection.py        settings, consumers and producers, and what is said when something is missing
+connection.py        settings, consumers and producers, and the error when something is missing
 values.py            formats of values; avro_values.py, protobuf_values.py and registry.py for schemas
 messages.py          values of messages to events, and matches to messages
 worker.py            one process of a group: consume, match, produce, in one transaction

@@ -9,7 +9,7 @@ Apicurio):
 
 A value begins with the byte 0 and the schema's id in four bytes, the highest first; then comes the body.
 
-What a registry says of an id never changes, so answers are kept. An id that it does not know is no answer:
+What a registry says of an id never changes, so answers are kept. An id that it does not know is not kept:
 it is asked for again after a while, and until then values with it are rejected. A registry that cannot be
 reached is a StorageError, since nothing is wrong with the values.
 """

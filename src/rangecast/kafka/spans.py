@@ -9,7 +9,7 @@ transaction that is open; so a span has the same messages whenever it is read. O
 without a message: markers of transactions, what was taken back, what compaction removed. A span is read
 when a message beyond it came, or when the client says that it has reached the partition's end there.
 
-Messages that were there and are gone, by retention or with a topic that was made anew, are `MessagesGone`.
+Messages that were there and are gone, by retention or with a topic that was made again, are `MessagesGone`.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class SpanReader:
 
 
 def gone(bootstrap: str, topic: str, span: TopicSpan, first: int, end: int) -> str:
-    """What is said of messages that are not there."""
+    """The message about messages that are no longer there."""
     return (
         f"{bootstrap}: {topic}: partition {span.partition} has the offsets {first} to {end}, and "
         f"{span.first} to {span.last} were to be read: messages are gone, or it is another topic of that name"

@@ -139,7 +139,7 @@ class SubscriptionTopic:
         return len(messages)
 
     def _take(self, messages: list[Any]) -> list[Any]:
-        """Apply those of some messages that nobody else has taken in meanwhile; gives these."""
+        """Apply those of some messages that nobody else has taken in meanwhile; returns these."""
         taken = self._noted()
         fresh = [m for m in messages if m.offset() >= taken.get(m.partition(), 0)]
         if fresh:

@@ -343,7 +343,7 @@ class TopicWorker:
             self._consumer.seek(place)
 
     def _started(self, places: Any) -> list[Any]:
-        """Where to begin in each partition: after what is committed, else as `start` says."""
+        """Where to begin in each partition: after what is committed; otherwise as `start` says."""
         out = []
         moment = start_time(self.job.start)
         fresh = [place for place in places if place.offset < 0]

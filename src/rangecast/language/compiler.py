@@ -84,7 +84,7 @@ def clauses_of(schema: Schema, text: str) -> list[Clause]:
 def boxes_of(schema: Schema, text: str) -> list[Box]:
     """The clauses multiplied out into boxes of one span per attribute: {attribute position: (low, high)}.
 
-    LanguageError past BOX_LIMIT of them: this is for people, and no index needs it.
+    LanguageError beyond BOX_LIMIT of them: this is for people to read, and no index needs it.
 
     >>> from rangecast.types.attributes import Int
     >>> boxes_of(Schema(Int("price"), Int("volume")), "price in (3, 4, 5, 9) and volume = 1")
@@ -105,7 +105,7 @@ def boxes_of(schema: Schema, text: str) -> list[Box]:
 
 
 def compile_conditions(schema: Schema, texts: Sequence[str]) -> Compiled:
-    """The boxes of a column of texts; rows that fail are given back and stop no other.
+    """The boxes of a column of texts; rows that fail are returned and do not stop the others.
 
     >>> from rangecast.types.attributes import Int
     >>> compiled = compile_conditions(Schema(Int("price")), ["price > 5", "price >", "price != 7"])

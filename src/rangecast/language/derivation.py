@@ -34,7 +34,7 @@ class Drafts:
         self.fresh: list[Attribute] = []
 
     def keep(self) -> bool:
-        """Give the drafts their positions for good; False if other texts were first: read it anew."""
+        """Give the drafts their positions for good; False if other texts were first: read it again."""
         return self.schema.take_hidden(self.width, self.fresh)
 
     def place(self, expression: Expression, part: int = 0) -> tuple[int, Attribute]:

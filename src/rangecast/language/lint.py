@@ -59,7 +59,7 @@ _SHOWN = 120
 
 
 class Finding(NamedTuple):
-    """Something odd: from which offset to which in the text, what it is, and what was probably meant."""
+    """Something odd: where it starts and ends in the text, what it is, and what was probably meant."""
 
     start: int
     end: int

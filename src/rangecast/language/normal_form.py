@@ -464,7 +464,7 @@ def _width(clause: Clause) -> int:
 
 
 def _subtract(clause: Clause, other: Clause) -> Clause | None:
-    """`clause` without `other` if spans of one attribute say it, None if nothing is left, else itself."""
+    """`clause` without `other` where one attribute's spans can say it, None if nothing is left, or itself."""
     cut = None
     for position, theirs in other.items():
         ours = clause.get(position, _EVERYTHING)

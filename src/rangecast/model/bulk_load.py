@@ -118,7 +118,7 @@ def bound_codes(load: Load, lows: Any, highs: Any) -> tuple[Codes, Codes]:
 
 
 class Load:
-    """One bulk load: which rows were rejected and why; raises at once unless told to collect."""
+    """One bulk load: which rows were rejected and why; by default it raises at the first one."""
 
     def __init__(self, schema: Schema, ids: Any, on_error: str) -> None:
         if on_error not in ("raise", "collect"):

@@ -117,10 +117,10 @@ def are_sparse(n_attributes: int, n_events: int, said: Sequence[SaidColumn]) -> 
 
 
 class CodeTarget:
-    """Where the codes of a batch are put, attribute by attribute: in columns, or as what is said."""
+    """Where the codes of a batch are put, attribute by attribute: in columns, or value by value."""
 
     def __init__(self, n_attributes: int, n: int, *, whole: bool) -> None:
-        """For so many attributes and events; `whole` where columns are wanted however little is said."""
+        """For so many attributes and events; `whole` where columns are wanted even for few values."""
         self._shape = n_attributes, n
         self._said: dict[int, SaidColumn] | None = {} if n_attributes >= WIDE and not whole else None
         self._codes = np.full(self._shape if self._said is None else (0, 0), MISSING, np.int64)

@@ -123,7 +123,7 @@ class Events:
         return out
 
     def note_strangers(self, position: int, known: int, rows: RowNumbers, words: pa.Array[Any]) -> None:
-        """Take note of strings that are not among the first so many words of a dictionary."""
+        """Note the strings that are not among the first `known` words of a dictionary."""
         self._strangers[position] = _Strangers(known, rows, words)
 
     def __len__(self) -> int:
@@ -141,7 +141,8 @@ class Events:
         return self._codes if self._entries is None else self._entries
 
     def entries_for(self, schema: Schema) -> EventEntries | None:
-        """What the events say, where they are kept by it and an index of `schema` sees the same codes."""
+        """The events' entries, where events are kept that way and an index of `schema` sees the same
+        codes."""
         entries = self._entries
         if entries is None or schema is not self.schema:
             return None
@@ -156,7 +157,7 @@ class Events:
         return self.value_at(self.schema.position(name), event)
 
     def value_at(self, position: int, event: int, schema: Schema | None = None) -> Any:
-        """As `value` by position, be it that of a hidden attribute of a schema."""
+        """As `value`, by position, which may be that of a hidden attribute of a schema."""
         if self.owners is None:
             return self._value_in(position, event, schema)
         own = range(*np.searchsorted(self.owners, [event, event + 1]).tolist())
@@ -205,10 +206,10 @@ class Events:
     def codes_for(self, schema: Schema) -> Codes:
         """The codes as an index of `schema` must see them now; to be read, never written.
 
-        Every string is looked up that the dictionaries had when this was called. So who matches takes the
-        subscriptions first and the codes after: then each string that one of them names has its code. A
-        string that is named later has a code of its own by then, which lies in the same intervals of those
-        subscriptions as the unknown one.
+        Every string that the dictionaries held at the time of the call is looked up. A caller that matches
+        must therefore take the subscriptions first and the codes second: then each string that one of them
+        names has its code. A string that is named later has a code of its own by then, which lies in the same
+        intervals of those subscriptions as the unknown one.
         """
         if schema.n_hidden:
             declared = self.codes_for(schema.declared)
@@ -227,13 +228,14 @@ class Events:
 
     @property
     def computing(self) -> dict[str, Any]:
-        """How long the expressions and patterns of these events took so far, for `stats` of an index."""
+        """How long the expressions and patterns of these events have taken so far, for `stats` of an
+        index."""
         seconds = self._hidden.seconds
         return {"last_computed_seconds": dict(seconds)} if seconds else {}
 
     def columns_for(self, schema: Schema, entries: bool = False) -> CodeColumns:
-        """As `codes_for`, with the bundles of traits that hold: what an index matches; for one that reads
-        `entries`, what events say in place of columns where they are kept by it."""
+        """As `codes_for`, with the bundles of traits that hold: this is what an index matches. An index that
+        reads `entries` gets those instead of columns where events are kept that way."""
         said = self.entries_for(schema) if entries else None
         if said is not None:
             return CodeColumns(said, None)
@@ -424,11 +426,12 @@ class Events:
         """Events from the columns of an Arrow table, or of another frame, that are attributes; others are
         ignored.
 
-        A table is a Table or RecordBatch of PyArrow, or what hands its columns over by Arrow's C interface
-        (`__arrow_c_stream__` or `__arrow_c_array__`): a frame of Polars, a relation of DuckDB, and the like.
+        A table is a Table or RecordBatch of PyArrow, or any object that hands its columns over through
+        Arrow's C interface (`__arrow_c_stream__` or `__arrow_c_array__`): a frame of Polars, a relation of
+        DuckDB, and the like.
 
-        A column that is ignored and looks like an attribute that has none is a RangecastWarning; with
-        `strict`, an attribute without a column is an EventError.
+        An ignored column that looks like an attribute without a column causes a RangecastWarning; with
+        `strict`, an attribute without a column raises EventError.
         """
         if not isinstance(table, pa.Table | pa.RecordBatch):
             table = table_of(table, "events")
@@ -438,7 +441,7 @@ class Events:
 
     @classmethod
     def of(cls, schema: Schema, events: Any, *, strict: bool = False) -> Events:
-        """Events of whatever has them: Events, one event as a dict, or a frame with one in each row.
+        """Events from whatever holds them: Events, one event as a dict, or a frame with one event per row.
 
         >>> from rangecast import Int
         >>> Events.of(Schema(Int("price")), pa.table({"price": [3, 4]}))
@@ -459,7 +462,7 @@ class Events:
     def from_pandas(
         cls, schema: Schema, frame: Any, *, on_error: str = "raise", strict: bool = False
     ) -> Events:
-        """As `from_arrow`, from a pandas DataFrame."""
+        """As `from_arrow`, for a pandas DataFrame."""
         names = columns_of(schema, list(frame.columns), "frame", strict)
         columns = {name: frame[column] for name, column in names.items()}
         return cls.from_arrays(schema, columns, on_error=on_error)
@@ -475,8 +478,8 @@ class Events:
     ) -> Events:
         """Events from dicts; a key that is not an attribute is ignored, an absent one is missing.
 
-        Keys are taken as columns in `from_arrow`: one that looks like an attribute that no row has is a
-        RangecastWarning, and with `strict` such an attribute is an EventError.
+        Keys are treated as columns are in `from_arrow`: one that looks like an attribute that no row has
+        causes a RangecastWarning, and with `strict` such an attribute raises EventError.
         """
         schema = schema.declared
         if len(rows) == 0:

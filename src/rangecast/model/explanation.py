@@ -34,7 +34,7 @@ class Predicate(NamedTuple):
 
 
 class Explanation:
-    """The verdict on one subscription and one event; `str` gives it as lines to read.
+    """The verdict on one subscription and one event; `str` turns it into lines to read.
 
     `text` is the condition as it was written and `verdict` what each part of it comes to; both are None
     where no text was kept. `boxes` are the predicates of each box.
@@ -79,7 +79,7 @@ class Explanation:
                 lines.append(f"  alternative {number} of {len(self.boxes)}: {mark}")
             indent = "    " if len(self.boxes) > 1 else "  "
             if not box:
-                lines.append(f"{indent}yes  it asks for nothing")
+                lines.append(f"{indent}yes  it has no predicates")
             for p in box:
                 lines.append(
                     f"{indent}{'yes' if p.holds else 'no':<4} {p.attribute} {p.wanted}: {shown(p.value)}"

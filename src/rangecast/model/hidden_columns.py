@@ -3,7 +3,7 @@
 Expressions (types/derived.py) have one value in each column of codes. Trait sets (types/traits.py) have
 any number: a column becomes as many copies as it needs, which belong to the event of the column, as the
 choices among several values do (several_values.py). What is computed is kept for the next who asks with the
-same schema; the sets are found anew when the schema's dictionary of them has grown since.
+same schema; the sets are looked up again when the schema's dictionary of them has grown since.
 """
 
 from __future__ import annotations

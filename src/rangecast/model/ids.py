@@ -92,7 +92,7 @@ class Ids:
 
     @property
     def values(self) -> npt.NDArray[np.int64]:
-        """Whole numbers, made anew each time where no array is kept; empty where ids are strings."""
+        """Whole numbers, made again each time where no array is kept; empty where ids are strings."""
         if self.first is None:
             return self._values
         # not by its end, which may be one more than an int64
@@ -299,7 +299,7 @@ class Ids:
 
 
 class IdTable:
-    """Finds slots by id. Growing is by building anew at twice the size."""
+    """Finds slots by id. To grow, the table is rebuilt at twice the size."""
 
     __slots__ = ("ids", "table")
 

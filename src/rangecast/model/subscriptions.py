@@ -128,7 +128,7 @@ class Subscriptions:
 
     @property
     def expires(self) -> npt.NDArray[np.int64] | None:
-        """When each ends, in microseconds since 1970 UTC, 0 for never; None where none does."""
+        """When each expires, in microseconds since 1970 UTC, 0 for never; None where none does."""
         return self.beside.expires
 
     def with_payload(self, payload: Any) -> Subscriptions:
@@ -190,7 +190,7 @@ class Subscriptions:
     def dense(self) -> DenseBoxes:
         """The boxes with one interval per attribute: sets are multiplied out.
 
-        CapacityError past DENSE_LIMIT boxes for one subscription.
+        CapacityError beyond DENSE_LIMIT boxes for one subscription.
         """
         if self._dense is not None:
             return self._dense
@@ -284,7 +284,8 @@ class Subscriptions:
         return Subscriptions(self.schema, ids, lows, highs, owners, rejected, texts, copy=False)
 
     def select_boxes(self, numbers: npt.NDArray[np.int64]) -> Subscriptions:
-        """Some of the boxes (ascending) and the subscriptions that have them, without what is beside."""
+        """Some of the boxes (ascending) and the subscriptions that have them, without texts, payload and
+        expiry."""
         rows, owners = np.unique(self.owners[numbers], return_inverse=True)
         return self._chosen(self.ids.select(rows), numbers, owners.astype(np.int32))
 
@@ -310,10 +311,11 @@ class Subscriptions:
 
     @classmethod
     def concat(cls, several: Iterable[Subscriptions], *, distinct: bool = True) -> Subscriptions:
-        """Several Subscriptions as one, in their order, each with what is beside; their ids must differ.
+        """Several Subscriptions as one, in their order, with texts, payload and expiry; their ids must
+        differ.
 
         The schema is that of the first, whose dictionaries take over the strings of the others. With
-        distinct=False ids may repeat, for who selects afterwards the rows that count.
+        distinct=False ids may repeat, for callers that then select the rows that count.
 
         >>> from rangecast import Int, Schema
         >>> schema = Schema(Int("price"))
@@ -380,9 +382,9 @@ class Subscriptions:
     ) -> Subscriptions:
         """Subscriptions from condition texts: a mapping or pairs id -> text, or two columns.
 
-        `payload` are columns of the users' own, a table or a mapping of names to columns; `expires` is when
-        they end, as in `Store.insert`, one time or one for each row that is given here.
-        With `remarks`, a condition that was probably meant otherwise is an OddConditionWarning.
+        `payload` holds the user's own columns, as a table or a mapping of names to columns; `expires` says
+        when they expire, as in `Store.insert`: one time, or one for each row that is given here. With
+        `remarks`, a condition that was probably meant otherwise causes an OddConditionWarning.
         """
         if conditions is not None:
             pairs = list(conditions.items() if isinstance(conditions, Mapping) else conditions)
@@ -440,9 +442,9 @@ class Subscriptions:
     def from_arrow(cls, schema: Schema, table: Any, **options: Any) -> Subscriptions:
         """Subscriptions from an Arrow table or another frame: `id`, with a `condition` or with bounds.
 
-        Bound columns are named after their attribute: `price_low` and `price_high`, or `price` for
-        equality. Without `condition=` a column of that name is taken when there is one. The columns in
-        `payload` stay with the subscriptions, and that named by `expires` says when each ends.
+        Bound columns are named after their attribute: `price_low` and `price_high`, or `price` for equality.
+        Without `condition=` a column of that name is taken when there is one. The columns in `payload` stay
+        with the subscriptions, and the one named by `expires` says when each expires.
         """
         table = table_of(table, "subscriptions")
         columns = {name: table[name] for name in table.column_names}
@@ -486,12 +488,12 @@ class Subscriptions:
 
     @classmethod
     def from_pandas(cls, schema: Schema, frame: Any, **options: Any) -> Subscriptions:
-        """As `from_arrow`, from a pandas DataFrame."""
+        """As `from_arrow`, for a pandas DataFrame."""
         return cls.from_arrow(schema, frame, **options)
 
     @classmethod
     def from_rows(cls, schema: Schema, rows: Sequence[Mapping[str, Any]], **options: Any) -> Subscriptions:
-        """As `from_arrow`, from a list of dicts."""
+        """As `from_arrow`, for a list of dicts."""
         names = dict.fromkeys(name for row in rows for name in row)
         columns = {name: [row.get(name) for row in rows] for name in names}
         return cls._from_columns(schema, columns, "each row", **options) if rows else cls.empty(schema)

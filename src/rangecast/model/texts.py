@@ -56,7 +56,7 @@ _MANY_RUNS = 256
 class PackedTexts:
     """One packed column (see the module head); blocks are read when a text in them is asked for.
 
-    `resident` columns are this process's own memory, and are packed anew once most of their texts are
+    `resident` columns are this process's own memory, and are packed again once most of their texts are
     gone; those of a mapped file stay where they are.
     """
 

@@ -13,8 +13,8 @@ so does one whose values differ in type within a load:
     kept as     from                                      joined with another type
     string      strings, dictionaries of them, decimals   string
     null        nothing at all                            the other
-    int64       whole numbers                             double with double, else string
-    double      floating numbers                          double with int64, else string
+    int64       whole numbers                             double with double, otherwise string
+    double      floating numbers                          double with int64, otherwise string
     bool        booleans                                  string
     date        dates                                     string
     timestamp   times without a zone, microseconds        string

@@ -21,7 +21,7 @@ reaches the number of its predicates.
     slots         int32   n              the slot of each box
 
 Where we depart. The paper also has != and operators on strings; both are intervals of codes here. An
-interval is two predicates, >= and <=, as there. A list per pivot, operator and attribute takes the place of
+interval is two predicates, >= and <=, as there. A list per pivot, operator and attribute replaces
 its signatures, which say which attributes occur: lists that would be empty are not there. Counters are one
 array per match and go back to 0 by the same lists. Boxes are numbered within their part; live changes go
 through engine/parts.py.

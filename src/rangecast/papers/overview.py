@@ -1,6 +1,6 @@
 """The page of all papers: how many claims agree, differ and are open, and why those that do not agree.
 
-It is made from the papers' pages and from the spread over seeds (seeds/), and written anew whenever one
+It is made from the papers' pages and from the spread over seeds (seeds/), and rewritten whenever one
 of them is: `rangecast experiment NAME --docs` ends with it.
 """
 
@@ -45,12 +45,12 @@ def describe(claims: dict[str, list[PageClaim]]) -> str:
         "# The papers, weighed",
         "",
         "Each page runs the experiments of one paper and weighs its claims. A verdict says by which "
-        "yardstick it was reached; rows that the papers do not have are no claims. This page is made "
+        "yardstick it was reached; rows that the papers do not have are not claims. This page is made "
         "from those pages by `rangecast experiment NAME --docs`, and all of them by `make experiments`.",
         "",
         *as_markdown(("paper", "claims", "agree", "differ", "open", "page"), table),
         "",
-        "## Why not",
+        "## Claims that do not agree, and why",
         "",
         *as_markdown(
             ("page", "the paper says", "verdict", "why not"),
@@ -59,9 +59,9 @@ def describe(claims: dict[str, list[PageClaim]]) -> str:
         "",
         "## Every verdict, its yardstick, and its spread over seeds",
         "",
-        "A verdict has two sources: the run of the page, and the number that decides the claim, taken again "
-        "with several seeds ([seeds](seeds.md) says with how much). It is `agrees` or `differs` where the "
-        "run and most seeds say the same, and open where they part.",
+        "A verdict has two sources: the run of the page, and the number that decides the claim, taken "
+        "again with several seeds ([seeds](seeds.md) says with how many subscriptions). It is `agrees` or "
+        "`differs` where the run and most seeds say the same, and open where they disagree.",
         "",
         *as_markdown(
             ("page", "the paper says", "verdict", "yardstick", "seeds that agree"),

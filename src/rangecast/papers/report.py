@@ -211,8 +211,8 @@ class ExperimentReport:
             source,
             "",
             f"Written by `rangecast experiment {self.name}{mode} --docs` on {platform.machine()}, Python "
-            f"{platform.python_version()}, by code `{self.code}`. Times are of one run on a shared machine: "
-            "read the ratios, not the times.",
+            f"{platform.python_version()}, by code `{self.code}`. Times come from one run on a shared "
+            "machine, so read the ratios rather than the times.",
             "",
         ]
         if self.claims:
@@ -222,7 +222,7 @@ class ExperimentReport:
             lines += ["## Claims", "", *claims_table(claims), ""]
         if self._checks:
             rows = [(text, "yes" if holds else "no", seen) for text, holds, seen in self._checks]
-            lines += ["## What we check besides", "", *as_markdown(("what", "holds", "seen here"), rows), ""]
+            lines += ["## What we also check", "", *as_markdown(("what", "holds", "seen here"), rows), ""]
         if self._departures:
             lines += ["## Departures from the paper's parameters", ""]
             lines += [*as_markdown(("parameter", "the paper", "here", "why"), self._departures), ""]
@@ -262,10 +262,10 @@ _COLUMNS = ("the paper says", "verdict", "this run", "seeds that agree", "yardst
 
 def claims_table(claims: Sequence[PageClaim]) -> list[str]:
     """The lines of a page about its claims."""
-    counts = {case: sum(claim.verdict == case for claim in claims) for case in CASES}
+    agree, differ, still_open = (sum(claim.verdict == case for claim in claims) for case in CASES)
     return [
-        f"Of {len(claims)} claims of the paper {counts['agrees']} agree, {counts['differs']} differ and "
-        f"{counts['open']} are open.",
+        f"Of {len(claims)} claims in the paper, {agree} agree{'s' * (agree == 1)}, "
+        f"{differ} differ{'s' * (differ == 1)} and {still_open} {'is' if still_open == 1 else 'are'} open.",
         "",
         *as_markdown(_COLUMNS, claims),
     ]

@@ -2,7 +2,7 @@
 
 A page is written with the verdicts of its own run. `settle_pages` then puts beside each what the seeds say,
 and makes the verdict of both: "agrees" or "differs" where they concur, "open" where they do not. It can be
-done again whenever a page or the seeds are made anew.
+done again whenever a page or the seeds are made again.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Withheld:
             self._chunks.append((ids, covers))
 
     def drop(self, ids: IdArray) -> IdArray:
-        """Take ids out; gives those that were here."""
+        """Remove ids; returns those that were here."""
         if not self._chunks or not len(ids):
             return NO_IDS
         held, covers = self._columns()

@@ -63,12 +63,12 @@ class Network:
 
     @classmethod
     def random_tree(cls, schema: Schema, n: int, seed: int = 0, **options: Any) -> Network:
-        """n routers, each joined to one of those before it, drawn evenly."""
+        """n routers, each joined to one of those before it, which is drawn evenly."""
         rng = np.random.default_rng(seed)
         return cls(schema, [(int(rng.integers(0, i)), i) for i in range(1, _size(n))], **options)
 
     def subscribe(self, router: int, subs: Subscriptions) -> None:
-        """Subscribe at a router, and carry messages until there are no more."""
+        """Subscribe at a router, and carry messages until none are left."""
         ids = subs.ids.take(np.arange(len(subs))).tolist()
         held = self._homes.keys() & set(ids)
         if held:
@@ -81,7 +81,7 @@ class Network:
         self._seconds += time.perf_counter() - started
 
     def unsubscribe(self, router: int, ids: Any) -> list[Any]:
-        """Unsubscribe at the router where ids were subscribed; gives back those that were not."""
+        """Unsubscribe at the router where the ids were subscribed; returns those that were not."""
         wanted = Ids.of(ids if not isinstance(ids, int | str) else [ids])
         values = dict.fromkeys(wanted.take(np.arange(len(wanted))).tolist())
         mine = [i for i in values if self._homes.get(i, -1) == router]
@@ -95,7 +95,7 @@ class Network:
         return [i for i in values if i not in set(mine)]
 
     def publish(self, router: int, events: Events) -> Matches:
-        """Publish at a router; gives, per event, the ids of all subscriptions that were notified."""
+        """Publish at a router; returns, per event, the ids of all subscriptions that were notified."""
         rows: list[npt.NDArray[np.int64]] = []
         found: list[IdArray] = []
         queue: deque[tuple[int, Any, npt.NDArray[Any]]] = deque([(router, None, np.arange(len(events)))])

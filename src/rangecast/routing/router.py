@@ -21,12 +21,13 @@ from rangecast.types.schema import Schema
 
 
 class Router:
-    """A broker: who gets which subscription and which event.
+    """A broker of a network: it decides who gets which subscription and which event.
 
-    `epsilon` says how covers are sought: 0 exactly, above 0 approximately, None not at all. With `together`
-    several that were forwarded may cover one, sought with this budget (CoverIndex.covers_together). With
-    `withdraw` what was forwarded is taken back when a later, larger subscription covers it. `index` is the
-    kind of index of the tables, `method` and further options are those of CoverIndex.
+    `epsilon` says how covers are sought: 0 exactly, above 0 approximately, None not at all. With `together`,
+    several forwarded subscriptions may cover one between them; the number is the budget of that search
+    (CoverIndex.covers_together). With `withdraw`, a forwarded subscription is taken back when a later, larger
+    subscription covers it. `index` is the kind of index of the tables, `method` and further options are those
+    of CoverIndex.
 
     >>> from rangecast import Int, Schema
     >>> schema = Schema(Int("price"))
@@ -79,7 +80,7 @@ class Router:
         return tuple(self._links)
 
     def connect(self, neighbour: Any) -> Message:
-        """Add a neighbour; gives the message that tells it what is known here."""
+        """Add a neighbour; returns the message that tells it what is known here."""
         if neighbour in self._links or neighbour is None:
             raise OptionError(f"a new neighbour must have a name of its own, got {neighbour!r}")
         self._links[neighbour] = Link(self.schema, self._index, self._options)
@@ -87,7 +88,7 @@ class Router:
         return self._offer(self._links[neighbour], everything)
 
     def subscribe(self, subs: Subscriptions, source: Any = None) -> dict[Any, Message]:
-        """Take in subscriptions of a neighbour, or (None) of local subscribers; gives what to forward."""
+        """Take in subscriptions of a neighbour, or (None) of local subscribers; returns what to forward."""
         table = self._table(source)
         subs = subs.reconciled(self.schema).expanded()
         if not len(subs):
@@ -109,7 +110,7 @@ class Router:
         return sent
 
     def unsubscribe(self, ids: Any, source: Any = None) -> dict[Any, Message]:
-        """Take out subscriptions that came from `source`; gives what to forward and what to withdraw."""
+        """Remove subscriptions that came from `source`; returns what to forward and what to withdraw."""
         table = self._table(source)
         wanted = Ids.of(ids)
         unknown = table.delete(wanted)
@@ -133,7 +134,7 @@ class Router:
         return sent
 
     def receive(self, message: Message, source: Any) -> dict[Any, Message]:
-        """Take in a neighbour's message; gives what to forward."""
+        """Take in a neighbour's message; returns what to forward."""
         sent = self.subscribe(message.add, source)
         if len(message.drop):
             for neighbour, more in self.unsubscribe(message.drop, source).items():
@@ -185,7 +186,7 @@ class Router:
         return Message(subs, drop)
 
     def _withhold_together(self, link: Link, subs: Subscriptions) -> Subscriptions:
-        """Withhold what several that were forwarded cover together; gives what is left."""
+        """Withhold what several that were forwarded cover together; returns what is left."""
         found = link.forwarded.covers_together(subs, self.together, self.epsilon or 0.0, self.method)
         counts = np.array([len(ids) for ids in found])
         if not counts.any():

@@ -91,13 +91,13 @@ def ingest(  # noqa: PLR0913 - each is an option of whoever calls it
     """Load subscriptions into a store as one version, and publish its snapshot.
 
     `store` is a Store or a path, where a store is made if there is none (then `schema` is needed).
-    `condition` names the column of texts ("condition" if there is one), else bounds are taken from
-    columns named after the attributes. `sequence` orders rows of one id, `op` says upsert or delete. The
-    columns in `payload` are kept with the subscriptions, and that named by `expires` says when each ends.
-    With `stripes`, so many are built by the workers instead of one snapshot by the driver: for subscriptions
-    that are more than a machine should hold; `match` and `match_stream` find them.
-    The report has version, rows, accepted, deleted, superseded, rejected_rows, and the rejected rows
-    as a DataFrame (rangecast.loading.rejected).
+    `condition` names the column of texts ("condition" by default, if there is one); without it, bounds are
+    taken from columns named after the attributes. `sequence` orders rows of one id, `op` says upsert or
+    delete. The columns in `payload` are kept with the subscriptions, and the one named by `expires` says when
+    each expires. With `stripes`, the workers build that many stripes instead of one snapshot in the driver,
+    for more subscriptions than one machine should hold; `match` and `match_stream` find them. The report has
+    version, rows, accepted, deleted, superseded, rejected_rows, and the rejected rows as a DataFrame
+    (rangecast.loading.rejected).
     """
     report = Report(step="ingest")
     home = store if isinstance(store, Store) else Store.open(store, schema)
@@ -234,7 +234,7 @@ def find_words(
 
 
 def keyed(rows: DataFrame, id: str, partitions: int | None = None) -> DataFrame:
-    """The same rows with all of an id in one partition; how many there are is Spark's affair unless told."""
+    """The same rows with all of an id in one partition; by default Spark decides how many there are."""
     key = column_named(id, rows.schema)
     return rows.repartition(key) if partitions is None else rows.repartition(partitions, key)
 
@@ -242,7 +242,7 @@ def keyed(rows: DataFrame, id: str, partitions: int | None = None) -> DataFrame:
 def _take_rows(
     home: Store, rows: pa.Table, columns: Columns, staging: Home, report: Report
 ) -> StagedFragment:
-    """Parse rows here and write them as one change, with their words; gives what was counted.
+    """Parse rows here and write them as one change, with their words; returns the counts.
 
     SchemaError when the store has got words from another process since it was asked for its own.
     """

@@ -135,7 +135,7 @@ class StagedFragment(NamedTuple):
 
 
 def loader(store: str, staging: str, stem: str, columns: Columns) -> _ArrowMap:
-    """The second pass: parse, and put what is good and what is not; gives back rows of StagedFragment."""
+    """The second pass: parse, and put what is good and what is not; returns rows of StagedFragment."""
 
     def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pieces: list[ParsedPiece] = []
@@ -323,7 +323,7 @@ def _deletes(table: pa.Table, columns: Columns) -> tuple[npt.NDArray[np.bool_], 
 
 
 def stage_rejected(staging: str, aside: list[RejectedRow]) -> str:
-    """Stage the rejected rows; gives the name of their file, or "" without any."""
+    """Stage the rejected rows; returns the name of their file, or "" without any."""
     if not aside:
         return ""
     name = f"{uuid.uuid4().hex}.parquet"

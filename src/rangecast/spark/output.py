@@ -3,19 +3,6 @@
 `match`, `match_files`, `match_stream`, `explain`, `read_events`, the source and SQL take an Output, or its
 fields as keywords, which are folded into one at once (`Output.of`); nothing below them sees a keyword.
 
-    field      meaning
-    event_id   the column of the events' ids; comes out as `event_id`
-    keep       other columns of the events that come along; "*" stands for all of them
-    form       "pairs": a row per match; "lists": a row per event with an array of ids; "counts": with their
-               number. The last two cost less
-    outer      events without a match leave a row too
-    absent     attributes that the events have no column for: missing in all of them
-    order      None, or "shortest-first": within each step of a worker (an Arrow batch), the matches of
-               events that cost little come before those of expensive ones, if the index can estimate
-    text_ids   whether the ids of subscriptions are strings, while there is no subscription to tell by
-    id_type    "int64" or "string": what the ids of events become, where files would tell otherwise
-               (rangecast.loading.ids); the ids of a DataFrame are of the type that they have
-
 A column may be a field of a struct, by its path: where the events have no column `order.price`, it is the
 field `price` of the column `order`. Column names with dots need no backquotes.
 
@@ -77,20 +64,31 @@ class OutputKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Output:
-    """What comes out of matching: columns, form and order; see the module head.
+    """What comes out of matching: columns, form and order.
 
     >>> Output(event_id="key", keep=["symbol"], form="counts").names
     ['event_id', 'matches', 'symbol']
     """
 
     event_id: str = "id"
+    """The column of the events' ids, which comes out as `event_id`."""
     keep: Sequence[str] | str = ()
+    """Other columns of the events that come along; "*" stands for all of them."""
     form: str = PAIRS
+    """The form: "pairs" for a row per match, "lists" for a row per event with an array of ids, "counts" for
+    a row per event with their number; the last two cost less."""
     outer: bool = False
+    """Whether events without a match leave a row too."""
     absent: Sequence[str] = ()
+    """Attributes that the events have no column for: they are missing in all of them."""
     order: str | None = None
+    """None, or "shortest-first": within each step of a worker (an Arrow batch), the matches of cheap events
+    come before those of expensive ones, if the index can estimate the cost."""
     text_ids: bool | None = None
+    """Whether the ids of subscriptions are strings, while there is no subscription to tell by."""
     id_type: str | None = None
+    """The type of the events' ids, "int64" or "string", where files would suggest another
+    (rangecast.loading.ids); the ids of a DataFrame keep their type."""
 
     def __post_init__(self) -> None:
         for name in ("keep", "absent"):
@@ -112,7 +110,7 @@ class Output:
 
     @classmethod
     def of(cls, output: Output | None, keywords: OutputKeywords) -> Output:
-        """An output with what keywords say of it.
+        """The output with the fields that the keywords name replaced.
 
         >>> Output.of(Output(outer=True), {"keep": ["symbol"]}) == Output(outer=True, keep=("symbol",))
         True
@@ -166,7 +164,7 @@ class Output:
             index.estimate(Events(index.schema, np.empty((len(index.schema), 0), np.int64)))
 
     def check_id_type(self, settled: str | None = None) -> None:
-        """Raise when ids are asked for in a type that they cannot become: they have one already."""
+        """Raise when ids are asked for in another type than the one they have."""
         if self.id_type not in (None, settled):
             has = f", which settled on {settled}" if settled else ""
             raise OptionError(
@@ -189,7 +187,8 @@ class Output:
 
     @classmethod
     def from_options(cls, given: Mapping[str, str]) -> Output:
-        """The output that options of `format("rangecast")` say; their names without capitals and underscores.
+        """The output that the options of `format("rangecast")` describe; their names have no capitals or
+        underscores.
 
         >>> Output.from_options({"eventid": "key", "keep": "symbol, price"}).keep
         ('symbol', 'price')

@@ -61,7 +61,7 @@ _REJECTED = ["bad" if name == "id" else name for name in REJECTED.names]
 
 @dataclass
 class ReducedFrame:
-    """What stays of a DataFrame of subscriptions, who covers the others, and what was counted.
+    """What remains of a DataFrame of subscriptions, which ones cover the others, and counts.
 
     `pairs` has covered and covering, `kept` has id, `rejected` the rows that
     could not be loaded (rangecast.loading.rejected).
@@ -99,7 +99,7 @@ def reduce(
 
     Columns are those of `ingest`, and so are bad rows and several rows of one id. With epsilon > 0 some
     covered ones may stay; none goes that is not covered. `partitions` says in how many parts the rows
-    are reduced first, else Spark decides. Strings of categories enter the dictionaries of `schema`, as
+    are reduced first; by default Spark decides. Strings of categories enter the dictionaries of `schema`, as
     when subscriptions are parsed with it.
     """
     # no rows, but the options are checked here and not in a worker

@@ -88,7 +88,7 @@ class Report:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def log(self) -> Any:
-        """Write the line of this step; gives the report back."""
+        """Write the line of this step to the log; returns the report."""
         _logger.info("%s", self)
         return self
 

@@ -76,7 +76,7 @@ def _known_bytes(plan: Any) -> int | None:
 
 
 def file_rows(frame: DataFrame, plan: Any) -> pa.Table | None:
-    """The rows of a frame that is one Parquet file as it is, as `toArrow` gives them; else None."""
+    """The rows of a frame that is one Parquet file as it is, as `toArrow` gives them; otherwise None."""
     if plan.getClass().getSimpleName() != "LogicalRelation":
         return None
     relation = plan.relation()

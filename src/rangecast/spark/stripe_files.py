@@ -121,7 +121,7 @@ def newest_stripes(store: Store, version: int, n: int | None = None) -> StripeFi
     """The newest stripes of a version, or of one before it from which the changes are there; None without
     any.
 
-    `n` is how many were asked for when they were built; any will do unless told.
+    `n` is how many were asked for when they were built; by default any will do.
     """
     home = home_of(store.path)
     base = store.oldest

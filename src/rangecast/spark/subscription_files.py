@@ -47,8 +47,8 @@ def read_subscriptions(
 ) -> DataFrame:
     """Files of subscriptions as a DataFrame: the columns that subscriptions of this schema may have.
 
-    Ids of text files are long when all of them are whole numbers, else strings; so is a sequence. Columns of
-    the users' own have the type that their values have in all files (rangecast.model.user_columns).
+    Ids of text files are long when all of them are whole numbers, and strings otherwise; so is a sequence.
+    Columns of the users' own have the type of their values in all files (rangecast.model.user_columns).
     """
     kinds = {format_of(path, format) for path in files}
     if len(kinds) > 1:

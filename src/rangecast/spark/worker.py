@@ -1,8 +1,9 @@
 """What runs inside Spark's Python workers: keep an index, match batches, give the answers as Arrow.
 
 A worker process keeps what it has loaded: the index of a file, mapped once (`mapped`), and one index of
-a store that moves from version to version (`followed`). Loading a version anew would cost as much as the
-store is large; the changes of a second cost as much as they are many (rangecast.store.follower).
+a store that moves from version to version (`followed`). Loading a version from scratch would cost as
+much as the store is large; applying the changes of a second costs only as much as
+they are many (rangecast.store.follower).
 
 Spark's worker daemon collects garbage after each task, which would walk all of an index: `gc.freeze`
 after loading takes 29 ms per task down to 2. Every iterator is drained to its end, because Spark throws a
@@ -78,7 +79,7 @@ class WorkerFollower(Follower):
     """A follower that keeps what it has loaded out of the garbage collector's way."""
 
     def at(self, version: int) -> Index:
-        """The index of a version. It is this version's until another one is asked for."""
+        """The index of a version. It stays at this version until another one is asked for."""
         loads = self.stats()["loads"]
         index = super().at(version)
         if self.stats()["loads"] > loads:

@@ -2,7 +2,7 @@
 
 A process that matches batch after batch, each against a version of its own, would load most of the same
 index for every one of them. `Follower` holds one index and moves it: forward by the changes in between,
-which costs as much as they are many, not as the store is large. It starts anew from the nearest
+which costs as much as they are many, not as the store is large. It starts again from the nearest
 snapshot when it must go back, when the changes were compacted away, or when a newer snapshot saves
 more than half of what it has applied by itself, and that is more than a share of the whole: what was
 applied is this process's own memory, while a mapped snapshot is shared by all.
@@ -84,7 +84,7 @@ class Follower:
         return None if self._index is None else self._version
 
     def at(self, version: int) -> Index:
-        """The index of a version. It is this version's until another one is asked for.
+        """The index of a version. It stays at this version until another one is asked for.
 
         Threads that ask for different versions use `reading`, which keeps it in place meanwhile.
         """
@@ -101,7 +101,7 @@ class Follower:
             yield self.at(version)
 
     def each(self, versions: npt.ArrayLike) -> Iterator[tuple[int, npt.NDArray[np.int64], Index]]:
-        """Rows that want versions of their own, by version: (version, rows, index), ascending."""
+        """Rows grouped by the version that each of them wants: (version, rows, index), ascending."""
         wanted = np.asarray(versions, np.int64)
         order = np.argsort(wanted, kind="stable")
         distinct, firsts = np.unique(wanted[order], return_index=True)

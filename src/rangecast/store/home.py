@@ -103,7 +103,7 @@ class Home(abc.ABC):
 
     @abc.abstractmethod
     def save(self, index: Index, name: str) -> Path:
-        """Save an index as an object; gives it as a file of this machine."""
+        """Save an index as an object; returns it as a file of this machine."""
 
     @abc.abstractmethod
     def put(self, name: str, write: Callable[[BinaryIO], Any]) -> None:
@@ -117,7 +117,7 @@ class Home(abc.ABC):
     def create(self, name: str, content: Mapping[str, Any]) -> bool:
         """Put a document unless there is one in a bucket; says whether it counts.
 
-        In a folder it takes the place of another: there whoever writes holds a lock, or writes the same.
+        In a folder it replaces another: there whoever writes holds a lock, or writes the same.
         """
 
     @abc.abstractmethod

@@ -1,7 +1,7 @@
 """One writer at a time: an advisory lock on a file, which the operating system drops with its process.
 
 The file holds the id of the process that has the lock, for messages only; whether it is held is
-flock's to say, so a crash leaves nothing to clean up. Each acquisition opens the file anew: flock
+flock's to say, so a crash leaves nothing to clean up. Each acquisition opens the file again: flock
 belongs to the open file, so it keeps apart threads of one process as well. A forked process has the same open
 file, and would hold the lock when its parent is gone: it closes what it inherits.
 """

@@ -301,7 +301,7 @@ class ChangeLog(ChangeEntries):
         return cut
 
     def mend_mark(self) -> None:
-        """Write a damaged mark anew, where the records say what it must be: all are whole up to the end."""
+        """Rewrite a damaged mark, where the records say what it must be: all are whole up to the end."""
         first, path = self.segments()[-1]
         with writing_to(path), open(path, "r+b", buffering=0) as file:
             end, version = records_start(file.fileno()), first - 1

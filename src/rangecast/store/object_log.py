@@ -22,7 +22,7 @@ newest checkpoint. So either compacting sees the hold, or the hold sees that its
 A writer that slept for long may find the name of its next version free because that change was compacted
 away. So after each put it looks for a checkpoint that it does not know: if that one has another token for the
 version, the put came too late; it is taken back, and is a conflict like any other. A reader that meets what
-such a writer has left before it died finds that the chain does not hold, and reads anew from the checkpoint.
+such a writer has left before it died finds that the chain does not hold, and reads again from the checkpoint.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class ObjectLog(ChangeEntries):
         )
 
     def reopen(self) -> None:
-        """Read anew from the newest checkpoint."""
+        """Read again from the newest checkpoint."""
         self._number = -1
         self.refresh()
 

@@ -80,7 +80,7 @@ class Versions:
 
     @property
     def kind(self) -> str:
-        """The name of the index that snapshots are."""
+        """The kind of index that the snapshots hold."""
         return str(self._settings["index"])
 
     @property
@@ -104,7 +104,7 @@ class Versions:
 
     @property
     def oldest(self) -> int:
-        """The oldest version that can still be had."""
+        """The oldest version that is still available."""
         with self._guard:
             self.refresh()
             base = self._log.base
@@ -130,7 +130,8 @@ class Versions:
         yield from found
 
     def pieces(self, since: int, until: int) -> list[ChangePiece]:
-        """What the changes after version `since` up to `until` consist of, for many who read some each."""
+        """What the changes after version `since` up to `until` consist of, so that several readers can take
+        some each."""
         with self._guard:
             self.refresh()
             return list(self._log.pieces(since, until))
@@ -176,12 +177,12 @@ class Versions:
             return self._log.changed(since, last)
 
     def expires_at(self, ids: Any) -> Times:
-        """When each of these subscriptions ends, in microseconds since 1970 UTC; 0 for never."""
+        """When each of these subscriptions expires, in microseconds since 1970 UTC; 0 for never."""
         with self._guard:
             return self._expiries().of(Ids.of(ids))
 
     def next_expiry(self) -> int | None:
-        """When the next subscription ends, in microseconds since 1970 UTC; None when none does."""
+        """When the next subscription expires, in microseconds since 1970 UTC; None when none does."""
         with self._guard:
             return self._expiries().next()
 
@@ -364,7 +365,7 @@ def n_words(schema: Schema) -> int:
 
 
 def _retry_read(read: Callable[[], T]) -> T:
-    """What `read` gives, tried anew when a compaction may have taken away what it was reading."""
+    """What `read` gives, tried again when a compaction may have taken away what it was reading."""
     for _ in range(_TRIES - 1):
         try:
             return read()

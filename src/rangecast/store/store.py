@@ -125,14 +125,14 @@ class Store(Versions):
     def insert(self, subs: Subscriptions, expires: Any = None) -> int:
         """Add subscriptions, replacing those of the same id; returns the version that has them.
 
-        `expires` says when they end: one time, or one for each (a datetime, which is UTC without a zone,
-        or microseconds since 1970 UTC; null or 0 for never). Without it they end as their load said.
-        Replacing one replaces its end as well.
+        `expires` says when they expire: one time, or one for each (a datetime, which is UTC without a zone,
+        or microseconds since 1970 UTC; null or 0 for never). Without it they expire as stated when they were
+        loaded. Replacing a subscription replaces its expiry too.
         """
         return self.apply(inserted=subs, expires=expires)
 
     def delete(self, ids: Any = None, *, where: str | None = None) -> list[Any]:
-        """Take subscriptions out by id; gives back the ids that were not there.
+        """Delete subscriptions by id; returns the ids that were not there.
 
         With `where`, a condition on the payload such as "owner = 'ann'", take out those that fulfil it, and
         give back their ids.
@@ -238,9 +238,10 @@ class Store(Versions):
         return due
 
     def hold(self, name: str, version: int | None = None, note: str = "") -> int:
-        """Say that a version (the newest by default) and all after it are needed; returns it.
+        """Hold a version (the newest by default) and all later ones for as long as they are needed; returns
+        it.
 
-        `compact` keeps them until `release(name)`. A second hold of the same name takes the place of the
+        `compact` keeps them until `release(name)`. A second hold of the same name replaces the
         first. Refused when the version is gone; needs no writer's lock.
         """
         with self._home.holding("holds/lock", self.wait):
@@ -270,7 +271,7 @@ class Store(Versions):
         )
 
     def release(self, name: str) -> bool:
-        """Take back a hold; says whether there was one."""
+        """Release a hold; returns whether there was one."""
         return remove_hold(self._home, name)
 
     @property
@@ -306,9 +307,9 @@ class Store(Versions):
     def writing(self, wait: float | None = None) -> Iterator[None]:
         """Hold the lock over several changes; inside, the store and its schema are up to date.
 
-        `wait` is how many seconds to wait for another writer, the store's own `wait` by default. A bucket
-        has no lock: there a change inside is a OvertakenError when another process has written meanwhile,
-        and whoever calls begins again.
+        `wait` is how many seconds to wait for another writer, the store's own `wait` by default. A bucket has
+        no lock: there a change inside raises OvertakenError when another process has written meanwhile, and
+        the caller begins again.
         """
         with self._guard:
             if not self._held:
@@ -325,10 +326,10 @@ class Store(Versions):
                 yield
 
     def exclusively(self, step: Callable[[], T], wait: float | None = None) -> T:
-        """Do a step that changes the store as its only writer; gives what the step gives.
+        """Do a step that changes the store as its only writer; returns what the step returns.
 
         In a bucket, which has no locks, the step is done again when another process was faster, for up to
-        `wait` seconds: so it reads what it needs anew each time.
+        `wait` seconds: so it must read what it needs again each time.
         """
         until = time.monotonic() + (self.wait if wait is None else wait)
         pause = _PAUSE
@@ -362,7 +363,8 @@ class Store(Versions):
             # the version would get other changes here, and readers would take this snapshot for it
             raise StorageError(
                 f"{self.snapshot_path(ahead[0])}: must not be newer than the log, which ends with version "
-                f"{self._log.version}, as in a copy of a store that was being written; remove it or copy anew"
+                f"{self._log.version}, as in a copy of a store that was being written; "
+                "remove it, or copy the store again"
             )
 
     def _tend(self) -> None:
@@ -459,7 +461,7 @@ class Store(Versions):
         }
 
     def verify(self) -> list[str]:
-        """Read everything and check it against its sums; a sentence for each thing that is wrong."""
+        """Read everything and check it against its sums; returns a sentence for each fault."""
         with self._guard:
             self.refresh()
             problems = self._log.check()

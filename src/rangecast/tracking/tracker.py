@@ -8,9 +8,9 @@ that of the object's last event. What it keeps:
     objects     int64 (3, n)   where the object's row begins in the pool, how long it is, and the time of its
                                last event in microseconds; UNKNOWN for one that was forgotten
     pool        int64          rows of subscriptions in ascending order, as codes
-    names       m              with ids that are strings: the string of each code; else a code is the id
+    names       m              with ids that are strings: the string of each code; otherwise a code is the id
 
-A write is all or nothing: rows are put behind those that are in use, longer arrays take the place of the old
+A write is all or nothing: rows are put behind those that are in use, longer arrays replace the old
 ones, and the objects of the batch get their new rows by one assignment at the very end.
 """
 
@@ -85,7 +85,7 @@ class _CodeRows(NamedTuple):
 
 
 class Tracker:
-    """Which subscriptions each object entered, left and stays in since its last event.
+    """Reports which subscriptions each object has entered, has left and stays in since its last event.
 
     `key` names what tells objects apart: a column of the frames, or a key of the dicts, that are given to
     `update`; it need not be an attribute. With `time`, another such name, an event that is older than the
@@ -151,11 +151,11 @@ class Tracker:
     def update(
         self, events: Any, *, keys: Any = None, times: Any = None, threads: int = 1, stays: bool = True
     ) -> Changes:
-        """Take the next events and say what changed; they count in the order in which they stand.
+        """Take the next events, in their order, and return what changed.
 
         `events` is a frame or a list of dicts with the key, or Events with `keys` (and `times`) beside them.
-        Without `stays` only what was entered and left is told. An event that cannot be taken raises
-        EventError, and then none of them was.
+        Without `stays`, only what was entered and left is reported. An event that cannot be taken raises
+        EventError, and then none of the events counts.
         """
         rows, keys, times = self._read(events, keys, times)
         ids = self._key_ids(keys, len(rows))
@@ -175,7 +175,8 @@ class Tracker:
             return self._apply(ids, when, Matches.from_ids([0, len(found)], found), stays)
 
     def subscriptions_of(self, key: int | str) -> npt.NDArray[Any]:
-        """What an object is in since its last event, in ascending order; nothing for an unknown one."""
+        """The subscriptions that an object is in since its last event, ascending; none for an unknown
+        object."""
         with self._lock:
             s = self._states
             number = int(s.keys.find(Ids.of([key]))[0])
@@ -186,7 +187,7 @@ class Tracker:
     def expire(self, before: Any) -> Changes:
         """Forget the objects whose last event was before a time (an instant, or seconds since 1970).
 
-        What they were in, they leave; these changes have no event.
+        They leave every subscription that they were in; these changes have no event.
         """
         if isinstance(before, int | float):
             before = dt.datetime.fromtimestamp(before, dt.UTC)
@@ -214,7 +215,8 @@ class Tracker:
     # files
 
     def save(self, path: str | os.PathLike[str]) -> int:
-        """Write what is known of the objects to one file and return its size; the index is saved apart."""
+        """Write what is known of the objects to one file and return its size; the index is saved
+        separately."""
         with self._lock:
             s = _packed(self._states)
         keys, names = s.keys.ids, s.names.ids
@@ -228,7 +230,8 @@ class Tracker:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], index: Index, **options: Any) -> Tracker:
-        """The tracker of a file, over an index; `options` are those of a new one but for key and time."""
+        """Load a tracker from a file, over an index; `options` are those of a new one, except key and
+        time."""
         meta, arrays = read_arrays(path, mmap=False)
         if meta.get("kind") != "tracker" or meta.get("format") != FORMAT:
             raise StorageError(f"{path}: not the file of a tracker, or of another version")

@@ -490,7 +490,7 @@ def decoded_floats(codes: Codes) -> npt.NDArray[np.float64]:
 
 
 class Tags(Category):
-    """Several strings in one event: lists in rows, in JSON and in Arrow. Conditions ask by HAS."""
+    """Several strings in one event: lists in rows, in JSON and in Arrow. Conditions ask with HAS."""
 
     kind = "tags"
     __slots__ = ()

@@ -97,7 +97,7 @@ def named_columns(attributes: Sequence[str], names: Iterable[str]) -> NamedColum
 
 
 def describe_absent(absent: Sequence[str], near: dict[str, str], what: str = "no event") -> str:
-    """What is said of attributes that no event has.
+    """The warning about attributes that no event has.
 
     >>> describe_absent(["amount", "at"], {"amount": "amuont"})
     "no event has a value for 'amount' (did you mean its column 'amuont'?), 'at'"

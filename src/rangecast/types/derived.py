@@ -7,7 +7,7 @@ all subscriptions that use the expression share it. So no index knows about expr
 Where they live: `Derivations` is a list that only grows, shared by all schema objects that were made from
 one, as a category's dictionary is. A `Schema` object never changes: it has the first so many of them, after
 the declared attributes, and `widest()` gives one that has all. `Subscriptions` come with the schema that
-their conditions needed. An index takes that schema over and lays its boxes out anew when it gets a wider
+their conditions needed. An index takes that schema over and lays its boxes out again when it gets a wider
 one. `Events` hold what was given, for declared attributes alone, and compute the columns that an index asks
 for when it is matched, once per batch; so events that were made before an expression was first used match
 it too. A file or a change log has the texts of the hidden attributes in their order.

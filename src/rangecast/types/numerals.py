@@ -6,7 +6,7 @@ by column; each remaining text is read once, as a Decimal:
     form                          by
     up to 18 digits               Arrow, as int64
     up to 38 digits, also 5.0     Arrow, as decimal128
-    any other text, 1e3 say       the double where it has a fraction, for then the text has it; else a Decimal
+    any other text, 1e3 say       the double where it has a fraction, as its text does; otherwise a Decimal
     decimal, |unscaled| < 2^63    its own 64 bits, divided by a power of ten
     any other decimal             a Decimal
 

@@ -65,7 +65,7 @@ _NOWHERE = (math.nan, math.nan)
 
 
 class Point(Attribute):
-    """Places: a longitude and a latitude. Conditions ask by WITHIN, IN BOX and IN POLYGON.
+    """Places: a longitude and a latitude. Conditions ask with WITHIN, IN BOX and IN POLYGON.
 
     >>> at = Point("at")
     >>> at.decode(int(at.encode([[13.4, 52.5]]).codes[0]))

@@ -118,7 +118,7 @@ class Schema:
         return out
 
     def attribute(self, position: int) -> Attribute:
-        """The attribute at a position, be it of a hidden one that this schema is too narrow for."""
+        """The attribute at a position, which may be that of a hidden one beyond this schema's width."""
         n = len(self.names)
         return self.attributes[position] if position < n else self._derivations.attributes[position - n]
 
@@ -128,7 +128,7 @@ class Schema:
         return None if found is None else len(self.names) + found
 
     def take_hidden(self, width: int, fresh: list[Attribute]) -> bool:
-        """Append hidden attributes for who saw a width; False if it is more by now."""
+        """Append hidden attributes for a caller that saw this width; False if the schema is wider by now."""
         return self._derivations.take(width - len(self.names), fresh)
 
     def hidden_names(self) -> list[str]:
@@ -175,7 +175,7 @@ class Schema:
         return f"Schema({', '.join(map(repr, (*self, *self.computed)))})"
 
     def position(self, name: str) -> int:
-        """Where an attribute stands; a name in another case is taken when it is unambiguous."""
+        """The position of an attribute; a name in other capitals is accepted when it is unambiguous."""
         position = self._positions.get(name)
         if position is None and len(self._folded) == len(self.names):
             position = self._folded.get(name.casefold())
@@ -206,13 +206,13 @@ class Schema:
         return tuple((position, a) for position, a in enumerate(self) if isinstance(a, Point))
 
     def dictionaries(self) -> Iterator[tuple[str, Vocabulary]]:
-        """All that grows by words, by name: the categories, and the bundles of traits."""
+        """The dictionaries that grow, by name: those of the categories, and of the bundles of traits."""
         for _, category in self.categories():
             yield category.name, category.vocabulary
         yield self.traits.name, self.traits.vocabulary
 
     def computed_counts(self) -> dict[str, Any]:
-        """What conditions have computed of events, for `stats` of an index; empty where it is nothing."""
+        """What conditions compute from events, for `stats` of an index; empty where they compute nothing."""
         found = {
             "expressions": sum(not isinstance(a, HeldBundle) for a in self.attributes[len(self.names) :]),
             "patterns": len(self.traits.vocabulary),
@@ -230,8 +230,8 @@ class Schema:
             raise SchemaError(f"{what} must have the attributes ({wanted}), got ({shown})")
 
     def check_declared(self, other: Schema, what: str) -> None:
-        """As `check_same`; also units and computed attributes must be the same, or texts and numbers would
-        mean something else."""
+        """As `check_same`, and units and computed attributes must be the same too; otherwise texts and
+        numbers would mean something else."""
         self.check_same(other, what)
         ours, theirs = (
             [a for a in schema if isinstance(a, Timestamp) and a.unit != "us"] + list(schema.computed)
@@ -338,7 +338,7 @@ class Schema:
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Schema:
-        """Read a schema file: one [attributes.NAME] table each, in order."""
+        """Read a schema file, which has one [attributes.NAME] table per attribute, in order."""
         try:
             with open(path, "rb") as file:
                 document = tomllib.load(file)

@@ -3,7 +3,7 @@
 A column of text is two buffers, offsets and bytes, and a kernel looks each string up where it lies:
 0.02 us for a short one, where a fresh dictionary of the column and a look-up of its words in Python took ten
 times that. A `WordTable` is made of the first words of a vocabulary and is never changed; as the vocabulary
-grows, what the table does not know is looked up in the vocabulary, and the table is made anew when that has
+grows, what the table does not know is looked up in the vocabulary, and the table is rebuilt when that has
 become much.
 
     column                          how

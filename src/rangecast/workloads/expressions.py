@@ -65,7 +65,7 @@ def expressions(
     law with exponent `skew`; 0 makes them equal. Some points are drawn, each with its `present`
     attributes and their values, and each subscription belongs to one: its attributes are some of the
     point's, and its predicates hold the point's values. An event is one of the points, with a share
-    `noise` of its values drawn anew, so that no two are alike. The share of the subscriptions that
+    `noise` of its values drawn again, so that no two are alike. The share of the subscriptions that
     belongs to a point makes up for what the noise costs and for what matches by chance, so that
     `matching` is what comes out; the remainder that fills no point belongs to none. With a `matching`
     of 0, or below what chance gives, subscriptions and events are independent.
@@ -173,14 +173,14 @@ def _events(
     cardinality: int,
     noise: float,
 ) -> Entries:
-    """Events at the points, some values drawn anew; anywhere, where there are no points."""
+    """Events at the points, some values drawn again; anywhere, where there are no points."""
     n_points, present = sets.shape
     if n_points:
         # No event twice while there are points left.
         theirs = rng.permutation(n_points)[:m] if m <= n_points else rng.integers(0, n_points, m)
         chosen, drawn = sets[theirs], values[theirs]
-        anew = rng.random(drawn.shape) < noise
-        drawn[anew] = rng.integers(0, cardinality, np.count_nonzero(anew))
+        again = rng.random(drawn.shape) < noise
+        drawn[again] = rng.integers(0, cardinality, np.count_nonzero(again))
     else:
         chosen = _choose(rng, m, present, shares)
         drawn = rng.integers(0, cardinality, chosen.shape)

@@ -27,7 +27,7 @@ _EVENTS = 300
 
 
 def warm_up() -> float:
-    """Compile what is not yet on the disk, and load the rest; gives the seconds spent compiling."""
+    """Compile what is not yet in the disk cache, and load the rest; returns the seconds spent compiling."""
     before = compile_seconds()
     _texts_and_rows()
     for name in NAMES:

@@ -224,7 +224,7 @@ def time_figures(report: ExperimentReport) -> dict[tuple[int, int], TimedSearch]
     report.text(
         "Neighbouring cubes are one run here, found at no cost, so the speed-up in time is larger than the "
         "one in "
-        "cubes where runs are long. `blocks` is our exact search, asked the same."
+        "cubes where runs are long. `blocks` is our exact search on the same queries."
     )
     lines = {
         f"{d} dimensions, aspect ratio {a}": (list(s.micros), list(s.micros.values()))
@@ -310,11 +310,9 @@ def count_dimensions(report: ExperimentReport, seeds: int) -> dict[int, dict[int
     lines = {f"{b} bits": (list(own), [float(np.mean(f)) for f in own.values()]) for b, own in found.items()}
     report.plot("dimensions", title, "dimensions", "speed-up in cubes", lines, log_y=True)
     report.text(
-        "With sides of few bits there is hardly a large cube to begin with, and ever less so in more "
-        "dimensions. With "
-        "longer sides the exhaustive search, which grows as the (d-1)th power of the side, leaves the "
-        "approximate one "
-        "behind the faster the more dimensions there are."
+        "With short sides there is hardly a large cube to begin with, and more dimensions leave even "
+        "fewer. With longer sides the exhaustive search, which grows as the (d-1)th power of the side, "
+        "falls behind the approximate one faster as dimensions are added."
     )
     return found
 

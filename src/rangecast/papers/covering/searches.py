@@ -163,11 +163,11 @@ def find_covers(report: ExperimentReport) -> dict[str, dict[float, float]]:
     report.table("found", f"Covers found, 2 attributes, {n:,} subscriptions", columns, rows)
     report.plot("found", "Covered subscriptions that are found", "space coverage", "share found", series)
     report.text(
-        "Not in the paper: how much of the volume is searched is not how many covers are found. The largest "
-        "cubes lie far from the query's point, where boxes much larger than the query are: where sizes vary "
-        "widely (clustered, scattered) covers are found sooner than an even spread would have it. Where "
-        "subscriptions are alike in size, a cover is only a little larger than what it covers, near the "
-        "query's corner, which is cut into the smallest cubes and searched last."
+        "Not in the paper: the share of the volume that is searched is not the share of covers that are "
+        "found. The largest cubes lie far from the query's point, where boxes much larger than the query "
+        "are: where sizes vary widely (clustered, scattered) covers are found sooner than an even spread "
+        "would suggest. Where subscriptions are alike in size, a cover is only a little larger than what "
+        "it covers, near the query's corner, which is cut into the smallest cubes and searched last."
     )
     return {name: dict(zip(*line, strict=True)) for name, line in series.items()}
 
@@ -206,8 +206,8 @@ def route(report: ExperimentReport) -> None:
     )
     report.text(
         "Every row of one workload has the same notifications: covering saves table entries and messages "
-        "and changes nothing else. `none` is no covering; epsilon 0 is the exact search by blocks, the "
-        "others the search by the curve with 5 bits per coordinate. Times are of the processor."
+        "and changes nothing else. `none` means without covering; epsilon 0 is the exact search by blocks, "
+        "and the others are searches along the curve with 5 bits per coordinate. Times are processor time."
     )
 
 

@@ -85,7 +85,7 @@ def run(report: ExperimentReport) -> None:
         "Batch search on an R*-tree",
         'Source: Wang, Zhang and Kitsuregawa, "Adaptively improving average response time of pub/sub system '
         'based on extended R-tree search algorithm with multiple inputs" (2004), section 5. Times are '
-        "processor time of the process: levels, orders and schedules take turns on the same batches, and "
+        "processor time: levels, orders and schedules take turns on the same batches, and "
         "verdicts rest on ratios within this one run; [seeds.md](seeds.md) has their spread over seeds.",
     )
 
@@ -109,7 +109,7 @@ def say_departures(report: ExperimentReport, plan: Extent) -> None:
     if plan.middle != 1_500_000:
         report.departs("size in figures 4b and 4c", "1,500,000", f"{plan.middle:,}", "--quick")
     report.departs(
-        "threshold of updates, after which a level is found anew",
+        "threshold of updates, after which a level is searched again",
         "300,000",
         f"{plan.step:,}",
         "as many as the index grows by",
@@ -121,7 +121,7 @@ def say_departures(report: ExperimentReport, plan: Extent) -> None:
         "its nodes can be asked for the level of an estimate",
     )
     report.departs(
-        "response time", "of the clock", "of the processor", "other work on the machine does not count"
+        "response time", "wall clock", "processor time", "other work on the machine does not count"
     )
     report.departs(
         "batches",
@@ -204,10 +204,10 @@ def _figure_b(report: ExperimentReport, n: int, rows: list[tuple[Any, ...]]) -> 
         },
     )
     report.text(
-        "Two gains are in it. `by order` is what going shortest first gains in node visits when every event "
-        "pays for its own share of the estimate; `by order and sharing` counts a node of the estimate once "
-        "for all events that meet it. Taking the batch whole, which is an estimate down to the boxes, ends "
-        "about when BatchSearch has its mean."
+        "Two gains are shown. `by order` is what answering the shortest first gains in node visits when "
+        "every event pays for its own share of the estimate; `by order and sharing` counts a node of the "
+        "estimate once for all events that meet it. Searching with the whole batch at once, which amounts "
+        "to an estimate down to the boxes, ends at about the mean response of BatchSearch."
     )
     lower, order, both = columns["lower by"], columns["by order"], columns["by order and sharing"]
     report.claim(

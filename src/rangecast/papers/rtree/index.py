@@ -188,7 +188,7 @@ class RTreeIndex(Index):
         self._n_held -= len(boxes)
 
     def _pack(self, numbers: npt.NDArray[np.int64]) -> None:
-        """Build the tree anew from these boxes, by sort-tile-recursive."""
+        """Rebuild the tree from these boxes, by sort-tile-recursive."""
         catalog = self._catalog
         self._reset()
         if not len(numbers):

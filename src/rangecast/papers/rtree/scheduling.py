@@ -52,7 +52,7 @@ class BatchTimes(NamedTuple):
 
 
 class ShortestFirst:
-    """Answers batches event by event, the least work first.
+    """Answers batches event by event, the one with the least work first.
 
     `level` is the level of the estimate in an index that has levels: a number, None for the index's own
     choice, or an AdaptiveLevel, which is then told of each batch that is read to its end. `clock` may be
@@ -177,11 +177,12 @@ class AdaptiveLevel:
         return size if self._exact else size.bit_length()
 
     def state(self, size: int) -> LevelState | None:
-        """What is known of batches of a size, None before the first."""
+        """What is known of batches of a size; None before the first one."""
         return self._states.get(self._key(size))
 
     def choose(self, size: int, height: int, updates: int) -> int:
-        """The level for the next batch of a size, in a tree of a height that has seen so many updates."""
+        """The level for the next batch of a size, in a tree of this height that has seen this many
+        updates."""
         state = self._states.get(self._key(size))
         if state is None:
             start = height // 2 if self._start is None else self._start
@@ -202,7 +203,7 @@ class AdaptiveLevel:
         return state.candidates[state.batches % len(state.candidates)]
 
     def record(self, size: int, level: int, mean: float) -> None:
-        """Take in the mean response of a batch that was searched at a level which `choose` gave."""
+        """Record the mean response of a batch that was searched at the level that `choose` gave."""
         state = self._states.get(self._key(size))
         if state is None or state.stable or size == 0:
             return

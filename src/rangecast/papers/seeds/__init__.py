@@ -1,7 +1,7 @@
 """How far the numbers that decide the papers' claims vary from seed to seed: `rangecast experiment seeds`.
 
 The experiments draw with one seed. Here the number that decides each claim is taken again with several:
-subscriptions and events are drawn anew, and contenders take turns, round by round, in processor time. Sizes
+subscriptions and events are drawn again, and contenders take turns, round by round, in processor time. Sizes
 are the page's, or as near to them as several seeds allow. A verdict is "agrees" or "differs" only where the
 page's run and most seeds say the same (papers/verdicts.py), so none of them rests on one draw.
 
@@ -59,7 +59,7 @@ def run(report: ExperimentReport) -> None:
         "The number that decides each claim of the five papers, taken again with several seeds: [ubtree]"
         "(ubtree.md), [covering](covering.md), [vci](vci.md), [vcr](vcr.md), [batch](batch.md). Contenders "
         "take turns in processor time. A verdict is `agrees` or `differs` only where the run of the paper's "
-        "page and most seeds say the same; where they part it is open.",
+        "page and most seeds say the same; where they disagree it is open.",
     )
 
 

@@ -334,7 +334,7 @@ def updates(report: ExperimentReport, sizes: list[int]) -> list[list[Any]]:
     columns = ["subscriptions", "leaves", "height", "insert, us", "delete, us"]
     report.text(
         f"**Changes.** {BATCH:,} subscriptions inserted into, then deleted from, an index of n others; the "
-        f"best of {ROUNDS} rounds, after one that does not count."
+        f"best of {ROUNDS} rounds counts, after one to warm up."
     )
     report.table("changes", "Cost of a change by the number of subscriptions", columns, rows)
     series = {

@@ -33,7 +33,7 @@ holds more, a box that begins or ends in it is compared with the event's code. A
 column, so a grid table's pass reads two bytes per entry. A table has at most 65,536 cells (15^4 = 50,625 in
 the paper), so that a cell id takes two bytes, and a group of fewer attributes is cut finer. Deleting is
 exact: equal addresses are ordered by box number. When there are four times as many boxes as when grids
-and tables were chosen from the data, they are chosen anew and the tree is loaded again.
+and tables were chosen from the data, they are chosen again and the tree is loaded again.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class UBTreeIndex(Index):
         self._tree.insert(self._curve.encode(points), numbers, self._columns(points))
 
     def _load(self, numbers: Numbers) -> None:
-        """Choose grids and tables for these boxes and lay them out anew."""
+        """Choose grids and tables for these boxes and lay them out again."""
         boxes = self._catalog.boxes
         shares = estimate_selectivity(boxes, numbers)
         order = np.argsort(shares, kind="stable")

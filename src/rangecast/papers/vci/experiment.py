@@ -27,7 +27,7 @@ SOURCE = (
     "content-based subscription e-commerce and services*, IBM Research Report, 2004, section 5. SCI and LCI "
     "are bitmaps over simple and logarithmic constructs, BC is bitmap clipping, BV bitmap virtualization, DT "
     "the distance table, Dlist the index `direct`, IS-lists the index `islist`, runs the default of `vci`. "
-    "Times are of the processor, the best of several runs, on one thread."
+    "Times are processor time on one thread, the best of several runs."
 )
 LENGTH = 128
 SEARCHES = 10_000
@@ -412,7 +412,7 @@ def weigh_search(report: ExperimentReport, small: Curves, wide: Curves) -> None:
         "or faster",
     )
     report.text(
-        "**Delivering, ours beside the paper's.** Microseconds an event with all ids, at n = "
+        "**Delivering, ours beside the paper's.** Microseconds per event with all ids, at n = "
         f"{last:,}. R = 5,000: "
         + ", ".join(f"{name} {p.deliver_us:,.0f}" for name, p in at.items())
         + ". R = 250,000: "

@@ -4,7 +4,7 @@ Such a structure finds candidates on one attribute; predicates on the others are
 A kind of it provides `_lay_out` (an empty structure for these boxes), `_enter`, `_leave` and `_emit`.
 The attribute, unless `on=` names it, and whatever else is chosen from the data is chosen at the first
 insert. A first insert may say little of what is to come, so the choice is made again, and the structure
-built anew, whenever there are REFIT times as many boxes as at the last choice: on average a box is
+rebuilt, whenever there are REFIT times as many boxes as at the last choice: on average a box is
 moved less than once for it. A kind that has nothing to choose says so in `_adapts`.
 """
 

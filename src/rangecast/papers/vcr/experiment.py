@@ -135,9 +135,8 @@ def figure_6(report: ExperimentReport, sizes: list[int]) -> None:
     for figure, unit, series in (("time", "us per event", times), ("storage", "MB", bytes_)):
         report.plot(f"6-{figure}", f"Figure 6: {figure} by maximal side L", "L", unit, series, True, True)
     report.text(
-        "The paper does not say for how many rectangles figure 6 is. The best L grows with their number, so "
-        "a claim "
-        "agrees when the paper's L is the best one for one of these numbers."
+        "The paper does not say how many rectangles figure 6 is drawn for. The best L grows with their "
+        "number, so a claim agrees when the paper's L is the best one for one of these numbers."
     )
     of = f"n = {', '.join(f'{n:,}' for n in sizes)}"
     for w, said in ((20, {"storage": 8, "time": 16}), (40, {"storage": 16, "time": 16})):
@@ -397,9 +396,9 @@ def changes(report: ExperimentReport, sizes: list[int]) -> None:
     columns = ["rectangles", "index", "insert, us", "delete, us", "insert alone, us", "delete alone, us"]
     report.table("changes", "Cost of a change per rectangle, 300 x 200, 90-10", columns, rows)
     report.text(
-        f"`insert` and `delete` are of {BATCH:,} rectangles in one call, `alone` of {ALONE} in calls of "
-        "their own, in which the call is most of the cost. What is deleted is drawn at random from all that "
-        f"are stored, and then inserted again; the least of {TURNS} turns counts, after one that does not."
+        f"`insert` and `delete` take {BATCH:,} rectangles in one call; `alone` takes {ALONE} in a call each, "
+        "where the call itself is most of the cost. What is deleted is drawn at random from all that are "
+        f"stored, and then inserted again; the fastest of {TURNS} turns counts, after one to warm up."
     )
     own = costs["VCR"]
     report.claim(

@@ -118,7 +118,7 @@ def done_name(number: int) -> str:
 
 
 def run_unit(plan: FileRun, number: int) -> dict[str, Any]:
-    """Do one unit and enter it as done; gives back what was counted."""
+    """Do one unit and enter it as done; returns the counts."""
     start = time.perf_counter()
     unit = plan.units[number]
     index = mapped(plan.snapshot)

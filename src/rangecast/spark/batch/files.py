@@ -295,10 +295,10 @@ def _columns_of(path: str, kind: str) -> list[str]:
 
 
 def check_files(files: list[str], kinds: dict[str, str], schema: Schema, answer: Answer) -> str:
-    """Check the columns of every file whose columns can be known; gives the type of event ids.
+    """Check the columns of every file whose columns can be known; returns the type of event ids.
 
-    Ids are whole numbers if they are in every Parquet file and at the start of the first text file, else
-    strings (rangecast.loading.ids).
+    Ids are whole numbers if they are in every Parquet file and at the start of the first text file, and
+    strings otherwise (rangecast.loading.ids).
     """
     event_id, needed = answer.event_id, answer.columns
     settled: set[str] = set()

@@ -45,15 +45,15 @@ def match(
 ) -> DataFrame:
     """The subscriptions that each event matches, as a lazy DataFrame.
 
-    `subscriptions` is a Store, the path of a store or of a saved index, Subscriptions or an Index;
-    `version` names a version of a store, else the newest is taken now. `output` says what comes out, or
-    its fields do as keywords: `event_id` names the column of ids, columns in `keep` come along; `form`
-    "pairs" gives a row per match (event_id, subscription_id), "lists" a row per event with an array of
-    ids, "counts" with their number; events without a match leave no row unless `outer`. A null value
-    is missing; an attribute that the events have no column for must be named in `absent`. `mode` places
-    the index: "whole" in every worker, "stripes" cut into `stripes` parts, "auto" by its size and
-    `memory`, the bytes that a worker's machine may use for it. A `report` counts events and matches as
-    the DataFrame is evaluated.
+    `subscriptions` is a Store, the path of a store or of a saved index, Subscriptions or an Index; `version`
+    names a version of a store; by default it is the newest one at the time of the call. `output` says what
+    comes out, or its fields do as keywords: `event_id` names the column of ids, columns in `keep` come along;
+    `form` "pairs" gives a row per match (event_id, subscription_id), "lists" a row per event with an array of
+    ids, "counts" with their number; events without a match leave no row unless `outer`. A null value is
+    missing; an attribute that the events have no column for must be named in `absent`. `mode` places the
+    index: "whole" in every worker, "stripes" cut into `stripes` parts, "auto" by its size and `memory`, the
+    bytes that a worker's machine may use for it. A `report` counts events and matches as the DataFrame is
+    evaluated.
     """
     wanted = PlacementOptions(mode, stripes, memory)
     snapshot, placement, answer = _prepared(
@@ -118,7 +118,8 @@ def explain(
     memory: int | None = None,
     **keywords: Unpack[OutputKeywords],
 ) -> str:
-    """What `match` with the same arguments would do, as a text: a prompt or a notebook shows its lines."""
+    """What `match` with the same arguments would do, as a text that a prompt or a notebook shows line by
+    line."""
     wanted = PlacementOptions(mode, stripes, memory)
     snapshot, placement, answer = _prepared(
         events, subscriptions, version, Output.of(output, keywords), wanted

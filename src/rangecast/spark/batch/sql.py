@@ -2,7 +2,7 @@
 
 An Arrow table function. Spark has it say its columns before it knows its arguments, so ids come as
 strings from `match_events`; `match_events_long` gives whole numbers and takes no others. What else comes
-out is said when the function is registered. The event's id is the column `id`, unless the output or a
+out is chosen when the function is registered. The event's id is the column `id`, unless the output or a
 third argument names another. It costs 1.4 times what `match` does.
 
 What `match` refuses is refused here too before a job runs: Spark calls `analyze` while it plans a query, with

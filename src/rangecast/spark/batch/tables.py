@@ -45,7 +45,8 @@ _SLOT, _SIDE, _NEW = "_rangecast_slot", "_rangecast_side", 1
 
 @dataclass(frozen=True)
 class TableRefresh:
-    """What brings a table from version `since` of a store to `version`; None: it is empty yet."""
+    """What brings a table from version `since` of a store to `version`; `since` is None while the table is
+    empty."""
 
     store: Store
     table: str
@@ -65,7 +66,7 @@ class TableRefresh:
 
 
 def begin_refresh(store: Store | str | os.PathLike[str], table: str, *, name: str) -> TableRefresh:
-    """Begin to bring a table of matches up to date, or go on with what broke off.
+    """Begin to bring a table of matches up to date, or continue one that was interrupted.
 
     `name` is that of this refresh, such as "2026-03-01". It keeps its versions until it is finished, so
     another one is refused before that; and so is the name of the one that was finished last.

@@ -76,7 +76,8 @@ def read_kafka(  # noqa: PLR0913 - each is an option of the source
     streaming: bool = True,
     **keywords: Unpack[StreamKeywords],
 ) -> DataFrame:
-    """The matches of the events in a topic, as a stream; not `streaming`, those of what is there now.
+    """The matches of the events in a topic, as a stream; with streaming=False, those of the events that are
+    there now.
 
     Events are read and matched inside the tasks, by confluent-kafka and without a jar. `start` (earliest,
     latest, a time) is for a new checkpoint. Values are JSON, or Avro or Protobuf by a schema `registry` or

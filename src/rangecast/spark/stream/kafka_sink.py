@@ -140,7 +140,8 @@ class KafkaSink:
 def kafka_sink(
     topic: str, *, bootstrap: str, key: str = BY_EVENT, settings: Mapping[str, str] | None = None
 ) -> KafkaSink:
-    """A sink of `match_stream`: its matches go to a topic, each once for readers of committed messages.
+    """A sink for `match_stream`: its matches go to a topic, each exactly once for readers of committed
+    messages.
 
     A message is a row of the matches as JSON: {"event_id": ..., "subscription_id": ..., kept columns}. Its
     key is the event's id, or with `key` "subscription" (form pairs) the subscription's. `settings` are

@@ -127,7 +127,7 @@ class Ledger:
         return home_of(self.output_state).read("stream.json")
 
     def adopt(self, settings: dict[str, Any]) -> str:
-        """Begin a stream, or see that this is the one that was begun here; gives its id."""
+        """Begin a stream, or see that this is the one that was begun here; returns its id."""
         settings = json.loads(json.dumps({"format": FORMAT, **settings}))
         known = self.settings()
         theirs = self.shown() if self.out else known
@@ -198,7 +198,7 @@ class Ledger:
             raise StorageError(f"{self.pin_path(batch)}: cannot be read: {error}") from None
 
     def put_pin(self, pin: Pin) -> Pin:
-        """Pin a batch, unless somebody has; gives the pin that counts."""
+        """Pin a batch, unless somebody has; returns the pin that counts."""
         home = home_of(self.checkpoint_state)
         if home.locks:
             _link(self.pin_path(pin.batch), seal(asdict(pin)) + b"\n")
@@ -269,7 +269,7 @@ class Ledger:
         return None if totals is None else (GatheredBatch(folder), totals)
 
     def make_ready(self, batch: int, found: GatheredBatch, totals: dict[str, int]) -> Path:
-        """Put the files of a batch where it finds them when it is run again; gives that folder."""
+        """Put the files of a batch where it finds them when it is run again; returns that folder."""
         folder = self._ready(batch)
         if found.folder is not None and found.folder != folder:
             # a rename brings the files and what was counted at once

@@ -46,25 +46,38 @@ _LOOK_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class StreamStatus:
-    """The state of a stream; see the module head."""
+    """The state of a stream, over its recent batches: those of the last minute, or the last few."""
 
     batch: int = -1
+    """The last batch that is whole; -1 before the first."""
     version: int = 0
+    """The version that it was matched against."""
     newest: int = 0
+    """The store's newest version."""
     batches: int = 0
+    """How many recent batches there are; the counts and times below are theirs."""
     events: int = 0
     pairs: int = 0
     rejected: int = 0
     span: float = 0.0
+    """Seconds from the first recent batch to the last."""
     busy: float = 0.0
+    """The share of that time in which batches ran."""
     seconds: float = 0.0
+    """The median time of a batch."""
     slowest: float = 0.0
+    """The time of the slowest batch."""
     running: int | None = None
+    """The batch that is running."""
     running_seconds: float = 0.0
     idle_seconds: float = 0.0
+    """Seconds since the last batch became whole."""
     last: Commit | None = None
+    """The commit of the last batch."""
     disk: dict[str, int] = field(default_factory=dict)
+    """Bytes of the store, of the output and of the checkpoint."""
     trigger: dict[str, int] = field(default_factory=dict)
+    """What Spark reports of the phases of the last batch, in milliseconds."""
 
     @property
     def lag(self) -> int:
@@ -140,7 +153,8 @@ def find_ledger(out: str | os.PathLike[str]) -> Ledger:
 class StreamMetrics(StreamingQueryListener):
     """Calls a function with the state of a stream whenever Spark says that a batch is done.
 
-    Add it with `watch_stream`. `last` is what was said last; `error` the reason why the query ended.
+    Add it with `watch_stream`. `last` is the last state that was reported, `error` the reason why the query
+    ended.
     """
 
     def __init__(
@@ -182,7 +196,7 @@ class StreamMetrics(StreamingQueryListener):
             self._ended.set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until all that Spark had to say of an ended query was said."""
+        """Wait until Spark has reported everything about a query that has ended."""
         return self._ended.wait(seconds)
 
 
@@ -192,7 +206,8 @@ def watch_stream(
     out: str | os.PathLike[str],
     on_batch: Callable[[StreamStatus], None] | None = None,
 ) -> StreamMetrics:
-    """Listen to a query that `match_stream` gave; `out` is its output, or its checkpoint without one."""
+    """Listen to a query that `match_stream` returned; `out` is its output, or its checkpoint if it has
+    none."""
     metrics = StreamMetrics(out, query.id, on_batch)
     spark.streams.addListener(metrics)
     return metrics
@@ -202,7 +217,7 @@ _sizes: dict[str, tuple[float, int]] = {}
 
 
 def _bytes(folder: str | None) -> int:
-    """What a folder takes; counted anew only now and then, for it may have many files."""
+    """Bytes of a folder; counted again only now and then, for it may have many files."""
     if folder is None:
         return 0
     at, size = _sizes.get(folder, (-_LOOK_SECONDS, 0))

@@ -76,21 +76,21 @@ def match_stream(  # noqa: PLR0913 - each is an option of whoever calls it
     stripes: int | None = None,
     **keywords: Unpack[StreamKeywords],
 ) -> StreamingQuery:
-    """Start matching a streaming DataFrame against a store; gives the StreamingQuery.
+    """Start matching a streaming DataFrame against a store; returns the StreamingQuery.
 
     Each micro-batch is matched against the version that is the newest when it is planned, or against one
-    `version` by its number; by `version` "event-time", each event against the version that was the newest
-    at the time in its column `time` (the schema's only timestamp by default), so that a backfill gives
-    what the live stream gave. `out` gets a folder batch_id=N for each batch (`read_matches` reads those
-    that are whole), `checkpoint` is Spark's; both are folders that driver and workers see, or addresses of
-    a bucket, where Spark needs a file system of Hadoop's for the checkpoint. `output` and its keywords are
-    those of `match`; text columns are taken for every attribute, and `text_ids` is needed while the store
-    has no subscription yet. `trigger` is Spark's, as in {"processingTime": "1 second"} or
-    {"availableNow": True}. `sink` "console" prints instead; a function gets the matches of a batch as a
-    DataFrame, and the batch's id, which is the same when a batch is run again after a crash; `kafka_sink`
-    sends them to a topic, each once. Events that cannot be matched go to `rejects` (out/_rejects unless
-    told) with their reason. With `stripes`, the workers cut the store into so many, and each holds those
-    that its events need; their number may change when a stream is taken up again.
+    `version` by its number; by `version` "event-time", each event against the version that was the newest at
+    the time in its column `time` (the schema's only timestamp by default), so that a backfill gives what the
+    live stream gave. `out` gets a folder batch_id=N for each batch (`read_matches` reads those that are
+    whole), `checkpoint` is Spark's; both are folders that driver and workers see, or addresses of a bucket,
+    where Spark needs a file system of Hadoop's for the checkpoint. `output` and its keywords are those of
+    `match`; text columns are taken for every attribute, and `text_ids` is needed while the store has no
+    subscription yet. `trigger` is Spark's, as in {"processingTime": "1 second"} or {"availableNow": True}.
+    `sink` "console" prints instead; a function gets the matches of a batch as a DataFrame, and the batch's
+    id, which is the same when a batch is run again after a crash; `kafka_sink` sends them to a topic, each
+    once. Events that cannot be matched go to `rejects` (out/_rejects by default) with their reason. With
+    `stripes`, the workers cut the store into that many, and each holds those that its events need; the number
+    may change when a stream is resumed.
     """
     versions = VersionPolicy.parse(version, keywords.pop("time", None))
     if stripes is not None:
@@ -124,7 +124,8 @@ def track(  # noqa: PLR0913 - each is an option of whoever calls it
     absent: Sequence[str] = (),
     text_ids: bool | None = None,
 ) -> StreamingQuery:
-    """Start telling which subscriptions the objects of a stream enter and leave; gives the StreamingQuery.
+    """Start reporting which subscriptions the objects of a stream enter and leave; returns the
+    StreamingQuery.
 
     An event is a state of the object that its column `key` names, at the time in its column `time`: rows of
     a DataFrame have no order of their own, so within a batch they count by their times, and by their ids

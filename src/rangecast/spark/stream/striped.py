@@ -4,7 +4,7 @@
 
 The stripes were built at some version (spark/stripe_files.py); a worker keeps an index of each stripe that it
 was given events of, and brings it forward by what the changes since do to that stripe. When as much has
-changed as a share of the whole, the workers write the stripes anew, between two batches. Which stripes a
+changed as a share of the whole, the workers rewrite the stripes, between two batches. Which stripes a
 batch was matched with, and which task had which events, makes no difference to its matches: they are a
 function of the events and of the pinned version, as they are without stripes.
 
@@ -66,7 +66,7 @@ class StripedStore(NamedTuple):
 
 
 def stripes_for(spark: SparkSession, store: Store, version: int, n: int) -> StripeFiles:
-    """The stripes that a batch of a version is matched with, written anew when much has changed since."""
+    """The stripes that a batch of a version is matched with, rewritten when much has changed since."""
     found = newest_stripes(store, version, n)
     if found is None or found.version is None:
         return prepare_stripes(spark, store, version, n)
