@@ -77,7 +77,7 @@ def faults_of_navigation(names: list[str], there: set[str]) -> list[str]:
     return (
         [f"{name} is not in nav of website/zensical.toml" for name in sorted(there - set(names))]
         + [
-            f"nav of website/zensical.toml has {name}, which is no page"
+            f"nav of website/zensical.toml has {name}, which is not a page"
             for name in sorted(set(names) - there)
         ]
         + [f"nav of website/zensical.toml has {name} twice" for name, n in counts.items() if n > 1]

@@ -75,7 +75,7 @@ def type_of(parameter: Any) -> str:
 
 def rows(parameters: list[Any], path: tuple[str, ...]) -> list[str]:
     """The table of a command's arguments and options."""
-    out = ["| name | value | unless given | meaning |", "|---|---|---|---|"]
+    out = ["| name | value | default | meaning |", "|---|---|---|---|"]
     for parameter in parameters:
         names = [*parameter.opts, *parameter.secondary_opts]
         name = parameter.name.upper() if parameter.param_type_name == "argument" else ", ".join(names)
@@ -111,7 +111,12 @@ def command_page() -> str:
     for path, command in commands():
         parts.append(f"{'#' * (1 + len(path))} rangecast {' '.join(path)}")
         parts += paragraphs(command.help or "")
-        parameters = [found for found in command.params if found.name != "help" and not found.hidden]
+        # a group has no options of its own; those that install a completion have a command
+        parameters = [
+            found
+            for found in command.params
+            if found.name not in {"help", "install_completion", "show_completion"} and not found.hidden
+        ]
         if parameters:
             parts.append("\n".join(rows(parameters, path)))
     return "\n\n".join(parts) + "\n"
@@ -150,7 +155,7 @@ def configuration_page() -> str:
         "\n".join(rows(options, ("serve",))),
         "## Limits of a space",
         "A rate of 0 means that there is no limit.",
-        "\n".join(["| limit | unless given | meaning |", "|---|--:|---|", *limits]),
+        "\n".join(["| limit | default | meaning |", "|---|--:|---|", *limits]),
     ]
     return "\n\n".join(parts) + "\n"
 

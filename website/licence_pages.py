@@ -8,7 +8,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-USED = ("", "spark", "serve", "kafka", "buckets")
+USED = ("", "spark", "serve", "kafka", "buckets", "delta")
 
 
 def needed(name: str, extras: frozenset[str], found: dict[str, frozenset[str]]) -> None:

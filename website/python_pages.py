@@ -12,7 +12,7 @@ import importlib
 import inspect
 import re
 import textwrap
-from typing import Any, NamedTuple
+from typing import Any, ForwardRef, NamedTuple
 
 
 class _ModulePage(NamedTuple):
@@ -53,10 +53,16 @@ def signature_of(thing: Any, name: str) -> str:
         return f"{name}(message)"
 
     def plain(annotation: Any) -> Any:
+        if isinstance(annotation, ForwardRef):  # a field of a NamedTuple
+            annotation = annotation.__forward_arg__
         return _Plain(annotation.strip("'\"")) if isinstance(annotation, str) else annotation
 
+    def default(value: Any) -> Any:
+        named = isinstance(value, type) or inspect.isbuiltin(value)
+        return _Plain(value.__name__) if named and value is not inspect.Parameter.empty else value
+
     parameters = [
-        parameter.replace(annotation=plain(parameter.annotation))
+        parameter.replace(annotation=plain(parameter.annotation), default=default(parameter.default))
         for parameter in found.parameters.values()
         if parameter.name not in {"self", "cls"}
     ]
@@ -144,7 +150,8 @@ def block(code: str) -> str:
 def class_text(kind: type, name: str, elsewhere: frozenset[type]) -> list[str]:
     """A class: its call, its docstring, its fields and its members."""
     parts = [block(signature_of(kind, name).removesuffix(" -> None")), prose(vars(kind).get("__doc__") or "")]
-    if dataclasses.is_dataclass(kind):
+    # the call has the names and types of fields already
+    if dataclasses.is_dataclass(kind) and any(text for *_, text in fields_of(kind)):
         rows = [
             f"| `{field}` | `{kind_.replace('|', chr(92) + '|')}` | {text} |"
             for field, kind_, text in fields_of(kind)
@@ -156,7 +163,11 @@ def class_text(kind: type, name: str, elsewhere: frozenset[type]) -> list[str]:
         parts.append(
             "It has the members of " + ", ".join(f"`{short}.{base}`" for base in bases) + " as well."
         )
+    inherited = {member for base in kind.__mro__[1:] if base in elsewhere for member in vars(base)}
     for member, thing in members_of(kind, elsewhere).items():
+        # one that does the same for this class in its own way has no words of its own
+        if member in inherited and not thing.__doc__:
+            continue
         parts.append(f"### {name.rpartition('.')[2]}.{member}")
         if isinstance(thing, property):
             parts += ["*property*", prose(thing.__doc__ or "")]
@@ -164,6 +175,14 @@ def class_text(kind: type, name: str, elsewhere: frozenset[type]) -> list[str]:
         function = thing.__func__ if isinstance(thing, classmethod | staticmethod) else thing
         parts += [block(signature_of(function, member)), prose(function.__doc__ or "")]
     return parts
+
+
+def module_text(module: Any) -> str:
+    """A module's docstring without its list of files, which is for those who work on it."""
+    parts = inspect.cleandoc(module.__doc__ or "").split("\n\n")
+    return prose(
+        "\n\n".join(part for part in parts if not re.search(r"^ *\w[\w/]*\.py  ", part, re.MULTILINE))
+    )
 
 
 def entry(thing: Any, name: str, elsewhere: frozenset[type]) -> list[str]:
@@ -174,7 +193,7 @@ def entry(thing: Any, name: str, elsewhere: frozenset[type]) -> list[str]:
     elif inspect.isfunction(thing):
         parts += [block(signature_of(thing, name)), prose(thing.__doc__ or "")]
     elif inspect.ismodule(thing):
-        parts.append(prose(thing.__doc__ or ""))
+        parts.append(module_text(thing))
     else:
         parts.append(block(f"{name} = {thing!r}"))
     return parts
@@ -187,7 +206,7 @@ def module_page(page: _ModulePage) -> str:
     imported = f"from rangecast import {below}" if below else "import rangecast"
     if page.short != below:
         imported += f" as {page.short}"
-    parts = [f"# {page.title}", block(imported), prose(module.__doc__ or "")]
+    parts = [f"# {page.title}", block(imported), module_text(module)]
     names = [name for name in module.__all__ if not name.startswith("__")]
     errors = [name for name in names if is_error(getattr(module, name))]
     classes = frozenset(thing for name in names if inspect.isclass(thing := getattr(module, name)))

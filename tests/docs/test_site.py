@@ -62,7 +62,8 @@ def test_every_command_option_and_variable_has_its_place(website, pages):
         section = pages["commands.md"].partition(f"# rangecast {' '.join(path)}\n")[2].partition("\n#")[0]
         for option in command.params:
             names = option.opts if option.param_type_name == "option" else [option.name.upper()]
-            assert option.name == "help" or any(name in section for name in names), (path, option.name)
+            left_out = option.name in {"help", "install_completion", "show_completion"}
+            assert left_out or any(name in section for name in names), (path, option.name)
     assert commands.read_variables() <= set(commands.VARIABLES)
     assert all(f"`{name}`" in pages["configuration.md"] for name in commands.VARIABLES)
 
@@ -86,7 +87,7 @@ def test_every_dependency_has_a_licence(pages):
     project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     wanted = project["dependencies"] + [
-        line for name in ("spark", "serve", "kafka", "buckets") for line in extras[name]
+        line for name in ("spark", "serve", "kafka", "buckets", "delta") for line in extras[name]
     ]
     names = {re.match(r"[\w-]+", line)[0] for line in wanted}
     rows = dict(re.findall(r"^\| ([\w-]+) \| [\d.]+ \| (.+) \|$", pages["licences.md"], re.MULTILINE))
@@ -103,7 +104,7 @@ def test_faults_are_seen(website, tmp_path):
     ]
     assert website.faults_of_navigation(["a.md", "b.md", "a.md"], {"a.md", "c.md"}) == [
         "c.md is not in nav of website/zensical.toml",
-        "nav of website/zensical.toml has b.md, which is no page",
+        "nav of website/zensical.toml has b.md, which is not a page",
         "nav of website/zensical.toml has a.md twice",
     ]
     (tmp_path / "a.html").write_text(
