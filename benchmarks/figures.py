@@ -1,14 +1,17 @@
 """Figures that stand on pages: kept in figures/, and put between the marks of the pages that show them.
 
-    python benchmarks/figures.py             writes the tables of the pages anew, from the files
+    python benchmarks/figures.py             rewrites the tables of the pages, from the files
     python benchmarks/figures.py --check     says which pages differ from the files, with exit code 1
+    python benchmarks/figures.py --keep docs/store.md following "python benchmarks/following.py" < table
+                                             keeps a text that a command has printed for a page
 
-A benchmark saves what it measured (`save`), with the command that did it; nobody types a figure into a page.
-`tests/docs/test_figures.py` makes the same check.
+A benchmark saves what it measured (`save`), with the command that did it, or the very text that it writes
+into a page (`keep`); nobody types a figure into a page. `tests/docs/test_figures.py` makes the same check.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 import sys
@@ -40,6 +43,40 @@ def load(name: str) -> dict[str, Any]:
     """What a run has kept."""
     found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
     return found
+
+
+def keep(
+    page: Path, name: str, command: str, text: str, marks: tuple[str, str] | None = None, whole: bool = False
+) -> None:
+    """Keep a text that a command made for a page, with the day, and put it between the page's marks.
+
+    With `whole` it is all of the page.
+    """
+    inside = page.resolve().is_relative_to(ROOT)
+    kept = {
+        "command": command,
+        "measured": dt.datetime.now(dt.UTC).date().isoformat(),
+        "page": page.resolve().relative_to(ROOT).as_posix() if inside else str(page),
+        "marks": None if whole else list(marks or marks_of(name)),
+        "text": text.strip().splitlines(),
+    }
+    # a page elsewhere is somebody's trial
+    if inside:
+        FOLDER.mkdir(exist_ok=True)
+        (FOLDER / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    page.write_text(with_kept(page.read_text() if page.exists() else "", kept))
+
+
+def with_kept(page: str, kept: dict[str, Any]) -> str:
+    """A page with a text that was kept for it."""
+    text = "\n".join(kept["text"])
+    return text + "\n" if kept["marks"] is None else put(page, *kept["marks"], text)
+
+
+def kept_texts() -> list[dict[str, Any]]:
+    """The texts that commands have made for pages."""
+    found = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
+    return [one for one in found if "page" in one]
 
 
 def brief(value: float) -> str:
@@ -97,8 +134,19 @@ def beside() -> str:
 
 def alone() -> str:
     """`auto` beside itself, for docs/performance.md."""
-    rows = [[row["what"], row["figure"]] for row in load("floors")["alone"]]
+    rows = [[row["what"], row["figure"]] for row in load("floors")["alone"] if not is_control(row)]
     return table("what | figure", "lr", rows)
+
+
+def controls() -> str:
+    """What two threads can reach on the machine of the run, for benchmarks/README.md."""
+    rows = [[row["what"], row["figure"]] for row in load("floors")["alone"] if is_control(row)]
+    return table("what | figure", "lr", rows)
+
+
+def is_control(row: dict[str, Any]) -> bool:
+    """Whether a row says something of the machine alone."""
+    return bool(row["what"].startswith("control,"))
 
 
 def aims() -> str:
@@ -118,17 +166,17 @@ PLACES: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("docs/performance.md", "floors", beside),
     ("docs/performance.md", "floors-alone", alone),
     ("benchmarks/README.md", "aims", aims),
+    ("benchmarks/README.md", "controls", controls),
 )
 
 
-def marks(name: str) -> tuple[str, str]:
+def marks_of(name: str) -> tuple[str, str]:
     """What stands before and after a table."""
     return f"<!-- figures: {name} -->", f"<!-- end of figures: {name} -->"
 
 
-def put(page: str, name: str, text: str) -> str:
-    """A page with a table between its marks."""
-    first, last = marks(name)
+def put(page: str, first: str, last: str, text: str) -> str:
+    """A page with a text between its marks."""
     between = re.compile(re.escape(first) + ".*?" + re.escape(last), re.DOTALL)
     new, n = between.subn(lambda _: f"{first}\n\n{text}\n\n{last}", page)
     if n != 1:
@@ -136,25 +184,43 @@ def put(page: str, name: str, text: str) -> str:
     return new
 
 
-def stale() -> list[str]:
-    """The tables that differ from the files."""
+def placed() -> list[tuple[str, str, Callable[[str], str]]]:
+    """Every place of figures: its page, its name, and what makes of a page one that has them."""
+
+    def of_table(name: str, text: Callable[[], str]) -> Callable[[str], str]:
+        return lambda page: put(page, *marks_of(name), text())
+
+    def of_text(kept: dict[str, Any]) -> Callable[[str], str]:
+        return lambda page: with_kept(page, kept)
+
     return [
-        f"{path}: the table {name} is not what the figures say; run python benchmarks/figures.py"
-        for path, name, text in PLACES
-        if put((ROOT / path).read_text(), name, text()) != (ROOT / path).read_text()
+        *((path, f"the table {name}", of_table(name, text)) for path, name, text in PLACES),
+        *((kept["page"], f"what {kept['command']} wrote", of_text(kept)) for kept in kept_texts()),
+    ]
+
+
+def stale() -> list[str]:
+    """The places that differ from the files."""
+    return [
+        f"{path}: {name} is not what the figures say; run python benchmarks/figures.py"
+        for path, name, made in placed()
+        if made((ROOT / path).read_text()) != (ROOT / path).read_text()
     ]
 
 
 def write_pages() -> None:
-    """Put all tables into their pages."""
-    for path, name, text in PLACES:
+    """Put all figures into their pages."""
+    for path, _, made in placed():
         page = ROOT / path
-        page.write_text(put(page.read_text(), name, text()))
+        page.write_text(made(page.read_text()))
 
 
 def main() -> None:
-    """Write the pages, or check them."""
-    if "--check" not in sys.argv:
+    """Write the pages, check them, or keep what a command has printed."""
+    if sys.argv[1:2] == ["--keep"]:
+        page, name, command = sys.argv[2:5]
+        keep(Path(page), name, command, sys.stdin.read())
+    elif "--check" not in sys.argv:
         write_pages()
     faults = stale()
     if faults:

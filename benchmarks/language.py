@@ -27,6 +27,7 @@ import rangecast as rc
 from places import drawn, on_sphere, scan_circles
 from rangecast.kernels import kernel
 from rangecast.types.regions import EARTH_RADIUS
+from tables import write_page
 
 # ruff: noqa: E501
 HEAD = """# What conditions of each kind cost
@@ -355,7 +356,8 @@ def main() -> None:
             rounds=options.rounds,
             scanned=options.scanned,
         )
-        options.page.write_text(head + "\n" + "\n".join(with_others(lines, options.page)) + "\n")
+        text = head + "\n" + "\n".join(with_others(lines, options.page)) + "\n"
+        write_page(options.page, "language.py", text)
 
 
 def with_others(lines: list[str], page: Path) -> list[str]:

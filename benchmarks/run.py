@@ -241,7 +241,7 @@ def run(
             # After each workload, so that an interrupted run leaves what it has.
             json_out.write_text(json.dumps(report, indent=1) + "\n")
         if page:
-            page.write_text(tables.page(report))
+            tables.write_page(page, "run.py", tables.page(report))
     if json_out:
         console.print(f"figures in {json_out}")
 

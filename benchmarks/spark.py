@@ -53,6 +53,7 @@ from rangecast.spark.batch.file_tasks import read_unit
 from rangecast.spark.batch.files import units_of
 from rangecast.spark.output import Answer, Output
 from rangecast.spark.worker import Pace, answers, mapped, shaped
+from tables import write_page
 
 # some ten matches per event: a side of 64 on a domain of 10,000
 RECTANGLES = {"rx": 10_000, "ry": 10_000, "wx": 64, "wy": 64, "alpha": 0.0}
@@ -419,7 +420,7 @@ def main(
         bench.spark.stop()
     print(text)
     if out is not None:
-        out.write_text(text)
+        write_page(out, "spark.py", text)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ import rangecast as rc
 from rangecast import spark as rs
 from rangecast import workloads
 from rangecast.papers.measuring import WALL, timed
+from tables import write_page
 
 # some ten matches per event, as in spark.py
 RECTANGLES = {"rx": 10_000, "ry": 10_000, "wx": 64, "wy": 64, "alpha": 0.0}
@@ -447,7 +448,7 @@ def main(
         text = page(bench, found)
     print(text)
     if out is not None:
-        out.write_text(text)
+        write_page(out, "streaming.py", text)
 
 
 if __name__ == "__main__":

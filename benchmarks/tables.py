@@ -5,9 +5,11 @@ The page of run.py has a summary of where `auto` stands, then every contender.
 
 from __future__ import annotations
 
-import re
+import sys
 from pathlib import Path
 from typing import Any
+
+import figures
 
 CLOSE = 1.2
 # ruff: noqa: E501
@@ -28,13 +30,16 @@ slower. Below {floor:.2f} is more than {close} times slower.
 
 
 def put_between(page: Path, name: str, script: str, text: str) -> None:
-    """Put a text in the place of what stands between the marks of a page."""
-    first, last = f"<!-- {name}: made by benchmarks/{script} -->", f"<!-- end of {name} -->"
-    between = re.compile(re.escape(first) + ".*?" + re.escape(last), re.DOTALL)
-    new, n = between.subn(lambda _: f"{first}\n\n{text}\n\n{last}", page.read_text())
-    if n != 1:
-        raise SystemExit(f"{page}: must have the marks {first} and {last} once")
-    page.write_text(new)
+    """Keep a text among the figures, and put it between the marks of a page."""
+    command = " ".join(["python", f"benchmarks/{script}", *sys.argv[1:]])
+    marks = f"<!-- {name}: made by benchmarks/{script} -->", f"<!-- end of {name} -->"
+    figures.keep(page, f"{page.stem}-{name.replace(' ', '-')}", command, text, marks)
+
+
+def write_page(page: Path, script: str, text: str) -> None:
+    """Keep the whole text of a page among the figures, and write the page."""
+    command = " ".join(["python", f"benchmarks/{script}", *sys.argv[1:]])
+    figures.keep(page, page.stem, command, text, whole=True)
 
 
 def cost(row: dict[str, Any]) -> float:
