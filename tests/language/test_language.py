@@ -845,6 +845,7 @@ def many_boxes(n, a, b):
         " and ".join(f"a0 != {2 * i}" for i in range(4_000)),
         "not (" + " or ".join(f"a0 = {2 * i}" for i in range(4_000)) + ")",
     ],
+    ids=["eight times 450", "two times 1,000", "4,000 denied", "one of 4,000 denied"],
 )
 def test_work_is_refused_before_it_is_done(text, monkeypatch):
     """No clock: the spans that were compared are counted."""
