@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.engine import answers, equality, runs
+from rangecast.engine import answers, runs
 
 SCHEMA = rc.Schema(rc.Int("key"), rc.Int("a", 0, 9_999), rc.Int("b", 0, 99))
 
@@ -42,8 +42,7 @@ def written(request, monkeypatch):
 @pytest.mark.usefixtures("written")
 def test_answers_are_the_same_however_they_are_written(name, turned, named, size, monkeypatch):
     if turned:
-        # events list by list or cell by cell, whatever their number
-        monkeypatch.setattr(equality, "SORTED", 2)
+        # events cell by cell, whatever their number
         monkeypatch.setattr(runs, "SORTED", 2)
     monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 4)
     n = max(size(4_000), 160)

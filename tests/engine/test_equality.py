@@ -8,7 +8,9 @@ import pytest
 import rangecast as rc
 from rangecast.engine import equality
 from rangecast.engine.parts import StaticIndex
+from rangecast.kernels import kernel
 from rangecast.kernels.engine.equality import _CHUNK
+from rangecast.kernels.machine.kept_members import keep_members, keep_one_by_one
 
 SCHEMA = rc.Schema(
     rc.Int("key"),
@@ -17,6 +19,11 @@ SCHEMA = rc.Schema(
     rc.Float("price"),
     *(rc.Int(f"r{k}") for k in range(3)),
 )
+
+
+@kernel
+def _keep(members, bounds, first, among, value, guard, out, to):
+    return keep_members(members, bounds, first, among, value, guard, out, to)
 
 
 class Lists(StaticIndex):
@@ -98,18 +105,43 @@ def test_lists_equal_the_scan_through_deletes(used, rare, size, leg):
     check(pickle.loads(pickle.dumps(index)), events)
 
 
-def test_a_batch_in_the_order_of_lists_gives_the_same(monkeypatch, size):
+def test_a_batch_of_which_few_events_have_a_list(size):
     subs = subscriptions(max(size(3000), _CHUNK + 200), 5)
     index = Lists(SCHEMA)
     index.insert(subs)
-    events = batch(subs, 80, 6)
-    straight = index.match(events)
-    monkeypatch.setattr(equality, "SORTED", 1)
-    assert index.match(events) == straight
-    check(index, events)
-    # most events without a list
+    check(index, batch(subs, 80, 6))
     few = rc.Events.from_rows(SCHEMA, [{"key": 7 if k % 9 == 0 else -1 - k, "small": k} for k in range(99)])
     check(index, few)
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 5, 8, 9, 40])
+@pytest.mark.parametrize("m", [3, 5, 100])
+def test_one_exact_word_in_lists_of_any_length(n, m):
+    # every list of one length, all of them side by side, and the last at the end of the arrays
+    keys = np.repeat(np.arange(23), n)
+    lows = np.arange(len(keys)) % 7
+    sides = {"key": keys, "small": lows}, {"key": keys, "small": lows + np.arange(len(keys)) % 3}
+    index = Lists(SCHEMA)
+    index.insert(rc.Subscriptions.from_arrays(SCHEMA, np.arange(len(keys)), *sides))
+    rows = [{"key": 22 - k % 25, "small": k % 10 if k % 11 else None} for k in range(m)]
+    check(index, rc.Events.from_rows(SCHEMA, rows))
+
+
+@pytest.mark.parametrize("among", range(16))
+def test_four_members_are_kept_as_one_by_one(among):
+    guard, value = np.uint64(1 << 15), np.uint64(1 << 15 | 5)
+    members = np.arange(100, 110, dtype=np.int32)
+    for held in range(16):
+        bounds = np.full(10, 99, np.uint64)
+        bounds[3:7] = [5 if held >> k & 1 else 6 for k in range(4)]
+        kept = []
+        for keep in (_keep, keep_one_by_one):
+            out = np.full(8, -1, np.int32)
+            n = keep(members, bounds, np.uint64(3), np.uint64(among), value, guard, out, np.uint64(2))
+            assert out[:2].tolist() == [-1, -1]
+            assert (out[6:] == -1).all()
+            kept.append(out[2 : 2 + int(n)].tolist())
+        assert kept == [[103 + k for k in range(4) if among & held & 1 << k]] * 2
 
 
 def test_bounds_that_ask_only_whether_a_value_is_there():

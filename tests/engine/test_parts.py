@@ -151,7 +151,6 @@ def test_threads_write_the_same_ids_in_the_same_places(name, size, leg, monkeypa
     if leg == "nojit" and name == "rein":
         pytest.skip("too slow without compiled kernels")
     monkeypatch.setattr("rangecast.engine.answers.SHARED", 0)
-    monkeypatch.setattr("rangecast.engine.equality.SORTED", 64)
     monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 4)
     n = max(size(6_000), 400)
     w = workloads.workload(name, n, 200)

@@ -1,11 +1,11 @@
 """Lists by value of one attribute, for boxes that ask for one value there: a path of `auto`.
 
 A box stands once, in the list of its value, with its other bounds packed beside it (packed_bounds.py), so
-that a list is read from front to back and checked two attributes and several boxes at a time. A large
-batch is answered list by list, so that the lists too are read from front to back, and its rows are put
-back into the order of the events: 0.30 us per event becomes 0.13 at a million subscriptions in 50,000
-lists. In a small one the next event's list is asked for while this one's is compared: 0.61 us becomes 0.37.
-A few events are answered by one kernel call (small_batches.py).
+that a list is read from front to back and checked two attributes and several boxes at a time; where one
+exact word holds all bounds, four boxes at a time (kernels/machine/kept_members.py). The lists of the next
+events are asked for while this one's is compared. Events keep their order: answering a large batch list by
+list, and putting the rows back, took 1.5 times as long at a million subscriptions in 50,000 lists, and 2.3
+times at four million in a million. A few events are answered by one kernel call (small_batches.py).
 
     array    dtype    shape           meaning
     values   int64    n_lists         the values, ascending
@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast import buffers
-from rangecast.engine.answers import Found, Rows, restore_order
+from rangecast.engine.answers import Found, Rows
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.packed_bounds import Packed
@@ -42,12 +42,12 @@ from rangecast.kernels.engine import equality as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels
 from rangecast.kernels.engine.equality import ValueLists
 from rangecast.kernels.engine.grid import sort_by_cell
+from rangecast.kernels.machine.kept_members import TOGETHER
 from rangecast.kernels.machine.views import Views
 from rangecast.kernels.model.ids import hash_integers
 from rangecast.memory import check_numbered
 from rangecast.types.attributes import LAST, MISSING, Codes
 
-SORTED = 4096
 RARE = 16
 COUNTED = 8
 """Keys are counted and not compared where they lie within so many times their number."""
@@ -116,47 +116,29 @@ class EqualityPart(Part):
                 packed_kernels.to_slots(out, len(out), boxes.slots)
             return offsets, out
         lists, total = self._find(codes)
-        hits = np.flatnonzero(lists >= 0)
-        if len(hits) < m // 2:
-            # few events have a list: nothing else is looked at for the others
-            own, lists = np.ascontiguousarray(codes[:, hits]), lists[hits]
-            order, turned = self._order(lists)
-            offsets, out = self._stab_lists(
-                order, turned, lists, total, own, self.packed.pack_events(own), boxes
-            )
-            return restore_order(hits[order], m, offsets, out)
-        order, turned = self._order(lists)
-        values = self.packed.pack_events(codes)
-        offsets, out = self._stab_lists(order, turned, lists, total, codes, values, boxes)
-        return restore_order(order, m, offsets, out) if turned else (offsets, out)
+        listed = lists >= 0
+        if np.count_nonzero(listed) >= m // 2:
+            return self._stab_lists(lists, total, codes, boxes)
+        # few events have a list: nothing else is looked at for the others
+        hits = np.flatnonzero(listed)
+        own = np.ascontiguousarray(codes[:, hits])
+        ends, out = self._stab_lists(lists[hits], total, own, boxes)
+        # an event without a list ends where the last one with a list before it does
+        before = np.zeros(m + 1, np.int64)
+        before[hits + 1] = 1
+        return ends[np.cumsum(before)], out
 
     def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         return self.few.stab_one(codes, boxes, None if self.identical else boxes.slots)
 
-    def _turns(self, m: int) -> bool:
-        """Whether a batch is answered list by list."""
-        return m >= SORTED and len(self.lists.starts) > SORTED
-
-    def _order(self, lists: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], bool]:
-        """Events as they come, or those of a large batch list by list, and which of the two."""
-        m = len(lists)
-        if not self._turns(m):
-            return np.arange(m), False
-        order = buffers.empty(m, np.int64)
-        sort_by_cell(lists + 1, np.zeros(len(self.lists.starts) + 2, np.int64), order)
-        return order, True
-
-    def _stab_lists(
-        self, order: npt.NDArray[np.int64], turned: bool, found: npt.NDArray[np.int32], total: int,
-        codes: Codes, values: npt.NDArray[np.uint64], boxes: Boxes,
-    ) -> Rows:  # fmt: skip
-        """The matches of some events in an order, whose lists have so many entries together."""
-        offsets = buffers.empty(len(order) + 1, np.int64)
-        out = buffers.empty(total, np.int32)
+    def _stab_lists(self, found: npt.NDArray[np.int32], total: int, codes: Codes, boxes: Boxes) -> Rows:
+        """The matches of events whose lists have so many entries together."""
+        offsets = np.empty(len(found) + 1, np.int64)
+        out = buffers.empty(total + TOGETHER, np.int32)
+        values = self.packed.pack_events(codes)
         n = kernels.stab_lists(
-            order, not turned, found, self.lists, values, self.packed.fields, codes, boxes.arrays, offsets,
-            out,
-        )  # fmt: skip
+            found, self.lists, values, self.packed.fields, codes, boxes.arrays, offsets, out
+        )
         if not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)
         return offsets, out[:n]

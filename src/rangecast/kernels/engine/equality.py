@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import allocating_kernel, kernel
+from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
 from rangecast.kernels.engine.boxes import holds, view_boxes
 from rangecast.kernels.engine.packed_bounds import Fields, pack_values
+from rangecast.kernels.machine.kept_members import TOGETHER, keep_members
 from rangecast.kernels.machine.memory import ask, prefetch, scratch
 from rangecast.kernels.machine.views import view, view_rows
 from rangecast.kernels.model.ids import hash_integers
@@ -17,10 +18,12 @@ from rangecast.kernels.model.matches import copy_run
 
 _CHUNK = 512
 _BLOCK = 64
-_AHEAD = np.int64(128)
+_NEXT = 6
+_LINES = 16
 _ALL = np.uint64(2**64 - 1)
 _NONE = np.uint64(0)
 _ONE = np.uint64(1)
+_FOUR = np.uint64(2**TOGETHER - 1)
 
 
 class ValueLists(NamedTuple):
@@ -128,12 +131,54 @@ def _least(words):
     return least
 
 
-@kernel
-def stab_lists(order, scattered, found, lists, values, fields, codes, boxes, offsets, out):
-    """Emit the boxes of each event's list that hold it; found[e] is the list of event e, -1 for none.
+@inlined_kernel
+def _ask_ahead(found, e, lists, n_words, bound_lines, member_lines):
+    """Ask for the list of the event that is _NEXT ahead, and for where that of one twice as far begins.
 
-    Row i of the answer is that of event order[i]; `scattered` when that order does not follow the lists.
+    Always the same number of lines, those that a list has on average: a loop that ends where each list does
+    is guessed wrong for most events, which costs more than a line too many or one too few.
     """
+    if e + 2 * _NEXT < found.size:
+        prefetch(lists.starts, found[e + 2 * _NEXT])
+        if lists.rare.size:
+            prefetch(lists.rare_starts, found[e + 2 * _NEXT])
+    if e + _NEXT < found.size and found[e + _NEXT] >= 0:
+        k = found[e + _NEXT]
+        a = np.int64(lists.starts[k])
+        for q in range(bound_lines):
+            prefetch(lists.bounds, a * n_words + 8 * q)
+        for q in range(member_lines):
+            prefetch(lists.boxes, a + 16 * q)
+        if lists.rare.size:
+            width = lists.rare.shape[1]
+            ask(lists.rare, width * lists.rare_starts[k], width * lists.rare_starts[k + 1])
+
+
+@inlined_kernel
+def _keep_exact(members, bounds, first, last, value, guard, out, p):
+    """Emit the members of a list whose only word of bounds holds a value; returns where the next would go."""
+    # unsigned, as everywhere that a negative index cannot be
+    q = np.uint64(first)
+    end = np.uint64(last)
+    to = np.uint64(p)
+    four = np.uint64(TOGETHER)
+    if end + four > np.uint64(members.size) or to + end - q + four > np.uint64(out.size):
+        # nothing is read behind the arrays, or written behind the answer
+        for k in range(q, end):
+            out[to] = members[k]
+            to += np.uint64(((value - bounds[k]) & guard) == guard)
+        return np.int64(to)
+    while q + four <= end:
+        to += keep_members(members, bounds, q, _FOUR, value, guard, out, to)
+        q += four
+    # of the last four only those of this list
+    to += keep_members(members, bounds, q, (_ONE << (end - q)) - _ONE, value, guard, out, to)
+    return np.int64(to)
+
+
+@kernel
+def stab_lists(found, lists, values, fields, codes, boxes, offsets, out):
+    """Emit the boxes of each event's list that hold it; found[e] is the list of event e, -1 for none."""
     starts = lists.starts
     members = lists.boxes
     bounds = lists.bounds
@@ -144,27 +189,15 @@ def stab_lists(order, scattered, found, lists, values, fields, codes, boxes, off
     inexact = fields.inexact
     p = np.int64(0)
     n_words = values.shape[1] if bounds.size else 0
+    n_lists = max(starts.size - 1, 1)
+    # the processor itself sees that a long list is read on
+    bound_lines = min(members.size * n_words // n_lists // 8 + 1, _LINES) if n_words else 0
+    member_lines = min(members.size // n_lists // 16 + 1, _LINES)
     missed = scratch(_CHUNK, np.uint64)
     unsure = scratch(_CHUNK, np.uint64)
-    for i in range(order.size):
-        e = order[i]
-        offsets[i] = p
-        # two events ahead where a list begins, one event ahead what is in it: each is on its way while this
-        # event's list is compared
-        if scattered and i + 2 < order.size:
-            prefetch(starts, found[order[i + 2]])
-            prefetch(rare_starts, found[order[i + 2]])
-        if scattered and i + 1 < order.size and found[order[i + 1]] >= 0:
-            k = found[order[i + 1]]
-            a = np.int64(starts[k])
-            # the processor itself sees that a long list is read on
-            n = np.int64(starts[k + 1]) - a
-            if n > _AHEAD:
-                n = _AHEAD
-            ask(bounds, a * n_words, (a + n) * n_words)
-            ask(members, a, a + n)
-            if rare.size:
-                ask(rare, rare.shape[1] * rare_starts[k], rare.shape[1] * rare_starts[k + 1])
+    for e in range(found.size):
+        offsets[e] = p
+        _ask_ahead(found, e, lists, n_words, bound_lines, member_lines)
         if found[e] < 0:
             continue
         a = np.int64(starts[found[e]])
@@ -172,16 +205,9 @@ def stab_lists(order, scattered, found, lists, values, fields, codes, boxes, off
         if rare.size == 0 and n_words == 0:
             p = copy_run(members, a, n, np.int32(0), False, out, p)
             continue
-        # the common case, of one exact word, in one loop without scratch room
+        # the common case, of one exact word, without scratch room
         if rare.size == 0 and inexact.size == 0 and n_words == 1:
-            # unsigned, as everywhere that a negative index cannot be
-            guard = guards[0]
-            value = values[e, 0] | guard
-            to = np.uint64(p)
-            for q in range(np.uint64(a), np.uint64(a + n)):
-                out[to] = members[q]
-                to += np.uint64(((value - bounds[q]) & guard) == guard)
-            p = np.int64(to)
+            p = _keep_exact(members, bounds, a, a + n, values[e, 0] | guards[0], guards[0], out, p)
             continue
         # a chunk at a time, word by word: each word is one loop that compares several boxes at once, and what
         # it finds missed stays in the first cache
@@ -225,7 +251,7 @@ def stab_lists(order, scattered, found, lists, values, fields, codes, boxes, off
                     if missed[q] == _NONE:
                         k += unsure[q] == _NONE or holds(boxes, own[q], codes, inexact, e)
             p += k
-    offsets[order.size] = p
+    offsets[found.size] = p
     return p
 
 
@@ -267,7 +293,7 @@ def stab_few(part, own_boxes, codes, offsets, out):
     words = np.empty((m, fields.ones.size), np.uint64)
     pack_values(codes, view_rows(part[11], np.int64), words)
     boxes = view_boxes(own_boxes)
-    return stab_lists(np.arange(m), m > 1, found, lists, words, fields, codes, boxes, offsets, out)
+    return stab_lists(found, lists, words, fields, codes, boxes, offsets, out)
 
 
 @allocating_kernel
