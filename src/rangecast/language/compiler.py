@@ -17,6 +17,7 @@ import numpy.typing as npt
 from rangecast.errors import LanguageError
 from rangecast.kernels.model.boxes import SET
 from rangecast.language.literal_forms import Likeness
+from rangecast.language.long_lists import LongLists, put_lists
 from rangecast.language.normal_form import Clause, Expander
 from rangecast.language.parser import read
 from rangecast.language.templates import Filled, fill, split
@@ -143,12 +144,13 @@ class _Compiler:
         self.held = 0
         self.single: list[tuple[int, Clause]] = []
         self.whole: list[tuple[Codes, Filled]] = []
+        self.lists = LongLists(schema)
 
     def add(self, start: int, texts: Sequence[str]) -> None:
         """Compile a chunk whose first text is row `start`."""
         for row, text in enumerate(texts, start):
             try:
-                self._assign_to_shape(row, text)
+                self._assign_to_shape(row, self.lists.without(row, text))
             except LanguageError as error:
                 self.errors.append((row, error))
         for shape in self.shapes.values():
@@ -228,7 +230,14 @@ class _Compiler:
         for rows, filled in self.whole:
             entries.add_columns(rows, filled)
         errors = sorted(self.errors, key=lambda pair: pair[0])
-        return entries.result(self.schema.width, errors, sorted(self.doubts))
+        compiled = entries.result(self.schema.width, errors, sorted(self.doubts))
+        if not self.lists.found:
+            return compiled
+        return Compiled(
+            *compiled[:5],
+            *put_lists(self.lists.found, *compiled[:2], compiled[2:5], compiled[5:9]),
+            *compiled[9:],
+        )
 
 
 class _CompiledEntries:
