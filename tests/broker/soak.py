@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -68,9 +69,9 @@ class Broker:
         deadline = time.monotonic() + 300  # kernels may have to be compiled
         while time.monotonic() < deadline:
             try:
-                with socket.create_connection(("127.0.0.1", self.port), 0.2):
+                with urllib.request.urlopen(f"{self.url}/readyz", timeout=5):
                     return
-            except OSError:
+            except OSError:  # nobody listens, or 503 while the spaces are opened
                 assert self.process.poll() is None, (self.folder / "log.txt").read_text()[-3000:]
                 time.sleep(0.05)
         raise AssertionError("the broker did not start within five minutes")

@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from rangecast import Int, Schema
+from rangecast.broker.broker import Broker, BrokerSettings
+from rangecast.broker.server import serving
+
 pytestmark = pytest.mark.integration
 
 BROWSER = next(
@@ -107,6 +111,24 @@ def test_it_fits_a_phone(client, url, browser, scheme):
     page.close()
 
 
+def test_it_waits_for_a_broker_that_starts(tmp_path, browser):
+    broker, go = Broker(BrokerSettings(data=tmp_path, port=0)), threading.Event()
+
+    def prepare():
+        assert go.wait(120)
+        broker.ensure_space("main", Schema(Int("price")))
+
+    broker.open_later(prepare, lambda _: None)
+    page = browser.new_page()
+    with serving(broker) as url:
+        page.goto(url + "/")
+        until(page, "document.getElementById('state').textContent.includes('not ready: starting for')")
+        go.set()
+        until(page, "document.getElementById('space').value === 'main'")
+        until(page, "document.getElementById('state').textContent === '0 subscriptions'")
+        page.close()
+
+
 def test_every_control_is_reached_by_the_keyboard_and_has_a_name(client, url, browser):
     page = browser.new_page()
     page.goto(url + "/")
@@ -158,7 +180,7 @@ def test_a_token_and_a_map(start, tmp_path, browser):
 
 def test_a_map_of_places(start, browser):
     """Circles, boxes and polygons of a point, and the places that match, while vehicles move."""
-    from rangecast import Category, Float, Point, Schema
+    from rangecast import Category, Float, Point
     from rangecast.client import Client
 
     schema = Schema(Point("at"), Category("line"), Float("speed"))

@@ -28,7 +28,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from rangecast.broker import delivery, operations, publishing, subscriptions
 from rangecast.broker.answers import Json
 from rangecast.broker.broker import Broker
-from rangecast.broker.errors import BrokerError, BusyError, UnauthorizedError
+from rangecast.broker.errors import BrokerError, BusyError, UnauthorizedError, UnavailableError
 from rangecast.errors import CapacityError, LanguageError, RangecastError, StorageError
 
 _log = logging.getLogger("rangecast.broker")
@@ -106,6 +106,8 @@ def make_app(broker: Broker) -> Starlette:
         middleware=middleware,
         exception_handlers={HTTPException: _not_routed},
     )
+    # a path is right or wrong: with an empty name at its end it is not that of a list
+    app.router.redirect_slashes = False
     app.state.broker = broker
     return app
 
@@ -129,7 +131,7 @@ def error_answer(error: Exception) -> Response:
     match error:
         case BrokerError():
             status = error.status
-            if isinstance(error, BusyError):
+            if isinstance(error, BusyError | UnavailableError):
                 headers["Retry-After"] = str(error.retry_after)
             if isinstance(error, UnauthorizedError):
                 headers["WWW-Authenticate"] = "Bearer"

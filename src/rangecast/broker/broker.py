@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,9 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from rangecast.broker.directory import NAME
-from rangecast.broker.errors import BrokerError, ConflictError, NotFoundError, UnauthorizedError
+from rangecast.broker.errors import (
+    BrokerError,
+    ConflictError,
+    NotFoundError,
+    UnauthorizedError,
+    UnavailableError,
+)
 from rangecast.broker.limits import Pacer, SpaceLimits
 from rangecast.broker.metrics import Metrics, SpaceMetrics
+from rangecast.broker.opening import Opening
 from rangecast.broker.space import Space
 from rangecast.broker.tokens import ANYBODY, Access, Tickets, TokenFile
 from rangecast.broker.webhooks import Webhooks
@@ -69,6 +77,11 @@ class Broker:
         self.ending = False
         self.number = WRITER
         self.n_workers = settings.workers
+        self._prepare: Callable[[], None] | None = None
+        self.opening: Opening | None = None
+        """What is done before all spaces are open; None when they are."""
+        self.on_open: Callable[[BaseException | None], None] = lambda _: None
+        """Called on the event loop when all spaces are open, or with why they cannot be."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watch: asyncio.Task[None] | None = None
         settings.data.mkdir(parents=True, exist_ok=True)
@@ -102,22 +115,61 @@ class Broker:
     def _open(self, folder: Path) -> Space:
         own = self.settings.space_limits.get(folder.name, SpaceLimits())
         limits = Space.set_limits(folder, {**self.settings.limits.changed(), **own.changed()})
-        space = Space(folder, limits, SpaceMetrics(self.metrics, folder.name))
+        space = Space(
+            folder,
+            limits,
+            SpaceMetrics(self.metrics, folder.name),
+            lambda step: None if self.opening is None else self.opening.begin(f"space {folder.name}, {step}"),
+        )
         space.metrics.subscriptions.set(len(space.directory))
-        self.spaces[folder.name] = space
         if self._loop is not None:
             space.start(self._loop)
-            if self.workers is not None:
-                # spaces are made in a thread, and workers are told on the event loop
-                self._loop.call_soon_threadsafe(self.workers.add_space, space)
+        # a new dict: others go through the old one
+        self.spaces = {**self.spaces, folder.name: space}
+        if self._loop is not None and self.workers is not None:
+            # spaces are made in a thread, and workers are told on the event loop
+            self._loop.call_soon_threadsafe(self.workers.add_space, space)
         return space
+
+    def open_later(self, prepare: Callable[[], None], tell: Callable[[str], None]) -> None:
+        """Have the spaces opened by `prepare` in a thread, once the broker listens; `tell` hears of it."""
+        self._prepare = prepare
+        self.opening = Opening(tell)
 
     async def start(self) -> None:
         """Begin to serve, on the running event loop."""
         self._loop = asyncio.get_running_loop()
-        for space in self.spaces.values():
-            space.start(self._loop)
         self._watch = asyncio.create_task(self._watch_connections())
+        if self._prepare is None:
+            for space in self.spaces.values():
+                space.start(self._loop)
+            self._opened(None)
+        else:
+            # a daemon: compiling cannot be stopped, and whoever ends the broker does not wait for it
+            threading.Thread(target=self._open_all, name="spaces", daemon=True).start()
+
+    def _open_all(self) -> None:
+        prepare, opening, loop = self._prepare, self.opening, self._loop
+        assert prepare is not None
+        assert opening is not None
+        assert loop is not None
+        failed: BaseException | None = None
+        with opening:
+            try:
+                prepare()
+            except BaseException as error:
+                failed = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(self._opened, failed)
+
+    def _opened(self, failed: BaseException | None) -> None:
+        """All spaces are open: send to webhooks, start the workers, be ready."""
+        if failed is None and not self.ending:
+            self.opening = None
+            self._begin_sending()
+        self.on_open(failed)
+
+    def _begin_sending(self) -> None:
         self.webhooks.start()
         if self.workers is not None:
             for space in self.spaces.values():
@@ -154,10 +206,17 @@ class Broker:
         if self.workers is not None:
             self.workers.drain()
 
+    def check_open(self) -> None:
+        """UnavailableError while spaces are being opened."""
+        opening = self.opening
+        if opening is not None:
+            raise UnavailableError(f"the broker is not ready: {opening.describe()}", 2)
+
     def space(self, name: str) -> Space:
         """A space by name."""
         found = self.spaces.get(name)
         if found is None:
+            self.check_open()
             raise NotFoundError(f"there is no space {name[:60]!r}")
         return found
 

@@ -5,10 +5,12 @@ the matcher thread (pump.py) when it has come to where that one is.
 
 Those who are live go first, so catching up has a budget:
 
-    a round      takes about `_ROUND_SECONDS` of a processor while events are matched for somebody: rounds
-                 that take longer are followed by smaller ones
-    a rest       as long as the round follows it then, and also when most of those who are behind are still
-                 taking what they were given: they gather, and one pass over the log serves all of them
+    a round      takes about `_ROUND_SECONDS` of a processor while anybody is live: rounds that take longer
+                 are followed by smaller ones. It does not matter whether events come just now: who is live
+                 would wait for a large round that began before they came
+    a rest       as long as the round follows it while events are matched for those who are live, and also
+                 when most of those who are behind are still taking what they were given: they gather, and
+                 one pass over the log serves all of them
     the loop     gets what a round made in slices, between which it writes what is live
 
 Every second round begins with the one that is furthest behind, so that groups meet; the other ones with who
@@ -112,13 +114,13 @@ class CatchUp:
     def _rest(self, took: float, n: int, busy: bool) -> None:
         """Leave time to others after a round for `n` listeners; `busy` says that events were matched."""
         replay = self._replay
-        busy = busy and bool(self._space.pump.live)
-        if busy and took > _ROUND_SECONDS:
+        live = bool(self._space.pump.live)
+        if live and took > _ROUND_SECONDS:
             replay.most = max(_LEAST_EVENTS, replay.most // 2)
-        elif not busy or took < _ROUND_SECONDS / 2:
+        elif not live or took < _ROUND_SECONDS / 2:
             replay.most = min(ROUND, 2 * replay.most)
         replay.size = min(replay.size, replay.most)
-        if busy or 2 * n < len(self._taking):
+        if (live and busy) or 2 * n < len(self._taking):
             self._stop.wait(min(took, _LONGEST_REST))
 
     def _serve_some(self) -> int:

@@ -11,6 +11,7 @@ which is dropped for the one before it when the space is opened.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 import time
@@ -238,9 +239,15 @@ class Changer:
             subs = subs.select(np.array(places, np.int64))
         version = store.version
         if taken or deleted:
-            self._write_payloads([wants[k] for k in taken], deleted, version)
             expires = [wants[k].expires for k in taken]
-            version = store.apply(subs, deleted, np.array(expires, np.int64) if any(expires) else None)
+            try:
+                self._write_payloads([wants[k] for k in taken], deleted, version)
+                version = store.apply(subs, deleted, np.array(expires, np.int64) if any(expires) else None)
+            except BaseException:
+                # what was not changed keeps its payload; on disk a start sees to it
+                with contextlib.suppress(StorageError):
+                    self._mend_payloads()
+                raise
         for _future, answer in answers:
             answer["version"] = version
         return version, answers

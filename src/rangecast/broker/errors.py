@@ -83,6 +83,10 @@ class BusyError(BrokerError):
 
 
 class UnavailableError(BrokerError):
-    """The broker is not ready, or is ending."""
+    """The broker is not ready, or is ending; `retry_after` seconds later it may be tried again."""
 
     status = 503
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after

@@ -224,7 +224,9 @@ class EventLog:
         try:
             _write_all(self._handle, pieces, segment.end)
         except OSError as error:
-            self._take_back(segment)
+            self.drop_waiting()
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._handle, segment.end)
             raise StorageError(f"{segment.path}: cannot be written: {error.strerror}") from error
         try:
             os.fdatasync(self._handle)
@@ -237,11 +239,11 @@ class EventLog:
         if segment.end >= self.segment_bytes:
             self._roll()
 
-    def _take_back(self, segment: _Segment) -> None:
+    def drop_waiting(self) -> None:
+        """Forget what was appended and not written; those sequence numbers are free again."""
+        self._waiting, self._waiting_bytes = [], 0
         self.next = self.durable
-        segment.forget_beyond_end()
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._handle, segment.end)
+        self._segments[-1].forget_beyond_end()
 
     def _roll(self) -> None:
         try:
@@ -356,6 +358,16 @@ class EventLog:
         segment.end = at
         segment.listed = True
         return sequence
+
+
+def readable_records(log: EventLog, start: int) -> Iterator[EventRecord]:
+    """The records from an event on; what is damaged is passed over."""
+    while start < log.durable:
+        try:
+            yield from log.records(start)
+            return
+        except DamagedRecordError as error:
+            start = error.after
 
 
 def segments_of(folder: Path, mend: bool = False) -> list[_Segment]:

@@ -4,7 +4,8 @@
 
 Each line is sealed (sealed.py), and the last line of a key counts; null removes it. `put` remembers lines,
 `sync` writes them and waits until they are on disk. A torn last line is cut off when the file is opened.
-When most lines are outdated the file is written anew, aside and renamed.
+When most lines are outdated the file is written anew, aside and renamed; and so it is after a write that
+failed, which may have left half a line, since nothing may follow that.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Journal:
         self._values: dict[str, Any] = {}
         self._waiting: list[bytes] = []
         self._lines = 0
+        self._torn = False
         self._load()
 
     def __len__(self) -> int:
@@ -61,20 +63,21 @@ class Journal:
 
     def sync(self) -> None:
         """Write what was put, and see that it is on disk."""
-        if not self._waiting:
+        if not self._waiting and not self._torn:
             return
-        lines, self._waiting = self._waiting, []
-        self._lines += len(lines)
-        if self._lines > 4 * len(self._values) + _SLACK:
+        torn, self._torn = self._torn, True
+        if torn or self._lines + len(self._waiting) > 4 * len(self._values) + _SLACK:
             self._rewrite()
-            return
-        fresh = not self.path.exists()
-        with writing_to(self.path), open(self.path, "ab") as file:
-            file.write(b"\n".join(lines) + b"\n")
-            file.flush()
-            os.fdatasync(file.fileno())
-        if fresh:
-            sync_folder(self.path.parent)
+        else:
+            fresh = not self.path.exists()
+            with writing_to(self.path), open(self.path, "ab") as file:
+                file.write(b"\n".join(self._waiting) + b"\n")
+                file.flush()
+                os.fdatasync(file.fileno())
+            if fresh:
+                sync_folder(self.path.parent)
+            self._lines += len(self._waiting)
+        self._waiting, self._torn = [], False
 
     def _rewrite(self) -> None:
         with replacing(self.path) as file:

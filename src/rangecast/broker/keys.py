@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rangecast.broker.errors import BrokerError
-from rangecast.broker.event_log import DamagedRecordError, EventLog
+from rangecast.broker.event_log import EventLog, readable_records
 from rangecast.broker.event_record import RecordNote
 
 _MOST = 100_000
@@ -23,15 +23,11 @@ class KeyMemory:
 
     def load(self, log: EventLog) -> None:
         """Take the keys from the end of a log."""
-        try:
-            for record in log.records(log.recent(2)):
-                if record.head.note_length:
-                    note = record.note
-                    first = record.head.sequence
-                    answer = {"first": first, "last": record.head.next - 1, "rejected": note.rejected}
-                    self.remember(note, answer)
-        except DamagedRecordError:
-            return
+        for record in readable_records(log, log.recent(2)):
+            if record.head.note_length:
+                note, first = record.note, record.head.sequence
+                answer = {"first": first, "last": record.head.next - 1, "rejected": note.rejected}
+                self.remember(note, answer)
 
     def remember(self, note: RecordNote | None, answer: dict[str, Any]) -> None:
         """Keep the answer to a request that had a key."""

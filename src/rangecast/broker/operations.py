@@ -38,6 +38,7 @@ async def put_schema(request: Request) -> Response:
     key = content.get("object_key")
     if key is not None and not isinstance(key, str):
         raise BrokerError(f"object_key must name an attribute, got {key!r}")
+    broker.check_open()
     # in a thread: a store is made and opened, which waits for the disk
     await asyncio.to_thread(broker.ensure_space, name, schema, key)
     answer = {"space": name, "attributes": broker.space(name).schema.to_dict()}
@@ -55,6 +56,7 @@ async def list_spaces(request: Request) -> Response:
     broker = broker_of(request)
     access = broker.access(request.headers.get("authorization"))
     access.check("read")
+    broker.check_open()
     names = [name for name in sorted(broker.spaces) if {"*", name} & access.spaces]
     return Json({"spaces": names})
 
@@ -82,8 +84,15 @@ async def show_readiness(request: Request) -> Response:
     """Whether requests are served."""
     broker = broker_of(request)
     failed = {name: space.log.failed for name, space in broker.spaces.items() if space.log.failed}
-    ready = not broker.ending and not failed
-    return Json({"ready": ready, "failed": sorted(failed)}, 200 if ready else 503)
+    opening = broker.opening
+    if opening is not None:
+        reason = opening.describe()
+    else:
+        reason = "the broker is ending" if broker.ending else "; ".join(map(str, failed.values()))
+    content = {"ready": not reason, "failed": sorted(failed)}
+    if not reason:
+        return Json(content)
+    return Json({**content, "reason": reason}, 503, {"Retry-After": "2"})
 
 
 async def show_metrics(request: Request) -> Response:

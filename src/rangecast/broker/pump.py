@@ -42,7 +42,6 @@ from rangecast.broker.listener import Listener
 from rangecast.broker.live_set import LiveSet
 from rangecast.broker.objects import ObjectLinks, changed_pairs
 from rangecast.broker.replay import ROUND, Replay, joined_events, joined_links
-from rangecast.errors import StorageError
 from rangecast.kernels.broker.frames import JoinedStrings
 from rangecast.model.events import Events
 
@@ -312,15 +311,16 @@ class Pump:
             start = time.perf_counter()
             space.log.sync()
             space.metrics.sync_seconds.observe(time.perf_counter() - start)
-        except StorageError as error:
+        except Exception as error:
+            # whatever it was: who published hears of it, and nothing of this tick is seen by anybody
+            if not space.log.failed:
+                space.log.drop_waiting()
             if space.objects is not None:
                 space.objects.drop()
             self._n_done += n
-            for publication in [p for _, p in taken]:
-                if not publication.future.done():
-                    publication.future.set_exception(error)
-            if not publication.future.done():
-                publication.future.set_exception(error)
+            for one in [*(p for _, p in taken), publication]:
+                if not one.future.done():
+                    one.future.set_exception(error)
             space.log_error("writing the event log", error)
             return
         if space.objects is not None:

@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
@@ -239,16 +239,43 @@ def make_server(broker: Broker) -> BrokerServer:
     return server
 
 
-def serve(broker: Broker) -> None:
-    """Serve until SIGTERM or Ctrl-C."""
+def serve(broker: Broker, prepare: Callable[[], None], ready: Callable[[], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C: listen at once, open the spaces by `prepare`, say when that is done."""
     settings = broker.settings
     secure = settings.certificate is not None
-    where = {"host": settings.host, "port": settings.port, "tls": secure, "spaces": sorted(broker.spaces)}
-    _log.info("serves", extra=where)
-    # what was loaded stays: a collection that goes through a million ids would stop everybody for 15 ms
-    gc.collect()
-    gc.freeze()
-    make_server(broker).run()
+    where = {"host": settings.host, "port": settings.port, "tls": secure}
+    _log.info("listens", extra=where)
+    # what it says of itself is said here as well, and in better words
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    server = make_server(broker)
+    failures: list[BaseException] = []
+
+    def opened(failed: BaseException | None) -> None:
+        if failed is not None:
+            failures.append(failed)
+            server.should_exit = True
+            return
+        # what was loaded stays: a collection that goes through a million ids would stop everybody for 15 ms
+        gc.collect()
+        gc.freeze()
+        _log.info("serves", extra={**where, "spaces": sorted(broker.spaces)})
+        ready()
+
+    broker.on_open = opened
+    broker.open_later(prepare, _log.info)
+    code: Any = 0
+    try:
+        server.run()
+    except SystemExit as ended:
+        code = ended.code
+    if failures:
+        raise failures[0]
+    if broker.opening is not None:
+        # a thread compiles or reads, which nothing interrupts; no request was taken, so nothing is lost
+        logging.shutdown()
+        os._exit(code if isinstance(code, int) else 1)
+    if code:
+        raise SystemExit(code)
 
 
 @contextlib.contextmanager

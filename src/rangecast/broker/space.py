@@ -22,31 +22,30 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from rangecast.broker.bodies import read_events
 from rangecast.broker.catch_up import CatchUp
 from rangecast.broker.changes import Changer
 from rangecast.broker.directory import NAME, Directory
 from rangecast.broker.errors import BrokerError, BusyError, UnavailableError
-from rangecast.broker.event_log import DamagedRecordError, EventLog, LogMark
-from rangecast.broker.event_record import EventRecord
-from rangecast.broker.frames import OwnerFrames, PinnedEvents, match_frames, shared_frames
+from rangecast.broker.event_log import EventLog, LogMark, readable_records
+from rangecast.broker.frames import OwnerFrames, shared_frames
 from rangecast.broker.journal import Journal
 from rangecast.broker.keys import KeyMemory
 from rangecast.broker.limits import SpaceLimits
 from rangecast.broker.listener import Listener, send_frames
 from rangecast.broker.metrics import SpaceMetrics
 from rangecast.broker.objects import ObjectStates, check_object_key
+from rangecast.broker.opening import warm
 from rangecast.broker.pump import Publication, Pump
+from rangecast.broker.restored import raise_version, set_back_cursors
 from rangecast.engine import Index, load_index
 from rangecast.errors import StorageError
-from rangecast.kernels.broker import sockets as kernels
 from rangecast.sealed import read_document, write_document
 from rangecast.store.lock import holding
 from rangecast.store.store import Store
@@ -69,7 +68,14 @@ class Followers(Protocol):
 class Space:
     """One space of a broker, open for service."""
 
-    def __init__(self, folder: Path, limits: SpaceLimits, metrics: SpaceMetrics) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        limits: SpaceLimits,
+        metrics: SpaceMetrics,
+        begin: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Open a space; `begin` hears of each step that may take long."""
         self.folder = folder
         self.name = folder.name
         self.limits = limits
@@ -81,6 +87,7 @@ class Space:
         self.store = Store.open(folder / "store")
         self.schema = Schema.from_dict(self.store.schema.to_dict())
         """The schema of the index: its dictionaries have the words of versions that were taken in."""
+        begin("reading the event log")
         self.log = EventLog(
             folder / "log",
             segment_bytes=limits.segment_bytes,
@@ -91,14 +98,18 @@ class Space:
         key = Space.stored_key(folder)
         self.objects = None if key is None else ObjectStates(key)
         if self.objects is not None:
-            self.objects.load(self._logged())
+            self.objects.load(readable_records(self.log, self.log.first))
         self.cursors = Journal(folder / "cursors.journal")
+        set_back_cursors(self.cursors, self.log, self.name)
+        raise_version(self.store, self.log, self.name)
         self.directory = Directory()
+        begin("reading the subscriptions")
         wanted = self._open_directory()
         self.store.hold(_HOLD, wanted, "the oldest event in the broker's log")
         self._snapshot_looked = self.directory.version
+        begin("building the index")
         self.index: Index = self.directory.index(self.schema)
-        self._warm()
+        warm(self.schema, self.index, begin)
         self.keys = KeyMemory()
         self.keys.load(self.log)
         self._key_locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
@@ -147,16 +158,6 @@ class Space:
             write_document(folder / "space.json", {**found, "limits": limits.changed()})
         return limits
 
-    def _logged(self) -> Iterator[EventRecord]:
-        """All records of the log; what is damaged is passed over, as readers do."""
-        start = self.log.first
-        while start < self.log.durable:
-            try:
-                yield from self.log.records(start)
-                return
-            except DamagedRecordError as error:
-                start = error.after
-
     @staticmethod
     def stored_key(folder: Path) -> str | None:
         """The object key that was given when the space was made."""
@@ -179,20 +180,6 @@ class Space:
             self.directory.apply(change)
         self.directory.version = newest
         return wanted
-
-    def _warm(self) -> None:
-        """Go once through what a publication does, so that no publisher waits for a kernel to be loaded."""
-        for n in (1, 100):
-            found = read_events(b"{}\n" * n, "application/x-ndjson", self.schema, SpaceLimits())
-            matches = self.index.match(found.events)
-            stretches = [PinnedEvents(1, n, 0, found.body.json)]
-            if len(self.directory):
-                rows, entries = np.zeros(n, np.int64), np.zeros(n, np.int64)
-                for wanted in (None, np.ones(len(self.directory.consumers) + 1, bool)):
-                    list(match_frames(stretches, rows, entries, self.directory, wanted))
-            assert matches.n_pairs >= 0
-        none = np.empty(0, np.int64)
-        kernels.send_pieces(none, 0, none, none, none)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to serve."""

@@ -9,8 +9,9 @@ behind, and acknowledges what its address has taken. One request carries up to a
     {"messages": [{"type": "match", "sequence": 41, ...}]}
 
 Any answer from 200 to 299 acknowledges all of them. Anything else is tried again, after 1, 2, 4, ... up to
-60 seconds. After `ATTEMPTS` of them the messages go to the dead letters of the consumer (the last thousand
-are kept, and can be read and cleared), and the webhook goes on with what follows.
+60 seconds; a redirection is not followed, since nobody has checked where it leads. After `ATTEMPTS` of them
+the messages go to the dead letters of the consumer (the last thousand are kept, and can be read and cleared),
+and the webhook goes on with what follows.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 8
 FIRST_PAUSE = 1.0
+RESTART_PAUSE = 1.0
 TOGETHER = 100
 DEAD_LETTERS = 1_000
 _SECONDS = 10.0
@@ -69,8 +71,7 @@ class Webhooks:
         """Give a consumer a webhook, in place of the one that it has."""
         if not self._broker.settings.hooks:
             raise ForbiddenError("this broker sends to no webhooks")
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+        if not _usable(url):
             raise BrokerError(
                 f"a webhook must be an address of http or https without a password, got {url[:100]!r}"
             )
@@ -116,7 +117,7 @@ class Webhooks:
 
     def _begin(self, space: Space, consumer: str) -> None:
         self._tasks[space.name, consumer] = asyncio.get_running_loop().create_task(
-            self._send(space, consumer)
+            self._keep_sending(space, consumer)
         )
 
     def _end(self, space: Space, consumer: str) -> None:
@@ -140,6 +141,15 @@ class Webhooks:
                     listener.drained()
         finally:
             listener.close()
+
+    async def _keep_sending(self, space: Space, consumer: str) -> None:
+        """Send, and begin again after the cursor where something fails here: a full disk, say."""
+        while not self._broker.ending:
+            try:
+                await self._send(space, consumer)
+            except Exception as error:
+                space.log_error("sending to a webhook", error)
+            await asyncio.sleep(RESTART_PAUSE)
 
     async def _send_some(self, space: Space, consumer: str, messages: list[bytes]) -> None:
         told = [
@@ -170,8 +180,8 @@ class Webhooks:
                 if 200 <= status < 300:
                     space.metrics.hooks_sent.inc()
                     return True
-            except (OSError, http.client.HTTPException, BrokerError):
-                pass
+            except (OSError, http.client.HTTPException, BrokerError, ValueError):
+                pass  # ValueError: a host that no name server takes
             space.metrics.hooks_failed.inc()
             if attempt + 1 < ATTEMPTS:
                 await asyncio.sleep(pause)
@@ -207,6 +217,17 @@ def _post(url: str, secret: str, consumer: str, body: bytes, private: bool) -> i
         return response.status
     finally:
         raw.close()
+
+
+def _usable(url: str) -> bool:
+    """Whether requests can be sent to an address."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        (parts.hostname or "").encode("idna")
+    except ValueError:  # no number, or too large a one; a name that is none
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.username and port != 0
 
 
 def _resolved(host: str, port: int, private: bool) -> tuple[str, int]:

@@ -25,6 +25,7 @@ from rangecast.broker.followed_log import FollowedLog
 from rangecast.broker.limits import SpaceLimits
 from rangecast.broker.log_lines import log_to
 from rangecast.broker.objects import ObjectStates
+from rangecast.broker.opening import warm
 from rangecast.broker.pump import LoggedEvents, Pump
 from rangecast.broker.server import make_server
 from rangecast.broker.space import Space
@@ -186,7 +187,7 @@ class FollowedSpace(Space):
         self.directory = Directory(lambda consumer: place_of(self.name, consumer, n_workers) == number)
         self._open_directory(mark.version)
         self.index = self.directory.index(self.schema)
-        self._warm()
+        warm(self.schema, self.index, lambda _: None)
         self.listeners = set()
         self._connected = {}
         self.followers = None

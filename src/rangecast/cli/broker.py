@@ -83,19 +83,27 @@ def serve(
     check_address(settings)
     check_workers(settings)
     broker = Broker(settings)
-    broker.open()
-    if schema is not None:
-        broker.ensure_space(space, Schema.from_toml(schema), object_key)
+    scheme = "http" if settings.certificate is None else "https"
+    wanted = {} if schema is None else {space: (Schema.from_toml(schema), object_key)}
     for name, entry in spaces.items():
         if "attributes" in entry:
-            broker.ensure_space(name, Schema.from_dict(entry["attributes"]), entry.get("object_key"))
-        elif name not in broker.spaces:
-            raise OptionError(f"{config}: the space {name!r} is not there yet, so it must have attributes")
-    scheme = "http" if settings.certificate is None else "https"
-    say(
-        f"rangecast: serving {', '.join(sorted(broker.spaces)) or 'no space yet'} at {scheme}://{host}:{port}"
-    )
-    run(broker)
+            wanted[name] = Schema.from_dict(entry["attributes"]), entry.get("object_key")
+
+    def open_spaces() -> None:
+        broker.open()
+        for name, (attributes, own_key) in wanted.items():
+            broker.ensure_space(name, attributes, own_key)
+        for name in spaces:
+            if name not in broker.spaces:
+                raise OptionError(
+                    f"{config}: the space {name!r} is not there yet, so it must have attributes"
+                )
+
+    def tell_ready() -> None:
+        names = ", ".join(sorted(broker.spaces)) or "no space yet"
+        say(f"rangecast: serving {names} at {scheme}://{host}:{port}")
+
+    run(broker, open_spaces, tell_ready)
 
 
 def token(

@@ -35,15 +35,17 @@ def serve_demo(
     """
     try:
         from rangecast.broker.broker import Broker, BrokerSettings
+        from rangecast.broker.opening import Opening
         from rangecast.broker.server import serving
     except ImportError as error:
         raise SetupError(f"rangecast serve-demo needs {error.name}: {extra_hint('serve')}") from None
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         broker = Broker(BrokerSettings(data=folder, port=port))
-        broker.ensure_space(
-            "main", Schema(Category("symbol"), Float("price"), Int("volume"), Float("x"), Float("y"))
-        )
+        schema = Schema(Category("symbol"), Float("price"), Int("volume"), Float("x"), Float("y"))
+        with Opening(lambda news: say(f"rangecast: {news}")) as broker.opening:
+            broker.ensure_space("main", schema)
+        broker.opening = None
         url = stack.enter_context(serving(broker))
         client = stack.enter_context(Client(url))
         say(f"rangecast: the page is at {url}/")

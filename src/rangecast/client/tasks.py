@@ -21,7 +21,9 @@ from rangecast.client.wire import (
     consumer_path,
     events_request,
     pause_before,
+    space_path,
     stream_request,
+    subscription_path,
     subscription_request,
 )
 
@@ -69,8 +71,7 @@ class AsyncClient:
 
     async def unsubscribe(self, consumer: str, name: str) -> dict[str, Any]:
         """Delete a subscription."""
-        path = f"{consumer_path(self.space, consumer)}/subscriptions/{name}"
-        return await self._ask(Asked("DELETE", path, again=False))
+        return await self._ask(Asked("DELETE", subscription_path(self.space, consumer, name), again=False))
 
     async def publish(self, events: Any, *, key: str | None = None) -> dict[str, Any]:
         """Publish dicts or an Arrow table; returns the first and last sequence number, and what was
@@ -84,7 +85,7 @@ class AsyncClient:
     async def test(self, condition: str, events: list[Mapping[str, Any]]) -> dict[str, Any]:
         """What a condition makes of sample events."""
         body = json.dumps({"condition": condition, "events": events}).encode()
-        return await self._ask(Asked("POST", f"/v1/{self.space}/subscriptions:test", body))
+        return await self._ask(Asked("POST", f"{space_path(self.space)}/subscriptions:test", body))
 
     async def ack(self, consumer: str, sequence: int) -> int:
         """Acknowledge everything up to a sequence number."""

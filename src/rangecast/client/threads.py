@@ -21,8 +21,11 @@ from rangecast.client.wire import (
     consumer_path,
     events_request,
     pause_before,
+    space_path,
     stream_request,
+    subscription_path,
     subscription_request,
+    subscriptions_path,
 )
 
 _BROKEN = (OSError, http.client.HTTPException)
@@ -70,21 +73,18 @@ class Client:
         """Add, replace or delete many: dicts of consumer, name, condition, ttl, payload; or delete=True."""
         body = "\n".join(map(json.dumps, rows)).encode()
         headers = {"Content-Type": "application/x-ndjson"}
-        return self._ask(Asked("POST", f"/v1/{self.space}/subscriptions:batch", body, headers))
+        return self._ask(Asked("POST", f"{space_path(self.space)}/subscriptions:batch", body, headers))
 
     def unsubscribe(self, consumer: str, name: str) -> dict[str, Any]:
         """Delete a subscription."""
-        return self._ask(
-            Asked("DELETE", f"{consumer_path(self.space, consumer)}/subscriptions/{name}", again=False)
-        )
+        return self._ask(Asked("DELETE", subscription_path(self.space, consumer, name), again=False))
 
     def subscriptions(self, consumer: str) -> list[dict[str, Any]]:
         """All subscriptions of a consumer."""
         found: list[dict[str, Any]] = []
         after = ""
         while True:
-            path = f"{consumer_path(self.space, consumer)}/subscriptions?limit=1000&after={after}"
-            page = self._ask(Asked("GET", path))
+            page = self._ask(Asked("GET", subscriptions_path(self.space, consumer, after)))
             found += page["subscriptions"]
             if "after" not in page:
                 return found
@@ -102,7 +102,7 @@ class Client:
     def test(self, condition: str, events: list[Mapping[str, Any]]) -> dict[str, Any]:
         """What a condition makes of sample events."""
         body = json.dumps({"condition": condition, "events": events}).encode()
-        return self._ask(Asked("POST", f"/v1/{self.space}/subscriptions:test", body))
+        return self._ask(Asked("POST", f"{space_path(self.space)}/subscriptions:test", body))
 
     def ack(self, consumer: str, sequence: int) -> int:
         """Acknowledge everything up to a sequence number."""
@@ -117,7 +117,7 @@ class Client:
     def create_space(self, attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Make the client's space with a schema."""
         body = json.dumps({"attributes": attributes}).encode()
-        return self._ask(Asked("PUT", f"/v1/{self.space}/schema", body))
+        return self._ask(Asked("PUT", f"{space_path(self.space)}/schema", body))
 
     def delete_consumer(self, consumer: str) -> dict[str, Any]:
         """Delete a consumer with its subscriptions and its cursor."""

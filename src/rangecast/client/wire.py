@@ -99,9 +99,7 @@ def subscription_request(
     content = {"condition": condition, "ttl": ttl, "payload": payload}
     body = json.dumps({key: value for key, value in content.items() if value is not None}).encode()
     headers = {"If-Match": if_match} if if_match is not None else {}
-    return Asked(
-        "PUT", f"{consumer_path(space, consumer)}/subscriptions/{quote(name, safe='')}", body, headers
-    )
+    return Asked("PUT", subscription_path(space, consumer, name), body, headers)
 
 
 def events_request(space: str, verb: str, events: Any, key: str | None = None) -> Asked:
@@ -116,16 +114,31 @@ def events_request(space: str, verb: str, events: Any, key: str | None = None) -
         with pa.ipc.new_stream(out, events.schema) as writer:
             writer.write(events)
         headers["Content-Type"] = "application/vnd.apache.arrow.stream"
-        return Asked("POST", f"/v1/{quote(space, safe='')}/{verb}", out.getvalue().to_pybytes(), headers)
+        return Asked("POST", f"{space_path(space)}/{verb}", out.getvalue().to_pybytes(), headers)
     rows: Iterable[Mapping[str, Any]] = [events] if isinstance(events, Mapping) else events
     body = "\n".join(json.dumps(row, default=_plain) for row in rows).encode()
     headers["Content-Type"] = "application/x-ndjson"
-    return Asked("POST", f"/v1/{quote(space, safe='')}/{verb}", body, headers)
+    return Asked("POST", f"{space_path(space)}/{verb}", body, headers)
+
+
+def space_path(space: str) -> str:
+    """The path of a space."""
+    return f"/v1/{quote(space, safe='')}"
 
 
 def consumer_path(space: str, consumer: str) -> str:
     """The path of a consumer."""
-    return f"/v1/{quote(space, safe='')}/consumers/{quote(consumer, safe='')}"
+    return f"{space_path(space)}/consumers/{quote(consumer, safe='')}"
+
+
+def subscription_path(space: str, consumer: str, name: str) -> str:
+    """The path of a subscription."""
+    return f"{consumer_path(space, consumer)}/subscriptions/{quote(name, safe='')}"
+
+
+def subscriptions_path(space: str, consumer: str, after: str) -> str:
+    """The path of a list of subscriptions that begins after a name."""
+    return f"{consumer_path(space, consumer)}/subscriptions?limit=1000&after={quote(after, safe='')}"
 
 
 def stream_request(space: str, consumer: str, start: str | int, last: int | None) -> Asked:
