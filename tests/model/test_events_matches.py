@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import math
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
@@ -186,3 +188,89 @@ def test_string_matches_are_a_dictionary():
     assert m.sort().ids.tolist() == ["a", "b", "b"]
     assert pa.types.is_dictionary(m.to_arrow().column("subscription_id").type)
     assert len(rc.Matches.from_ids([0], [])) == 0
+
+
+def _collected(schema, rows):
+    events = rc.Events.from_rows(schema, rows, on_error="collect")
+    return events.codes.tolist(), [tuple(one) for one in events.rejected]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2**63 - 1, -(2**63) + 1],
+        [1, -(2**63)],
+        [1, 2**63],
+        [1, True],
+        [0.0, -0.0, math.nan, math.inf, -5e-324],
+        [1.0, 2],
+        [1.5, None],
+        ["a", "strange", ""],
+        ["a", "\ud800"],
+        [True, False],
+        [None, None],
+        [[1, 2], [3]],
+    ],
+)
+def test_rows_with_the_same_keys_mean_what_other_rows_mean(values):
+    """Plain dicts that all have attributes alone are read by a way of their own."""
+
+    def make():
+        return rc.Schema(
+            rc.Int("i"), rc.Float("f"), rc.Category("c", ["a"]), rc.Timestamp("at"), rc.Bool("b")
+        )
+
+    for name in ("i", "f", "c", "at", "b"):
+        rows = [{name: value} for value in values]
+        # neither plain dicts, nor all of one key
+        others = [collections.OrderedDict(row) for row in rows]
+        more = [*rows[:-1], rows[-1] | {"nobody": 1}]
+        wanted = _collected(make(), others)
+        assert _collected(make(), rows) == wanted
+        assert _collected(make(), more) == wanted
+
+
+def test_rows_with_the_same_keys_warn_as_others_do():
+    schema = rc.Schema(rc.Int("price"), rc.Int("size"))
+    with pytest.raises(rc.EventError, match="no event has a value for 'size'"):
+        rc.Events.from_rows(schema, [{"price": 1}, {"price": 2}], strict=True)
+    with pytest.warns(rc.RangecastWarning, match="did you mean its column 'sice'"):
+        rc.Events.from_rows(schema, [{"price": 1, "sice": 2}] * 2)
+    folded = rc.Events.from_rows(schema, [{"Price": 1, "size": 2}] * 2)
+    assert folded.codes.tolist() == [[1, 1], [2, 2]]
+    some = rc.Events.from_rows(schema, [{"price": 1, "size": 2}, {"price": 1, "other": 2}])
+    assert some.value("size", 1) is None
+
+
+@pytest.mark.parametrize("kind", ["auto", "cells", "bitmap", "scan", "counting"])
+def test_one_event_at_a_time_matches_as_in_a_batch(kind):
+    """With words that come later, several boxes per subscription, deletes, expressions and lists."""
+    rng = np.random.default_rng(5)
+    schema = rc.Schema(rc.Int("a"), rc.Int("b"), rc.Category("c"))
+    index = rc.open_index(kind, schema)
+    starts = rng.integers(0, 60, (400, 2)).tolist()
+    rows = [{"a": int(a), "b": int(b), "c": f"w{a % 9}"} for a, b in rng.integers(0, 70, (40, 2))]
+    rows += [{}, {"c": "later"}, {"a": [3, 50], "c": "w1"}]
+    batch = rc.Events.from_rows(schema, rows)
+    single = [batch.select([row]) for row in range(len(rows))]
+
+    def check():
+        found = index.match(batch).sort()
+        for row, one in enumerate(single):
+            alone = index.match(one).sort()
+            assert alone.ids.tolist() == found.row(row).tolist()
+            assert alone.offsets.tolist() == [0, len(alone.ids)]
+            assert index.stats()["last_matches"] == len(alone.ids)
+
+    check()
+    texts = {
+        k: f"a between {a} and {a + 9} and b < {b} or c = 'w{k % 12}'" for k, (a, b) in enumerate(starts)
+    }
+    index.insert(rc.Subscriptions.parse(schema, texts))
+    check()
+    index.delete(list(range(0, 400, 3)))
+    check()
+    index.insert(rc.Subscriptions.parse(schema, {900: "c = 'later'", 901: "c != 'later'"}))
+    check()
+    index.insert(rc.Subscriptions.parse(schema, {902: "a + b > 40"}))
+    check()

@@ -260,7 +260,7 @@ class AutoIndex(StaticIndex):
         return part
 
     def _prepare(self, codes: Codes) -> None:
-        if len(codes) != len(self.schema):  # it was widened meanwhile
+        if len(codes) != len(self.schema.attributes):  # it was widened meanwhile
             return
         due = self._replanner.notice(codes)
         super()._prepare(codes)

@@ -28,6 +28,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -42,6 +43,7 @@ from rangecast.engine.answers import (
     Portion,
     Rows,
     cut_batch,
+    one_row,
     without_repeats,
 )
 from rangecast.engine.catalog import Boxes, Catalog
@@ -54,6 +56,7 @@ from rangecast.engine.threads import pool
 from rangecast.errors import OptionError
 from rangecast.kernels.model import matches as match_kernels
 from rangecast.model.event_entries import EventEntries
+from rangecast.model.events import Events
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
@@ -145,6 +148,12 @@ class _StaticReading(PartialReading):
         only = self.state.only
         slots = None if only is None else only.part.stab_one(codes, self.state.boxes)
         return super().match_one(codes) if slots is None else self.names.take(slots)
+
+    def match_single(self, codes: Codes) -> Matches | None:
+        """The matches of one event, where one part answers alone and they are not many; else None."""
+        only = self.state.only
+        slots = None if only is None else only.part.stab_one(codes, self.state.boxes)
+        return None if slots is None else Matches(*one_row(slots), self.names)
 
     def whole(self, codes: Codes) -> Rows:
         return without_repeats(*self._rows(codes, self._portions(codes)), self.flagged)
@@ -273,6 +282,20 @@ class StaticIndex(Index):
 
     def _reading(self) -> contextlib.AbstractContextManager[PartialReading]:
         return self._read
+
+    def match(
+        self, events: Events | Mapping[str, Any] | Any, threads: int = 1, limit: int | None = None
+    ) -> Matches:
+        if limit is None and type(events) is Events:
+            # one event, without what only a batch needs: two thirds of the time
+            reading = self._read
+            codes = events.single_for(reading.catalog.schema)  # after the state, as for a batch
+            found = None if codes is None else reading.match_single(codes)
+            if codes is not None and found is not None:
+                self._last = {"last_events": 1, "last_matches": found.n_pairs}
+                self._prepare(codes)  # for the next ones
+                return found
+        return super().match(events, threads, limit)
 
     def _estimate(self, codes: Codes, level: int | None) -> Estimate:
         state = self._state

@@ -14,9 +14,9 @@ name it, an `Events` remembers which rows those are and looks them up again when
 grown by the time it is matched.
 
 Matching changes no event: `codes` and the strangers stay as they were made. What was looked up last is kept
-in one immutable `_View`, which is replaced as a whole, so that any number of threads may match one `Events`.
-A view says how many strings the dictionaries had before it was made, so it holds for as long as they have
-no more.
+in one immutable `CodeView`, which is replaced as a whole, so that any number of threads may match one
+`Events`. A view says how many strings the dictionaries had before it was made, so it holds for as long as
+they have no more.
 
 Where the schema is wide and events say little of it they are kept by what they say (event_entries.py), and
 `codes` is made when somebody asks. Hidden attributes are no part of it: they are computed when an index asks
@@ -36,7 +36,16 @@ from rangecast.errors import EventError
 from rangecast.memory import check_rows
 from rangecast.model import several_values
 from rangecast.model.boxes import ragged
-from rangecast.model.event_columns import columns_of, row_columns, said_rows, warn_of_points, words_at
+from rangecast.model.event_columns import (
+    CodeView,
+    Strangers,
+    columns_alike,
+    columns_of,
+    row_columns,
+    said_rows,
+    warn_of_points,
+    words_at,
+)
 from rangecast.model.event_entries import WIDE, CodeTarget, EventEntries
 from rangecast.model.hidden_columns import CodeColumns, HiddenColumns, values_of
 from rangecast.types.attributes import MISSING, Category, Codes, Encoded
@@ -59,24 +68,6 @@ class RejectedEvent(NamedTuple):
 
     row: int
     reason: str
-
-
-class _Strangers(NamedTuple):
-    """RowNumbers of a category whose string had no code when the dictionary had `known` words."""
-
-    known: int
-    rows: RowNumbers
-    words: pa.Array[Any]
-
-
-class _View(NamedTuple):
-    """The codes for a schema whose dictionaries have `known` words, and who is still a stranger to them."""
-
-    schema: Schema
-    vocabularies: tuple[Vocabulary, ...]
-    known: tuple[int, ...]
-    codes: Codes
-    strangers: dict[int, _Strangers]
 
 
 class Events:
@@ -111,8 +102,8 @@ class Events:
             self._codes = np.ascontiguousarray(self._codes[: len(self.schema)])
         self._hidden = HiddenColumns()
         self.rejected = list(rejected)
-        self._strangers: dict[int, _Strangers] = {}
-        self._view: _View | None = None
+        self._strangers: dict[int, Strangers] = {}
+        self._view: CodeView | None = None
 
     @classmethod
     def coded(cls, schema: Schema, codes: Codes, owners: npt.NDArray[np.int64] | None = None) -> Events:
@@ -124,7 +115,7 @@ class Events:
 
     def note_strangers(self, position: int, known: int, rows: RowNumbers, words: pa.Array[Any]) -> None:
         """Note the strings that are not among the first `known` words of a dictionary."""
-        self._strangers[position] = _Strangers(known, rows, words)
+        self._strangers[position] = Strangers(known, rows, words)
 
     def __len__(self) -> int:
         if self.owners is not None:
@@ -194,7 +185,7 @@ class Events:
             held = where[rows]
             kept = np.flatnonzero(held >= 0)
             words = strangers.words.take(arrow_numbers(held[kept]))
-            out._strangers[position] = _Strangers(strangers.known, kept, words)
+            out._strangers[position] = Strangers(strangers.known, kept, words)
         return out
 
     def first_columns(self) -> npt.NDArray[np.int64]:
@@ -226,6 +217,14 @@ class Events:
         self._view = view
         return view.codes
 
+    def single_for(self, schema: Schema) -> Codes | None:
+        """As `codes_for`, where this is one event and nothing of it has to be computed; else None."""
+        if schema is not self.schema or self.owners is not None or self._entries is not None:
+            return None
+        if self._codes.shape[1] != 1:
+            return None
+        return self.codes_for(schema) if self._strangers else self._codes
+
     @property
     def computing(self) -> dict[str, Any]:
         """How long the expressions and patterns of these events have taken so far, for `stats` of an
@@ -255,31 +254,33 @@ class Events:
         rows, words = (None, None) if strangers is None else strangers[1:]
         return values_of(self.schema[position], self.codes[position], rows, words)
 
-    def _first_view(self, schema: Schema) -> _View:
+    def _first_view(self, schema: Schema) -> CodeView:
         if schema is self.schema:
             known = tuple(strangers.known for strangers in self._strangers.values())
             vocabularies = tuple(map(self._vocabulary, self._strangers))
-            return _View(schema, vocabularies, known, self.codes, self._strangers)
+            return CodeView(schema, vocabularies, known, self.codes, self._strangers)
         schema.check_same(self.schema, "events")
-        return _View(schema, tuple(ours.vocabulary for _, ours in schema.categories()), (-1,), self.codes, {})
+        return CodeView(
+            schema, tuple(ours.vocabulary for _, ours in schema.categories()), (-1,), self.codes, {}
+        )
 
-    def _own_view(self, view: _View, known: tuple[int, ...]) -> _View:
+    def _own_view(self, view: CodeView, known: tuple[int, ...]) -> CodeView:
         """As `view`, with the strangers that have got a code since."""
         codes = view.codes.copy()
-        strangers: dict[int, _Strangers] = {}
+        strangers: dict[int, Strangers] = {}
         for (position, (_, rows, words)), now in zip(view.strangers.items(), known, strict=True):
             found = self._vocabulary(position).encode(words, grow=False)
             codes[position, rows] = found
             rest = np.flatnonzero(found == UNKNOWN)
-            strangers[position] = _Strangers(now, rows[rest], words.take(arrow_numbers(rest)))
-        return _View(view.schema, view.vocabularies, known, codes, strangers)
+            strangers[position] = Strangers(now, rows[rest], words.take(arrow_numbers(rest)))
+        return CodeView(view.schema, view.vocabularies, known, codes, strangers)
 
     def _vocabulary(self, position: int) -> Vocabulary:
         attribute = self.schema[position]
         assert isinstance(attribute, Category)
         return attribute.vocabulary
 
-    def _translated(self, view: _View, known: tuple[int, ...]) -> _View:
+    def _translated(self, view: CodeView, known: tuple[int, ...]) -> CodeView:
         codes = self.codes
         for (position, ours), (_, theirs) in zip(
             view.schema.categories(), self.schema.categories(), strict=True
@@ -323,7 +324,7 @@ class Events:
         """Events from columns by position, each of all events or of the rows named; None where cells are
         lists, which `_from_lists` reads."""
         target = CodeTarget(len(schema), n, whole=any(point.columns for _, point in schema.points))
-        strangers: dict[int, _Strangers] = {}
+        strangers: dict[int, Strangers] = {}
         reasons: dict[int, str] = {}
         for position, (own, column) in given.items():
             attribute = schema[position]
@@ -342,7 +343,7 @@ class Events:
             strange = np.flatnonzero(codes == UNKNOWN) if isinstance(attribute, Category) else _NOBODY
             if len(strange):
                 words = words_at(column, strange)
-                strangers[position] = _Strangers(known, strange if own is None else own[strange], words)
+                strangers[position] = Strangers(known, strange if own is None else own[strange], words)
         out = cls(schema, target.codes(), copy=False)
         out._strangers = strangers
         out._make_points(reasons, on_error)
@@ -484,19 +485,18 @@ class Events:
         schema = schema.declared
         if len(rows) == 0:
             return cls(schema, np.empty((len(schema), 0), np.int64), copy=False)
+        alike = columns_alike(rows, schema.read_names) if len(schema) < WIDE and not schema.points else None
+        if alike is not None and (not strict or len(alike) == len(schema.read_names)):
+            return cls.from_arrays(schema, alike, on_error=on_error)
         names = row_keys(rows)
         warn_of_points(schema, names)
         named = named_columns(schema.read_names, names)
         named.check(strict=strict, every=False)
         if len(schema) >= WIDE and set(map(type, rows)) == {dict}:
-            said = {
-                schema.position(name): (np.array(own, np.int64), values)
-                for name, (own, values) in said_rows(rows, named.columns).items()
-            }
+            own = said_rows(rows, named.columns).items()
+            said = {schema.position(name): (np.array(at, np.int64), values) for name, (at, values) in own}
             found = cls._encoded(schema, said, len(rows), on_error)
             if found is not None:
                 return found
         keys = {name: named.columns.get(name, name) for name in schema.read_names}
-        read = row_columns(rows, tuple(keys.values()))
-        columns = {name: read[key] for name, key in keys.items()}
-        return cls.from_arrays(schema, columns, on_error=on_error)
+        return cls.from_arrays(schema, row_columns(rows, keys), on_error=on_error)

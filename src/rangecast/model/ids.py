@@ -194,7 +194,10 @@ class Ids:
         if not self.textual:
             if len(slots) <= FEW_IDS:
                 if self.first is not None:
-                    counted: npt.NDArray[np.int64] = np.add(slots, self.first, dtype=np.int64)
+                    # half the time of adding, which reads the number anew at each call
+                    counted = slots.astype(np.int64)
+                    if self.first:
+                        counted += self.first
                     return counted
                 return self._values.take(slots)
             out = buffers.empty(len(slots), np.int64)
