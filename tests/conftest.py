@@ -40,6 +40,8 @@ def numba_cache_dir() -> Path:
 if "numba" in sys.modules:
     raise pytest.UsageError("numba was imported before tests/conftest.py chose its cache folder")
 os.environ["NUMBA_CACHE_DIR"] = str(numba_cache_dir())
+# or what is laid out would depend on whether this folder is new (engine/first_layout.py)
+os.environ["RANGECAST_LAYOUTS"] = "at-once"
 
 # Derandomised, so that a run can be repeated; no deadline, since the first call of a kernel compiles it.
 for name, max_examples in {"compiled": 20, "bounds": 10, "nojit": 7}.items():

@@ -49,6 +49,7 @@ from rangecast.engine.bitmap import build_bitmap, estimate_bytes
 from rangecast.engine.catalog import Boxes, Catalog
 from rangecast.engine.cells import BUDGET, build_cells
 from rangecast.engine.equality import EqualityPart, build_equality
+from rangecast.engine.first_layout import COLD_BOXES, COLD_WORK, are_layouts_compiled, note_layout
 from rangecast.engine.grid import Grid
 from rangecast.engine.leads import are_sparse, build_leads
 from rangecast.engine.limited import count_all, hold_any, stab_in_turn
@@ -229,7 +230,7 @@ class AutoIndex(StaticIndex):
     reads_entries = True
     sets = "cut"
     # 2,048 boxes are scanned in 6 us by one event, where lists take 3, and are ready at once: the kernels of
-    # paths take a fifth of a second to load, and seconds where they are not compiled yet
+    # paths take a fifth of a second to load; where they are not compiled yet, first_layout.py has more
     tail_alone = 4
 
     def _configure(self, memory_limit: int | None = None, build_threads: int = 1) -> None:
@@ -257,7 +258,14 @@ class AutoIndex(StaticIndex):
         part = AutoPart(paths, groups)
         part.history.since = seen.n
         self._replanner.wait()
+        note_layout()
         return part
+
+    def _tail_limit(self) -> int:
+        return super()._tail_limit() if are_layouts_compiled() else COLD_BOXES
+
+    def _is_worth_a_part(self, work: int) -> bool:
+        return work > COLD_WORK or are_layouts_compiled()
 
     def _prepare(self, codes: Codes) -> None:
         if len(codes) != len(self.schema.attributes):  # it was widened meanwhile

@@ -221,7 +221,8 @@ class StaticIndex(Index):
     """One in how many must be dead for a sweep; SWEEP_SHARE by default. A sweep goes over all entries of
     a part, and saves a look-up a match: who changes much and matches little sets it lower."""
     tail_alone: ClassVar[int] = 1
-    """How many times TAIL_LIMIT boxes may be scanned before the first part is built."""
+    """How many times TAIL_LIMIT boxes may be scanned before the first part is built, as far as that depends
+    on the kind alone (`_tail_limit`)."""
     _scanned: int = 0
     """Boxes of the tail that matches have looked at since a part was built; threads may lose a count."""
     _parts: tuple[_Covered, ...]
@@ -316,8 +317,16 @@ class StaticIndex(Index):
 
     def _add(self, first: int, last: int) -> None:
         tail = self._parts[-1].last if self._parts else 0
-        if last - tail > TAIL_LIMIT * (1 if self._parts else self.tail_alone):
+        if last - tail > (TAIL_LIMIT if self._parts else self._tail_limit()):
             self._cover(tail)
+
+    def _tail_limit(self) -> int:
+        """How many boxes may be scanned while there is no part."""
+        return TAIL_LIMIT * self.tail_alone
+
+    def _is_worth_a_part(self, work: int) -> bool:
+        """Whether scanning so many boxes costs more than a part, which it does where kernels are compiled."""
+        return True
 
     def _remove(self, slots: npt.NDArray[np.int32]) -> None:
         """Count the boxes that each part loses; `_settle` publishes who is dead."""
@@ -360,6 +369,7 @@ class StaticIndex(Index):
         work = state.tail * codes.shape[1]
         self._scanned += work
         much_tail = state.tail >= 16 and (work > TAIL_WORK or self._scanned > TAIL_SPENT)
+        much_tail = much_tail and (bool(state.parts) or self._is_worth_a_part(max(work, self._scanned)))
         much_dead = self._filtered > state.catalog.n_living_boxes
         if not (much_tail or much_dead) or state is self._no_room:
             return
@@ -422,6 +432,15 @@ class StaticIndex(Index):
             "tail_boxes": state.tail,
             **totals,
         }
+
+    def _dump(self) -> tuple[dict[str, Any], Arrays]:
+        with self._lock:
+            self._resume()
+            if not self._parts and self._catalog.n_boxes > TAIL_LIMIT * self.tail_alone:
+                self._check_boxes()
+                self._cover(0)
+                self._publish()
+            return super()._dump()
 
     def _structure(self) -> _CoveredParts:
         return _CoveredParts(self._parts)

@@ -14,6 +14,7 @@ import numpy as np
 
 from rangecast.compile_clock import compile_seconds
 from rangecast.engine import open_index
+from rangecast.engine.first_layout import lay_out_at_once
 from rangecast.model.events import Events
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Category, Float, Int, Timestamp
@@ -29,6 +30,7 @@ _EVENTS = 300
 def warm_up() -> float:
     """Compile what is not yet in the disk cache, and load the rest; returns the seconds spent compiling."""
     before = compile_seconds()
+    lay_out_at_once()
     _texts_and_rows()
     for name in NAMES:
         drawn = workload(name, _SUBSCRIPTIONS, _EVENTS)
