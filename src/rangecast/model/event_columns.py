@@ -13,12 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import EventError, RangecastWarning
-from rangecast.types.attributes import Codes
+from rangecast.types.attributes import Attribute, Category, Codes
 from rangecast.types.column_names import named_columns
 from rangecast.types.columns import Column, as_column
 from rangecast.types.schema import Schema
 from rangecast.types.strings import arrow_numbers, arrow_words, without_views
-from rangecast.types.vocabulary import Vocabulary
+from rangecast.types.vocabulary import UNKNOWN, Vocabulary
+
+_NOBODY = np.empty(0, np.int64)
 
 
 class Strangers(NamedTuple):
@@ -111,6 +113,14 @@ def columns_of(schema: Schema, names: Sequence[str], what: str, strict: bool) ->
         )
     named.check(strict=strict, every=False, stacklevel=4)
     return named.columns
+
+
+def strange_words(
+    attribute: Attribute, column: Any, codes: Codes
+) -> tuple[npt.NDArray[np.int64], pa.Array[Any] | None]:
+    """The rows of a column whose string no subscription names, and the strings if there are some."""
+    strange = np.flatnonzero(codes == UNKNOWN) if isinstance(attribute, Category) else _NOBODY
+    return strange, words_at(column, strange) if len(strange) else None
 
 
 def words_at(column: Any, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:

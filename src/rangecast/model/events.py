@@ -43,6 +43,7 @@ from rangecast.model.event_columns import (
     columns_of,
     row_columns,
     said_rows,
+    strange_words,
     warn_of_points,
     words_at,
 )
@@ -60,7 +61,6 @@ from rangecast.types.strings import arrow_numbers
 from rangecast.types.vocabulary import UNKNOWN, Vocabulary
 
 RowNumbers = npt.NDArray[np.int64]
-_NOBODY = np.empty(0, np.int64)
 
 
 class RejectedEvent(NamedTuple):
@@ -329,6 +329,7 @@ class Events:
         for position, (own, column) in given.items():
             attribute = schema[position]
             known = len(attribute.vocabulary) if isinstance(attribute, Category) else 0
+            told = None
             codes = list_codes(attribute, column) if type(column) is list else None
             if codes is None:
                 point = attribute.kind == "point"  # whose lists are one value
@@ -337,12 +338,11 @@ class Events:
                 encoded: Encoded = attribute.encode(column)
                 if len(encoded.bad) and not point and several_values.as_lists(as_column(column)) is not None:
                     return None
-                codes = encoded.codes
+                codes, told = encoded.codes, encoded.strange
                 encoded.note(reasons, own if own is None else own[encoded.bad], every=on_error == "collect")
             target.put(position, own, codes)
-            strange = np.flatnonzero(codes == UNKNOWN) if isinstance(attribute, Category) else _NOBODY
+            strange, words = told or strange_words(attribute, column, codes)
             if len(strange):
-                words = words_at(column, strange)
                 strangers[position] = Strangers(known, strange if own is None else own[strange], words)
         out = cls(schema, target.codes(), copy=False)
         out._strangers = strangers

@@ -41,7 +41,7 @@ from rangecast.types.instants import (
     microseconds_of,
     unit_of_numbers,
 )
-from rangecast.types.strings import arrow_numbers, is_text, without_views
+from rangecast.types.strings import is_text, without_views, words_of
 from rangecast.types.vocabulary import FEW, UNKNOWN, Vocabulary
 
 MISSING = -(2**63)
@@ -57,11 +57,13 @@ _SIGN_MASK = np.int64(LAST)
 
 
 class Encoded(NamedTuple):
-    """Codes of a column; `bad` are the rows that have none, with a reason each."""
+    """Codes of a column; `bad` are the rows that have none, with a reason each; `strange` those whose string
+    no subscription names, with the strings, where that was found on the way."""
 
     codes: Codes
     bad: npt.NDArray[np.int64]
     reasons: Sequence[str]
+    strange: tuple[npt.NDArray[np.int64], pa.Array[Any]] | None = None
 
     def note(self, reasons: dict[int, str], rows: Any = None, *, every: bool) -> None:
         """Add the reasons of bad rows to those that others have; the rows may have other numbers there.
@@ -400,7 +402,7 @@ class Category(Attribute):
         if not grow and isinstance(values, pa.Array | pa.ChunkedArray) and len(values) >= FEW:
             found = self._find(values)
             if found is not None:
-                return Encoded(found, np.empty(0, np.int64), [])
+                return found
         column = as_column(values)
         words, bad = column.strings()
         codes = np.full(len(words), MISSING, np.int64)
@@ -408,19 +410,17 @@ class Category(Attribute):
         codes[valid] = self.vocabulary.encode(words.drop_null(), grow)
         return self._encoded(codes, bad, column)
 
-    def _find(self, column: Any) -> Codes | None:
+    def _find(self, column: Any) -> Encoded | None:
         """Codes of an Arrow column of text; None where it is none, or where some of it is not Unicode."""
         if not is_text(column.type):
             return None
         try:
             column = without_views(column)
             codes = self.vocabulary.find(column)
-            strangers = np.flatnonzero(codes == UNKNOWN)
-            if len(strangers):
-                column.take(arrow_numbers(strangers)).validate(full=True)
+            strange = np.flatnonzero(codes == UNKNOWN)
+            return Encoded(codes, np.empty(0, np.int64), [], (strange, words_of(column, strange)))
         except pa.ArrowInvalid:
             return None
-        return codes
 
     def decode(self, code: int) -> Any:
         if code == MISSING:

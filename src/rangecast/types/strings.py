@@ -86,6 +86,25 @@ def without_views(column: Any) -> Any:
     return column
 
 
+def words_of(column: Any, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:
+    """Some strings of a column without views, as large strings; ArrowInvalid where one is not Unicode.
+
+    >>> words_of(pa.chunked_array([["a", "b"], ["c"]]), np.array([2, 0])).to_pylist()
+    ['c', 'a']
+    """
+    if not len(rows):
+        return pa.array([], pa.large_string())
+    words = column.take(arrow_numbers(rows))
+    if isinstance(words, pa.ChunkedArray):
+        words = words.combine_chunks()
+        if isinstance(words, pa.ChunkedArray):  # too large for one array of its type
+            words = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in words.chunks])
+    if pa.types.is_dictionary(words.type):
+        words = words.dictionary_decode()
+    words.validate(full=True)
+    return words.cast(pa.large_string())
+
+
 def find_strings(table: WordTable, column: Any) -> npt.NDArray[np.int64]:
     """The codes of a column of text: 0 where no word is it, MISSING where it is null.
 
