@@ -46,7 +46,7 @@ class _Plain(str):
 
 
 def signature_of(thing: Any, name: str) -> str:
-    """The call of a function or class, on several lines where one would be long."""
+    """The call of a function or class, on several lines where a single line would be long."""
     try:
         found = inspect.signature(thing)
     except ValueError:  # an exception that takes what Exception takes

@@ -41,6 +41,8 @@ def test_a_line_of_text():
     line = TextLines().format(record("ends %d", 3, space="a\nb", port=80))
     assert line == r"2026-01-31T12:00:00.250Z ERROR rangecast.broker ends 3 space=a\nb port=80"
     assert TextLines().format(record("x\x1b[2J")).endswith(r"x\x1b[2J")
+    # uvicorn says each message twice, once with escapes
+    assert TextLines().format(record("Started", color_message="\x1b[36mStarted")).endswith("Started")
 
 
 def test_forms(monkeypatch):

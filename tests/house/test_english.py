@@ -1,5 +1,10 @@
-"""Turns that were replaced on the pages do not come back; CONTRIBUTING.md says what to write instead."""
+"""Turns that were replaced do not come back; CONTRIBUTING.md says what to write instead.
 
+They are looked for on the pages, in the changelog, in reports of experiments, and in every text of the code:
+docstrings, help texts, messages.
+"""
+
+import ast
 import re
 from pathlib import Path
 
@@ -13,7 +18,8 @@ THING = "row|attribute|object|file|key|cover|claim|error|address|answer|JSON|hom
 OF = "subscription|event|box|attribute|interval|rectangle|pair|match|call|batch|consumer|worker|message"
 # As in the list of CONTRIBUTING.md: the turn, and what it looks like.
 TURNS = {
-    "bytes a subscription": rf"\b(?:{PER}) an? (?:{OF})\b",
+    # not "how many entries a batch can touch"
+    "bytes a subscription": rf"(?<!how many )\b(?:{PER}) an? (?:{OF})\b",
     "shall": r"\bshall\b",
     "anew": r"\banew\b",
     "unless told": r"\bunless told\b",
@@ -27,7 +33,7 @@ TURNS = {
     "for nothing": r"\bfor nothing\b",
     "in vain": r"\bin vain\b",
     "as one likes": r"\bas one likes\b",
-    "one would": r"\bone would\b",
+    "one would": r"(?<!right )\bone would\b",
     "spares": r"\bspares\b",
     "speaks for": r"\bspeaks for\b",
     "takes the place of": r"\btakes? the place of\b",
@@ -35,10 +41,12 @@ TURNS = {
     "what still rubs": r"\bstill rubs\b",
     "some thousands": r"\bsome thousands?\b",
 }
-# The pages of experiments are reports of runs, and the changelog is a record.
 PAGES = [
-    *sorted(path for path in (ROOT / "docs").rglob("*.md") if "experiments" not in path.parts),
-    *(ROOT / name for name in ("README.md", "SECURITY.md", "examples/README.md", "benchmarks/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *(
+        ROOT / name
+        for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md", "benchmarks/README.md")
+    ),
 ]
 
 
@@ -59,9 +67,30 @@ def test_replaced_turns_do_not_come_back():
     assert not found, f"CONTRIBUTING.md, English, says what to write instead: {found}"
 
 
+def texts_of(code: str) -> list[str]:
+    """The texts of a module that somebody reads: all with a space in them."""
+    found = (node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant))
+    return [value for value in found if isinstance(value, str) and " " in value]
+
+
+def test_replaced_turns_do_not_come_back_in_the_code():
+    sources = [*sorted((ROOT / "src").rglob("*.py")), *sorted((ROOT / "website").glob("*.py"))]
+    found = {
+        str(path.relative_to(ROOT)): turns
+        for path in sources
+        if (turns := [turn for text in texts_of(path.read_text()) for turn in turns_of(text)])
+    }
+    assert not found, f"CONTRIBUTING.md, English, says what to write instead: {found}"
+
+
 def test_contributing_lists_each_turn():
     page = (ROOT / "CONTRIBUTING.md").read_text()
     assert [turn for turn in TURNS if f"| {turn} |" not in page] == []
+
+
+def test_docstrings_and_help_texts_are_seen():
+    code = 'def f(x="anew"):\n    """It is built anew."""\n    return option(help=f"Of {x} unless told.")\n'
+    assert [turn for text in texts_of(code) for turn in turns_of(text)] == ["anew", "unless told"]
 
 
 @pytest.mark.parametrize(

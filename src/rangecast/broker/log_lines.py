@@ -18,7 +18,8 @@ from typing import Any, TextIO
 from rangecast.errors import OptionError, visible
 
 FORMATS = ("text", "json")
-_PLAIN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+# color_message is the same message of uvicorn, with escapes of a terminal
+_PLAIN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
 
 
 class TextLines(logging.Formatter):

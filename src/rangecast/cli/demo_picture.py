@@ -84,7 +84,8 @@ def draw_day(
     right.hist(fired, bins=edges.tolist(), orientation="horizontal", color="#e8590c", label="fired")
     right.set(xlabel="alerts by level")
     right.grid(True, axis="x", alpha=0.25)
-    right.legend(loc="center right", fontsize=8, frameon=False)
+    # above the plot: inside, some bar would always reach it
+    right.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=8, frameon=False)
     name, day = market.symbols[symbol], np.datetime_as_string(OPENING, "D")
     drawing.suptitle(
         f"{name}, {day}: {len(own):,} trades, {np.count_nonzero(market.watches == symbol):,} alerts, "
