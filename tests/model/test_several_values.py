@@ -12,7 +12,7 @@ from tests.oracle import match_boxes, rows_of
 from tests.strategies import int_schema, subscriptions
 
 import rangecast as rc
-from rangecast.engine import REGISTRY
+from rangecast.engine import REGISTRY, auto
 
 SCHEMA = rc.Schema(rc.Category("tag"), rc.Int("size"))
 SUBS = {
@@ -158,3 +158,96 @@ def test_every_index_equals_oracle(name, data):
     assert rows_of(index.match(events)) == want
     assert rows_of(index.match(events, threads=2)) == want
     assert [sorted(ids.tolist()) for _, ids in index.match_each(events)] == want
+
+
+_TEXTS = st.one_of(
+    st.integers(0, 7).flatmap(
+        lambda low: st.integers(low, 7).map(lambda high: f"size between {low} and {high}")
+    ),
+    st.integers(0, 3).map(lambda n: f"price > {n}.5"),
+    st.sampled_from(["x", "y"]).map(lambda tag: f"tags has '{tag}'"),
+    st.sampled_from(
+        [
+            "spot within 5 km of (13, 52)",
+            "spot within 900 m of (13.01, 52) or price < 2",
+            "tags has 'x' and size > 3",
+            "tags has none ('x', 'y') and price < 3",
+            "kind in ('a', 'b', 'c') and size < 5",
+            "size in (1, 3, 5) or tags has 'y'",
+            "price * size > 4",
+            "kind like '%a%' and size != 4",
+        ]
+    ),
+)
+_ROWS = st.fixed_dictionaries(
+    {},
+    optional={
+        "tags": st.lists(st.sampled_from(["x", "y", "z"]), max_size=3),
+        "size": st.one_of(st.integers(0, 7), st.lists(st.integers(0, 7), max_size=2)),
+        "price": st.integers(0, 4).map(float),
+        "spot": st.sampled_from([[13.0, 52.0], [13.01, 52.0], [14.0, 52.0]]),
+        "kind": st.sampled_from(["a", "ba", "c", "d"]),
+    },
+)
+
+
+@given(
+    texts=st.lists(_TEXTS, min_size=1, max_size=12),
+    rows=st.lists(_ROWS, min_size=1, max_size=8),
+    line=st.sampled_from(["runs", "windows", "cells"]),
+    tail=st.sampled_from([0, 2]),
+    dead=st.integers(0, 3),
+)
+def test_paths_that_look_at_one_of_an_events_columns(texts, rows, line, tail, dead):
+    """A path of attributes in which the columns of an event do not differ is asked once for the event."""
+    schema = rc.Schema(
+        rc.Tags("tags"), rc.Int("size", 0, 7), rc.Float("price"), rc.Point("spot"), rc.Category("kind")
+    )
+    subs = rc.Subscriptions.parse(schema, dict(enumerate(texts)))
+    scan = rc.open_index("scan", schema)
+    scan.insert(subs)
+    events = rc.Events.from_rows(schema, rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(auto, "TINY", 0)
+        patch.setattr("rangecast.engine.parts.TAIL_LIMIT", tail)
+        patch.setattr("rangecast.engine.outlines.MANY_ALONE", 1)
+        if line != "runs":
+            patch.setattr(auto, "FEWEST_CELLS", 0)
+            patch.setattr(auto, "MOST_CELLS", 0)
+        if line == "cells":
+            patch.setattr("rangecast.engine.windows.WindowsPart.crowded", lambda *_: True)
+        index = rc.open_index("auto", schema)
+        index.insert(subs)
+        for gone in range(-1, dead):
+            scan.delete([gone])
+            index.delete([gone])
+            expected = rows_of(scan.match(events))
+            assert rows_of(index.match(events)) == expected
+            assert index.count(events).tolist() == [len(row) for row in expected]
+            assert rows_of(index.match(events, limit=100)) == expected
+
+
+def test_what_is_counted_once_for_events_of_several_columns(monkeypatch):
+    """Other paths than that of the tags see each event once, however many tags it has."""
+    monkeypatch.setattr(auto, "TINY", 0)
+    monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
+    monkeypatch.setattr("rangecast.engine.outlines.MANY_ALONE", 4)
+    schema = rc.Schema(rc.Tags("tags"), rc.Int("size", 0, 99))
+    texts = [f"size between {k} and {k + 3}" for k in range(40)] + [f"tags has 't{k}'" for k in range(40)]
+    index = rc.open_index("auto", schema)
+    index.insert(rc.Subscriptions.parse(schema, dict(enumerate(texts))))
+    asked = {}
+    for path in index._state.parts[0].part.paths:
+        stab = path.part.stab
+        monkeypatch.setattr(
+            path.part,
+            "stab",
+            lambda codes, boxes, stab=stab, on=path.on: (
+                asked.update({on: codes.shape[1]}),
+                stab(codes, boxes),
+            )[1],
+        )
+    rows = [{"tags": ["t1", "t2", "t3"], "size": 5}] * 20
+    assert rows_of(index.match(rc.Events.from_rows(schema, rows))) == [[2, 3, 4, 5, 41, 42, 43]] * 20
+    assert sorted(asked.values()) == [20, 60]
+    assert asked[(schema.position("size"),)] == 20

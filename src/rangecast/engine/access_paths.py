@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.catalog import Boxes
+from rangecast.engine.cells import CellsPart
 from rangecast.engine.equality import EqualityPart
 from rangecast.engine.nested import NestedPart
 from rangecast.engine.planner import Layout, Plan
@@ -33,6 +34,12 @@ class AccessPath(NamedTuple):
     size: int
     part: Part
     plan: Plan | None = None
+
+    @property
+    def reads(self) -> tuple[int, ...] | None:
+        """The attributes by which it decides, where it goes by all that its boxes bound."""
+        alone = isinstance(self.part, CellsPart) and self.part.checked is None
+        return self.on if alone or self.kind in ("runs", "windows") else None
 
 
 def asked_by_one(paths: list[AccessPath]) -> list[tuple[int, Ask]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ CACHES = 32 << 20
 _ORDER_BITS = 14
 _FIRST = np.arange(64)
 _NO_ROWS = np.empty(0, np.int32)
+_NO_FLAGS = np.empty(0, np.uint8)
 
 LEAST_PIECE = 16_384
 FEW_TURNED = 4
@@ -91,6 +92,42 @@ class Estimate:
         return np.argsort(self.workloads, kind="stable")
 
 
+class SeveralColumns:
+    """Events with several columns of codes each, those of event e from firsts[e] on.
+
+    >>> several = SeveralColumns(np.array([[5, 5, 6], [1, 2, 3]]), np.array([0, 2, 3]))
+    >>> several.varies.tolist(), several.alone.tolist()
+    ([False, True], [[5, 6], [1, 3]])
+    """
+
+    def __init__(self, codes: Codes, firsts: npt.NDArray[np.int64]) -> None:
+        self.codes = codes
+        self.firsts = firsts
+
+    @cached_property
+    def varies(self) -> npt.NDArray[np.bool_]:
+        """Which attributes differ between columns of one event."""
+        inner = np.ones(self.codes.shape[1], bool)
+        inner[self.firsts[:-1]] = False
+        out: npt.NDArray[np.bool_] = ((self.codes[:, 1:] != self.codes[:, :-1]) & inner[1:]).any(axis=1)
+        return out
+
+    @cached_property
+    def alone(self) -> Codes:
+        """The first column of each event."""
+        return np.ascontiguousarray(self.codes[:, self.firsts[:-1]])
+
+    def spread(self, found: Found) -> Counted:
+        """What was found of the first columns, as found of all: nothing in the others."""
+        counts = np.zeros(self.codes.shape[1], np.int64)
+        counts[self.firsts[:-1]] = count_rows(found)
+
+        def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
+            write_found(found, places[self.firsts[:-1]], out, add)
+
+        return Counted(counts, fill)
+
+
 class Reading:
     """What one match reads: taken once, so that a writer can go on meanwhile."""
 
@@ -102,6 +139,11 @@ class Reading:
     def stab(self, codes: Codes) -> Rows:
         """The matches of a batch, as slots; a slot may repeat only if it is flagged."""
         raise NotImplementedError
+
+    def stab_variants(self, variants: SeveralColumns) -> Rows:
+        """The same of events with several columns each: what is found of an event may stand in any column of
+        it that holds it."""
+        return self.stab(variants.codes)
 
     def stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
         """The matches of one event (d, 1) of a batch whose work was estimated."""
@@ -149,19 +191,35 @@ def without_repeats(
     offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32], flagged: npt.NDArray[np.uint8] | None
 ) -> Rows:
     """Rows in which each slot stands once; only flagged slots can repeat."""
-    if flagged is None or not len(slots):
+    return (offsets, slots) if flagged is None else _once_each(offsets, slots, flagged, every=False)
+
+
+def each_once(offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
+    """Rows in which each slot stands once, where any can repeat."""
+    return _once_each(offsets, slots, _NO_FLAGS, every=True)
+
+
+def _once_each(
+    offsets: npt.NDArray[np.int64],
+    slots: npt.NDArray[np.int32],
+    flagged: npt.NDArray[np.uint8],
+    *,
+    every: bool,
+) -> Rows:
+    if not len(slots):
         return offsets, slots
-    stamps = np.full(len(flagged), -1, np.int64)
+    most = int(np.diff(offsets).max(initial=0))
+    seen = buffers.empty(1 << (2 * most).bit_length(), np.int64)
+    seen.fill(-1)
     kept = np.empty_like(offsets)
-    n = kernels.drop_repeats(offsets, slots, flagged, stamps, kept)
+    n = kernels.drop_repeats(offsets, slots, flagged, every, seen, kept)
     return kept, slots[:n]
 
 
 def match_variants(reading: Reading, codes: Codes, firsts: npt.NDArray[np.int64]) -> Matches:
     """The matches of events with several columns of codes each, from firsts[e] on: what one of them holds."""
-    offsets, slots = reading.stab(codes)
-    every = np.ones(len(reading.names), np.uint8)
-    return Matches(*without_repeats(np.ascontiguousarray(offsets[firsts]), slots, every), reading.names)
+    offsets, slots = reading.stab_variants(SeveralColumns(codes, firsts))
+    return Matches(*each_once(np.ascontiguousarray(offsets[firsts]), slots), reading.names)
 
 
 class Counted(NamedTuple):

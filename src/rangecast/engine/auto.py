@@ -44,10 +44,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.access_paths import AccessPath, asked_by_one, explain_paths, report_paths
-from rangecast.engine.answers import Found, Rows, join_found, one_row
+from rangecast.engine.answers import Found, Rows, SeveralColumns, join_found, one_row
 from rangecast.engine.bitmap import build_bitmap, estimate_bytes
 from rangecast.engine.catalog import Boxes, Catalog
 from rangecast.engine.cells import BUDGET, build_cells
+from rangecast.engine.checks import within
 from rangecast.engine.equality import EqualityPart, build_equality
 from rangecast.engine.first_layout import COLD_BOXES, COLD_WORK, are_layouts_compiled, note_layout
 from rangecast.engine.grid import Grid
@@ -103,6 +104,7 @@ class AutoPart(Part):
             self.groups.check(boxes.n_attributes, n_slots)
             own, n = self.groups.boxes, self.groups.boxes.n
         for path in self.paths:
+            within("attributes of paths", np.array(path.on, np.int64), boxes.n_attributes)
             path.part.check(own, n)
 
     def planned(self) -> AccessPath | None:
@@ -120,17 +122,34 @@ class AutoPart(Part):
             if slots is not None:
                 rows = one_row(slots)
                 return rows if self.groups is None else self.groups.expand(rows)
+        return self._joined([self._timed(k, codes, own) for k in range(len(self.paths))], codes.shape[1])
+
+    def stab_variants(self, variants: SeveralColumns, boxes: Boxes) -> Found:
+        """A path that reads nothing in which the columns of one event differ looks at one of them."""
+        own = boxes if self.groups is None else self.groups.boxes
         found: list[Found] = []
-        start = perf_counter()
         for k, path in enumerate(self.paths):
-            found.append(path.part.stab(codes, own))
-            now = perf_counter()
-            self.seconds[k] += now - start
-            if path.plan is not None:
-                self.history.took(now - start, codes.shape[1])
-            start = now
-        self.events += codes.shape[1]
-        joined = found[0] if len(found) == 1 else join_found(found, codes.shape[1])
+            reads = path.reads
+            if reads is None or variants.varies[list(reads)].any():
+                found.append(self._timed(k, variants.codes, own))
+            else:
+                found.append(variants.spread(self._timed(k, variants.alone, own)))
+        return self._joined(found, variants.codes.shape[1])
+
+    def _timed(self, k: int, codes: Codes, boxes: Boxes) -> Found:
+        """What a path finds; its time is noted."""
+        path = self.paths[k]
+        start = perf_counter()
+        found = path.part.stab(codes, boxes)
+        took = perf_counter() - start
+        self.seconds[k] += took
+        if path.plan is not None:
+            self.history.took(took, codes.shape[1])
+        return found
+
+    def _joined(self, found: list[Found], n_columns: int) -> Found:
+        self.events += n_columns
+        joined = found[0] if len(found) == 1 else join_found(found, n_columns)
         return joined if self.groups is None else self.groups.expand(joined)
 
     def stab_entries(self, entries: EventEntries, boxes: Boxes) -> Found:

@@ -43,6 +43,8 @@ class NamedRegions(NamedTuple):
     """The attribute that slots have a region of in `lone`."""
     lone: npt.NDArray[np.int32]
     """For each slot the region that alone decides, or 0 (said_boxes.py)."""
+    checked: npt.NDArray[np.uint8]
+    """For each slot a bit: whether it is checked at all."""
 
 
 class SlotChecks(NamedTuple):
@@ -90,7 +92,7 @@ def _places(schema: Schema, said: SaidBoxes, n_slots: int) -> NamedRegions | Non
     # with several attributes of points, whatever was found is compared with its boxes
     position = schema.points[0][0]
     lone = said.lone_regions(n_slots, position) if len(tables) == 1 else np.zeros(n_slots, np.int32)
-    return NamedRegions(bases, counts, joined(tables), position, lone)
+    return NamedRegions(bases, counts, joined(tables), position, lone, said.checked_bits(n_slots))
 
 
 def without_regions(subs: Subscriptions) -> tuple[Subscriptions, npt.NDArray[np.uint8]] | None:

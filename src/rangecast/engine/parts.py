@@ -29,6 +29,7 @@ import contextlib
 import itertools
 import weakref
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -42,6 +43,7 @@ from rangecast.engine.answers import (
     PendingRows,
     Portion,
     Rows,
+    SeveralColumns,
     cut_batch,
     one_row,
     without_repeats,
@@ -55,6 +57,7 @@ from rangecast.engine.static_part import Part, Tail
 from rangecast.engine.threads import pool
 from rangecast.errors import OptionError
 from rangecast.kernels.model import matches as match_kernels
+from rangecast.model.boxes import SET
 from rangecast.model.event_entries import EventEntries
 from rangecast.model.events import Events
 from rangecast.model.ids import Ids
@@ -128,6 +131,21 @@ class _StaticReading(PartialReading):
     def stab(self, codes: Codes) -> Rows:
         return self._rows(codes, self._portions(codes))
 
+    def stab_variants(self, variants: SeveralColumns) -> Rows:
+        # what is found is checked in the column that it stands in
+        checked = self._checked_attributes
+        if checked is not None and variants.varies[checked].any():
+            return self.stab(variants.codes)
+        boxes = self.state.boxes
+        portions = [Portion(c.part.stab_variants(variants, boxes), c.base) for c in self.state.parts]
+        return self._rows(variants.codes, [*portions, *self._tail(variants.codes)])
+
+    @cached_property
+    def _checked_attributes(self) -> npt.NDArray[np.int64] | None:
+        """The attributes that slots are checked by, if any is."""
+        said = self.state.said
+        return None if said is None else np.unique(said.boxes.attributes & ~np.int32(SET)).astype(np.int64)
+
     def match(self, codes: Codes | EventEntries, threads: int) -> Matches:
         state = self.state
         if threads == 1 and state.only is not None:
@@ -175,10 +193,15 @@ class _StaticReading(PartialReading):
         """What each part and the tail found."""
         state = self.state
         portions = [Portion(c.part.find(codes, state.boxes), c.base) for c in state.parts]
-        if state.tail:
-            last = state.boxes.n
-            portions.append(Portion(Tail(last - state.tail, last).find(codes, state.boxes)))
-        return portions
+        return [*portions, *self._tail(codes)]
+
+    def _tail(self, codes: Codes | EventEntries) -> list[Portion]:
+        """What the tail found, if there is one."""
+        state = self.state
+        last = state.boxes.n
+        if not state.tail:
+            return []
+        return [Portion(Tail(last - state.tail, last).find(codes, state.boxes))]
 
     def _threaded(self, codes: Codes | EventEntries, threads: int) -> list[Portion]:
         """The same, by several threads: each looks in all parts, for some of the events."""

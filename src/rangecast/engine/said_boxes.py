@@ -95,6 +95,8 @@ class SaidBoxes:
         self.any_checked = bool(self._checks.any())
         self._regions = np.zeros(0, np.int32)
         self._n_regions = self._n_looked_at = 0
+        self._bits = np.zeros(0, np.uint8)
+        self._n_bits = 0
 
     def check(self, n_attributes: int, n_slots: int) -> None:
         """Raise StorageError unless kernels stay within entries, sets and slots."""
@@ -125,6 +127,16 @@ class SaidBoxes:
         self._pad(n_slots)
         return self._checks[:n_slots]
 
+    def checked_bits(self, n_slots: int) -> npt.NDArray[np.uint8]:
+        """A bit for each slot, the lowest of a byte first: whether it is checked."""
+        first, last = self._n_bits >> 3, (n_slots + 7) >> 3
+        if self._n_bits < n_slots:
+            # the byte that was begun is written anew as it is, for whoever reads it meanwhile
+            self._bits = _grown(self._bits, first + 1 if self._n_bits & 7 else first, last)
+            self._bits[first:last] = np.packbits(self.checks(n_slots)[8 * first :] != 0, bitorder="little")
+            self._n_bits = n_slots
+        return self._bits[:last]
+
     def lone_regions(self, n_slots: int, position: int) -> npt.NDArray[np.int32]:
         """The code of the region that a slot asks of an attribute of points, if the region alone says whether
         what was found of the slot holds: it has one box, without sets, whose pieces say all the rest. 0 for
@@ -154,7 +166,8 @@ class SaidBoxes:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays in use."""
-        return sum(array.nbytes for array in _columns(self.boxes)) + 4 * self._n_slots + self._regions.nbytes
+        derived = self._regions.nbytes + self._bits.nbytes
+        return sum(array.nbytes for array in _columns(self.boxes)) + 4 * self._n_slots + derived
 
     def add(self, subs: Subscriptions, first: int, checked: npt.NDArray[np.uint8]) -> None:
         """Take the boxes of those of the subscriptions that have sets or are checked; row 0 has the slot
@@ -169,6 +182,7 @@ class SaidBoxes:
         self._append(sparse.select(boxes, numbers, owners + np.int32(first)))
         self._pad(first + len(subs))
         self._checks[first + found] = firsts
+        self._n_bits = min(self._n_bits, first)
         self.any_checked |= len(found) > 0
 
     def of_slots(self, slots: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.array_file import count_bytes
-from rangecast.engine.answers import Found, Rows, count_rows, scan_rows, write_rows
+from rangecast.engine.answers import Found, Rows, SeveralColumns, count_rows, scan_rows, write_rows
 from rangecast.engine.catalog import Boxes
 from rangecast.model.event_entries import EventEntries
 from rangecast.types.attributes import Codes
@@ -40,6 +40,11 @@ class Part:
     def find(self, codes: Codes | EventEntries, boxes: Boxes) -> Found:
         """`stab` or `stab_entries`."""
         return self.stab_entries(codes, boxes) if isinstance(codes, EventEntries) else self.stab(codes, boxes)
+
+    def stab_variants(self, variants: SeveralColumns, boxes: Boxes) -> Found:
+        """The same of events with several columns each: what is found of an event may stand in any column of
+        it that holds it."""
+        return self.stab(variants.codes, boxes)
 
     def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         """The matches of one event, or None where there are so many that `stab` had better write them."""

@@ -43,7 +43,19 @@ def _holds(boxes, box, codes, e, bases, counts, regions, spheres):
 
 @kernel
 def drop_outside(
-    codes, offsets, slots, checks, boxes, bases, counts, regions, position, lone, spheres, out_offsets
+    codes,
+    offsets,
+    slots,
+    checks,
+    boxes,
+    bases,
+    counts,
+    regions,
+    position,
+    lone,
+    checked,
+    spheres,
+    out_offsets,
 ):
     """As `drop_unheld` (kernels/model/boxes.py), where some attributes are of points.
 
@@ -57,6 +69,12 @@ def drop_outside(
         v = codes[position, e]
         for q in range(first, offsets[e + 1]):
             s = slots[q]
+            # a bit per slot stays in the caches where a number per slot does not: most that is found among
+            # subscriptions of all kinds is not checked
+            if not (checked[s >> 3] >> (s & 7)) & 1:
+                slots[p] = s
+                p += 1
+                continue
             region = np.int64(lone[s])
             # most slots ask for one region, which decides: following a box to it takes ten loads from memory
             # that depend on one another, this takes three

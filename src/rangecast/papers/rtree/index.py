@@ -32,14 +32,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.answers import Estimate, Rows, join_rows
+from rangecast.engine.answers import Estimate, Rows, each_once, join_rows
 from rangecast.engine.boxes import ExpandedBoxes
 from rangecast.engine.catalog import grown
 from rangecast.engine.checks import flat, hold, linked, shaped, within
 from rangecast.engine.contract import Index
 from rangecast.engine.selectivity import estimate_selectivity
 from rangecast.errors import OptionError, SubscriptionError
-from rangecast.kernels.model import matches as match_kernels
 from rangecast.kernels.papers.rtree import load, update
 from rangecast.kernels.papers.rtree import search as kernels
 from rangecast.kernels.papers.rtree.search import N_FREE, ROOT, USED, Tree
@@ -342,11 +341,7 @@ class RTreeIndex(Index):
             self._resume()
             by_box, slots = self._search(lows, highs, np.arange(n), *self._from_root(n))
             names = self._catalog.ids
-        offsets = by_box[subs.box_starts()]
-        kept = np.empty_like(offsets)
-        stamps = np.full(len(names), -1, np.int64)
-        size = match_kernels.drop_repeats(offsets, slots, np.ones(len(names), np.uint8), stamps, kept)
-        return Matches(kept, slots[:size], names)
+        return Matches(*each_once(by_box[subs.box_starts()], slots), names)
 
     @property
     def node_visits(self) -> int:
