@@ -160,11 +160,30 @@ def aims() -> str:
     return table("what | measured | aim", "lrr", rows)
 
 
+def language() -> str:
+    """Conditions of each kind, for docs/performance-language.md."""
+    rows = [
+        [
+            row["conditions"],
+            f"{row['subscriptions']:,}",
+            f"{row['parse_us']:.1f}",
+            f"{row['pairs_per_event']:,.2f}",
+            f"{row['us_per_event']:.2f}",
+            f"{row['scan_us_per_event']:,.1f}",
+            f"{row['scan_us_per_event'] / row['us_per_event']:,.0f}",
+        ]
+        for row in load("language")["kinds"]
+    ]
+    head = "conditions | subscriptions | parse, us each | pairs per event | auto, us per event"
+    return table(head + " | scan, us per event | times", "lrrrrrr", rows)
+
+
 # page, name of its marks, what stands between them
 PLACES: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("README.md", "floors", readme),
     ("docs/performance.md", "floors", beside),
     ("docs/performance.md", "floors-alone", alone),
+    ("docs/performance-language.md", "language", language),
     ("benchmarks/README.md", "aims", aims),
     ("benchmarks/README.md", "controls", controls),
 )

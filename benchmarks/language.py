@@ -1,4 +1,8 @@
-"""Every kind of predicate beside a compiled scan: python benchmarks/language.py [--page PAGE]
+"""Every kind of predicate beside a compiled scan.
+
+    python benchmarks/language.py --keep                  keeps the figures, and writes them into the page
+    python benchmarks/language.py --keep --kind like      this row alone; the others stay as they were
+    python benchmarks/language.py --subscriptions 10000   a tenth of the subscriptions; only prints
 
 A kind is one form of conditions, 100,000 of them, matched by `auto` and by a scan. The scan is the faster of
 two that look at every subscription with a compiled loop: `scan`, on the same hidden attributes as `auto`,
@@ -16,33 +20,17 @@ import argparse
 import re
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+import figures
 import rangecast as rc
 from places import drawn, on_sphere, scan_circles
 from rangecast.kernels import kernel
 from rangecast.types.regions import EARTH_RADIUS
-from tables import write_page
-
-# ruff: noqa: E501
-HEAD = """# What conditions of each kind cost
-
-Each row has {subscriptions:,} conditions of one kind, matched against batches of {events:,} events. `auto` is the time per
-event with the default index, including everything that is computed from the batch: expressions, patterns, tags, places. `scan`
-is the time of a compiled loop over all subscriptions, and the last column is how many times faster `auto` is. There are two such
-loops, and the faster one is shown: the index `scan`, and for patterns, tags and circles a plain loop that searches for each
-subscription's own string or measures the distance from its centre. The answers of all of them are compared and are equal. The
-times are processor time, the best of {rounds} rounds, taken in turns in one process.
-
-The table is written by `python benchmarks/language.py --rounds {rounds} --scanned {scanned} --page docs/performance-language.md`;
-with `--kind` it measures one row and keeps the others, and `--kind mixture` is one million subscriptions of five kinds. See [language.md](language.md) for the conditions, and
-`python benchmarks/places.py` for circles and polygons beside shapely.
-"""
 
 LETTERS = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
 Rng = np.random.Generator
@@ -257,6 +245,7 @@ KINDS: dict[str, Kind] = {
     "text order": Kind(order, ("name",)),
     "circle": Kind(circle, ("spot",), plain_circles),
 }
+SUBSCRIPTIONS, MIXED, EVENTS = 100_000, 1_000_000, 10_000
 MIXTURE = ("product", "difference", "prefix", "has", "circle")
 
 
@@ -325,54 +314,52 @@ def measured(kinds: tuple[str, ...], n: int, m: int, rounds: int, scanned: int) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--subscriptions", type=int, default=100_000)
-    parser.add_argument("--mixture", type=int, default=1_000_000, help="subscriptions of the mixture")
-    parser.add_argument("--events", type=int, default=10_000)
-    parser.add_argument("--scanned", type=int, default=100, help="events that the scans look at")
+    parser.add_argument("--subscriptions", type=int, default=SUBSCRIPTIONS)
+    parser.add_argument("--mixture", type=int, default=MIXED, help="subscriptions of the mixture")
+    parser.add_argument("--events", type=int, default=EVENTS)
+    parser.add_argument("--scanned", type=int, default=40, help="events that the scans look at")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--kind", action="append", choices=[*KINDS, "mixture"], help="one form alone")
-    parser.add_argument("--page", type=Path, help="write the table to this page as well")
+    parser.add_argument("--keep", action="store_true", help="keep the figures, and write them into the page")
     options = parser.parse_args()
-    chosen = options.kind or [*KINDS, "mixture"]
-    lines = [
-        "| conditions | parse, us each | pairs/event | auto, us/event | scan, us/event | times |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
-    print("\n".join(lines), flush=True)
-    for kind in chosen:
+    sizes = options.subscriptions, options.mixture, options.events
+    if options.keep and sizes != (SUBSCRIPTIONS, MIXED, EVENTS):
+        parser.error("figures are kept of runs at full size")
+    rows = []
+    for kind in options.kind or [*KINDS, "mixture"]:
         mixed = kind == "mixture"
         kinds, n = (MIXTURE, options.mixture) if mixed else ((kind,), options.subscriptions)
         found = measured(kinds, n, options.events, options.rounds, options.scanned)
-        name = title(kind)
-        lines.append(
-            f"| {name} | {found.parsing:.1f} | {found.pairs / options.events:.2f} | {found.auto:.2f} | "
-            f"{found.scan:.1f} | {found.scan / found.auto:.0f} |"
+        rows.append(
+            {
+                "kind": kind,
+                "conditions": title(kind),
+                "subscriptions": n,
+                "events": options.events,
+                "parse_us": found.parsing,
+                "pairs_per_event": found.pairs / options.events,
+                "us_per_event": found.auto,
+                "scan_us_per_event": found.scan,
+            }
         )
-        print(lines[-1], flush=True)
-    if options.page is not None:
-        head = HEAD.format(
-            subscriptions=options.subscriptions,
-            events=options.events,
-            rounds=options.rounds,
-            scanned=options.scanned,
+        print(
+            f"{kind}: {n:,} subscriptions, parsed in {found.parsing:.1f} us each, "
+            f"{rows[-1]['pairs_per_event']:.2f} pairs per event, {found.auto:.2f} us per event, "
+            f"scan {found.scan:.1f}, {found.scan / found.auto:.0f} times",
+            flush=True,
         )
-        text = head + "\n" + "\n".join(with_others(lines, options.page)) + "\n"
-        write_page(options.page, "language.py", text)
-
-
-def with_others(lines: list[str], page: Path) -> list[str]:
-    """The lines of a table, with those of a page for the kinds that were not measured now."""
-    before = page.read_text().splitlines() if page.exists() else []
-    known = {line.split("|")[1]: line for line in [*before, *lines] if line.startswith("| ")}
-    head, rows = lines[:2], [line for cell, line in known.items() if "auto" not in line]
-    order = [f" {title(kind)} " for kind in [*KINDS, "mixture"]]
-    return [*head, *sorted(rows, key=lambda line: order.index(line.split("|")[1]))]
+    if options.keep:
+        kept = {row["kind"]: row for row in [*figures.load("language")["kinds"], *rows]}
+        order = [kind for kind in [*KINDS, "mixture"] if kind in kept]
+        command = "python benchmarks/language.py --keep"
+        figures.save("language", command, kinds=[kept[kind] for kind in order])
+        figures.write_pages()
 
 
 def title(kind: str) -> str:
     """What a line is called: an example of its conditions."""
     if kind == "mixture":
-        return f"mixture: {', '.join(MIXTURE)}"
+        return f"a mixture: {', '.join(MIXTURE)}"
     return f"`{KINDS[kind].texts(1, np.random.default_rng(0))[0]}`"
 
 
