@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import rangecast as rc
 from oracle import match_boxes, match_held, rows_of
 from rangecast import workloads
-from rangecast.engine import auto, leads
+from rangecast.engine import leads, path_building
 from rangecast.engine.auto import AutoPart
 from rangecast.engine.leads import LeadsPart
 from rangecast.errors import CapacityError, StorageError
@@ -25,8 +25,8 @@ def always(monkeypatch):
 
 
 def use_always(patch):
-    patch.setattr(auto, "TINY", 0)
-    patch.setattr(auto, "are_sparse", lambda *_: True)
+    patch.setattr("rangecast.engine.path_building.TINY", 0)
+    patch.setattr(path_building, "are_sparse", lambda *_: True)
     patch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
 
 

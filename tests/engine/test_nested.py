@@ -52,7 +52,7 @@ def outlined(draw, schema, max_size=10):
 def prefer_sorted(patch):
     """Sorted lists wherever they can be, of however few boxes."""
     patch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
-    patch.setattr("rangecast.engine.auto.TINY", 0)
+    patch.setattr("rangecast.engine.path_building.TINY", 0)
     patch.setattr(outlines, "FEWEST", 1)
     patch.setattr(outlines, "UNSURE", np.inf)
 

@@ -12,7 +12,7 @@ from tests.oracle import match_boxes, rows_of
 from tests.strategies import int_schema, subscriptions
 
 import rangecast as rc
-from rangecast.engine import REGISTRY, auto
+from rangecast.engine import REGISTRY, path_building
 
 SCHEMA = rc.Schema(rc.Category("tag"), rc.Int("size"))
 SUBS = {
@@ -208,12 +208,12 @@ def test_paths_that_look_at_one_of_an_events_columns(texts, rows, line, tail, de
     scan.insert(subs)
     events = rc.Events.from_rows(schema, rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(auto, "TINY", 0)
+        patch.setattr("rangecast.engine.path_building.TINY", 0)
         patch.setattr("rangecast.engine.parts.TAIL_LIMIT", tail)
         patch.setattr("rangecast.engine.outlines.MANY_ALONE", 1)
         if line != "runs":
-            patch.setattr(auto, "FEWEST_CELLS", 0)
-            patch.setattr(auto, "MOST_CELLS", 0)
+            patch.setattr(path_building, "FEWEST_CELLS", 0)
+            patch.setattr(path_building, "MOST_CELLS", 0)
         if line == "cells":
             patch.setattr("rangecast.engine.windows.WindowsPart.crowded", lambda *_: True)
         index = rc.open_index("auto", schema)
@@ -229,7 +229,7 @@ def test_paths_that_look_at_one_of_an_events_columns(texts, rows, line, tail, de
 
 def test_what_is_counted_once_for_events_of_several_columns(monkeypatch):
     """Other paths than that of the tags see each event once, however many tags it has."""
-    monkeypatch.setattr(auto, "TINY", 0)
+    monkeypatch.setattr("rangecast.engine.path_building.TINY", 0)
     monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
     monkeypatch.setattr("rangecast.engine.outlines.MANY_ALONE", 4)
     schema = rc.Schema(rc.Tags("tags"), rc.Int("size", 0, 99))

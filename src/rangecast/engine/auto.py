@@ -28,56 +28,34 @@ of them (shared_boxes.py).
 
 A part of `auto` is one part per path. Their answers are joined row by row. Each path counts the time
 it took, so that `stats` and `explain_plan` say what the last batches cost where.
-
-An access path of `auto`: how boxes without an equality get theirs, and what is said of paths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.engine import path_building
 from rangecast.engine.access_paths import AccessPath, asked_by_one, explain_paths, report_paths
 from rangecast.engine.answers import Found, Rows, SeveralColumns, join_found, one_row
-from rangecast.engine.bitmap import build_bitmap, estimate_bytes
 from rangecast.engine.catalog import Boxes, Catalog
-from rangecast.engine.cells import BUDGET, build_cells
 from rangecast.engine.checks import within
-from rangecast.engine.equality import EqualityPart, build_equality
 from rangecast.engine.first_layout import COLD_BOXES, COLD_WORK, are_layouts_compiled, note_layout
-from rangecast.engine.grid import Grid
-from rangecast.engine.leads import are_sparse, build_leads
 from rangecast.engine.limited import count_all, hold_any, stab_in_turn
-from rangecast.engine.nested import NestedPart, build_nested
-from rangecast.engine.outlines import SortedChoice, alone_on, assign_boxes, choose_sorted, many_alone
-from rangecast.engine.packed_bounds import span_of_ends
+from rangecast.engine.outlines import alone_on
 from rangecast.engine.parts import StaticIndex, _Covered
-from rangecast.engine.planner import Corrections, PartHistory, Replanner, choose_layout
-from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, build_runs
-from rangecast.engine.scan import ScanPart
+from rangecast.engine.path_building import build_paths, not_in_lists, rest_path
+from rangecast.engine.planner import PartHistory, Replanner
 from rangecast.engine.selectivity import bounded_attributes
 from rangecast.engine.shared_boxes import Groups, find_groups
 from rangecast.engine.static_part import Part
-from rangecast.engine.threads import runner
-from rangecast.engine.value_lists import choose_equalities
-from rangecast.engine.windows import build_windows
-from rangecast.errors import CapacityError, OptionError
-from rangecast.memory import check_fits
+from rangecast.errors import OptionError
 from rangecast.model.event_entries import EventEntries
-from rangecast.types.attributes import LAST, PRESENT, Codes
-
-TINY = 192
-_LINE_SAMPLE = 256
-# Of cells on two attributes where there is no third. With 72, as the index `cells` has it, a million small
-# rectangles take 53 bytes each instead of 37, and an event as long; heaped ones of mixed sizes take 66 bytes
-# instead of 46, and an event 0.85 to 0.92 of the time.
-_PLANE_BUDGET = 46
+from rangecast.types.attributes import Codes
 
 _NO_SLOTS, _LISTS = np.empty(0, np.int32), ("nested", "equality")
 
@@ -269,7 +247,9 @@ class AutoIndex(StaticIndex):
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
         seen = self._replanner.seen
         groups = (
-            find_groups(boxes, numbers, bounded_attributes(boxes, numbers)) if len(numbers) > TINY else None
+            find_groups(boxes, numbers, bounded_attributes(boxes, numbers))
+            if len(numbers) > path_building.TINY
+            else None
         )
         if groups is not None:
             boxes, numbers = groups.boxes.again(), np.arange(groups.boxes.n)
@@ -328,7 +308,7 @@ class AutoIndex(StaticIndex):
         living = self._living(covered.first, covered.last) if groups is None else np.arange(boxes.n)
         others = [other for other in part.paths if other is not path]
         lines = [other.on[0] for other in others if other.kind not in _LISTS]
-        rest = _not_taken([other for other in others if other.kind in _LISTS], living)
+        rest = not_in_lists([other for other in others if other.kind in _LISTS], living)
         if lines:
             rest = rest[~np.isin(alone_on(boxes, rest, boxes.bounded(rest)), lines)]
         try:
@@ -374,133 +354,3 @@ class AutoIndex(StaticIndex):
 
     def _structure_stats(self) -> dict[str, Any]:
         return {**super()._structure_stats(), "paths": self.plan(), "replans": self._replanner.replans}
-
-
-def build_paths(
-    boxes: Boxes,
-    numbers: npt.NDArray[np.int64],
-    memory_limit: int | None = None,
-    events: Codes | None = None,
-    threads: int = 1,
-) -> list[AccessPath]:
-    """Access paths for the boxes with these numbers, for events like these if some were seen."""
-    n = len(numbers)
-    if n == 0:
-        return []
-    # a scan looks at a range of boxes, so only when no dead one lies between them
-    if n <= TINY and int(numbers[-1]) - int(numbers[0]) == n - 1:
-        return [AccessPath("scan", (), n, ScanPart(int(numbers[0]), int(numbers[-1]) + 1))]
-    used = bounded_attributes(boxes, numbers)
-    if are_sparse(n, boxes.count_entries(numbers), len(used)):
-        return [AccessPath("leads", (), n, build_leads(boxes, numbers, memory_limit))]
-    check_fits(
-        estimate_bytes(n, len(used), 4),
-        memory_limit,
-        f"'auto' for {n:,} boxes on {len(used)} attributes",
-        "the index 'scan' needs nearly nothing beyond the subscriptions",
-    )
-    building: list[Callable[[], AccessPath]] = []
-    taken: list[npt.NDArray[np.int64]] = []
-    choices = choose_sorted(boxes, numbers, used, events)
-    for choice, own in zip(choices, assign_boxes(boxes, numbers, used, choices), strict=True):
-        if len(own):
-            taken.append(own)
-            building.append(partial(_nested_path, boxes, own, choice, memory_limit))
-    rest = _without(taken, numbers)
-    if taken:
-        used = bounded_attributes(boxes, rest)
-    for on, own in choose_equalities(boxes, rest, used):
-        taken.append(own)
-        building.append(partial(_equality_path, boxes, own, on))
-    rest = _without(taken, numbers)
-    for on, own in many_alone(boxes, rest):
-        taken.append(own)
-        building.append(partial(_line_path, boxes, own, on, memory_limit, 1))
-    rest = _without(taken, numbers)
-    # a path of most boxes shares out its own work, and must not wait for threads that wait for it
-    alone = 2 * len(rest) > n
-    if len(rest):
-        many = threads if alone else 1
-        building.append(partial(rest_path, boxes, rest, numbers, memory_limit, events, threads=many))
-    run = map if alone else runner(threads)
-    return list(run(lambda build: build(), building))
-
-
-def _nested_path(
-    boxes: Boxes, own: npt.NDArray[np.int64], choice: SortedChoice, memory_limit: int | None
-) -> AccessPath:
-    part = build_nested(boxes, own, *choice[1:5], memory_limit)
-    return AccessPath("nested", choice.attributes, len(own), part)
-
-
-def _equality_path(boxes: Boxes, own: npt.NDArray[np.int64], on: int) -> AccessPath:
-    return AccessPath("equality", (on,), len(own), build_equality(boxes, own, on))
-
-
-def _not_taken(paths: list[AccessPath], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The boxes that are in no list by value."""
-    held = []
-    for path in paths:
-        part = path.part
-        assert isinstance(part, EqualityPart | NestedPart)
-        held.append(part.lists.boxes)
-    return _without(held, numbers)
-
-
-def _without(taken: Sequence[npt.NDArray[Any]], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The numbers, which ascend, that are not among those taken."""
-    if not taken or not len(numbers):
-        return numbers
-    marks = np.zeros(int(numbers[-1]) + 1, bool)
-    for held in taken:
-        marks[held[held < len(marks)]] = True
-    return numbers[~marks[numbers]]
-
-
-def rest_path(
-    boxes: Boxes,
-    numbers: npt.NDArray[np.int64],
-    around: npt.NDArray[np.int64],
-    memory_limit: int | None,
-    events: Codes | None,
-    factors: Corrections | None = None,
-    threads: int = 1,
-) -> AccessPath:
-    """Runs, cells or bitmap, for boxes that no equality tells apart, among all those `around` them."""
-    n = len(numbers)
-    used = bounded_attributes(boxes, numbers)
-    if len(used) < 2:
-        return _line_path(boxes, numbers, used[0] if used else 0, memory_limit, threads)
-    plan = choose_layout(boxes, numbers, used, around, events, factors)
-    kind, on, _ = plan.chosen
-    try:
-        if kind == "cells":
-            budget = _PLANE_BUDGET if len(used) == 2 and len(on) == 2 else BUDGET
-            return AccessPath(kind, on, n, build_cells(boxes, numbers, on, budget, memory_limit), plan)
-        return AccessPath(kind, on, n, build_bitmap(boxes, numbers, memory_limit=memory_limit), plan)
-    except CapacityError:
-        # fewer and larger cells before giving up
-        return AccessPath("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
-
-
-def _line_path(
-    boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_limit: int | None, threads: int
-) -> AccessPath:
-    """Runs, windows or cells, for boxes that bound one attribute at most."""
-    n = len(numbers)
-    at = np.linspace(0, n - 1, min(n, _LINE_SAMPLE)).astype(np.int64)
-    sample = np.concatenate(boxes.column(on, numbers[at]))
-    # a value per cell: nothing is compared then, and lists are slices whatever the widths; a small part may
-    # have as many cells as beside the large one do not matter
-    most = min(max(4 * n, boxes.n // 2, FEWEST_CELLS), MOST_CELLS)
-    low, high = span_of_ends(boxes, numbers, on)
-    try:
-        if PRESENT < low <= high < LAST and high - low + 4 <= most:
-            grid = Grid.uniform(low, high, most)
-            return AccessPath("runs", (on,), n, build_runs(boxes, numbers, on, grid, None, memory_limit))
-        windows = build_windows(boxes, numbers, on, memory_limit, threads)
-        if not windows.crowded(sample):
-            return AccessPath("windows", (on,), n, windows)
-        return AccessPath("cells", (on,), n, build_cells(boxes, numbers, (on,), BUDGET, memory_limit))
-    except CapacityError:
-        return AccessPath("bitmap", (on,), n, build_bitmap(boxes, numbers, 8, memory_limit))

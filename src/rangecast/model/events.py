@@ -132,8 +132,7 @@ class Events:
         return self._codes if self._entries is None else self._entries
 
     def entries_for(self, schema: Schema) -> EventEntries | None:
-        """The events' entries, where events are kept that way and an index of `schema` sees the same
-        codes."""
+        """The events' entries, where they are kept that way and an index of `schema` sees the same codes."""
         entries = self._entries
         if entries is None or schema is not self.schema:
             return None
@@ -218,7 +217,7 @@ class Events:
         return view.codes
 
     def single_for(self, schema: Schema) -> Codes | None:
-        """As `codes_for`, where this is one event and nothing of it has to be computed; else None."""
+        """As `codes_for`, where this is one event and nothing of it has to be computed, or None."""
         if schema is not self.schema or self.owners is not None or self._entries is not None:
             return None
         if self._codes.shape[1] != 1:
@@ -227,8 +226,7 @@ class Events:
 
     @property
     def computing(self) -> dict[str, Any]:
-        """How long the expressions and patterns of these events have taken so far, for `stats` of an
-        index."""
+        """How long the expressions and patterns of these events have taken so far, for `stats`."""
         seconds = self._hidden.seconds
         return {"last_computed_seconds": dict(seconds)} if seconds else {}
 
