@@ -87,8 +87,8 @@ docs: $(STAMP) ## the pages as a site with search and a reference made from the 
 LOWEST := .cache/lowest
 test-lowest: ## tests with the lowest versions that pyproject.toml allows, kernels as plain Python
 	$(PYTHON) -m venv --clear $(LOWEST)
-	$(LOWEST)/bin/python tests/packaging/lowest.py spark kafka buckets serve > $(LOWEST)/constraints.txt
-	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[spark,kafka,buckets,serve,dev]' -c $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python tests/packaging/lowest.py spark kafka buckets delta serve > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[spark,kafka,buckets,delta,serve,dev]' -c $(LOWEST)/constraints.txt
 	NUMBA_DISABLE_JIT=1 $(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not slow and not spark and not once and not integration'
 
 bench: $(STAMP) ## the benchmark tables

@@ -96,7 +96,7 @@ def decompressed(raw: bytes, encoding: str, most: int) -> bytes:
 
 
 def media_type(header: str | None) -> str:
-    """The content type without its parameters; JSON where none is said, or what `curl -d` says by itself."""
+    """The content type without its parameters; JSON where none is given, or what `curl -d` says by itself."""
     kind = (header or "").partition(";")[0].strip().lower()
     return JSON_TYPES[0] if kind in ("", "application/x-www-form-urlencoded") else kind
 

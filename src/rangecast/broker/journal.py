@@ -4,7 +4,7 @@
 
 Each line is sealed (sealed.py), and the last line of a key counts; null removes it. `put` remembers lines,
 `sync` writes them and waits until they are on disk. A torn last line is cut off when the file is opened.
-When most lines are outdated the file is written anew, aside and renamed; and so it is after a write that
+When most lines are outdated the file is rewritten, aside and renamed; and so it is after a write that
 failed, which may have left half a line, since nothing may follow that.
 """
 

@@ -7,7 +7,7 @@ replayed is what was, or would have been, delivered live.
 Two kinds of index serve:
 
     few subscriptions    an index of those of the group, which is kept for the next round: it takes in what a
-                         larger group brings, and is built anew when it holds far more than is asked for
+                         larger group brings, and is rebuilt when it holds far more than is asked for
     many                 the live index, whose matches for others are left out, and beside it an index of the
                          entries that have ended, which the live one has no longer. To build an index of
                          500,000 subscriptions takes seconds, and to match 65,536 events in one of twice as

@@ -178,8 +178,8 @@ def rangecast(
 ) -> None:
     """Which of many stored subscriptions does each event match?
 
-    Data goes to stdout or files, everything for people to stderr. An option of a command can be given
-    as an environment variable: RANGECAST_MATCH_SCHEMA is that of match --schema.
+    Data goes to stdout or files, and messages for people to stderr. Each option
+    can be an environment variable: RANGECAST_MATCH_SCHEMA is match --schema.
     """
 
 

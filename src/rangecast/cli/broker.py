@@ -139,7 +139,8 @@ def publish(
         for row in publisher.rejected:
             say(f"rangecast: rejected {json.dumps(row['event'])}: {row['reason']}")
     bad += len(publisher.rejected)
-    say(f"rangecast: published {n - len(publisher.rejected):,} events, rejected {bad:,}")
+    published = n - len(publisher.rejected)
+    say(f"rangecast: published {published:,} event{'s' * (published != 1)}, rejected {bad:,}")
     raise typer.Exit(REJECTED if bad else OK)
 
 

@@ -19,7 +19,7 @@ in `predicates-16` 1,873 boxes of 1.2 million took half the time, before lists o
 left 173 of them.
 
 What costs less is estimated on samples (planner.py): of boxes, and of events once some were seen. A part
-that was built before, or for other events, is built anew when what it loses beside the best layout
+that was built before, or for other events, is rebuilt when what it loses beside the best layout
 exceeds what building costs (planner.py). One that came from a file or a pickle stays as it is: it may be
 mapped into several processes, and a private copy in each would take their memory.
 
@@ -212,7 +212,7 @@ class AutoPart(Part):
 
 
 class AutoIndex(StaticIndex):
-    """The index to open when nothing speaks for another.
+    """The index to open unless there is a reason for another.
 
     >>> import rangecast as rc
     >>> schema = rc.Schema(rc.Category("symbol"), rc.Float("price"))
@@ -275,7 +275,7 @@ class AutoIndex(StaticIndex):
             self._reconsider()
 
     def _reconsider(self) -> None:
-        """Build parts anew that lose more by their layout than building costs, unless a writer is at work."""
+        """Rebuild parts that lose more by their layout than building costs, unless a writer is at work."""
         soonest = min((self._events_to_go(covered) for covered in self._state.parts), default=np.inf)
         self._replanner.wait(soonest)
         events = self._replanner.seen.sample()

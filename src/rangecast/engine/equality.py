@@ -10,7 +10,7 @@ times at four million in a million. A few events are answered by one kernel call
     array    dtype    shape           meaning
     values   int64    n_lists         the values, ascending
     table    int32    values' span,   list of a value, -1 where there is none: by value when the
-                      or 2^k          values lie close together, else by hash
+                      or 2^k          values lie close together; otherwise by hash
     starts   int32    n_lists + 1     where the lists begin
     boxes    int32    n               the boxes, list after list
     bounds   uint64   n * n_words     their bounds on the other attributes that many of them bound: in each

@@ -43,7 +43,7 @@ its events, and again when twice as much was spent as at the last time.
 
 Another layout must promise to be WORTH times cheaper, and what was lost without it, of the time spent since
 the part was built, must exceed what building it costs. So a choice that was wrong costs at most about as
-much again as the right one would have, however many events come. Each time the same boxes are laid out anew
+much again as the right one would have, however many events come. Each time the same boxes are laid out again
 the loss must be twice as large: events that change their nature every hour do not keep an index building.
 Time is what the part counted, or as estimated where that is more: an estimate from subscriptions alone may be
 far off, and of threads that count at once one may be lost.
@@ -415,7 +415,7 @@ class Replanner:
     def pays(
         self, boxes: Boxes, plan: Plan, size: int, history: PartHistory, seconds: float, events: Codes
     ) -> bool:
-        """Whether a part of so many boxes should be built anew for events like these."""
+        """Whether a part of so many boxes should be rebuilt for events like these."""
         assert plan.sample is not None
         history.weighed_at = self._spent(plan, history, seconds)
         kind, on, _ = plan.chosen

@@ -4,9 +4,9 @@ field      meaning
 data       an Arrow table of the columns wanted; or dicts, where values of one column differ in type
 rows       int64[n], each row's number in the file, from 1, a CSV header not counted; or None (no file)
 lines      int64[n], its line in the file as an editor counts, or None when the file has no lines
-unread     the rows that are no rows of this file: ragged, not UTF-8, no JSON object
+unread     the rows that cannot be read: ragged, not UTF-8, no JSON object
 raw        a function from a position in `data` to the row as the file has it
-source     one to the file that a row came from, where a batch has rows of several; else None
+source     one to the file that a row came from, where a batch has rows of several; otherwise None
 events     the rows as events, where they were read so; `data` has the other columns then
 position   how far the reader is, in the unit of `RowFile.size`
 """

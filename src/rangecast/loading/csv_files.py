@@ -5,7 +5,7 @@ a quote that is never closed swallows all lines up to the next quote, and the an
 right number of fields. So a row of several lines counts only if it is well-formed by the strict rules
 of Python's csv module; of any other, the first line is rejected and the lines after it are read
 again by themselves. An empty field is null, a quoted empty one ("") is the empty string, and an empty
-line is no row.
+line is not a row.
 
 What stands between the fields is a comma, unless the caller, the suffix .tsv or the header says otherwise: a
 semicolon, a tab or a bar that the header has more of than commas.

@@ -310,12 +310,12 @@ def whole_file_reason(error: Exception) -> str | None:
 
 
 def no_column(path: str, name: str, names: Sequence[str]) -> str:
-    """What is said of a column that must be there."""
+    """The message about a column that must be there."""
     return f"{path}: there is no column {name!r}, only {', '.join(names)}"
 
 
 def bad_id_type(path: str, name: str, kind: pa.DataType) -> str:
-    """What is said of a column that can hold no ids."""
+    """The message about a column that can hold no ids."""
     return f"{path}: ids must be whole numbers or strings, {name!r} is {kind}"
 
 

@@ -9,7 +9,7 @@ event is matched, and by the same rule at every door:
     JSON lines              a number that fits int64 is a whole number, one in quotes is a string
 
 Events of text files are settled by the first block of lines (8 MB) of the first file that has an id: int64
-when all ids in it are whole numbers, else strings. Somebody who knows better says `id_type`. Subscriptions
+when all ids in it are whole numbers, and strings otherwise. `id_type` overrules that. Subscriptions
 are loaded as a whole, so all of their ids count. After that an id is taken if it is the same id in the
 run's type: in a run of whole numbers a text that prints as one, in a run of strings any text, and a whole
 number as it prints. Every other one is rejected with a reason.

@@ -9,7 +9,7 @@ Each object names its values itself, so capitals are settled object by object: a
 name that it differs from in capitals alone. Arrow's reader knows the keys of the first object; a chunk in
 which a wanted value is missing somewhere, and its name stands in other capitals, is read line by line too.
 
-A wanted name with dots, `user.country`, that is no key of an object is looked for inside of it: the key
+A wanted name with dots, `user.country`, that is not a key of an object is looked for inside of it: the key
 `country` of the object that is its `user`.
 """
 

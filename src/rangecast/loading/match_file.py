@@ -51,7 +51,7 @@ class Matcher(Protocol):
 
 @dataclass
 class FileMatch:
-    """What matching a file gave: counts, seconds, the rejected rows, and the pairs unless they are in a file.
+    """The result of matching files: counts, seconds, rejected rows, and the pairs unless they are in a file.
 
     `match_seconds` do not include `compile_seconds`, which the first match on a machine may spend on kernels.
     `rejected` has the rejected rows, or the first few where a file has all; `n_rejected` counts them.
@@ -97,8 +97,8 @@ def match_file(  # noqa: PLR0913 - each is an option of whoever calls it
     the CSV file `rejected`. `event_id` names the column of ids; by default it is `id`, and rows are numbered
     where there is none. `id_type` says "int64" or "string" where the start of the file would tell otherwise.
     `sort` orders the subscriptions of each event by id. Files are put in their place when all is done.
-    Columns of the events in `keep` come along. `delimiter` is that of CSV files, whose headers say it unless
-    told. `progress` is called with how far the reader is, in the unit of the file's size, and with counts.
+    Columns of the events in `keep` come along. `delimiter` is that of CSV files; by default their headers
+    tell it. `progress` is called with how far the reader is, in the unit of the file's size, and with counts.
     """
     kind = None if out is None else format_of(os.fspath(out))
     check_names(keep, ())

@@ -97,7 +97,7 @@ class ParquetFile(RowFile):
     def _rows_at_once(self, group: int) -> int:
         """How many rows of a row group are read at once.
 
-        Only what is said of the group as a whole is asked for: where what is said of a column contradicts
+        Only the metadata of the group as a whole is read: where the metadata of a column contradicts
         the schema, PyArrow (26) ends the process when asked, and refuses the file when reading.
         """
         metadata = self._file.metadata.row_group(group)

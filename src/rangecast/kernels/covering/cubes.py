@@ -67,7 +67,7 @@ def covers_all(stored, slot, sought, row):
 
 @kernel
 def confirm(stored, box, sought, row):
-    """The slot of a stored box if it covers a row of the sought, else -1."""
+    """The slot of a stored box if it covers a row of the sought; otherwise -1."""
     first = sought.first_boxes[row]
     if not holds(stored.lows, stored.highs, box, sought.lows, sought.highs, first):
         return -1

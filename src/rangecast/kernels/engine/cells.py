@@ -172,7 +172,7 @@ def bound_line(cells, line):
 def stab_line(values, cells, exact, line, boxes, on, placed, offsets, add, out):
     """One attribute: copy runs of lists, look only at what shares the event's fine cell.
 
-    With `placed` the row of event e goes to out[offsets[e]] on, else rows follow each other and
+    With `placed` the row of event e goes to out[offsets[e]] on; otherwise rows follow each other and
     offsets are written; only exact cells can be placed. `add` is added to each entry.
     """
     shifts = line.shifts

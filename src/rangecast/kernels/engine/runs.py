@@ -237,7 +237,7 @@ def copy_some(cells, runs, limit, offsets, out):
 
 @kernel
 def check(codes, cells, runs, own_boxes, offsets, out):
-    """As `copy`, but check what must be; offsets are written anew. Returns the number of matches."""
+    """As `copy`, but check what must be; offsets are rewritten. Returns the number of matches."""
     boxes = view_boxes(own_boxes)
     on = runs.on
     spans = runs.spans

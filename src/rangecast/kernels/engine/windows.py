@@ -273,7 +273,7 @@ def count_holders(order, values, w, counts):
 def stab(order, values, w, limit, offsets, out):
     """The slots of each event, row i being that of event order[i]; returns how many there are.
 
-    A class is not looked at for an event that has as many as the limit.
+    A class is skipped for an event that has as many as the limit.
 
     `out` has room for all candidates, one more than which is never written.
     """

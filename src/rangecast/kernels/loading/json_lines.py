@@ -4,7 +4,7 @@ A line is taken here if it is one object whose keys are known and whose values a
 attribute commonly has. Every other line is ODD and left to those who read any JSON, so nothing is decided
 here about meaning: what is taken means the same there. Odd are escapes, nested values, numbers for strings
 and strings for numbers, fractions for whole numbers, numbers out of range or of more than 19 digits, instants
-in uncommon forms, repeated keys, and all that is no JSON. An attribute of TICKS takes microseconds beside the
+in uncommon forms, repeated keys, and what is not JSON. An attribute of TICKS takes microseconds beside the
 text of INSTANT.
 
 Objects mostly have their keys in one order, so a key is first compared with the one that came next before.

@@ -79,7 +79,7 @@ else:
 
     @intrinsic(prefer_literal=True)
     def scratch(typing_context, n, dtype):
-        """An array of n entries, a constant of some thousands at most, until the kernel returns."""
+        """An array of n entries, a constant of a few thousand at most, until the kernel returns."""
         array = types.Array(dtype.dtype, 1, "C")
 
         def generate(context, builder, signature, arguments):

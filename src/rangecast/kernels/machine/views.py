@@ -8,7 +8,7 @@ structure of twenty arrays spends 2 us before it looks at anything. A kernel tha
     table   int64   (k, 3)   of each array: its address, its rows, its columns (1 for those of one dimension)
 
 The views hold their arrays, so an address is good as long as they are held. A copy in another process makes
-its table anew.
+its own table.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def enter(table, hashes, values, starts, letters, textual, first):
     """Put slots first, first + 1, ... into the table.
 
     With first = 0 an id that stands twice keeps its first slot; later entries (an id inserted again)
-    take the place of the slot that held the id before.
+    replace the slot that held the id before.
     """
     mask = np.uint64(table.size - 1)
     for k in range(hashes.size):

@@ -269,7 +269,7 @@ def stab(codes, xs, ys, runs, n_whole, tested, boxes, found, state, offsets, out
 
     state[0] is the event to go on with, state[1] the matches written; returns False when `out` has
     no room for the next event. The first n_whole planes are whole: an entry of these is a slot when no
-    other attribute is checked, else a box whose attributes in `checked` are to be looked at; of crossed
+    other attribute is checked; otherwise a box whose attributes in `checked` are to be looked at; of crossed
     planes it is a box, and `tested` lists all attributes that matter.
     """
     lows = boxes.lows
