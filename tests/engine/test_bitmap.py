@@ -7,8 +7,9 @@ import pytest
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.engine.bitmap import BLOCK, cluster
-from rangecast.kernels.engine.bitmap import lowest
+from rangecast.engine.bitmap import BLOCK, CELLS, FEWEST_CELLS, _choose_cells, _clustered
+from rangecast.kernels import kernel
+from rangecast.kernels.machine.bitsets import lowest
 from rangecast.types.attributes import LAST, MISSING
 from strategies import int_schema
 
@@ -64,20 +65,59 @@ def test_an_answer_that_fills_its_room_to_the_last_place():
     assert found.counts.tolist() == [BLOCK] * 128
 
 
-def test_clustering_is_an_order():
+def test_clustering_is_an_order(size):
     rng = np.random.default_rng(4)
-    firsts = [rng.integers(0, 100, 700).astype(np.int32) for _ in range(3)]
-    lasts = [np.minimum(f + rng.integers(0, 30, 700), 99).astype(np.int32) for f in firsts]
-    order = cluster(firsts, lasts, [100] * 3, 16)
-    assert sorted(order.tolist()) == list(range(700))
-    # neighbours are nearer to each other than by chance
-    assert np.abs(np.diff(firsts[0][order])).mean() < np.abs(np.diff(firsts[0])).mean()
+    n = max(size(20_000), 3 * BLOCK + 7)
+    firsts = [rng.integers(0, 100, n).astype(np.int32) for _ in range(3)]
+    lasts = [np.minimum(f + rng.integers(0, 30, n), 99).astype(np.int32) for f in firsts]
+    order = _clustered(list(zip(firsts, lasts, strict=True)), [100] * 3)
+    assert sorted(order.tolist()) == list(range(n))
+    # an event finds more blocks in which nobody has its cell than by chance
+    assert looked_at(firsts, lasts, order) < looked_at(firsts, lasts, np.arange(n))
+
+
+def looked_at(firsts, lasts, order):
+    starts = np.arange(0, len(order), BLOCK)
+    sizes = [
+        np.maximum.reduceat(last[order], starts) - np.minimum.reduceat(first[order], starts) + 1
+        for first, last in zip(firsts, lasts, strict=True)
+    ]
+    return np.prod(sizes, axis=0).mean()
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "others"),
+    [(0, 254, slice(0)), (0, 254, 7), (0, 254, slice(None, None, 2)), (5, 4, slice(0))],
+)
+def test_clustering_of_boxes_alike(first, last, others):
+    """Little to cut at: all alike, one that differs, two kinds, and boxes that hold nothing."""
+    n = 3 * BLOCK + 5
+    firsts, lasts = np.full(n, first, np.int32), np.full(n, last, np.int32)
+    firsts[others] = 254
+    order = _clustered([(firsts, lasts)], [255])
+    assert sorted(order.tolist()) == list(range(n))
+
+
+def test_cells_are_as_many_as_pay():
+    """Few where there are few candidates and much to deliver, the most where caches hold all."""
+    rng = np.random.default_rng(5)
+    ends = np.sort(rng.integers(0, 255, (12, 2, 1_000)).astype(np.int32), axis=1)
+    middles = [(low, high) for low, high in ends]
+    assert _choose_cells(middles, [255] * 12, 1_000) == CELLS
+    assert FEWEST_CELLS <= _choose_cells(middles * 400, [255] * 4_800, 1_000) < CELLS
+
+
+@kernel
+def lowest_of(words, out):
+    for k in range(words.size):
+        out[k] = lowest(words[k])
 
 
 def test_lowest_bit():
-    for k in range(64):
-        assert lowest(np.uint64(1 << k)) == k
-        assert lowest(np.uint64((1 << k) | (1 << 63))) == k
+    words = np.array([0, *(1 << k for k in range(64)), *(1 << k | 1 << 63 for k in range(64))], np.uint64)
+    out = np.empty(len(words), np.int64)
+    lowest_of(words, out)
+    assert out.tolist() == [64, *range(64), *range(64)]
 
 
 def test_options_and_limit():

@@ -167,8 +167,12 @@ class Packed:
         n = codes.shape[1]
         n_words = len(self.fields.ones)
         out = buffers.empty(n * n_words, np.uint64).reshape(n, n_words)
-        kernels.pack_values(codes, self.views.table, out)
+        self.pack_into(codes, out)
         return out
+
+    def pack_into(self, codes: Codes, out: npt.NDArray[np.uint64]) -> None:
+        """Write a row of words for each event."""
+        kernels.pack_values(codes, self.views.table, out)
 
     @property
     def derived_bytes(self) -> int:

@@ -10,23 +10,25 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import allocating_kernel, kernel
+from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
 from rangecast.kernels.engine.boxes import first_word, holds, view_boxes
 from rangecast.kernels.engine.packed_bounds import GUARDS, pack_values
-from rangecast.kernels.machine.bitsets import WORDS, and_cells
+from rangecast.kernels.machine.bitsets import WORDS, and_cells, lowest
 from rangecast.kernels.machine.memory import prefetch, scratch
 from rangecast.kernels.machine.views import view, view_rows
 
 _FIRST, _NEXT = 12, 8
-_AHEAD = 8
+_AHEAD = 16
+_PENDING = 256
 _BLOCK = 64 * WORDS
+_ROOM = _PENDING + _BLOCK + 1
+_QUEUED = 32
+_PLACES = _QUEUED + 1
+_LEFTS = (_QUEUED + 1) * WORDS
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
 _ALL = ~_NONE
 _EVERY = np.int64(np.iinfo(np.int64).max)
-_SEQUENCE = np.uint64(0x03F7_9D71_B4CB_0A89)  # de Bruijn's: every six bits in a row are different
-_POSITIONS = np.zeros(64, np.int32)
-_POSITIONS[[(int(_SEQUENCE) << k & 2**64 - 1) >> 58 for k in range(64)]] = np.arange(64)
 
 
 class BitmapBlocks(NamedTuple):
@@ -110,79 +112,141 @@ def fill_tops(firsts, lasts, order, n_cells, tops):
 
 
 @kernel
-def choose_blocks(values, blocks, cells, chosen):
-    """cells[e, k] = event e's coarse cell; chosen[e] = the blocks that may hold it, as a bitset."""
+def choose_blocks(values, blocks, cells, line, chosen):
+    """cells[e, k] = event e's coarse cell; chosen[:, e] = the blocks that may hold it, as a bitset.
+
+    Words of 64 blocks lie event beside event, for that is how they are read; `line` has room for those of one
+    event.
+    """
     tables = blocks.tables
     table_starts = blocks.table_starts
     tops = blocks.tops
     top_bases = blocks.top_bases
     coarse = blocks.coarse
     for e in range(cells.shape[0]):
-        row = chosen[e]
+        line[:] = _ALL
         for k in range(cells.shape[1]):
             fine = np.int64((values[e, k >> 1] >> np.uint64(32 * (k & 1))) & np.uint64(0x7FFF)) - 1
             middle = top_bases[k] + tables[table_starts[k] + fine]
             cells[e, k] = coarse[middle]
             top = tops[middle]
-            for w in range(row.size):
-                row[w] &= top[w]
+            for w in range(line.size):
+                line[w] &= top[w]
+        for w in range(line.size):
+            chosen[w, e] = line[w]
 
 
 @kernel
-def lowest(x):
-    """The position of the lowest bit that is set."""
-    # that bit alone times the sequence moves each window of six bits to the top once
-    return _POSITIONS[((x & (~x + _ONE)) * _SEQUENCE) >> np.uint64(58)]
-
-
-@kernel
-def _touch(array, first, last):
-    """Read a word of every cache line of some rows, in order, which memory delivers fastest."""
-    seen = _NONE
-    for r in range(first, last):
-        for q in range(0, array.shape[1], 8):
-            seen |= array[r, q]
-    return seen
-
-
-@kernel
-def _expand(left, n_words, first, found):
-    """found = the numbers of all bits that are set, counted from `first`; returns how many."""
-    k = 0
-    for w in range(n_words):
+def _expand(left, some, first, e, rows, events, k):
+    """Append the numbers of all bits that are set, counted from `first`, and the event to each; returns how
+    many there are then. `some` tells the words that have any."""
+    while some != _NONE:
+        w = lowest(some)
+        some &= some - _ONE
         x = left[w]
         at = first + 64 * w
         if x == _ALL:
-            run = found[k : k + 64]
+            run = rows[k : k + 64]
+            own = events[k : k + 64]
             for b in range(64):
                 run[b] = at + b
+                own[b] = e
             k += 64
             continue
         while x != _NONE:
-            found[k] = at + lowest(x)
+            rows[k] = at + lowest(x)
+            events[k] = e
             x &= x - _ONE
             k += 1
     return k
 
 
+@inlined_kernel
+def _keeps(values, e, bounds, row):
+    """Whether no field of a box's row exceeds the event's, whose guards are set."""
+    held = GUARDS
+    for w in range(bounds.shape[1]):
+        held &= values[e, w] - bounds[row, w]
+    return held == GUARDS
+
+
+@kernel
+def _verify(bounds, guarded, codes, boxes, theirs, inexact, n, rows, events, p, out, out_events):
+    """Write which of n candidates hold their event, from the place p on; returns the place behind them.
+
+    guarded[0] has the words of events with their guards set, guarded[1] the same less one in each field that
+    needs a look at codes when a cell is that of an end.
+    """
+    n_words = bounds.shape[1]
+    values = guarded[0]
+    start = p
+    for q in range(n):
+        # rows are seldom in cache: they are asked for so early that they are there in time
+        ahead = np.int64(rows[min(q + _AHEAD, n - 1)]) * n_words
+        prefetch(bounds, ahead)
+        prefetch(bounds, ahead + n_words - 1)
+        row = np.uint64(rows[q])
+        e = np.uint64(events[q])
+        out[p] = rows[q]
+        out_events[p] = events[q]
+        p += _keeps(values, e, bounds, row)
+    if inexact.size == 0:
+        return p
+    surely = guarded[1]
+    upto = p
+    p = start
+    unsure = 0
+    for q in range(start, upto):
+        row = out[q]
+        e = out_events[q]
+        known = _keeps(surely, np.uint64(e), bounds, np.uint64(row))
+        out[p] = row
+        out_events[p] = e
+        p += known
+        rows[unsure] = row
+        events[unsure] = e
+        unsure += not known
+    for q in range(unsure):
+        # where events have the very values that boxes ask for, all of them come here
+        if q + _AHEAD < unsure:
+            box = boxes[rows[q + _AHEAD]]
+            prefetch(theirs.words, first_word(theirs.starts, theirs.stride, box))
+        row = rows[q]
+        if holds(theirs, boxes[row], codes, inexact, np.int64(events[q])):
+            out[p] = row
+            out_events[p] = events[q]
+            p += 1
+    return p
+
+
 @kernel
 def stab_blocks(
-    blocks, values, cells, chosen, codes, own_boxes, ones, inexact, state, room, run_events, run_ends, out
+    blocks, guarded, cells, chosen, codes, own_boxes, ones, inexact, state, room, out_events, out
 ):  # fmt: skip
-    """Emit the rows of boxes that hold an event, block by block: a run for each block and
-    event, out[run_ends[r - 1] : run_ends[r]], which begins at 0 for the first.
+    """Emit the rows of boxes that hold an event, and the event of each, block by block.
 
-    The events come as packed values; their cells and blocks are written by the first call. state[0] is the
-    block to go on with, state[1] counts rows written, state[2] candidates, state[4] runs; returns False when
-    there may be no room for another block. An event for which a block gave state[5] rows is done.
-    `room` has a place for each event and two for each attribute.
+    The events come as packed values, with as much room again; their cells and blocks are written by the first
+    call. state[0] is the block to go on with and state[3] the event of it, by its place among those that look
+    at the block; state[1] counts rows written, state[2] candidates; returns False when there may be no room
+    for another block's. An event for which a block gave state[4] rows is done. `room` has a place for each
+    event, two for each attribute and one for each word of blocks.
+
+    Candidates are collected over events and blocks, and compared when there are some hundreds of them.
 
     Codes and the fields of packed words come one by one, and the boxes as their table of views: each
     NamedTuple costs a call 1 us, which is nothing to a batch, but four of them are a sixth of a match of one
     event.
     """
-    if state[0] == 0:
-        choose_blocks(values, blocks, cells, chosen)
+    m = cells.shape[0]
+    own = room[:m]
+    attributes = room[m : m + cells.shape[1]]
+    bases = room[m + cells.shape[1] : m + 2 * cells.shape[1]]
+    if state[0] == 0 and state[3] == 0:
+        choose_blocks(guarded[0], blocks, cells, room[m + 2 * cells.shape[1] :].view(np.uint64), chosen)
+        for e in range(m):
+            for w in range(ones.size):
+                guarded[1, e, w] = (guarded[0, e, w] - ones[w]) | GUARDS
+                guarded[0, e, w] |= GUARDS
     theirs = view_boxes(own_boxes)
     boxes = blocks.boxes
     bounds = blocks.bounds
@@ -191,33 +255,25 @@ def stab_blocks(
     block_rows = blocks.block_rows
     row_bases = blocks.row_bases
     bits = blocks.bits
-    m = cells.shape[0]
     n_blocks = n_block_attributes.size
-    own = room[:m]
-    attributes = room[m : m + cells.shape[1]]
-    bases = room[m + cells.shape[1] :]
-    left = scratch(WORDS, np.uint64)
-    found = scratch(_BLOCK, np.int64)
+    lefts = scratch(_LEFTS, np.uint64)
+    somes = scratch(_PLACES, np.uint64)
+    places = scratch(_PLACES, np.int64)
+    # one place more: what is no candidate is written behind the last one
+    rows = scratch(_ROOM, np.int32)
+    events = scratch(_ROOM, np.int32)
+    n_found = np.int64(0)
+    more = np.int64(0)
+    looked = np.int64(0)
     p = state[1]
-    runs = state[4]
-    candidates = state[2]
-    limit = state[5]
-    seen = _NONE
-    found_before = 0
+    limit = state[4]
     for b in range(state[0], n_blocks):
-        word = b >> 6
+        begun = p
+        column = chosen[b >> 6]
         up = np.uint64(b & 63)
         n = n_block_attributes[b]
         first = b * WORDS * 64
         size = min(boxes.size - first, WORDS * 64)
-        n_words = (size + 63) >> 6
-        before = p
-        runs_before = runs
-        candidates_before = candidates
-        if m > 64 and b == state[0]:
-            seen |= _touch(bits, block_rows[b], block_rows[b + 1])
-        if found_before > size // 16:
-            seen |= _touch(bounds, first, first + size)
         for q in range(n):
             attributes[q] = block_attributes[b, q]
             bases[q] = row_bases[b, block_attributes[b, q]]
@@ -225,112 +281,107 @@ def stab_blocks(
         n_own = np.int64(0)
         for e in range(m):
             own[n_own] = e
-            n_own += np.int64((chosen[e, word] >> up) & _ONE)
+            n_own += np.int64((column[e] >> up) & _ONE)
         # the rows of the next block come while the events of this one are looked at
         coming = WORDS * block_rows[b + 1]
         until = WORDS * block_rows[b + 2] if m > 64 and b + 1 < n_blocks else coming
         step = ((until - coming) // max(n_own, 1) + 8) & -8
-        for i in range(n_own):
-            e = own[i]
-            for _ in range(0, min(step, until - coming), 8):
-                prefetch(bits, coming)
-                coming += 8
-            if p + size >= out.size or runs >= run_ends.size:
-                # what this block wrote is given up, so that the next call can begin with it
-                state[0] = b
-                state[1] = before
-                state[2] = candidates_before
-                state[4] = runs_before
-                return False
-            if n > 0:
-                # so many at once that mostly nothing is left: a branch that goes either way costs more than
-                # four rows, and the most selective ones come first
-                k = min(n, _FIRST)
-                some = and_cells(bits, bases, attributes, cells, e, 0, k, left)
-                while k < n and some != _NONE:
-                    upto = min(n, k + _NEXT)
-                    some = and_cells(bits, bases, attributes, cells, e, k, upto, left)
-                    k = upto
-            else:
-                some = _ONE
-                for w in range(n_words):
-                    here = min(size - 64 * w, 64)
-                    left[w] = _ALL >> np.uint64(64 - here)
-            if some == _NONE:
-                continue
-            # what the bitsets leave shares a coarse cell with the event; the packed bounds say who holds it
-            k = _expand(left, n_words, first, found)
-            candidates += k
-            start = p
-            if inexact.size == 0:
-                for q in range(k):
-                    row = found[q]
-                    held = GUARDS
-                    for w in range(bounds.shape[1]):
-                        held &= (values[e, w] | GUARDS) - bounds[row, w]
-                    out[p] = row
-                    p += (held & GUARDS) == GUARDS
-            else:
-                # all words of a row, without a branch: rows are seldom in cache, and so several are on
-                # their way at a time (leaving at the first word that fails: 1.2 times on REIN's workload)
-                unsure = 0
-                for q in range(k):
-                    row = found[q]
-                    held = GUARDS
-                    sure = GUARDS
-                    for w in range(bounds.shape[1]):
-                        held &= (values[e, w] | GUARDS) - bounds[row, w]
-                        sure &= ((values[e, w] - ones[w]) | GUARDS) - bounds[row, w]
-                    out[p] = row
-                    p += (sure & GUARDS) == GUARDS
-                    found[unsure] = row
-                    unsure += ((held & GUARDS) == GUARDS) & ((sure & GUARDS) != GUARDS)
-                for q in range(unsure):
-                    # where events have the very values that boxes ask for, all of them come here
-                    if q + _AHEAD < unsure:
-                        box = boxes[found[q + _AHEAD]]
-                        prefetch(theirs.words, first_word(theirs.starts, theirs.stride, box))
-                    row = found[q]
-                    if holds(theirs, boxes[row], codes, inexact, e):
-                        out[p] = row
-                        p += 1
-            if p > start:
-                run_events[runs] = e
-                run_ends[runs] = p
-                runs += 1
-                if p - start >= limit:
-                    # enough: no block behind this one, which may be begun anew, is looked at for the event
-                    chosen[e, word] &= _ALL >> (np.uint64(63) - up)
-                    chosen[e, word + 1 :] = _NONE
-        found_before = candidates - candidates_before
-    state[3] = np.int64(seen & _ONE)  # so that the reads are not optimised away
+        # where most had bits left after the first ones, all at once; asked again now and then
+        at_once = n if 2 * more > looked else min(n, _FIRST)
+        if at_once < n or b & 15 == 0:
+            more = np.int64(0)
+            looked = n_own
+        for since in range(state[3], n_own, _QUEUED):
+            # who has bits left is put down without a branch, for nothing tells it beforehand
+            queued = np.int64(0)
+            for i in range(since, min(since + _QUEUED, n_own)):
+                e = own[i]
+                for _ in range(0, min(step, until - coming), 8):
+                    prefetch(bits, coming)
+                    coming += 8
+                left = lefts[WORDS * queued : WORDS * (queued + 1)]
+                if n > 0:
+                    # so many at once that mostly nothing is left; the most selective ones come first
+                    k = at_once
+                    some = and_cells(bits, bases, attributes, cells, e, 0, k, left)
+                    more += k < n and some != _NONE
+                    while k < n and some != _NONE:
+                        upto = min(n, k + _NEXT)
+                        some = and_cells(bits, bases, attributes, cells, e, k, upto, left)
+                        k = upto
+                else:
+                    n_words = (size + 63) >> 6
+                    some = (_ONE << np.uint64(n_words)) - _ONE
+                    for w in range(n_words):
+                        left[w] = _ALL >> np.uint64(64 - min(size - 64 * w, 64))
+                places[queued] = i
+                somes[queued] = some
+                queued += some != _NONE
+            for j in range(queued):
+                if n_found >= _PENDING or p + n_found + size >= out.size:
+                    state[2] += n_found
+                    p = _verify(
+                        bounds, guarded, codes, boxes, theirs, inexact, n_found, rows, events, p, out,
+                        out_events,
+                    )  # fmt: skip
+                    n_found = np.int64(0)
+                    if p + size >= out.size:
+                        state[0] = b
+                        state[1] = p
+                        state[3] = places[j]
+                        return False
+                # what the bitsets leave shares a coarse cell with the event; packed bounds say who holds it
+                left = lefts[WORDS * j : WORDS * (j + 1)]
+                e = np.int32(own[places[j]])
+                n_found = _expand(left, somes[j], first, e, rows, events, n_found)
+        state[3] = 0
+        if limit != _EVERY:
+            state[2] += n_found
+            p = _verify(
+                bounds, guarded, codes, boxes, theirs, inexact, n_found, rows, events, p, out, out_events
+            )
+            n_found = np.int64(0)
+            _leave_out(out_events[begun:p], limit, b, chosen)
+    state[2] += n_found
+    p = _verify(bounds, guarded, codes, boxes, theirs, inexact, n_found, rows, events, p, out, out_events)
     state[0] = n_blocks
     state[1] = p
-    state[2] = candidates
-    state[4] = runs
     return True
 
 
 @kernel
-def count_runs(run_events, run_ends, n_runs, counts):
-    """counts[e] = how many entries the runs of event e have; counts start as zeros."""
-    a = 0
-    for r in range(n_runs):
-        counts[run_events[r]] += run_ends[r] - a
-        a = run_ends[r]
+def _leave_out(events, limit, b, chosen):
+    """Where an event stands in `limit` places in a row, it looks at no block behind b."""
+    word = b >> 6
+    q = 0
+    while q < events.size:
+        e = events[q]
+        start = q
+        while q < events.size and events[q] == e:
+            q += 1
+        if q - start >= limit:
+            chosen[word, e] &= _ALL >> np.uint64(63 - (b & 63))
+            for w in range(word + 1, chosen.shape[0]):
+                chosen[w, e] = _NONE
 
 
 @kernel
-def place_runs(run_events, run_ends, n_runs, rows, boxes, places, add, out):
-    """Write the boxes of each event's runs, with `add` added, from its place on, which moves behind them."""
-    a = np.uint64(0)
-    for r in range(n_runs):
-        p = np.uint64(places[run_events[r]])
-        n = np.uint64(run_ends[r]) - a
-        for q in range(n):
-            out[p + q] = boxes[np.uint64(rows[a + q])] + add
-        places[run_events[r]] += n
-        a += n
+def count_events(events, n, counts):
+    """counts[e] = how many of the first n entries are of event e; counts start as zeros."""
+    for q in range(n):
+        counts[np.uint64(events[q])] += 1
+
+
+@kernel
+def place_rows(events, n, rows, boxes, places, add, out):
+    """Write the box of each row, with `add` added, to its event's place, which moves on by one."""
+    for q in range(n):
+        if q + _AHEAD < n:
+            prefetch(boxes, np.int64(rows[q + _AHEAD]))
+        e = np.uint64(events[q])
+        p = places[e]
+        out[np.uint64(p)] = boxes[np.uint64(rows[q])] + add
+        places[e] = p + 1
 
 
 @allocating_kernel
@@ -356,19 +407,17 @@ def stab_one(part, own_boxes, codes, offsets, out):
         view(part[11], np.uint8),
     )
     ones = view(part[12], np.uint64)
-    words = np.empty((1, ones.size), np.uint64)
-    pack_values(codes, view_rows(part[14], np.int64), words)
+    words = np.empty((2, 1, ones.size), np.uint64)
+    pack_values(codes, view_rows(part[14], np.int64), words[0])
     cells = np.empty((1, blocks.top_bases.size), np.uint8)
-    chosen = np.full((1, blocks.tops.shape[1]), _ALL)
-    state = np.zeros(6, np.int64)
-    state[5] = _EVERY
-    n_blocks = blocks.n_block_attributes.size
-    room = np.empty(1 + 2 * cells.shape[1], np.int64)
-    run_events = np.empty(n_blocks + 1, np.int32)
-    run_ends = np.empty(n_blocks + 1, np.int64)
+    chosen = np.empty((blocks.tops.shape[1], 1), np.uint64)
+    state = np.zeros(5, np.int64)
+    state[4] = _EVERY
+    room = np.empty(1 + 2 * cells.shape[1] + blocks.tops.shape[1], np.int64)
+    out_events = np.empty(out.size, np.int32)
     if not stab_blocks(
         blocks, words, cells, chosen, codes, own_boxes, ones, view(part[13], np.int64), state, room,
-        run_events, run_ends, out,
+        out_events, out,
     ):  # fmt: skip
         return -(blocks.boxes.size + _BLOCK + 1)
     n = state[1]

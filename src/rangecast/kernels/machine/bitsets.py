@@ -19,8 +19,12 @@ _BITSET = ir.VectorType(_WORD, WORDS)
 
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
+    def lowest(x):
+        """The position of the lowest bit that is set, 64 where none is."""
+        return (int(x) & -int(x)).bit_length() - 1 if x else 64
+
     def and_cells(bits, bases, attributes, cells, e, first, last, left):
-        """AND the rows that event e has on the attributes first..last; returns whether a bit is left.
+        """AND the rows that event e has on the attributes first..last; returns which words have a bit left.
 
         The row of attribute k is bits[bases[k] + cells[e, attributes[k]]]. `left` is what those before have
         left, and becomes what these do; where first is 0 it is not read.
@@ -29,13 +33,22 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
             left[:] = np.uint64(2**64 - 1)
         for k in range(first, last):
             left &= bits[bases[k] + cells[e, attributes[k]]]
-        return np.bitwise_or.reduce(left)
+        return np.uint64(sum(1 << w for w in range(WORDS) if left[w]))
 
 else:
 
     @intrinsic
+    def lowest(typing_context, x):
+        """The position of the lowest bit that is set, 64 where none is."""
+
+        def generate(context, builder, signature, arguments):
+            return builder.cttz(arguments[0], ir.IntType(1)(0))
+
+        return types.int64(types.uint64), generate
+
+    @intrinsic
     def and_cells(typing_context, bits, bases, attributes, cells, e, first, last, left):
-        """AND the rows that event e has on the attributes first..last; returns whether a bit is left.
+        """AND the rows that event e has on the attributes first..last; returns which words have a bit left.
 
         The row of attribute k is bits[bases[k] + cells[e, attributes[k]]]. `left` is what those before have
         left, and becomes what these do; where first is 0 it is not read.
@@ -68,9 +81,7 @@ else:
                 builder.store(builder.and_(builder.load(kept), words), kept)
             words = builder.load(kept)
             builder.store(words, out, align=8)
-            # llvmlite has no name for an intrinsic of vectors
-            kind = ir.FunctionType(_WORD, [_BITSET])
-            name = f"llvm.vector.reduce.or.v{WORDS}i64"
-            return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [words])
+            some = builder.icmp_unsigned("!=", words, _BITSET([_WORD(0)] * WORDS))
+            return builder.zext(builder.bitcast(some, ir.IntType(WORDS)), _WORD)
 
         return types.uint64(bits, bases, attributes, cells, e, first, last, left), generate
