@@ -168,7 +168,7 @@ class _StaticReading(PartialReading):
         return super().match_one(codes) if slots is None else self.names.take(slots)
 
     def match_single(self, codes: Codes) -> Matches | None:
-        """The matches of one event, where one part answers alone and they are not many; else None."""
+        """The matches of one event, where one part answers alone and they are not many, or None."""
         only = self.state.only
         slots = None if only is None else only.part.stab_one(codes, self.state.boxes)
         return None if slots is None else Matches(*one_row(slots), self.names)

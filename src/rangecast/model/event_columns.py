@@ -58,7 +58,7 @@ def said_rows(
 
 
 def columns_alike(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]] | None:
-    """The columns of rows that all have the same keys, each of them one of these names; else None.
+    """The columns of rows that all have the same keys, each of them one of these names, or None.
 
     >>> columns_alike([{"a": 1, "b": 2}, {"b": 3, "a": 4}], ["a", "b", "c"])
     {'a': [1, 4], 'b': [2, 3]}
