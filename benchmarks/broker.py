@@ -1,13 +1,13 @@
 """The live broker on loopback: events in, messages out, latency; the load generator shares the machine.
 
-    python benchmarks/broker.py --consumers 1000 --rate 100000 --batch 500
-    python benchmarks/broker.py --rate 500 --batch 1
-    python benchmarks/broker.py --arrow --rate 500000 --batch 10000 --matches 0.01
-    python benchmarks/broker.py --stalled 1000 --consumers 2000 --rate 50000 --seconds 60
-    python benchmarks/broker.py --consumers 10000 --catch-up
+    python benchmarks/broker.py --row batches       a row of the table in docs/broker.md; keeps its figures
+    python benchmarks/broker.py --row stalled --rate 50000     another rate for it; kept as well
+    python benchmarks/broker.py --consumers 1000 --rate 100000 --batch 500     anything else; only prints
 
-With --prepared FOLDER the space is made there once, and copied for each run with the same subscriptions,
-consumers and matches; --seconds 0 makes it and ends.
+The rows are batches, single, consumers, arrow, stalled and catch-up (`ROWS`). A run of a row replaces that
+row in figures/broker.json and the table that is made from it. With --prepared FOLDER the space is made there
+once, and copied for each run with the same subscriptions, consumers and matches; --seconds 0 makes it and
+ends.
 
 Open loop: requests are due at fixed times, whether or not the broker keeps up, and latency counts from the
 time at which an event was due, so a broker that stalls cannot hide it. Every run ends by itself. Each event
@@ -28,12 +28,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pyarrow as pa
 
+import figures
 from rangecast import Category, Int, Schema, Store, Subscriptions
 from rangecast.client import Client
 
@@ -41,6 +43,16 @@ SCHEMA = '[attributes.symbol]\ntype = "category"\n[attributes.price]\ntype = "in
 SYMBOLS = 1_000
 PRICES = 1_000_000
 DUE = re.compile(rb'"due":(\d+)')
+# The rows of the table: what differs from the options' defaults. More is offered than must be held where the
+# figure is how much the broker takes.
+ROWS = {
+    "batches": {"rate": 130_000, "batch": 500},
+    "single": {"rate": 500, "batch": 1},
+    "consumers": {"consumers": 10_000, "rate": 16_000, "batch": 500},
+    "arrow": {"arrow": True, "rate": 700_000, "batch": 10_000, "matches": 0.01},
+    "stalled": {"consumers": 2_000, "stalled": 1_000, "rate": 100_000, "seconds": 60.0},
+    "catch-up": {"consumers": 10_000, "catch_up": True},
+}
 
 
 def prepare(folder, subscriptions, consumers, matches):
@@ -61,9 +73,7 @@ def prepare(folder, subscriptions, consumers, matches):
     ids = [f"c{k % consumers}/n{k}" for k in range(subscriptions)]
     store.insert(Subscriptions.parse(store.schema, ids=ids, texts=texts))
     store.snapshot()
-    (folder / "schema.toml").write_text(
-        '[attributes.symbol]\ntype = "category"\n[attributes.price]\ntype = "int"\n'
-    )
+    (folder / "schema.toml").write_text(SCHEMA)
     return symbols, lows, width
 
 
@@ -84,9 +94,9 @@ class Broker:
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
         while True:
             try:
-                socket.create_connection(("127.0.0.1", self.port), 0.2).close()
-                break
-            except OSError:
+                with urllib.request.urlopen(self.url + "/readyz", timeout=5):
+                    break
+            except OSError:  # nobody listens, or 503 while it opens its spaces
                 if self.process.poll() is not None:
                     raise SystemExit((folder / "log.txt").read_text()) from None
                 time.sleep(0.05)
@@ -113,7 +123,6 @@ class Reader(asyncio.Protocol):
 
     def __init__(self, counts, latencies, request):
         self.counts, self.latencies, self.request = counts, latencies, request
-        self.rest = b""
 
     def connection_made(self, transport):
         self.transport = transport
@@ -125,8 +134,8 @@ class Reader(asyncio.Protocol):
         n = data.count(b"event: match")
         if n:
             self.counts[0] += n
-            for due in DUE.findall(data):
-                self.latencies.append(now - int(due))
+            if self.latencies is not None:
+                self.latencies += [now - int(due) for due in DUE.findall(data)]
 
 
 def made_batches(options, source, width):
@@ -240,9 +249,9 @@ def percentiles(latencies):
     return {f"p{q} ms": round(float(np.percentile(found, q)), 1) for q in (50, 99)} if latencies else {}
 
 
-async def listening(options, broker, consumers, start="now"):
-    """Connections of consumers, and where their messages are counted."""
-    counts, latencies, readers = [0, 0], [], []
+async def listening(broker, consumers, start="now", timed=True):
+    """Connections of consumers, and where their messages are counted and timed."""
+    counts, latencies, readers = [0, 0], [] if timed else None, []
     loop = asyncio.get_running_loop()
     for k in consumers:
         request = b"GET /v1/main/consumers/c%d/stream?from=%s HTTP/1.1\r\nHost: x\r\n\r\n" % (
@@ -263,7 +272,7 @@ async def until(condition, seconds=60):
 
 async def flow(options, broker, symbols, lows, width):
     offered = Offered(options, symbols, lows, width)
-    counts, latencies, readers = await listening(options, broker, range(options.consumers))
+    counts, latencies, readers = await listening(broker, range(options.consumers))
     await until(lambda: counts[1] >= len(readers))
     idle = broker.memory()
     used = broker.processor_seconds(), time.process_time()
@@ -295,28 +304,32 @@ async def flow(options, broker, symbols, lows, width):
 async def stall(options, broker, symbols, lows, width):
     """Some consumers stop reading for a while; what the others notice, and how the stalled ones come back.
 
-    Three stretches at the same rate: all read; some have stopped; those catch up. A connection that takes
-    nothing for 30 seconds is closed by the broker, so they connect again, from the first event on, and must
-    receive every message.
+    Three stretches at the same rate: all read; some have stopped; those come back while events are published,
+    and catch up. A connection that takes nothing for 30 seconds is closed by the broker, so they connect
+    again, from the event on at which they stopped, and must receive every message.
     """
     offered = Offered(options, symbols, lows, width)
-    active = options.consumers - options.stalled
-    counts, latencies, readers = await listening(options, broker, range(active))
-    early, _, stalled = await listening(options, broker, range(active, options.consumers))
-    await until(lambda: counts[1] + early[1] >= options.consumers)
-    seen, rates, refused, memory = [], [], 0, []
+    active, every = options.consumers - options.stalled, options.consumers
+    counts, latencies, readers = await listening(broker, range(active))
+    early, _, stalled = await listening(broker, range(active, every), timed=False)
+    await until(lambda: counts[1] + early[1] >= every)
+    seen, rates, refused, memory, connected = [], [], 0, [], []
 
     async def watch():
         while True:
             memory[-1].append(broker.memory())
             await asyncio.sleep(0.25)
 
-    async def stretch(seconds):
+    async def stretch(seconds, beside=None):
         nonlocal refused
         latencies.clear()
         memory.append([])
         watching = asyncio.create_task(watch())
-        _, published, some = await offered.publish(broker, seconds)
+        publishing = asyncio.create_task(offered.publish(broker, seconds))
+        if beside is not None:
+            await asyncio.sleep(0.5)
+            connected.append(await beside)
+        _, published, some = await publishing
         await until(lambda: counts[0] >= offered.wanted(active))
         watching.cancel()
         refused += some
@@ -324,17 +337,20 @@ async def stall(options, broker, symbols, lows, width):
         seen.append(percentiles(latencies))
 
     await stretch(options.seconds / 4)
+    before = offered.wanted(every) - offered.wanted(active)
+    await until(lambda: early[0] >= before)
+    stop = offered.sent * options.batch
     for transport in stalled:
         transport.pause_reading()
     await stretch(options.seconds)
     for transport in stalled:
         transport.abort()
     started = time.perf_counter()
-    late, _, others = await listening(options, broker, range(active, options.consumers), "1")
-    await stretch(options.seconds / 4)
-    wanted = offered.wanted(active)
-    owed = offered.wanted(options.consumers) - wanted
-    await until(lambda: late[0] >= owed, 120)
+    back = listening(broker, range(active, every), str(stop + 1), timed=False)
+    await stretch(options.seconds / 4, back)
+    ((late, _, others),) = connected
+    owed = offered.wanted(every) - offered.wanted(active) - before
+    await until(lambda: late[0] >= owed, 90)
     caught = time.perf_counter() - started
     row = {
         "events/s": rates,
@@ -348,10 +364,10 @@ async def stall(options, broker, symbols, lows, width):
         "messages of the stalled": late[0],
         "messages owed": owed,
         "seconds to catch up": round(caught, 1),
+        "lost": offered.wanted(active) - counts[0] + before - early[0] + owed - late[0],
     }
     for transport in [*readers, *others]:
         transport.close()
-    row["lost"] = wanted - counts[0] + owed - late[0]
     return row
 
 
@@ -382,8 +398,23 @@ def catch_up(options, broker):
     }
 
 
+def keep(name, options, row):
+    """Replace one row of the figures, and write the table anew."""
+    try:
+        rows = figures.load("broker")["rows"]
+    except FileNotFoundError:
+        rows = []
+    kept = {one["row"]: one for one in rows}
+    kept[name] = {"row": name, "offered": options.rate, "seconds": options.seconds, **row}
+    command = "python benchmarks/broker.py --row ROW"
+    figures.save("broker", command, rows=[kept[known] for known in ROWS if known in kept])
+    if len(kept) == len(ROWS):
+        figures.write_pages()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--row", choices=ROWS, help="a row of the table in docs/broker.md")
     parser.add_argument("--subscriptions", type=int, default=1_000_000)
     parser.add_argument("--consumers", type=int, default=1_000)
     parser.add_argument("--matches", type=float, default=2.0, help="matches per event")
@@ -397,6 +428,9 @@ def main():
     parser.add_argument("--arrow", action="store_true")
     parser.add_argument("--catch-up", action="store_true")
     parser.add_argument("--events", type=int, default=2_000_000, help="events of --catch-up")
+    parser.add_argument("--print-only", action="store_true", help="keep no figures")
+    row_of, _ = parser.parse_known_args()
+    parser.set_defaults(**ROWS.get(row_of.row, {}))
     options = parser.parse_args()
     random.seed(1)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -423,6 +457,8 @@ def main():
         finally:
             broker.stop()
     print(json.dumps(row))
+    if options.row and not options.print_only:
+        keep(options.row, options, row)
 
 
 if __name__ == "__main__":

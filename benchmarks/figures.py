@@ -182,6 +182,54 @@ def language() -> str:
     return table(head + " | scan, us per event | times", "lrrrrrr", rows)
 
 
+def broker() -> str:
+    """What the broker does in a second, for docs/broker.md; benchmarks/broker.py has the rows."""
+    found = {row["row"]: row for row in load("broker")["rows"]}
+    what = {
+        "batches": "batches of 500 events, 2 messages per event, 1,000 consumers",
+        "single": "single events, 1,000 consumers",
+        "consumers": "10,000 consumers, batches of 500 events",
+        "arrow": "Arrow streams of 10,000 rows, few matches",
+        "catch-up": "one consumer with 100 subscriptions catches up",
+    }
+    rows = []
+    for name, said in what.items():
+        row = found[name]
+        if name == "catch-up":
+            rows.append([said, f"{row['events']:,} events", f"{row['events/s']:,} events/s", "", ""])
+            continue
+        seen = f"{row['events/s']:,} events/s in, {row['messages/s']:,} messages/s out"
+        if name == "consumers":
+            seen += f"; {row['kB per connection']:.0f} kB per connection"
+        taken = f"{row['broker us per event']:,.1f} and {row['generator us per event']:,.1f}"
+        latency = f"{row['p50 ms']:,.1f} and {row['p99 ms']:,.1f}"
+        rows.append([said, f"{row['offered']:,} events/s", seen, latency, taken])
+    starts = [row["start s"] for row in found.values()]
+    rows.append(["start from a snapshot", "", f"{min(starts):.1f} to {max(starts):.1f} s", "", ""])
+    head = "what | offered | seen | p50 and p99, ms | us of a processor per event, broker and generator"
+    return table(head, "lllrr", rows)
+
+
+def broker_stalled() -> str:
+    """What consumers notice of others that stop reading, for docs/broker.md."""
+    (found,) = (row for row in load("broker")["rows"] if row["row"] == "stalled")
+    steps = {
+        "all read": "all read", "some stopped": "1,000 have stopped", "they catch up": "they come back",
+    }  # fmt: skip
+    rows = []
+    memory = found["memory MB at first, most of each stretch"][1:]
+    for (key, said), rate, most in zip(steps.items(), found["events/s"], memory, strict=True):
+        seen = found[key]
+        rows.append([said, f"{rate:,}", f"{seen['p50 ms']:,.0f}", f"{seen['p99 ms']:,.0f}", f"{most:,}"])
+    owed = f"{found['messages owed']:,}"
+    rows.append([
+        f"of {owed} messages owed to them, {found['lost']:,} were lost; the last came "
+        f"{found['seconds to catch up']:.0f} s after they began to come back", "", "", "", "",
+    ])  # fmt: skip
+    head = "stretch | events/s | p50 ms of the others | p99 ms of the others | broker's memory, most, MB"
+    return table(head, "lrrrr", rows)
+
+
 # page, name of its marks, what stands between them
 PLACES: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("README.md", "floors", readme),
@@ -190,6 +238,8 @@ PLACES: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("docs/performance-language.md", "language", language),
     ("benchmarks/README.md", "aims", aims),
     ("benchmarks/README.md", "controls", controls),
+    ("docs/broker.md", "broker", broker),
+    ("docs/broker.md", "broker-stalled", broker_stalled),
 )
 
 

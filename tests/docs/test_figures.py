@@ -4,6 +4,7 @@ import importlib.util
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,6 +76,28 @@ def test_a_page_that_a_command_wrote_is_compared_as_a_whole(figures, tmp_path, m
     figures.keep(whole, "other", "python whole.py", "14 us", whole=True)
     assert whole.read_text() == "14 us\n"
     assert not (tmp_path / "figures" / "other.json").exists()
+
+
+def test_a_run_of_the_broker_replaces_its_own_row(figures, tmp_path, monkeypatch):
+    pytest.importorskip("psutil")
+    pytest.importorskip("msgspec", reason="needs the extra serve")
+    spec = importlib.util.spec_from_file_location("broker_benchmark", ROOT / "benchmarks" / "broker.py")
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    monkeypatch.setattr(figures, "FOLDER", tmp_path)
+    written = []
+    monkeypatch.setattr(figures, "write_pages", lambda: written.append(1))
+    options = SimpleNamespace(rate=500, seconds=10.0)
+    for n, name in enumerate(reversed(benchmark.ROWS)):
+        assert not written  # a page has all rows or is left alone
+        benchmark.keep(name, options, {"events/s": n})
+    before = figures.load("broker")["rows"]
+    assert [row["row"] for row in before] == list(benchmark.ROWS)
+    benchmark.keep("single", options, {"events/s": 77})
+    after = figures.load("broker")["rows"]
+    assert [row for row in after if row["row"] != "single"] == [r for r in before if r["row"] != "single"]
+    assert after[1] == {"row": "single", "offered": 500, "seconds": 10.0, "events/s": 77}
+    assert len(written) == 2
 
 
 def test_figures_stand_in_tables_only():
