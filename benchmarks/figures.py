@@ -80,6 +80,11 @@ def kept_texts() -> list[dict[str, Any]]:
     return [one for one in found if "page" in one]
 
 
+def has(name: str) -> bool:
+    """Whether a run has kept anything of this name."""
+    return (FOLDER / f"{name}.json").exists()
+
+
 def brief(value: float) -> str:
     """A figure with two digits that count, or all before the point.
 
@@ -149,6 +154,33 @@ def controls() -> str:
 def is_control(row: dict[str, Any]) -> bool:
     """Whether a row says something of the machine alone."""
     return bool(row["what"].startswith("control,"))
+
+
+def native() -> str:
+    """`auto` beside native code, for docs/performance.md."""
+    rows = []
+    for line in load("native")["lines"] if has("native") else []:
+        found = {row["name"]: row for row in line["contenders"]}
+        peers = [row for row in line["contenders"] if row["kind"] == "peer"]
+        ours = found["auto"]
+        best = min(peers, key=lambda row: row["us_per_event"])
+        rows.append(
+            [
+                line["what"],
+                f"{line['subscriptions']:,}",
+                f"{line['events']:,}",
+                f"{line['pairs_per_event']:,.1f}",
+                brief(ours["us_per_event"]),
+                f"{brief(best['us_per_event'])}, {best['name']}",
+                brief(best["us_per_event"] / ours["us_per_event"]),
+                brief(found["hint"]["us_per_event"]) if "hint" in found else "",
+                brief(found["copy of the answer"]["us_per_event"]),
+                f"{ours['bytes']:,.0f} / {best['bytes']:,.0f}",
+            ]
+        )
+    head = "workload | subscriptions | events | matches per event | `auto`, us per event | best native"
+    rest = " | times faster | `hint` | copy of the answer | bytes per subscription"
+    return table(head + rest, "lrrrrlrrrr", rows)
 
 
 def aims() -> str:
@@ -236,6 +268,7 @@ PLACES: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("docs/performance.md", "floors", beside),
     ("docs/performance.md", "floors-alone", alone),
     ("docs/performance-language.md", "language", language),
+    ("docs/performance.md", "native", native),
     ("benchmarks/README.md", "aims", aims),
     ("benchmarks/README.md", "controls", controls),
     ("docs/broker.md", "broker", broker),

@@ -1,6 +1,7 @@
 """`auto` and the best single indexes beside native code, in one process, in turns.
 
-    python benchmarks/native.py                                      every workload, about five minutes
+    python benchmarks/native.py                                      every workload, about five minutes; the
+                                                                     figures of whole sizes are kept
     python benchmarks/native.py --scale 0.01                         small sizes: do all pairs agree?
     python benchmarks/native.py --only "2-D" --json figures.json --page figures.md
 
@@ -16,6 +17,8 @@ contenders alike: processor time of one thread, rounds in turns, after a second 
                rows stay in that order; native numbers have 32 bits, our ids 64
     pairs      all contenders must find the same: their number, and the sum and the exclusive or of a hash
                of event and id, over all pairs. A difference ends the run with exit code 1
+    copy       the ids of `auto`'s answer copied to another place: nobody who delivers them can be faster
+    hint       no registry has the authors' HINT; `hint` here is ours, compiled by Numba
     bytes      native: what the structure took from its allocator, without ids of a caller's own and
                without any way to change a subscription. Ours: `stats()["bytes"]`, catalog and all
 """
@@ -38,6 +41,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+import figures
 import rangecast as rc
 from measure import Contender, index_contender, peer_contender, settle, try_in_child
 from peers import Peer, Plain
@@ -51,7 +55,9 @@ CRATES = {
     2: ("geo-index hilbert", "geo-index str", "rstar"),
 }
 BOOST = {1: (), 2: ("boost rtree",)}
-OURS = {1: ("auto", "cells", "vci"), 2: ("auto", "cells", "vcr")}
+OURS = {1: ("auto", "cells", "vci", "hint"), 2: ("auto", "cells", "vcr")}
+_NONE = np.empty(0, np.uint64)
+COPY = "copy of the answer"
 # what the line is called, workload, its options, subscriptions, events
 LINES: tuple[tuple[str, str, dict[str, Any], int, int], ...] = (
     ("1-D, domain 10^9, 10 matches", "intervals", {"r": 10**9, "w": 20_000}, 1_000_000, 100_000),
@@ -76,9 +82,9 @@ many times as long as `auto` a contender takes, and native contenders are in ita
 class Answer:
     """The arrays of a native answer; they live until the contender's next batch."""
 
-    events: npt.NDArray[np.uint32]
+    events: npt.NDArray[Any]
     offsets: npt.NDArray[np.uint64]
-    found: npt.NDArray[np.uint32]
+    found: npt.NDArray[Any]
 
 
 class _Arrays(ctypes.Structure):
@@ -280,16 +286,58 @@ def measure(what: str, w: workloads.Workload, rounds: int, limit: float = 120.0)
             raise SystemExit(f"{what}: pairs differ: {first} has {one}, {second} has {two}")
     pairs = next(iter(known))[0] if known else 0
     calls = {c.name: partial(c.match, c.built, c.loaded) for c in ready}
+    control: list[dict[str, Any]] = []
+    auto = next((c for c in ready if c.name == "auto"), None)
+    if auto is not None:
+        calls[COPY] = partial(
+            _copied, auto.match(auto.built, auto.loaded).ids.copy(), np.empty(pairs, np.int64)
+        )
+        control = [{"name": COPY, "kind": "control", "build_s": 0.0, "bytes": 0}]
     taken = take_turns(
         calls, rounds, clock=PROCESS, pause_collector=True, count=pairs_in, expected=pairs, where=what
     )
-    for c in ready:
-        c.row["match_s"] = taken[c.name].seconds
+    rows = [*(c.row for c in contenders), *control]
+    for row in rows:
+        if row["name"] in taken:
+            row["match_s"] = taken[row["name"]].seconds
     return {
         "what": what, "workload": w.name, "parameters": dict(w.parameters), "seed": w.seed,
         "n_subscriptions": w.n_subscriptions, "n_events": w.n_events, "pairs": pairs,
-        "rows": [c.row for c in contenders],
+        "rows": rows,
     }  # fmt: skip
+
+
+def _copied(ids: npt.NDArray[np.int64], room: npt.NDArray[np.int64]) -> Answer:
+    np.copyto(room, ids)
+    return Answer(_NONE, _NONE, room)
+
+
+def keep(result: dict[str, Any], rounds: int) -> None:
+    """Keep the figures of a line beside those of others, for docs/performance.md."""
+    m = max(result["n_events"], 1)
+    fresh = {
+        "what": result["what"],
+        "subscriptions": result["n_subscriptions"],
+        "events": result["n_events"],
+        "pairs_per_event": result["pairs"] / m,
+        "rounds": rounds,
+        "contenders": [
+            {
+                "name": row["name"],
+                "kind": row["kind"],
+                "us_per_event": min(row["match_s"]) / m * 1e6,
+                "build_s": row["build_s"],
+                "bytes": row["bytes"] / max(result["n_subscriptions"], 1),
+            }
+            for row in result["rows"]
+            if "skipped" not in row
+        ],
+    }
+    known = {line["what"]: line for line in figures.load("native")["lines"]} if figures.has("native") else {}
+    known[fresh["what"]] = fresh
+    lines = [known[what] for what, *_ in LINES if what in known]
+    figures.save("native", "python benchmarks/native.py", lines=lines)
+    figures.write_pages()
 
 
 def section(result: dict[str, Any]) -> str:
@@ -306,7 +354,7 @@ def section(result: dict[str, Any]) -> str:
     for row in sorted(ran, key=lambda row: min(row["match_s"])):
         best, median = min(row["match_s"]), statistics.median(row["match_s"])
         cells = [
-            row["name"] if row["kind"] == "index" else f"*{row['name']}*",
+            f"*{row['name']}*" if row["kind"] == "peer" else row["name"],
             f"{row['build_s']:.2f}",
             f"{best / m * 1e6:,.3f}",
             f"{median / m * 1e6:,.3f}",
@@ -339,6 +387,8 @@ def run(
         results.append(measure(what, workloads.workload(name, sized(n), sized(m), **options), rounds))
         print(section(results[-1]), end="", flush=True)
         text += section(results[-1])
+        if scale == 1:
+            keep(results[-1], rounds)
         # After each workload, so that an interrupted run leaves what it has.
         if json_out:
             json_out.write_text(json.dumps({"rounds": rounds, "workloads": results}, indent=1) + "\n")
