@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +16,8 @@ from rangecast.engine.answers import write_rows
 from rangecast.engine.box_entries import BoxEntries
 from rangecast.engine.boxes import Boxes, ExpandedBoxes
 from rangecast.errors import CapacityError
+from rangecast.kernels import kernel
+from rangecast.kernels.machine.kept_members import keep_reaching, reach_one_by_one
 from rangecast.model.boxes import DenseBoxes, from_dense
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 
@@ -178,3 +182,21 @@ def test_laid_out_by_class_and_low_end(data, threads):
         assert tables[table : table + buckets].tolist() == begins
     assert n == len(ends)
     assert sorted(of.tolist()) == list(range(len(ends)))
+
+
+@kernel
+def _reach(members, highs, first, among, value, out, to):
+    return keep_reaching(members, highs, first, among, value, out, to)
+
+
+@pytest.mark.parametrize("kind", [np.uint32, np.uint64])
+def test_four_ends_are_compared_as_one_by_one(kind):
+    members, most = np.arange(100, 110, dtype=np.int32), int(np.iinfo(kind).max)
+    for among, held, value in itertools.product(range(16), range(16), (1, 7, most)):
+        highs = np.full(10, most, kind)
+        highs[3:7] = [value if held >> k & 1 else value - 1 for k in range(4)]
+        for reach in (_reach, reach_one_by_one):
+            out = np.full(8, -1, np.int32)
+            n = reach(members, highs, np.uint64(3), np.uint64(among), kind(value), out, np.uint64(2))
+            assert out[2 : 2 + int(n)].tolist() == [103 + k for k in range(4) if among & held & 1 << k]
+            assert (out[[0, 1, 6, 7]] == -1).all()

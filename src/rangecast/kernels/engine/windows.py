@@ -12,12 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
+from rangecast.kernels.machine.kept_members import TOGETHER, keep_reaching
 from rangecast.kernels.machine.views import view, view_rows
 
 _MISSING = np.iinfo(np.int64).min
 _EVERY = np.int64(np.iinfo(np.int64).max)
 _PRESENT = _MISSING + 1
 _LAST = np.iinfo(np.int64).max
+_ONE = np.uint64(1)
+_FOUR = np.uint64(2**TOGETHER - 1)
 DIGIT = 11
 CLOSED, RISING, FALLING, ODD, EVERY = range(5)
 
@@ -243,6 +246,23 @@ def keep_holders(w, first, stop, v, out, p):
 
 
 @inlined_kernel
+def keep_wide(w, first, stop, v, out, p):
+    """As `keep_holders`, for entries that begin before the distance: only their high ends are compared, four
+    at a time where nothing is read behind the entries or written behind `out`."""
+    four = np.uint64(TOGETHER)
+    if stop + four > np.uint64(w.slots.size) or p + (stop - first) + four > np.uint64(out.size):
+        for j in range(first, stop):
+            out[p] = w.slots[j]
+            p += np.uint64(w.highs[j] >= v)
+        return p
+    j = first
+    while j + four <= stop:
+        p += keep_reaching(w.slots, w.highs, j, _FOUR, v, out, p)
+        j += four
+    return p + keep_reaching(w.slots, w.highs, j, (_ONE << (stop - j)) - _ONE, v, out, p)
+
+
+@inlined_kernel
 def tally_holders(w, first, stop, v):
     """How many of the entries first..stop hold a distance."""
     n = np.int64(0)
@@ -275,7 +295,7 @@ def stab(order, values, w, limit, offsets, out):
 
     A class is skipped for an event that has as many as the limit.
 
-    `out` has room for all candidates, one more than which is never written.
+    `out` has room for all candidates and one more, and for TOGETHER more all may be compared four at a time.
     """
     p = np.uint64(0)
     largest = np.uint64(np.iinfo(w.lows.dtype).max)
@@ -306,7 +326,7 @@ def stab(order, values, w, limit, offsets, out):
             if np.int64(p) - offsets[i] >= limit:
                 break
             first, sure, end, stop = window(w, k, u)
-            p = keep_holders(w, first, sure, own, out, p)
+            p = keep_wide(w, first, sure, own, out, p)
             p = copy_slots(w.slots, sure, min(end, sure + np.uint64(limit)), out, p)
             p = keep_holders(w, end, stop, own, out, p)
     offsets[order.size] = p

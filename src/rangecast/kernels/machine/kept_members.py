@@ -1,4 +1,4 @@
-"""Packed bounds compared four at a time, and the members that hold moved together in one register.
+"""Bounds compared four at a time, and the members that hold moved together in one register.
 
 A loop that writes every member and moves on only past those that hold has no branch to guess, but takes each
 member alone. Here four bounds are compared at once, the four answers choose one of sixteen ways to move four
@@ -24,7 +24,6 @@ TOGETHER = 4
 _WORD = ir.IntType(64)
 _BYTE = ir.IntType(8)
 _LANE = ir.IntType(32)
-_BOUNDS = ir.VectorType(_WORD, TOGETHER)
 _MEMBERS = ir.VectorType(_BYTE, 4 * TOGETHER)
 _NOTHING = 0x80  # PSHUFB: a byte of zeros
 
@@ -61,8 +60,57 @@ def keep_one_by_one(members, bounds, first, among, value, guard, out, to):
     return n
 
 
+def reach_one_by_one(members, highs, first, among, value, out, to):
+    """As `keep_one_by_one`, for members that hold a value where their high end is not below it."""
+    n = np.uint64(0)
+    one = np.uint64(1)
+    for k in range(np.uint64(TOGETHER)):
+        at = np.uint64(k)
+        if (among >> at) & one:
+            out[to + n] = members[first + at]
+            n += np.uint64(highs[first + at] >= value)
+    return n
+
+
+def _load_four(builder, data, first, bits):
+    kind = ir.VectorType(ir.IntType(bits), TOGETHER)
+    return builder.load(builder.bitcast(builder.gep(data, [first]), kind.as_pointer()), align=bits // 8)
+
+
+def _four(builder, number):
+    """A number four times."""
+    none = ir.Constant(ir.VectorType(number.type, TOGETHER), ir.Undefined)
+    same = ir.Constant(ir.VectorType(_LANE, TOGETHER), [0] * TOGETHER)
+    return builder.shuffle_vector(builder.insert_element(none, number, _LANE(0)), none, same)
+
+
+def _move(builder, members, first, held, out, to):
+    """Write the members of a set of four; returns how many they are."""
+    module = builder.module
+    table = module.globals.get("rangecast.moves")
+    if table is None:
+        constant = _moves()
+        table = ir.GlobalVariable(module, constant.type, "rangecast.moves")
+        table.linkage, table.global_constant, table.align = "internal", True, 16
+        table.initializer = constant
+    row = builder.bitcast(builder.gep(table, [_WORD(0), held]), _MEMBERS.as_pointer())
+    place = builder.bitcast(builder.gep(members, [first]), _MEMBERS.as_pointer())
+    kind = ir.FunctionType(_MEMBERS, [_MEMBERS, _MEMBERS])
+    shuffle = module.declare_intrinsic("llvm.x86.ssse3.pshuf.b.128", (), kind)
+    moved = builder.call(shuffle, [builder.load(place, align=4), builder.load(row, align=16)])
+    builder.store(moved, builder.bitcast(builder.gep(out, [to]), _MEMBERS.as_pointer()), align=4)
+    count = module.declare_intrinsic("llvm.ctpop", [_WORD], ir.FunctionType(_WORD, [_WORD]))
+    return builder.call(count, [held])
+
+
+def _held(builder, holds, among):
+    """Answers of a comparison as a set, of which some count."""
+    return builder.and_(builder.zext(builder.bitcast(holds, ir.IntType(TOGETHER)), _WORD), among)
+
+
 if config.DISABLE_JIT or not _moves_bytes():  # type: ignore[attr-defined]
     keep_members = inlined_kernel(keep_one_by_one)
+    keep_reaching = inlined_kernel(reach_one_by_one)
 
 else:
 
@@ -75,32 +123,26 @@ else:
                 context.make_array(signature.args[k])(context, builder, arguments[k]).data for k in (0, 1, 6)
             )
             first, among, value, guard, to = (arguments[k] for k in (2, 3, 4, 5, 7))
-            module = builder.module
-
-            def four(number):
-                lone = builder.insert_element(ir.Constant(_BOUNDS, ir.Undefined), number, _LANE(0))
-                same = ir.Constant(ir.VectorType(_LANE, TOGETHER), [0] * TOGETHER)
-                return builder.shuffle_vector(lone, ir.Constant(_BOUNDS, ir.Undefined), same)
-
-            own = builder.load(builder.bitcast(builder.gep(packed, [first]), _BOUNDS.as_pointer()), align=8)
-            guards = four(guard)
-            left = builder.and_(builder.sub(four(value), own), guards)
-            holds = builder.icmp_unsigned("==", left, guards)
-            held = builder.and_(builder.zext(builder.bitcast(holds, ir.IntType(TOGETHER)), _WORD), among)
-            table = module.globals.get("rangecast.moves")
-            if table is None:
-                constant = _moves()
-                table = ir.GlobalVariable(module, constant.type, "rangecast.moves")
-                table.linkage, table.global_constant, table.align = "internal", True, 16
-                table.initializer = constant
-            row = builder.bitcast(builder.gep(table, [_WORD(0), held]), _MEMBERS.as_pointer())
-            place = builder.bitcast(builder.gep(sources, [first]), _MEMBERS.as_pointer())
-            kind = ir.FunctionType(_MEMBERS, [_MEMBERS, _MEMBERS])
-            move = module.declare_intrinsic("llvm.x86.ssse3.pshuf.b.128", (), kind)
-            moved = builder.call(move, [builder.load(place, align=4), builder.load(row, align=16)])
-            builder.store(moved, builder.bitcast(builder.gep(target, [to]), _MEMBERS.as_pointer()), align=4)
-            count = module.declare_intrinsic("llvm.ctpop", [_WORD], ir.FunctionType(_WORD, [_WORD]))
-            return builder.call(count, [held])
+            guards = _four(builder, guard)
+            less = builder.sub(_four(builder, value), _load_four(builder, packed, first, 64))
+            holds = builder.icmp_unsigned("==", builder.and_(less, guards), guards)
+            return _move(builder, sources, first, _held(builder, holds, among), target, to)
 
         word = types.uint64
         return word(members, bounds, word, word, word, word, out, word), generate
+
+    @intrinsic
+    def keep_reaching(typing_context, members, highs, first, among, value, out, to):
+        """As `reach_one_by_one`, all four at once; ends and value are unsigned, of 32 or of 64 bits."""
+
+        def generate(context, builder, signature, arguments):
+            sources, ends, target = (
+                context.make_array(signature.args[k])(context, builder, arguments[k]).data for k in (0, 1, 5)
+            )
+            first, among, value, to = (arguments[k] for k in (2, 3, 4, 6))
+            own = _load_four(builder, ends, first, value.type.width)
+            holds = builder.icmp_unsigned(">=", own, _four(builder, value))
+            return _move(builder, sources, first, _held(builder, holds, among), target, to)
+
+        word = types.uint64
+        return word(members, highs, word, word, highs.dtype, out, word), generate
