@@ -220,8 +220,7 @@ class Index:
     def match(
         self, events: Events | Mapping[str, Any] | Any, threads: int = 1, limit: int | None = None
     ) -> Matches:
-        """The subscriptions that each event matches; `threads` divides the batch and never changes the
-        answer.
+        """The subscriptions that each event matches; `threads` divides the batch only.
 
         With a limit, at most that many per event: those of highest priority in descending order if any
         subscription was inserted with a priority, and any of them, in no particular order, if none was. Among
@@ -271,8 +270,7 @@ class Index:
         return ids
 
     def match_any(self, events: Events | Any) -> npt.NDArray[np.bool_]:
-        """Whether each event matches any subscription at all; the search for an event ends at its first
-        match."""
+        """Whether each event matches any subscription at all; a search ends at its first match."""
         events = Events.of(self.schema, events)
         self._prepare(events.columns_for(self._read.catalog.schema).codes)
         with self._reading() as reading:
@@ -286,8 +284,7 @@ class Index:
             return reading.count(*events.columns_for(reading.catalog.schema))
 
     def estimate(self, events: Events, level: int | None = None) -> Estimate:
-        """How much work each event will take, before it is matched; `level` is how deep a tree is searched
-        for it."""
+        """How much work each event will take, before it is matched; `level` is how deep a tree is asked."""
         with self._lock:
             self._resume()
             codes, owners = events.spread_for(self.schema)
@@ -361,11 +358,9 @@ class Index:
         return explain_one(self.schema, self._read.catalog, self._lock, subscription, event)
 
     def payload(self, ids: Any, names: Sequence[str] | None = None) -> pa.Table:
-        """The users' own columns (or those named) of some subscriptions, a row for each id; nulls for an
-        unknown one.
+        """The users' own columns (or those named) of some subscriptions, a row per id; null for unknown ones.
 
-        Only the blocks that hold them are read. For the payload of matches, call
-        `index.payload(matches.ids)`.
+        Only the blocks that hold them are read. Matches take it as `index.payload(matches.ids)`.
         """
         with self._lock:
             catalog = self._read.catalog

@@ -284,8 +284,7 @@ class Subscriptions:
         return Subscriptions(self.schema, ids, lows, highs, owners, rejected, texts, copy=False)
 
     def select_boxes(self, numbers: npt.NDArray[np.int64]) -> Subscriptions:
-        """Some of the boxes (ascending) and the subscriptions that have them, without texts, payload and
-        expiry."""
+        """Some of the boxes (ascending) and the subscriptions that have them, without texts and payload."""
         rows, owners = np.unique(self.owners[numbers], return_inverse=True)
         return self._chosen(self.ids.select(rows), numbers, owners.astype(np.int32))
 
@@ -311,8 +310,7 @@ class Subscriptions:
 
     @classmethod
     def concat(cls, several: Iterable[Subscriptions], *, distinct: bool = True) -> Subscriptions:
-        """Several Subscriptions as one, in their order, with texts, payload and expiry; their ids must
-        differ.
+        """Several Subscriptions as one, in their order, with texts and payload; their ids must differ.
 
         The schema is that of the first, whose dictionaries take over the strings of the others. With
         distinct=False ids may repeat, for callers that then select the rows that count.
