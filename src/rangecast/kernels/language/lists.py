@@ -34,10 +34,10 @@ def read_numbers(letters, first, out, end):
         begin = at
         number = np.int64(0)
         while at < letters.size and _ZERO <= letters[at] and letters[at] <= _NINE:
+            if at - begin == _MOST_DIGITS:
+                return -1
             number = number * 10 + (np.int64(letters[at]) - _ZERO)
             at += 1
-            if at - begin > _MOST_DIGITS:
-                return -1
         if at == begin:
             return -1
         out[n] = -number if negative else number
