@@ -1,6 +1,9 @@
 """Every way in, from what users have to ids, beside the cheapest honest way to the same columns.
 
-    python benchmarks/doors.py [--subscriptions 100000] [--events 100000] [--repeat 5] [--shape strings]
+    python benchmarks/doors.py                                    all parts; keeps them in figures/doors.json
+    python benchmarks/doors.py --part strings --part texts        these parts, kept beside the others
+    python benchmarks/doors.py --events 5000 --repeat 1           other sizes; only prints
+    python benchmarks/doors.py --page docs/performance-doors.md   writes the page from what is kept
 
 Five shapes of events: numbers only; three strings; six mixed attributes; twelve of which some are missing;
 forty columns of which five are attributes. Each door takes the same events and ends with all ids delivered,
@@ -9,15 +12,18 @@ columns without us:
 
     door         alone
     Arrow        PyArrow's look-up of each string in a set (`index_in`), numbers as NumPy arrays
-    rows         a Python loop over the dicts, with a look-up in a dict for each string
+    rows         a Python loop over the dicts, with a look-up in a dict for each string; in lists of 1,000,
+                 and the first 1,000 again and again, whose objects are in the caches then
     JSON lines   PyArrow's reader on the same file, with the types of the columns given; once matched by one
                  thread, once by two, of which one reads ahead, and once read into events without a match
     CSV          PyArrow's reader on the same file, likewise
     one dict     the same loop as for rows, over one dict
 
 Times are wall-clock, the best of some rounds, door and `alone` in turns in one process; read the ratios. One
-event at a time is the median of single calls, the best of nine rounds. Last come texts of conditions, frames
-of several kinds, and the first match of a fresh process, with kernels from the cache and without.
+event at a time is the median of single calls, the best of nine rounds. The other parts: one encoded event on
+workloads that together take every access path (`paths`), texts of conditions (`texts`), frames of several
+kinds (`frames`), the first match of a fresh process, with kernels from the cache and without (`start`), the
+ingest of `rangecast demo` (`demo`), and what crosses to Spark's workers (`spark`, by crossing.py).
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ import argparse
 import datetime as dt
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -41,21 +48,17 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 
+import doors_page
+import figures
 import rangecast as rc
+from rangecast.engine.first_layout import lay_out_at_once
 from rangecast.loading import EventFile
 from rangecast.papers.measuring import WALL, take_turns
-
-HEAD = """# Every way in
-
-From what users have to ids, beside the cheapest way to the same columns without us: PyArrow's look-up of
-strings, PyArrow's readers on the same file, a Python loop over the dicts. All of it in one process and in
-turns, so read the ratios. Where matching itself takes most of the time,
-`encoded before` says so: it is the same match without a way in. Made by
-`python benchmarks/doors.py --page docs/performance-doors.md`, whose head says what the shapes of events are;
-[loading.md](loading.md) has the ways in themselves."""
+from rangecast.workloads import workload
 
 WORDS = 2_000
 ROWS_AT_ONCE = 1_000
+AGAIN = 25
 ONE_BY_ONE = 400
 ROUNDS = 9
 START = 1_700_000_000_000_000
@@ -67,16 +70,33 @@ TYPES = {
     "bool": pa.bool_(),
 }
 FRESH = """
-import time; start = time.perf_counter()
+import sys, time; start = time.perf_counter()
 import rangecast as rc
-schema = rc.Schema(rc.Int("price"), rc.Category("symbol"))
-texts = {k: f"price between {k} and {k + 10} and symbol = 's{k % 50}'" for k in range(2_000)}
+schema = rc.Schema(rc.Int("price"), rc.Category("symbol"), rc.Float("change"))
+forms = (
+    "price between {k} and {high} and symbol = 's{word}'",
+    "change > 0.{part} and symbol in ('s{word}', 'a{word}') and price < {k}",
+    "symbol = 's{word}' and change < -0.{part}",
+)
+texts = {
+    k: forms[k % 3].format(k=k, high=k + 10, word=k % 500, part=10 + k % 89) for k in range(int(sys.argv[1]))
+}
 index = rc.open_index("auto", schema)
 index.insert(rc.Subscriptions.parse(schema, texts))
-found = index.match_one({"price": 55, "symbol": "s5"})
-assert found.tolist() == [55], found
+found = index.match_one({"price": 57, "symbol": "s57"})
+assert found.tolist() == [57], found
 print(time.perf_counter() - start)
 """
+FRESH_SIZES = (2_000, 10_000)
+PATHS = (
+    ("intervals", {}),
+    ("intervals-wide-domain", {}),
+    ("rectangles", {"rx": 20_000, "ry": 20_000}),
+    ("boxes-12d", {}),
+    ("equality-led", {}),
+    ("stock-alerts", {}),
+    ("wide", {}),
+)
 
 
 class Shape(NamedTuple):
@@ -273,6 +293,18 @@ class Doors:
             found += len(self.index.match(events).ids)
         return found
 
+    def same_dicts(self) -> int:
+        """One list of a thousand dicts, so many times."""
+        some = self.rows[:ROWS_AT_ONCE]
+        return sum(
+            len(self.index.match(rc.Events.from_rows(self.shape.schema, some)).ids) for _ in range(AGAIN)
+        )
+
+    def same_alone(self) -> None:
+        """The same columns by a Python loop."""
+        for _ in range(AGAIN):
+            self._loop(self.rows[:ROWS_AT_ONCE])
+
     def dicts_alone(self) -> int:
         """The same columns by a Python loop."""
         for first in range(0, len(self.rows), ROWS_AT_ONCE):
@@ -378,12 +410,17 @@ def measure(shape: Shape, folder: Path, repeat: int) -> list[Figure]:
         calls, repeat, clock=WALL, warm_up=1, pause_collector=True, count=int, expected=doors.pairs
     )
     each = 1e6 / len(shape.table)
-    figures = [Figure(shape.name, "encoded before", rounds["encoded"].best * each, None)]
+    rows = [Figure(shape.name, "encoded before", rounds["encoded"].best * each, None)]
     for door in ("Arrow", "rows", "JSON lines", "JSON lines, 2 threads", "JSON lines, no match", "CSV"):
         ours, alone = rounds[door].best * each, rounds[f"{door.split(',')[0]} alone"].best * each
-        figures.append(Figure(shape.name, door, ours, alone))
-    figures.append(Figure(shape.name, "one dict", *doors.one_dict()))
-    return [*figures, Figure(shape.name, "one event, encoded before", doors.one_encoded(), None)]
+        rows.append(Figure(shape.name, door, ours, alone))
+    calls = {"ours": doors.same_dicts, "alone": doors.same_alone}
+    again = take_turns(calls, repeat, clock=WALL, warm_up=1, pause_collector=True)
+    each = 1e6 / (AGAIN * len(doors.rows[:ROWS_AT_ONCE]))
+    ours, alone = again["ours"].best * each, again["alone"].best * each
+    rows.append(Figure(shape.name, "the same 1,000 rows", ours, alone))
+    rows.append(Figure(shape.name, "one dict", *doors.one_dict()))
+    return [*rows, Figure(shape.name, "one event, encoded before", doors.one_encoded(), None)]
 
 
 def conditions(n: int, rng: np.random.Generator) -> dict[int, str]:
@@ -437,7 +474,7 @@ def frames(n: int, m: int, repeat: int, rng: np.random.Generator) -> dict[str, f
     return {name: rounds[name].best for name in kinds}
 
 
-def first_match(folder: str) -> tuple[float, float]:
+def first_match(folder: str, n: int) -> tuple[float, float]:
     """Seconds to the first match of a fresh process: with kernels in the cache, and with none.
 
     Modules are compiled to bytecode by the first run, as they are in an installation.
@@ -447,64 +484,98 @@ def first_match(folder: str) -> tuple[float, float]:
 
     def run(**environment: str) -> float:
         done = subprocess.run(
-            [sys.executable, "-c", FRESH], env=own | environment, capture_output=True, check=True
+            [sys.executable, "-c", FRESH, str(n)], env=own | environment, capture_output=True, check=True
         )
         return float(done.stdout)
 
     run()
-    return min(run() for _ in range(5)), run(NUMBA_CACHE_DIR=folder)
+    return min(run() for _ in range(5)), run(NUMBA_CACHE_DIR=f"{folder}/numba-{n}")
 
 
-def page(figures: list[Figure]) -> str:
-    """The figures as a table in Markdown."""
-    lines = ["| events | door | us/event | alone us/event | times alone |", "|---|---|--:|--:|--:|"]
-    for f in figures:
-        beside = "| |" if f.alone is None else f"{f.alone:.3f} | {f.ours / f.alone:.2f} |"
-        lines.append(f"| `{f.shape}` | {f.door} | {f.ours:.3f} | {beside}")
-    return "\n".join(lines)
+def one_by_path(n: int) -> list[dict[str, Any]]:
+    """One encoded event on workloads of several access paths: median microseconds, best of nine rounds."""
+    lay_out_at_once()
+    rows = []
+    for name, options in PATHS:
+        drawn = workload(name, n, ONE_BY_ONE, **options)
+        index = rc.open_index("auto", drawn.schema)
+        index.insert(drawn.subscriptions())
+        events = drawn.events()
+        found = index.match(events)
+        single = [events.select(np.array([row])) for row in range(ONE_BY_ONE)]
+        for row, one in enumerate(single):
+            if not np.array_equal(index.match(one).sort().ids, found.sort().row(row)):
+                raise SystemExit(f"{name}: one event alone finds other matches than in a batch")
+        taken = min(_median(lambda e, index=index: index.match(e).ids, single) for _ in range(ROUNDS))
+        paths = " ".join(dict.fromkeys(path["path"] for path in index.stats()["paths"]))
+        rows.append(
+            {"workload": name, "paths": paths, "pairs_per_event": found.n_pairs / ONE_BY_ONE, "us": taken}
+        )
+    return rows
+
+
+def demo(folder: str) -> dict[str, float]:
+    """Seconds of the demo's ingest, by part, as it prints them."""
+    call = [sys.executable, "-m", "rangecast", "demo", "--out", f"{folder}/demo"]
+    with open(f"{folder}/said", "w") as out, open(f"{folder}/log", "w") as log:
+        subprocess.run(call, stdout=out, stderr=log, check=True)
+    return ingest_seconds(Path(folder, "said").read_text())
+
+
+def ingest_seconds(said: str) -> dict[str, float]:
+    """The seconds of the ingest in what the demo has printed."""
+    line = next(line for line in said.splitlines() if line.startswith("ingested and published in"))
+    total, parts = re.match(r"ingested and published in\s+([0-9.]+) s \((.*)\)", line).groups()
+    return {"all": float(total)} | {
+        name: float(seconds) for name, seconds in (part.rsplit(" ", 1) for part in parts.split(", "))
+    }
+
+
+def measure_part(name: str, n: int, m: int, repeat: int, folder: str) -> Any:
+    """What one part measures, as it is kept."""
+    rng = np.random.default_rng(7)
+    match name:
+        case "texts":
+            return texts(n, 2, rng)
+        case "frames":
+            return frames(n // 5, m, repeat, rng)
+        case "start":
+            return {str(size): first_match(folder, size) for size in FRESH_SIZES}
+        case "paths":
+            return one_by_path(n)
+        case "demo":
+            return demo(folder)
+        case "spark":
+            from crossing import crossing
+
+            return crossing(6 * m, 5)
+    return [figure._asdict() for figure in measure(SHAPES[name](n, m, rng), Path(folder), repeat)]
+
+
+PARTS = (*SHAPES, "paths", "texts", "frames", "start", "demo", "spark")
+SIZES = {"subscriptions": 100_000, "events": 50_000, "repeat": 5}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Every way in, beside the cheapest way to the same columns.")
-    parser.add_argument("--subscriptions", type=int, default=100_000)
-    parser.add_argument("--events", type=int, default=100_000)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--shape", action="append", choices=[*SHAPES, "texts", "frames", "start"])
-    parser.add_argument("--page", type=Path, help="Write the tables to this page as well.")
+    parser.add_argument("--subscriptions", type=int, default=SIZES["subscriptions"])
+    parser.add_argument("--events", type=int, default=SIZES["events"])
+    parser.add_argument("--repeat", type=int, default=SIZES["repeat"])
+    parser.add_argument("--part", action="append", choices=PARTS)
+    parser.add_argument("--page", type=Path, help="Write this page from what is kept, and measure nothing.")
     args = parser.parse_args()
-    figures = []
-    chosen = args.shape or [*SHAPES, "texts", "frames", "start"]
-    with tempfile.TemporaryDirectory() as folder:
-        for name in (name for name in chosen if name in SHAPES):
-            shape = SHAPES[name](args.subscriptions, args.events, np.random.default_rng(7))
-            figures += measure(shape, Path(folder), args.repeat)
-    said = []
-    if figures:
-        said.append(f"{args.subscriptions:,} subscriptions, {args.events:,} events, best of {args.repeat}.")
-        said.append(page(figures))
-    if "texts" in chosen:
-        seconds = texts(args.subscriptions, 2, np.random.default_rng(7))
-        said.append(f"{args.subscriptions:,} mixed conditions from text: {seconds:.2f} s.")
-    if "frames" in chosen:
-        rng = np.random.default_rng(7)
-        taken = frames(args.subscriptions // 5, args.events, args.repeat, rng)
-        beside = " and ".join(
-            f"{taken[name] / taken['pandas']:.2f} with {name}" for name in ("Polars", "Arrow")
-        )
-        said.append(
-            f"The time of `rc.match(events, rules)`, {args.events:,} events and {args.subscriptions // 5:,} "
-            f"subscriptions, beside that with pandas frames: {beside} frames."
-        )
-    if "start" in chosen:
-        with tempfile.TemporaryDirectory() as folder:
-            warm, cold = first_match(folder)
-        said.append(
-            f"The first match of a fresh process, from its start: {warm:.2f} s with kernels from the cache, "
-            f"{cold:.1f} s where they are compiled."
-        )
-    print("\n\n".join(said))
     if args.page is not None:
-        args.page.write_text("\n\n".join([HEAD, *said]) + "\n")
+        args.page.write_text(doors_page.page(figures.load("doors")))
+        return
+    sizes = {name: getattr(args, name) for name in SIZES}
+    for name in args.part or PARTS:
+        with tempfile.TemporaryDirectory() as folder:
+            found = {name: measure_part(name, *sizes.values(), folder)}
+        print(doors_page.part(name, found[name], **sizes), flush=True)
+        if sizes == SIZES:
+            kept = figures.load("doors") if (figures.FOLDER / "doors.json").exists() else {}
+            tables = {part: (kept | found)[part] for part in PARTS if part in kept | found}
+            figures.save("doors", "python benchmarks/doors.py", sizes=sizes, **tables)
 
 
 if __name__ == "__main__":

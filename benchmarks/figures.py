@@ -31,6 +31,7 @@ SHOWN = {
     "rectangles": "rectangles, {pairs:,.0f} matches per event",
     "lonlat": "longitude and latitude",
 }
+DOOR_SHAPES = ("numbers", "strings", "mixed-6", "mixed-12", "wide-40")
 PEERS = {"scan": "the compiled scan", "duckdb": "DuckDB", "strtree": "shapely's STRtree"}
 
 
@@ -262,6 +263,38 @@ def broker_stalled() -> str:
     return table(head, "lrrrr", rows)
 
 
+def door_aims() -> str:
+    """The same of the ways in, for benchmarks/README.md."""
+    kept = load("doors")
+    found = {(row["shape"], row["door"]): row for name in DOOR_SHAPES for row in kept[name]}
+
+    def us(shape: str, door: str) -> str:
+        return f"{found[shape, door]['ours']:.2f} us"
+
+    json = [row for (_, door), row in found.items() if door == "JSON lines"]
+    spark, (_, cold) = kept["spark"], kept["start"]["10000"]
+    rows = [
+        ["one dict, 6 attributes", us("mixed-6", "one dict"), "15 us"],
+        ["one encoded event, the slowest shape", f"{max(_one(found)):.1f} us", "10 us"],
+        ["one encoded event, the slowest path", f"{max(row['us'] for row in kept['paths']):.1f} us", "10 us"],
+        ["Arrow, 3 string columns", us("strings", "Arrow"), "0.15 us"],
+        ["1,000 dicts of 3 strings", us("strings", "the same 1,000 rows"), "1 us"],
+        ["1,000 dicts of 3 numbers", us("numbers", "the same 1,000 rows"), "1 us"],
+        ["JSON lines, the slowest shape", f"{max(row['ours'] for row in json):.2f} us", "1 us"],
+        ["JSON lines beside PyArrow alone", f"{max(row['ours'] / row['alone'] for row in json):.2f}", "1.6"],
+        ["100,000 conditions from text", f"{kept['texts']:.2f} s", "1.5 s"],
+        ["`rs.match` beside an identity", f"{spark['match'] / spark['identity, needed']:.2f}", "1.10"],
+        ["the demo's ingest", f"{kept['demo']['all']:.1f} s", "3 s"],
+        ["first match, 2,000 conditions, from the cache", f"{kept['start']['2000'][0]:.2f} s", "0.7 s"],
+        ["first match, 10,000 conditions, compiled", f"{cold:.1f} s", "5 s"],
+    ]
+    return table("what | measured | at most", "lrr", rows)
+
+
+def _one(found: dict[Any, dict[str, Any]]) -> list[float]:
+    return [row["ours"] for (_, door), row in found.items() if door == "one event, encoded before"]
+
+
 # page, name of its marks, what stands between them
 PLACES: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("README.md", "floors", readme),
@@ -273,6 +306,7 @@ PLACES: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("benchmarks/README.md", "controls", controls),
     ("docs/broker.md", "broker", broker),
     ("docs/broker.md", "broker-stalled", broker_stalled),
+    ("benchmarks/README.md", "aims-doors", door_aims),
 )
 
 
