@@ -73,7 +73,12 @@ def crossing(n_events: int, rounds: int, cores: int = 2) -> dict[str, float]:
                     best[name] = min(best[name], used)
                 print(f"  {name}: {used:.2f} s CPU", file=sys.stderr)
         spark.stop()
-    return {**{name: float(seconds) for name, seconds in best.items()}, "pairs": wanted, "events": n_events}
+    return {
+        **{name: float(seconds) for name, seconds in best.items()},
+        "pairs": wanted,
+        "events": n_events,
+        "rounds": rounds,
+    }
 
 
 def main(
