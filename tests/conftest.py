@@ -63,6 +63,13 @@ def pytest_collect_file():
     return [one for one in found if not isinstance(one, DoctestModule)]
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A long text is named by its beginning: whole, some names were of 90,000 letters, in every report."""
+    if isinstance(val, str) and len(val) > 100:
+        return val[:80].encode("unicode_escape").decode("ascii") + "..."
+    return None
+
+
 @pytest.fixture(scope="session")
 def leg() -> str:
     """Which leg runs: "compiled", "nojit" (kernels are plain Python) or "bounds"."""

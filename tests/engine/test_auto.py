@@ -102,7 +102,7 @@ def test_keeps_its_plan_in_a_file(tmp_path):
 
 @pytest.mark.parametrize("name", ["intervals", "equality-led", "market", "boxes-12d"])
 def test_built_by_several_threads(name, size):
-    w = workloads.workload(name, max(size(4_000), 600), 20)
+    w = workloads.workload(name, max(size(4_000), 300), 20)
     subs, batch = w.subscriptions(), w.events()
     one, several = rc.open_index("auto", w.schema), rc.open_index("auto", w.schema, build_threads=3)
     for index in (one, several):
