@@ -86,8 +86,8 @@ def crossing(found: dict[str, Any]) -> str:
     names = ("identity, all", "identity, needed", "pairs, no match", "match")
     rows = [[name, f"{found[name] * each:.2f}", f"{found[name] / identity:.2f}"] for name in names]
     return table("crossing | CPU us/event | times identity, needed", "lrr", rows) + (
-        f"\n\n{found['events']:,} events of 41 columns, {found['pairs']:,} pairs, best of {found['rounds']}, by "
-        "`python benchmarks/crossing.py`, whose head says what the crossings are. `rs.match` costs "
+        f"\n\n{found['events']:,} events of 41 columns, {found['pairs']:,} pairs, best of {found['rounds']}, "
+        "by `python benchmarks/crossing.py`, whose head says what the crossings are. `rs.match` costs "
         f"{found['match'] / identity:.2f} times an identity of the columns that it lets cross, and "
         f"{(found['match'] - bare) / found['match']:.0%} of it is above workers that emit as many pairs "
         f"without matching. An identity of all columns costs {found['identity, all'] / identity:.1f} times "
