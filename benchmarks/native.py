@@ -18,7 +18,7 @@ contenders alike: processor time of one thread, rounds in turns, after a second 
     pairs      all contenders must find the same: their number, and the sum and the exclusive or of a hash
                of event and id, over all pairs. A difference ends the run with exit code 1
     copy       the ids of `auto`'s answer copied to another place, from memory to memory
-    hint       no registry has the authors' HINT; `hint` here is ours, compiled by Numba
+    hint       the index `hint` here is ours, compiled by Numba; the authors' own program is not measured
     bytes      native: what the structure took from its allocator, without ids of a caller's own and
                without any way to change a subscription. Ours: `stats()["bytes"]`, catalog and all
 """

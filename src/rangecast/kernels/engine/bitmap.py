@@ -294,7 +294,10 @@ def stab_blocks(
         for since in range(state[3], n_own, _QUEUED):
             # who has bits left is put down without a branch, for nothing tells it beforehand
             queued = np.int64(0)
-            for i in range(since, min(since + _QUEUED, n_own)):
+            behind = np.int64(since + _QUEUED)
+            if behind > n_own:
+                behind = n_own
+            for i in range(since, behind):
                 e = own[i]
                 for _ in range(0, min(step, until - coming), 8):
                     prefetch(bits, coming)
@@ -332,8 +335,8 @@ def stab_blocks(
                         return False
                 # what the bitsets leave shares a coarse cell with the event; packed bounds say who holds it
                 left = lefts[WORDS * j : WORDS * (j + 1)]
-                e = np.int32(own[places[j]])
-                n_found = _expand(left, somes[j], first, e, rows, events, n_found)
+                event = np.int32(own[places[j]])
+                n_found = _expand(left, somes[j], first, event, rows, events, n_found)
         state[3] = 0
         if limit != _EVERY:
             state[2] += n_found

@@ -56,8 +56,8 @@ def cut_blocks(ends, sizes, order):
             top = sizes[key >> 1] - 1
             counts[: top + 1] = 0
             others[: top + 1] = 0
-            outermost = 0
-            least = top
+            outermost = np.int64(0)
+            least = np.int64(top)
             for i in range(a, b, step):
                 c = np.int64(ends[i, key])
                 other = np.int64(ends[i, key ^ 1])
@@ -71,24 +71,24 @@ def cut_blocks(ends, sizes, order):
             # a box that holds nothing may end before it begins
             whole = max(outermost - least + 1, 1)
             beyond[top + 1] = 0
-            for c in range(top, -1, -1):
-                beyond[c] = max(beyond[c + 1], others[c] if counts[c] > 0 else 0)
+            for cell in range(top, -1, -1):
+                beyond[cell] = max(beyond[cell + 1], others[cell] if counts[cell] > 0 else 0)
             before = 0
             covered = 0
-            for c in range(least, top + 1):
-                if before > 0 and counts[c] > 0:
+            for cell in range(least, top + 1):
+                if before > 0 and counts[cell] > 0:
                     share = before / sampled
                     if _LEAST_SHARE <= share <= 1 - _LEAST_SHARE:
                         near = (covered - least + 1) * share
-                        far = (beyond[c] - c + 1) * (1 - share)
+                        far = (beyond[cell] - cell + 1) * (1 - share)
                         cost = (near + far) / whole
                         if cost < best:
                             best = cost
                             best_key = key
                             best_share = share
-                if counts[c] > 0:
-                    before += counts[c]
-                    covered = max(covered, others[c])
+                if counts[cell] > 0:
+                    before += counts[cell]
+                    covered = max(covered, others[cell])
         if best_key < 0:
             continue
         n_blocks = (size + BLOCK - 1) // BLOCK
