@@ -27,7 +27,7 @@ def load(stem):
 
 
 peers, measure, compare = load("peers"), load("measure"), load("compare")
-native = load("native")
+figures, native = load("figures"), load("native")
 
 
 @pytest.mark.parametrize("name", workloads.names())

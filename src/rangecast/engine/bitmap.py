@@ -288,7 +288,7 @@ def build_bitmap(
     memory_limit: int | None = None,
     clustered: bool = True,
 ) -> BitmapPart:
-    """Bitsets over the boxes with these numbers; of as many cells as seem best, unless it is said."""
+    """Bitsets over the boxes with these numbers; of as many cells as seem best by default."""
     n = len(numbers)
     used = bounded_attributes(boxes, numbers)
     check_fits(
