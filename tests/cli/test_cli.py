@@ -622,7 +622,7 @@ class TestExperiment:
         assert result.exit_code == 0
         assert "1 claims: 1 agrees, 0 differs, 0 open; written to results" in result.stderr
         page = Path("results/small.md").read_text()
-        assert "Of 1 claims in the paper, 1 agree, 0 differ and 0 are open." in page
+        assert "Of 1 claims in the paper, 1 agrees, 0 differ and 0 are open." in page
         assert "| two is more than one | agrees | agrees |  | arithmetic | 2 > 1 |  |" in page
         assert "| one is less than two | yes | 1 < 2 |" in page
         assert "| numbers | all | two of them | no room |" in page
