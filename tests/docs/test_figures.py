@@ -16,8 +16,8 @@ MEASURED = re.compile(
     r"\d[\d.,]* ?(?:us|µs|ns|ms)\b|\d[\d.,]* (?:events|messages)(?:/s| per second)"
     r"|\d[\d.,]* times (?:as fast|faster|slower|as long)"
 )
-# Reports of runs, which their own tests compare; pages that are about to keep their figures.
-APART = ("docs/experiments/", "docs/broker.md", "docs/performance-doors.md")
+# Reports of runs, which their own tests compare.
+APART = ("docs/experiments/",)
 
 
 @pytest.fixture(scope="module")
