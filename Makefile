@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # One more than there are cores: the tests on Spark mostly wait for the JVM.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 5)))
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 # Processes that the tests start read the sources' bytecode; without it each compiles them all anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -19,7 +19,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo stream-demo serve-demo broker-soak check test lint typecheck test-compiled test-nojit test-bounds test-lowest coverage integration docs bench experiments soak fuzz format clean
+.PHONY: help .venv demo stream-demo serve-demo broker-soak check test lint typecheck test-compiled test-nojit test-without-kernels test-plain-kernels test-bounds test-lowest coverage integration docs bench experiments soak fuzz format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,10 +49,11 @@ serve-demo: $(STAMP) ## a broker with 100,000 alerts and a made-up market, for t
 check: lint ## what is quick, for daily work: rules, types, the tests without compiling
 	@$(MAKE) --no-print-directory -j 2 typecheck test-nojit
 
-# Both legs at once were tried: 10:47 instead of some 11 minutes with cold kernels, and their lines mixed.
-test: lint ## what must pass before a push: rules, types, the tests compiled and plain; .ci/run adds the other two legs
+# Each test runs once: with compiled kernels, or as plain Python where it calls hardly any. `make check` and .ci/run
+# repeat those of kernels as plain Python, .ci/run also with checked indexes.
+test: lint ## what must pass before a push: rules, types, every test once; .ci/run adds the other legs
 	@$(MAKE) --no-print-directory -j 2 typecheck test-compiled
-	@$(MAKE) --no-print-directory test-nojit
+	@$(MAKE) --no-print-directory test-without-kernels
 
 lint: $(STAMP) ## ruff: rules and formatting
 	$(BIN)/ruff check .
@@ -70,12 +71,19 @@ test-compiled: $(STAMP) ## tests and doctests with compiled kernels
 integration: $(STAMP) ## tests with a cluster, a message broker, a bucket, a browser: the real ones, on loopback
 	$(BIN)/python -m pytest -n 0 tests -m integration || [ $$? -eq 5 ]
 
-PLAIN = NUMBA_DISABLE_JIT=1 $(PYTEST) -m 'not slow and not spark and not once and not integration'
+PLAINLY = not slow and not spark and not once and not integration
+PLAIN = NUMBA_DISABLE_JIT=1 $(PYTEST) -m
 test-nojit: $(STAMP) ## tests with the kernels as plain Python
-	$(PLAIN)
+	$(PLAIN) '$(PLAINLY)'
+
+test-without-kernels: $(STAMP) ## of these the ones that call hardly any kernel
+	$(PLAIN) '$(PLAINLY) and without_kernels'
+
+test-plain-kernels: $(STAMP) ## and the others, which the compiled leg has as well
+	$(PLAIN) '$(PLAINLY) and not without_kernels'
 
 coverage: $(STAMP) ## the same with coverage, which takes twice as long
-	$(PLAIN) --cov --cov-report=term:skip-covered
+	$(PLAIN) '$(PLAINLY)' --cov --cov-report=term:skip-covered
 
 # Little optimised: this leg looks for a wrong index, and compiling is most of it.
 test-bounds: $(STAMP) ## tests with kernels that check every array index
@@ -90,7 +98,7 @@ test-lowest: ## tests with the lowest versions that pyproject.toml allows, kerne
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/python tests/packaging/lowest.py spark kafka buckets delta serve > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[spark,kafka,buckets,delta,serve,dev]' -c $(LOWEST)/constraints.txt
-	NUMBA_DISABLE_JIT=1 $(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not slow and not spark and not once and not integration'
+	NUMBA_DISABLE_JIT=1 $(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup -m '$(PLAINLY)'
 
 bench: $(STAMP) ## the benchmark tables
 	$(BIN)/python benchmarks/run.py

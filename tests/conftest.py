@@ -110,6 +110,7 @@ FAMILIES = {
     # no kernels: these read and parse every source file, once in a process
     "house": ("house",),
 }
+LONGEST_FIRST = ("spark", "engine", "ztree", "intervals", "test_connect", "vcr", "rtree", "house")
 FAMILY_OF = {member: name for name, members in FAMILIES.items() for member in members}
 
 
@@ -128,6 +129,7 @@ def family(item: pytest.Item) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups; behind it they would be ignored
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    groups = {}
     for item in items:
         # One Spark session costs seconds and a gigabyte: its tests are a family too.
         # What starts sessions of its own in other processes need not wait for it.
@@ -136,6 +138,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         group = item.path.stem if marked and alone else "spark" if marked else family(item)
         if group:
             item.add_marker(pytest.mark.xdist_group(group))
+        groups[item] = group
+    # The Makefile asks pytest-xdist to keep this order: by itself it begins with the largest groups,
+    # and that on Spark, which waits most, would begin when the others are done.
+    ranks = {group: rank for rank, group in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(groups[item], len(ranks)))
 
 
 @pytest.fixture(scope="session")

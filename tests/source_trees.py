@@ -1,13 +1,19 @@
 """Syntax trees of source files, each parsed once per process: several rules of the house read all of them."""
 
 import ast
+import gc
 from functools import cache
 from pathlib import Path
 
 
 @cache
 def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(), path)
+    # nothing of a tree is garbage, and looking for it takes most of the time
+    gc.disable()
+    try:
+        return ast.parse(path.read_text(), path)
+    finally:
+        gc.enable()
 
 
 @cache

@@ -59,7 +59,7 @@ def test_bulk_equals_oracle(make, d, boxes):
     assert len(index) == len(subs)
 
 
-@settings(max_examples=40 if JIT else 20)  # a set as small as these is scanned by most kinds
+@settings(max_examples=40 if JIT else 10)  # a set as small as these is scanned by most kinds
 @given(data=st.data())
 def test_small_sets_equal_oracle(make, data):
     schema = int_schema(data.draw(st.integers(1, 3)))
@@ -381,7 +381,7 @@ def test_threads_agree(make):
     schema = int_schema(2)
     index = make(schema)
     index.insert(random_subscriptions(schema, N, seed=13, boxes=2))
-    batch = random_events(schema, 101, seed=14)
+    batch = random_events(schema, 101 if JIT else 41, seed=14)
     one = index.match(batch)
     for threads in (2, 3, 8):
         assert index.match(batch, threads=threads) == one
