@@ -374,6 +374,71 @@ def test_expressions_match_as_often_on_other_grids(options):
     assert share_matching(w) == pytest.approx(0.02, rel=0.2)
 
 
+LISTS = {"member": 0.2, "excluded": 0.2, "equality": 0.3}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"listed": 1},
+        {"listed": 4, "cardinality": 5},
+        {"listed": 40, "cardinality": 1_000},
+        {"member": 1.0, "equality": 0.0, "excluded": 0.0},
+        {"excluded": 1.0, "equality": 0.0, "member": 0.0, "listed": 2, "cardinality": 3},
+    ],
+)
+def test_lists_of_values_are_said_alike(options):
+    few = {"dimensions": 12, "present": 10, "fewest": 1, "most": 5, "cardinality": 9}
+    w = workload("boolean-expressions", 150, 30, **few | LISTS | options)
+    subs = w.subscriptions()
+    texts = rc.Subscriptions.parse(w.schema, w.conditions())
+    answers = []
+    for one in (subs, texts):
+        index = rc.open_index("scan", w.schema)
+        index.insert(one)
+        answers.append(index.match(w.events()).sort())
+    assert answers[0] == answers[1]
+    assert answers[0].n_pairs > 0
+    # each subscription is one box, and each set has two spans or more, with a gap between any two
+    assert len(subs.boxes.owners) == 150
+    starts = subs.boxes.set_starts
+    assert np.all(np.diff(starts) >= 2)
+    gaps = subs.boxes.set_lows[1:] - subs.boxes.set_highs[:-1]
+    assert np.all(np.delete(gaps, starts[1:-1] - 1) >= 2)
+    assert w.conditions(7, 9) == {i: w.conditions()[i] for i in (8, 9)}
+
+
+def test_lists_of_values_have_their_shares_and_sizes():
+    w = workload("boolean-expressions", 3_000, 1, cardinality=100, listed=6, **LISTS)
+    said = [text for condition in w.conditions().values() for text in condition.split(" and a")]
+    for word, share in ((" in (", 0.2), (" not in (", 0.2)):
+        lists = [text for text in said if word in text and (" not " in text) == (" not " in word)]
+        assert len(lists) / len(w.predicates) == pytest.approx(share, abs=0.02)
+        assert {text.count(",") for text in lists} == {5}
+    assert sum(" = " in text for text in said) / len(w.predicates) == pytest.approx(0.3, abs=0.02)
+
+
+@pytest.mark.parametrize("options", [{}, {"cardinality": 10, "listed": 3}, {"skew": 1.0}])
+def test_expressions_with_lists_match_as_often_as_asked(options):
+    w = workload("boolean-expressions", 3_000, 100, matching=0.02, **LISTS | options)
+    p, values = w.predicates, {name: w.columns[name] for name in w.schema.names}
+    held = np.ones((3_000, 100), bool)
+    for e in range(len(p)):
+        value = values[w.schema.names[p.attributes[e]]]
+        own = slice(p.spans.starts[e], p.spans.starts[e + 1])
+        lows, highs = p.spans.lows[own], p.spans.highs[own]
+        if len(lows) == 0:
+            lows, highs = p.lows[e : e + 1], p.highs[e : e + 1]
+        held[p.rows[e]] &= ((value >= lows[:, None]) & (value <= highs[:, None])).any(axis=0)
+    assert held.mean() == pytest.approx(0.02, rel=0.25)
+
+
+def test_lists_of_values_have_no_columns():
+    w = workload("boolean-expressions", 500, 5, **LISTS)
+    with pytest.raises(rc.OptionError, match=r"on 'a1' have lists of values, .*; take `predicates`, "):
+        w.lows["a1"]
+
+
 def test_expressions_without_planting_are_independent():
     assert share_matching(workload("boolean-expressions", 10_000, 50, matching=0)) < 0.0001
 
@@ -466,6 +531,17 @@ def test_hot_value_has_most_subscriptions():
         (("market", 1, 1), {"mixed": 2}, r"workload 'market': mixed must be from 0 to 1, got 2"),
         (("market", 1, 1), dict.fromkeys(SHAPES, 0.0), r"must not be negative, nor all 0, got 0, 0, 0, 0"),
         (("market", 1, 1), {"symbol_close": -1}, r"must not be negative, nor all 0, got -1, 1, 1, 1"),
+        (("wide", 1, 1), {"member": 0.6}, r"and excluded must be at most 1 in all, got 0.5, 0.6 and 0.0"),
+        (
+            ("wide", 1, 1),
+            {"member": 0.1, "listed": 0},
+            r"listed must be from 1 to cardinality - 1, got 0 with",
+        ),
+        (
+            ("wide", 1, 1),
+            {"member": -1},
+            r"workload 'boolean-expressions': member must be from 0 to 1, got -1",
+        ),
         (("wide", 1, 1), {"fewest": 7}, r"must hold fewest <= most <= present .* got fewest 7, most 6"),
         (("wide", 1, 1), {"present": 501}, r"must hold .* <= dimensions, got .*present 501, dimensions 500"),
         (

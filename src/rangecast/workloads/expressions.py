@@ -5,11 +5,11 @@
     wide                  the same generator with 500 attributes and at most 6 predicates
 
 BE-Gen's grid, as the papers after it use it: 100 to 30,000 dimensions, 5 to 30 predicates per
-subscription, 3 to 1,000 values per attribute, a share of equality beside ranges, attributes uniform or by
-Zipf's law, 0.1 to 50 % of the subscriptions matching an event. Drawn independently, next to nothing would
-match, so matches are planted; the generator's docstring says how. Subscriptions and events are sparse
-entries (sparse.py), and dense columns only for those who ask: 100,000 subscriptions on 100 attributes are
-80 MB per side, a million on 500 would be 4 GB.
+subscription, 3 to 1,000 values per attribute, shares of equality, IN and NOT IN beside ranges, attributes
+uniform or by Zipf's law, 0.1 to 50 % of the subscriptions matching an event. Drawn independently, next to
+nothing would match, so matches are planted; the generator's docstring says how. Subscriptions and events are
+sparse entries (sparse.py), and dense columns only for those who ask: 100,000 subscriptions on 100 attributes
+are 80 MB per side, a million on 500 would be 4 GB. Lists of values have no such columns.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import OptionError
+from rangecast.model.boxes import starts_of
 from rangecast.types.attributes import Int
 from rangecast.types.schema import Schema
 from rangecast.workloads.applications import zipf_shares
 from rangecast.workloads.registry import Draw, Drawn, at_least, in_unit_range, named
-from rangecast.workloads.sparse import Entries, SparseColumns
+from rangecast.workloads.sparse import AllowedSpans, Entries, SparseColumns
 
 _NAME = "boolean-expressions"
 _BE_GEN = "Sadoghi, Jacobsen 2011, BE-Gen"
@@ -53,6 +54,9 @@ def expressions(
     most: int = 15,
     cardinality: int = 50,
     equality: float = 0.5,
+    member: float = 0.0,
+    excluded: float = 0.0,
+    listed: int = 5,
     width: float = 0.2,
     skew: float = 0.0,
     present: int = 40,
@@ -61,7 +65,8 @@ def expressions(
 ) -> Drawn:
     """Values 0 to cardinality - 1; `fewest` to `most` predicates; events with `present` attributes.
 
-    A predicate is an equality, or an interval of `width` of the domain. Attributes are drawn by Zipf's
+    A share `equality` of the predicates are equalities, `member` are IN lists and `excluded` NOT IN lists of
+    `listed` values each, and the others intervals of `width` of the domain. Attributes are drawn by Zipf's
     law with exponent `skew`; 0 makes them equal. Some points are drawn, each with its `present`
     attributes and their values, and each subscription belongs to one: its attributes are some of the
     point's, and its predicates hold the point's values. An event is one of the points, with a share
@@ -71,7 +76,9 @@ def expressions(
     of 0, or below what chance gives, subscriptions and events are independent.
     """
     at_least(_NAME, 1, dimensions=dimensions, fewest=fewest, cardinality=cardinality)
-    in_unit_range(_NAME, equality=equality, width=width, matching=matching, noise=noise)
+    in_unit_range(_NAME, equality=equality, member=member, excluded=excluded, width=width)
+    in_unit_range(_NAME, matching=matching, noise=noise)
+    _check_lists(equality, member, excluded, listed, cardinality)
     if not fewest <= most <= present <= dimensions:
         raise OptionError(
             f"workload {_NAME!r}: must hold fewest <= most <= present <= dimensions, got fewest {fewest}, "
@@ -81,7 +88,12 @@ def expressions(
     shares = zipf_shares(dimensions, skew)[rng.permutation(dimensions)]
     spare = _choose(rng, _SPARE_SETS, present, shares)
     span = max(round(width * cardinality), 1)
-    by_chance = equality / cardinality + (1 - equality) * span / cardinality
+    by_chance = (
+        equality
+        + member * listed
+        + excluded * (cardinality - listed)
+        + (1 - equality - member - excluded) * span
+    ) / cardinality
     n_points, of_point = _points(spare, dimensions, fewest, most, by_chance, matching, noise)
     sets = np.concatenate([_choose(rng, n_points, present, shares), spare])
     values = rng.integers(0, cardinality, sets.shape)
@@ -95,11 +107,16 @@ def expressions(
     # Those that belong to no event's point are drawn freely, not all around the same few values.
     alone = mine[rows] >= n_points
     held[alone] = rng.integers(0, cardinality, np.count_nonzero(alone))
-    equal = rng.random(len(rows)) < equality
+    kind = rng.random(len(rows))
+    equal = kind < equality
     first = np.clip(held - rng.integers(0, span, len(rows)), 0, cardinality - span)
-    predicates = Entries.sorted(
-        rows, sets[mine[rows], slots], np.where(equal, held, first), np.where(equal, held, first + span - 1)
-    )
+    lows, highs = np.where(equal, held, first), np.where(equal, held, first + span - 1)
+    spans = None
+    if member or excluded:
+        within = np.flatnonzero(~equal & (kind < equality + member))
+        beyond = np.flatnonzero((kind >= equality + member) & (kind < equality + member + excluded))
+        spans = _lists(rng, held, within, beyond, listed, cardinality, lows, highs)
+    predicates = Entries.sorted(rows, sets[mine[rows], slots], lows, highs, spans)
     event_values = _events(draw.events, m, sets[:n_points], values[:n_points], shares, cardinality, noise)
     names = tuple(f"a{j}" for j in range(1, dimensions + 1))
     return Drawn(
@@ -110,6 +127,65 @@ def expressions(
         predicates,
         event_values,
     )
+
+
+def _check_lists(equality: float, member: float, excluded: float, listed: int, cardinality: int) -> None:
+    """Refuse shares that are more than all predicates, and lists that leave no value."""
+    if equality + member + excluded > 1 + 1e-9:
+        raise OptionError(
+            f"workload {_NAME!r}: equality, member and excluded must be at most 1 in all, got {equality}, "
+            f"{member} and {excluded}"
+        )
+    if (member or excluded) and not 1 <= listed < cardinality:
+        raise OptionError(
+            f"workload {_NAME!r}: listed must be from 1 to cardinality - 1, got {listed} with cardinality "
+            f"{cardinality}"
+        )
+
+
+def _lists(
+    rng: np.random.Generator,
+    held: Ints,
+    within: Ints,
+    beyond: Ints,
+    listed: int,
+    cardinality: int,
+    lows: Ints,
+    highs: Ints,
+) -> AllowedSpans:
+    """The spans of predicates `within` a list of values and `beyond` one; their ends go to lows and highs.
+
+    A list within holds the predicate's own value, one beyond does not. What is one interval has no spans.
+    """
+    others = _other_values(rng, held[within], listed - 1, cardinality)
+    values = np.sort(np.column_stack([held[within], others]), axis=1)
+    mine, begins, ends = np.repeat(within, listed), values.ravel(), values.ravel()
+    left_out = np.sort(_other_values(rng, held[beyond], listed, cardinality), axis=1)
+    outside = np.full((len(beyond), 1), -1), np.full((len(beyond), 1), cardinality)
+    mine = np.concatenate([mine, np.repeat(beyond, listed + 1)])
+    begins = np.concatenate([begins, np.hstack([outside[0], left_out]).ravel() + 1])
+    ends = np.concatenate([ends, np.hstack([left_out, outside[1]]).ravel() - 1])
+    some = begins <= ends
+    mine, begins, ends = mine[some], begins[some], ends[some]
+    # what touches is one span
+    goes_on = (mine[1:] == mine[:-1]) & (begins[1:] == ends[:-1] + 1)
+    begin, end = np.append(True, ~goes_on)[: len(mine)], np.append(~goes_on, True)[: len(mine)]
+    mine, begins, ends = mine[begin], begins[begin], ends[end]
+    order = np.argsort(mine, kind="stable")
+    mine, begins, ends = mine[order], begins[order], ends[order]
+    counts = np.bincount(mine, minlength=len(held))
+    starts = starts_of(counts)
+    any_of = np.flatnonzero(counts)
+    lows[any_of], highs[any_of] = begins[starts[any_of]], ends[starts[any_of + 1] - 1]
+    several = counts > 1
+    kept = several[mine]
+    return AllowedSpans(starts_of(np.where(several, counts, 0)), begins[kept], ends[kept])
+
+
+def _other_values(rng: np.random.Generator, values: Ints, k: int, cardinality: int) -> Ints:
+    """For each value k different ones from 0 to cardinality - 1 that are not it."""
+    _, steps = _slots(rng, len(values), np.full(len(values), k), cardinality - 1)
+    return (values[:, None] + 1 + steps.reshape(len(values), k)) % cardinality
 
 
 def _points(

@@ -125,15 +125,27 @@ class Workload:
         >>> workload("intervals", 1, 1, seed=5).conditions()
         {1: 'value between 1102 and 1183'}
         """
+        first, last, _ = slice(start, stop).indices(self.n_subscriptions)
+        if self.predicates is not None:
+            predicates = self.predicates.texts(self.schema, first, max(first, last))
+        else:
+            predicates = self._texts_of_columns(start, stop)
         ids = self.ids[start:stop].tolist()
-        predicates: list[list[str]] = [[] for _ in ids]
+        # Nothing bounded is a condition too; the language has no word for it but this.
+        whole = f"{self.schema.names[0]} is present or {self.schema.names[0]} is missing"
+        return {i: " and ".join(said) or whole for i, said in zip(ids, predicates, strict=True)}
+
+    def _texts_of_columns(self, start: int, stop: int | None) -> list[list[str]]:
+        """What each subscription asks for, predicate by predicate, from the columns of its ends."""
+        n = len(self.ids[start:stop])
+        predicates: list[list[str]] = [[] for _ in range(n)]
         for attribute in self.schema:
             name = attribute.name
             if name not in self.lows and name not in self.highs:
                 continue
             unquoted = not isinstance(attribute, Category | Timestamp)
-            lows = _literals(self.lows.get(name), len(ids), start, stop, unquoted)
-            highs = _literals(self.highs.get(name), len(ids), start, stop, unquoted)
+            lows = _literals(self.lows.get(name), n, start, stop, unquoted)
+            highs = _literals(self.highs.get(name), n, start, stop, unquoted)
             for said, low, high in zip(predicates, lows, highs, strict=True):
                 if low is None and high is None:
                     continue
@@ -145,9 +157,7 @@ class Workload:
                     said.append(f"{name} <= {high}")
                 else:
                     said.append(f"{name} between {low} and {high}")
-        # Nothing bounded is a condition too; the language has no word for it but this.
-        whole = f"{self.schema.names[0]} is present or {self.schema.names[0]} is missing"
-        return {i: " and ".join(said) or whole for i, said in zip(ids, predicates, strict=True)}
+        return predicates
 
 
 _ENTRIES: dict[str, NamedWorkload] = {}
