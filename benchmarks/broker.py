@@ -244,6 +244,28 @@ class Offered:
         return start, time.perf_counter() - start, refused
 
 
+class Processors:
+    """How many processors were busy on the mean since a moment: for the broker, for us, for whatever else."""
+
+    def __init__(self, broker):
+        self._broker = broker
+        self._before = self._now()
+
+    def _now(self):
+        times = psutil.cpu_times()
+        idle = times.idle + times.iowait
+        return time.perf_counter(), self._broker.processor_seconds(), time.process_time(), idle
+
+    def used(self):
+        wall, broker, generator, idle = (b - a for a, b in zip(self._before, self._now(), strict=True))
+        rest = psutil.cpu_count() - (broker + generator + idle) / wall
+        return {
+            "broker": round(broker / wall, 2),
+            "generator": round(generator / wall, 2),
+            "others": round(max(rest, 0.0), 2),
+        }
+
+
 def percentiles(latencies):
     found = np.array(latencies) / 1e6
     return {f"p{q} ms": round(float(np.percentile(found, q)), 1) for q in (50, 99)} if latencies else {}
@@ -313,7 +335,7 @@ async def stall(options, broker, symbols, lows, width):
     counts, latencies, readers = await listening(broker, range(active))
     early, _, stalled = await listening(broker, range(active, every), timed=False)
     await until(lambda: counts[1] + early[1] >= every)
-    seen, rates, refused, memory, connected = [], [], 0, [], []
+    seen, rates, refused, memory, connected, busy = [], [], 0, [], [], []
 
     async def watch():
         while True:
@@ -325,6 +347,7 @@ async def stall(options, broker, symbols, lows, width):
         latencies.clear()
         memory.append([])
         watching = asyncio.create_task(watch())
+        processors = Processors(broker)
         publishing = asyncio.create_task(offered.publish(broker, seconds))
         if beside is not None:
             await asyncio.sleep(0.5)
@@ -332,6 +355,7 @@ async def stall(options, broker, symbols, lows, width):
         _, published, some = await publishing
         await until(lambda: counts[0] >= offered.wanted(active))
         watching.cancel()
+        busy.append(processors.used())
         refused += some
         rates.append(round(seconds * options.rate / published))
         seen.append(percentiles(latencies))
@@ -358,6 +382,7 @@ async def stall(options, broker, symbols, lows, width):
         "all read": seen[0],
         "some stopped": seen[1],
         "they catch up": seen[2],
+        "processors": busy,
         "memory MB at first, most of each stretch": [
             round(x / 1e6) for x in (memory[0][0], *map(max, memory))
         ],

@@ -134,7 +134,7 @@ def test_an_index_of_entries_is_kept_while_it_fits(monkeypatch):
     directory = Directory()
     ids = [f"c{k % 10}/s{k}" for k in range(1_000)]
     directory.load(1, rc.Subscriptions.parse(schema, ids=ids, texts=["n = 1"] * len(ids)))
-    kept = replay._EntryIndex(directory, schema)
+    kept = replay.EntryIndex(directory, schema)
     first = kept.of(directory.entries_of([1], 0))
     assert len(first) == 100
     assert kept.of(directory.entries_of([1, 2, 3], 0)) is first

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import threading
 import time
 
@@ -102,6 +103,11 @@ def test_workers_deliver_and_may_die(tmp_path, process):
                 assert http.get(f"{base}/messages?max=1").json()["messages"][0]["sequence"] == upto + 1
             assert http.get(f"{base}").json()["acknowledged"] == 9
         asyncio.run(talk(url))
+        # more behind the head than a packet holds: the writer answers, or the worker, and nobody dies of it
+        for length in (100_000, 140_000, 250_000):
+            answer = http_get_with_body(url, f"/v1/main/consumers/{CONSUMERS[0]}/messages?max=1", length)
+            assert answer.startswith(b"HTTP/1.1 200 ")
+        assert psutil.Process(running.pid).children() == living
         text = httpx.get(f"{url}/metrics").text
         delivered = [line for line in text.splitlines() if line.startswith("rangecast_deliveries_total")]
         assert float(delivered[0].split()[-1]) > 0
@@ -109,6 +115,14 @@ def test_workers_deliver_and_may_die(tmp_path, process):
         assert running.wait(60) == 0
         wait_for(lambda: not any(psutil.pid_exists(one.pid) for one in living))
     assert "Traceback" not in (tmp_path / "log.txt").read_text()
+
+
+def http_get_with_body(url, path, length):
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), 60) as connection:
+        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
+        connection.sendall(head.encode() + b"x" * length)
+        return connection.recv(1000)
 
 
 async def talk(url):

@@ -8,9 +8,10 @@ Those who are live go first, so catching up has a budget:
     a round      takes about `_ROUND_SECONDS` of a processor while anybody is live: rounds that take longer
                  are followed by smaller ones. It does not matter whether events come just now: who is live
                  would wait for a large round that began before they came
-    a rest       as long as the round follows it while events are matched for those who are live, and also
-                 when most of those who are behind are still taking what they were given: they gather, and
-                 one pass over the log serves all of them
+    a rest       follows it while events are matched for those who are live: as long as the round and the
+                 writing of what it made, and longer the later the live have their messages, up to ten times
+                 as long. A rest follows also when most of those who are behind are still taking what they
+                 were given: they gather, and one pass over the log serves all of them
     the loop     gets what a round made in slices, between which it writes what is live
 
 Every second round begins with the one that is furthest behind, so that groups meet; the other ones with who
@@ -32,9 +33,11 @@ from rangecast.broker.replay import ROUND, Replay, Served
 if TYPE_CHECKING:
     from rangecast.broker.space import Space
 
-_ROUND_SECONDS = 0.05
+_ROUND_SECONDS = 0.1  # half of it: 1.8 times the time for each message to a thousand who are behind
 _LEAST_EVENTS = 8_192  # of a round: fewer would not keep up with what is published on a slow machine
-_LONGEST_REST = 0.25
+_LATE = 0.1  # seconds to a live message; from there on a rest grows with them
+_MOST_RESTS = 10.0  # times the round, however late they are: who is behind must get on as well
+_LONGEST_REST = 1.0
 _SLICE = 64  # listeners that are given bytes before others have their turn
 _TOLD_SECONDS = 1.0  # between two messages of progress to one for whom nothing matches
 
@@ -49,6 +52,9 @@ class CatchUp:
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._furthest = True
+        # of the event loop's time, what writing took so far, and what of it has been rested for; the first
+        # is written by the loop alone, the other by the thread
+        self._writing = self._rested = 0.0
         self._replay = Replay(space.log, space.directory, space.schema, space.lock, space.index)
         self._thread = threading.Thread(target=self._run, name=f"catch-up-{space.name}", daemon=True)
 
@@ -79,6 +85,7 @@ class CatchUp:
 
     def _send(self, several: Sequence[Served], first: int) -> None:
         again: list[Listener] = []
+        start = time.thread_time()
         for served in several[first : first + _SLICE]:
             listener = served.listener
             if served.data:
@@ -88,6 +95,7 @@ class CatchUp:
                 listener.position = max(listener.position, served.position)
             if not listener.closed and not listener.stalled:
                 again.append(listener)
+        self._writing += time.thread_time() - start
         # all of a slice at once, or the thread would begin with the first of them alone
         self._behind.extend(again)
         if first + _SLICE < len(several):
@@ -100,6 +108,7 @@ class CatchUp:
             self._wake.wait(0.5)
             self._wake.clear()
             while self._behind and not self._stop.is_set():
+                self._wake.clear()
                 start = time.thread_time()
                 matched = self._space.pump.matched
                 try:
@@ -113,15 +122,23 @@ class CatchUp:
 
     def _rest(self, took: float, n: int, busy: bool) -> None:
         """Leave time to others after a round for `n` listeners; `busy` says that events were matched."""
-        replay = self._replay
-        live = bool(self._space.pump.live)
+        replay, pump = self._replay, self._space.pump
+        live = bool(pump.live)
         if live and took > _ROUND_SECONDS:
             replay.most = max(_LEAST_EVENTS, replay.most // 2)
         elif not live or took < _ROUND_SECONDS / 2:
             replay.most = min(ROUND, 2 * replay.most)
         replay.size = min(replay.size, replay.most)
-        if (live and busy) or 2 * n < len(self._taking):
-            self._stop.wait(min(took, _LONGEST_REST))
+        writing = self._writing
+        took += writing - self._rested
+        self._rested = writing
+        if live and busy:
+            took *= min(max(1.0, pump.late / _LATE), _MOST_RESTS)
+        elif 2 * n >= len(self._taking):
+            # until all of them have it: to serve those who had it first takes two passes for what one does
+            self._wake.wait(took)
+            return
+        self._stop.wait(min(took, _LONGEST_REST))
 
     def _serve_some(self) -> int:
         """One round; how many it served."""

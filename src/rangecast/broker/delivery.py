@@ -23,6 +23,7 @@ from rangecast.broker.space import Space
 
 MOST_MESSAGES = 10_000
 LONGEST_WAIT = 60
+_WHILE_BEHIND = 5  # seconds in which one that does not wait may be served from the log
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -104,14 +105,18 @@ async def poll_messages(request: Request) -> Response:
     outlet = PollOutlet(most, done)
     listener = _listener(space, consumer, position, outlet)
     outlet.on_live = None if wait else done.set
+    protocol = request.scope["rangecast.protocol"]
+    protocol.listener = listener  # who hangs up does not wait here until the time is over
     space.listen(listener)
     try:
-        async with asyncio.timeout(wait if wait else wait + 5):
+        async with asyncio.timeout(wait or _WHILE_BEHIND):
             await done.wait()
     except TimeoutError:
         pass
-    next_position = listener.position
-    listener.close()
+    finally:
+        protocol.listener = None
+        next_position = listener.position
+        listener.close()
     messages = outlet.messages
     if len(messages) > most:
         messages = messages[:most]
@@ -133,9 +138,12 @@ async def talk(socket: WebSocket) -> None:
     outlet = MessageOutlet()
     listener = _listener(space, consumer, position, outlet)
     space.listen(listener)
+    closed = asyncio.Event()
+    listener.on_close = closed.set
     tasks = {
         asyncio.create_task(_say(socket, listener, outlet)),
         asyncio.create_task(_hear(socket, space, consumer)),
+        asyncio.create_task(closed.wait()),
     }
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -147,6 +155,11 @@ async def talk(socket: WebSocket) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         listener.close()
+    transport = socket.scope["rangecast.transport"]
+    if transport.get_write_buffer_size():
+        # nothing can be said to one that does not read, and the connection would stay for as long as it likes
+        transport.abort()
+        return
     with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # the other end was first
         await socket.close(4400 if reason else 1001, reason[:120])
 
@@ -195,7 +208,7 @@ async def get_consumer(request: Request) -> Response:
 
 
 async def delete_consumer(request: Request) -> Response:
-    """Delete a consumer: its subscriptions, its cursor, its webhook; its connections are closed."""
+    """Delete a consumer: its subscriptions, cursor, webhook and dead letters; its connections are closed."""
     consumer = consumer_of(request)
     broker, space, _ = allowed(request, "subscribe", consumer)
     number = space.directory.find_consumer(consumer)
@@ -205,6 +218,7 @@ async def delete_consumer(request: Request) -> Response:
     answer = await asyncio.wrap_future(space.changer.submit(change))
     await asyncio.wrap_future(space.pump.acknowledge(consumer, None))
     broker.webhooks.delete(space, consumer)
+    broker.webhooks.clear(space, consumer)
     for listener in list(space.listeners):
         if listener.consumer == consumer:
             listener.close("the consumer was deleted")

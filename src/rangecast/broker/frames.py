@@ -57,6 +57,11 @@ class OwnerFrames(NamedTuple):
     first: int
 
     @property
+    def size(self) -> int:
+        """How many bytes the frames have."""
+        return self.end - self.begin - CHUNK_HEAD - CHUNK_TAIL
+
+    @property
     def data(self) -> bytes:
         """The frames alone."""
         return self.out[self.begin + CHUNK_HEAD : self.end - CHUNK_TAIL].tobytes()

@@ -21,10 +21,14 @@ from rangecast.broker.bodies import ARROW_TYPES, LINES_TYPES, ReceivedEvents, re
 from rangecast.broker.directory import Directory
 from rangecast.broker.frames import PinnedEvents, match_frames
 from rangecast.broker.limits import SpaceLimits
+from rangecast.broker.replay import EntryIndex
 from rangecast.compile_clock import compile_seconds, when_compiling
 from rangecast.engine import Index
 from rangecast.errors import RangecastError
 from rangecast.kernels.broker import sockets as kernels
+from rangecast.model.boxes import hulls
+from rangecast.model.events import Events
+from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Category, Float, Int
 from rangecast.types.schema import Schema
@@ -34,6 +38,8 @@ FIRST_NEWS = 2.0
 NEWS = 5.0
 _SAMPLES = 200
 _BATCHES = (1, 100)  # one event and many take different kernels
+_MANY_EVENTS = 20_000
+_SOME = (2_000, 20_000, 100_000)  # subscriptions of those who catch up
 
 
 class Opening:
@@ -75,20 +81,21 @@ class Opening:
             self.ended.wait(NEWS)
 
 
-def warm(schema: Schema, index: Index, begin: Callable[[str], None]) -> None:
+def warm(schema: Schema, index: Index, directory: Directory, begin: Callable[[str], None]) -> None:
     """Go once through what requests to a space call, so that none of them waits for a kernel to be compiled
     or loaded; `begin` hears of each step."""
-    steps = list(_steps(schema, index))
+    steps = list(_steps(schema, index, directory))
     for number, (name, step) in enumerate(steps, 1):
         begin(f"kernels for {name}, {number} of {len(steps)}")
         step()
 
 
-def _steps(schema: Schema, index: Index) -> Iterator[tuple[str, Callable[[], None]]]:
+def _steps(schema: Schema, index: Index, directory: Directory) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "reading JSON", lambda: _read_lines(schema)
     yield "reading Arrow", lambda: _read_arrow(schema)
     yield "matching", lambda: _match(index, schema)
     yield "few subscriptions and messages", lambda: _serve_few(schema)
+    yield "catching up", lambda: _catch_up(schema, index, directory)
     yield "sockets", _send_nothing
 
 
@@ -118,8 +125,11 @@ def _read_arrow(schema: Schema) -> None:
 
 def _match(index: Index, schema: Schema) -> None:
     for n in _BATCHES:
-        matches = index.match(_lines(schema, n).events)
-        assert matches.n_pairs == len(matches.ids) == len(matches.events())
+        _take_all(index.match(_lines(schema, n).events))
+
+
+def _take_all(matches: Matches) -> None:
+    assert matches.n_pairs == len(matches.ids) == len(matches.events())
 
 
 def _serve_few(schema: Schema) -> None:
@@ -153,6 +163,27 @@ def _serve_few(schema: Schema) -> None:
                 assert frames.data
     index.delete(np.zeros(1, np.int64))
     index.match(found.events)
+
+
+def _catch_up(schema: Schema, index: Index, directory: Directory) -> None:
+    """What is called for consumers that catch up together: many events at a time, through an index of some of
+    the subscriptions, which is of another make than one of few or of all."""
+    n = directory.n_entries
+    subs = directory.some(np.arange(0, n, max(1, n // _MANY_EVENTS))[:_MANY_EVENTS])
+    if subs is None:
+        return
+    # an event in the corner of each: where nothing matches, less is called
+    corners = hulls(subs.boxes, len(subs.schema.attributes)).lows
+    places = np.arange(_MANY_EVENTS) % corners.shape[1]
+    many = Events.coded(schema, np.ascontiguousarray(corners[:, places]))
+    _take_all(index.match(many))
+    for some in _SOME:
+        held = EntryIndex(directory, schema)
+        entries = np.arange(0, n, max(1, n // some))
+        for part in (entries[::50], entries[::4], entries[::2], entries):  # as groups meet, it grows
+            own = held.of(part)
+            _match(own, schema)
+        _take_all(own.match(many))
 
 
 def _send_nothing() -> None:

@@ -24,6 +24,7 @@ joins between two matches.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -41,7 +42,7 @@ from rangecast.broker.frames import KEEP_ALIVE, PinnedEvents, change_frames, mat
 from rangecast.broker.listener import Listener
 from rangecast.broker.live_set import LiveSet
 from rangecast.broker.objects import ObjectLinks, changed_pairs
-from rangecast.broker.replay import ROUND, Replay, joined_events, joined_links
+from rangecast.broker.replay import ROUND, Replay, Served, joined_events, joined_links
 from rangecast.kernels.broker.frames import JoinedStrings
 from rangecast.model.events import Events
 
@@ -101,6 +102,7 @@ class Pump:
         # each of these counts is written by one thread alone
         self._n_handed = self._n_written = 0
         self._send_failed = False
+        self._latency = 0.0
         self._began = 0.0
         self._rest_until = 0.0
         self.matched = space.log.durable
@@ -131,6 +133,15 @@ class Pump:
     def waiting_events(self) -> int:
         """Events that were published and are not matched yet."""
         return self._n_asked - self._n_done
+
+    @property
+    def late(self) -> float:
+        """How many seconds the oldest event has waited for its messages to be written; or those of the last
+        match did, if that is more."""
+        for waiting in (self._unmatched, self._publications):
+            with contextlib.suppress(IndexError):  # another thread has taken it
+                return max(self._latency, time.perf_counter() - waiting[0].received)
+        return self._latency
 
     # what other threads ask for
 
@@ -165,8 +176,9 @@ class Pump:
         self._leaving.append((listener, again))
         self._wake.set()
 
-    def delivered(self, failed: bool) -> None:
-        """The event loop has written the frames of the last match, or not."""
+    def delivered(self, failed: bool, latency: float) -> None:
+        """The event loop has written the frames of the last match, or not, so long after they were due."""
+        self._latency = latency
         now = time.monotonic()
         self._rest_until = now + min(_LONGEST_REST, (now - self._began) / 2)
         self._send_failed = self._send_failed or failed
@@ -419,7 +431,7 @@ class Pump:
         if late:
             # a lap of at most ROUND events, and none are matched meanwhile
             assert _LAST_LAP < ROUND
-            for served in self._replay.serve(late, head):
+            for served in self._last_lap(late, head):
                 if served.position >= head:
                     ready.append((served.listener, head))
                     if served.data:
@@ -432,6 +444,15 @@ class Pump:
             self.live.add(listener, position, head)
             sends.append((listener, notice("caught_up", {"sequence": position - 1}, position - 1), position))
         self._space.deliver(sends)
+
+    def _last_lap(self, late: list[Listener], head: int) -> list[Served]:
+        try:
+            return self._replay.serve(late, head)
+        except Exception as error:
+            # nobody else has them: they would be served no more, and never know
+            self._space.log_error("joining", error)
+            self._space.behind(late)
+            return []
 
     def _take_leaves(self) -> None:
         again: list[Listener] = []

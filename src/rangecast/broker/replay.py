@@ -58,7 +58,7 @@ class Served:
     position: int
 
 
-class _EntryIndex:
+class EntryIndex:
     """An index of some entries, which grows by those that are asked for."""
 
     def __init__(self, directory: Directory, schema: Schema) -> None:
@@ -106,8 +106,8 @@ class Replay:
         self._lock = lock
         self._live = live
         self._build = build
-        self._own = _EntryIndex(directory, schema)
-        self._ended = _EntryIndex(directory, schema)
+        self._own = EntryIndex(directory, schema)
+        self._ended = EntryIndex(directory, schema)
         self.size = self.most = _FIRST_ROUND
         """How many events the next round reads, and may read at most."""
         self.events = 0
@@ -245,6 +245,12 @@ class Replay:
 def _fill(one: Served, frames: OwnerFrames, share: int, last: int) -> int:
     """Give a listener its frames from its position on, up to a share of bytes and one frame beyond; how
     many bytes there were."""
+    size = frames.size
+    if one.position <= frames.sequences[frames.first] and len(one.data) + size <= share:
+        # most rounds, for most: a fifth of the time of what follows
+        one.data += frames.data
+        one.position = max(one.position, last)
+        return size
     sequences, ends = frames.places()
     start = int(np.searchsorted(sequences, one.position))
     if start == len(ends):

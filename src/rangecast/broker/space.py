@@ -109,7 +109,7 @@ class Space:
         self._snapshot_looked = self.directory.version
         begin("building the index")
         self.index: Index = self.directory.index(self.schema)
-        warm(self.schema, self.index, begin)
+        warm(self.schema, self.index, self.directory, begin)
         self.keys = KeyMemory()
         self.keys.load(self.log)
         self._key_locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
@@ -314,18 +314,21 @@ class Space:
         except Exception as error:
             self.log_error("sending", error)
             failed = True
-        self.metrics.latency.observe(time.perf_counter() - received)
-        self.pump.delivered(failed)
+        latency = time.perf_counter() - received
+        self.metrics.latency.observe(latency)
+        self.pump.delivered(failed, latency)
 
     def resume(self, listeners: Sequence[Listener]) -> None:
         """Serve listeners again that were stalled, now that the live set is without them."""
         self.post(self._resume, listeners)
 
     def _resume(self, listeners: Sequence[Listener]) -> None:
-        for listener in listeners:
+        # one that is behind and not stalled is served already: twice at a time, it would hear all twice
+        again = [one for one in listeners if not one.closed and (one.stalled or one.state != "behind")]
+        for listener in again:
             listener.stalled = False
             listener.state = "behind"
-        self.behind(listeners)
+        self.behind(again)
 
     def set_back(self, listeners: Sequence[Listener]) -> None:
         """Serve listeners from the log that were live until something failed."""
@@ -413,10 +416,22 @@ class Space:
 
     def describe_consumer(self, consumer: str) -> dict[str, Any]:
         """How far a consumer is, and what it has."""
-        number = self.directory.find_consumer(consumer)
-        own = [(one.state, one.position) for one in self.listeners if one.consumer == consumer]
+        return self._described(consumer, self._states(consumer).get(consumer, []))
+
+    def _states(self, consumer: str | None = None) -> dict[str, list[tuple[str, int]]]:
+        """State and position of each connection, here and elsewhere, by consumer; or of one alone."""
+        found: dict[str, list[tuple[str, int]]] = {}
+        for one in list(self.listeners):
+            if consumer is None or one.consumer == consumer:
+                found.setdefault(one.consumer, []).append((one.state, one.position))
         for several in self.elsewhere.values():
-            own += [(state, position) for name, state, position in several if name == consumer]
+            for name, state, position in several:
+                if consumer is None or name == consumer:
+                    found.setdefault(name, []).append((state, position))
+        return found
+
+    def _described(self, consumer: str, own: list[tuple[str, int]]) -> dict[str, Any]:
+        number = self.directory.find_consumer(consumer)
         cursor = self.cursors.get(consumer)
         unacknowledged = self.log.durable - 1 - (cursor or self.log.first - 1)
         # who is served now is as far as the best of its connections, acknowledged or not
@@ -435,12 +450,10 @@ class Space:
 
     def list_consumers(self, limit: int) -> list[dict[str, Any]]:
         """Some consumers, those with connections first."""
-        known = [one.consumer for one in list(self.listeners)]
-        known += [name for several in self.elsewhere.values() for name, _, _ in several]
-        connected = list(dict.fromkeys(known))
-        others = (name for name in list(self.directory.consumers) if name not in set(connected))
-        names = [*connected, *itertools.islice(others, max(0, limit - len(connected)))][:limit]
-        return [self.describe_consumer(name) for name in names]
+        states = self._states()
+        others = (name for name in list(self.directory.consumers) if name not in states)
+        names = itertools.islice(itertools.chain(states, others), limit)
+        return [self._described(name, states.get(name, [])) for name in names]
 
     def status(self) -> dict[str, Any]:
         """Counts and sizes, for the page and the administrator."""

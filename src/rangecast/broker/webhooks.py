@@ -110,10 +110,10 @@ class Webhooks:
         journal.sync()
 
     def _journal(self, space: Space) -> Journal:
-        return self._journals.setdefault(space.name, Journal(space.folder / "webhooks.journal"))
+        return _opened(self._journals, space, "webhooks.journal")
 
     def _letter_journal(self, space: Space) -> Journal:
-        return self._letters.setdefault(space.name, Journal(space.folder / "dead_letters.journal"))
+        return _opened(self._letters, space, "dead_letters.journal")
 
     def _begin(self, space: Space, consumer: str) -> None:
         self._tasks[space.name, consumer] = asyncio.get_running_loop().create_task(
@@ -187,6 +187,13 @@ class Webhooks:
                 await asyncio.sleep(pause)
                 pause = min(60.0, 2 * pause)
         return False
+
+
+def _opened(journals: dict[str, Journal], space: Space, name: str) -> Journal:
+    """The journal of a space, which is read once."""
+    if space.name not in journals:
+        journals[space.name] = Journal(space.folder / name)
+    return journals[space.name]
 
 
 def sign(secret: str, body: bytes) -> str:

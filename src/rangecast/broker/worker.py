@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import socket
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.catch_up import CatchUp
-from rangecast.broker.channel import Channel
+from rangecast.broker.channel import Channel, receive_first
 from rangecast.broker.directory import Directory
 from rangecast.broker.errors import UnavailableError
 from rangecast.broker.event_log import DamagedRecordError, LogMark
@@ -27,7 +26,7 @@ from rangecast.broker.log_lines import log_to
 from rangecast.broker.objects import ObjectStates
 from rangecast.broker.opening import warm
 from rangecast.broker.pump import LoggedEvents, Pump
-from rangecast.broker.server import make_server
+from rangecast.broker.server import make_server, settle_memory
 from rangecast.broker.space import Space
 from rangecast.broker.tokens import Access
 from rangecast.broker.workers import COUNTED, WRITER, place_of
@@ -36,7 +35,7 @@ from rangecast.types.schema import Schema
 
 _log = logging.getLogger("rangecast.broker")
 _REPORT_SECONDS = 0.5
-_LISTED = 2_000  # connections that are told of one by one, to the page
+_LATENCIES = 2_000  # that are told of in one report
 _MOST_UNMATCHED = 65_536
 
 
@@ -76,7 +75,7 @@ class CountedMetrics:
             counts[name], one.amount = one.amount, one.amount - one.amount
         latency = self.latency
         seen, latency.seen = latency.seen, []
-        return counts, seen[-_LISTED:]
+        return counts, seen[-_LATENCIES:]
 
 
 class FollowingPump(Pump):
@@ -187,7 +186,7 @@ class FollowedSpace(Space):
         self.directory = Directory(lambda consumer: place_of(self.name, consumer, n_workers) == number)
         self._open_directory(mark.version)
         self.index = self.directory.index(self.schema)
-        warm(self.schema, self.index, lambda _: None)
+        warm(self.schema, self.index, self.directory, lambda _: None)
         self.listeners = set()
         self._connected = {}
         self.followers = None
@@ -245,7 +244,7 @@ class FollowedSpace(Space):
 
     def report(self) -> None:
         """Tell the writer what is counted here, and which connections there are."""
-        listed = [(one.consumer, one.state, one.position) for one in list(self.listeners)[:_LISTED]]
+        listed = [(one.consumer, one.state, one.position) for one in self.listeners]
         counts, seen = self.counted.taken()
         self._channel.send("status", self.name, listed, counts, seen)
 
@@ -304,8 +303,9 @@ class WorkerBroker(Broker):
                     self.spaces[name] = self.followed[name] = space
                     assert self._loop is not None
                     space.start(self._loop)
-                    gc.collect()
-                    gc.freeze()
+                    settle_memory()
+                else:
+                    self.followed[name].follower.follow(LogMark(*mark))
             case ["mark", name, mark]:
                 self.followed[name].follower.follow(LogMark(*mark))
             case ["cursors", name, cursors]:
@@ -334,11 +334,9 @@ class WorkerBroker(Broker):
 
 def _started(end: socket.socket) -> tuple[int, int, dict[str, Any]]:
     """The first message of the writer."""
-    import msgspec
-
-    message = msgspec.msgpack.decode(end.recv(1 << 17))
-    assert message[0] == "start", message
-    return message[1], message[2], message[3]
+    name, number, n_workers, given = receive_first(end)
+    assert name == "start", name
+    return number, n_workers, given
 
 
 def main() -> None:
