@@ -16,6 +16,7 @@ from rangecast.engine.nested import NestedPart
 from rangecast.engine.planner import Layout, Plan
 from rangecast.engine.small_batches import FewEvents
 from rangecast.engine.static_part import Part
+from rangecast.engine.word_lists import WordListsPart
 from rangecast.kernels.engine import equality as equality_kernels
 from rangecast.kernels.engine import nested as nested_kernels
 from rangecast.kernels.machine.views import Views
@@ -53,7 +54,7 @@ def asked_by_one(paths: list[AccessPath]) -> list[tuple[int, Ask]]:
         views = [
             path.part.few.views
             for _, path in numbered
-            if isinstance(path.part, EqualityPart | NestedPart) and path.part.identical
+            if isinstance(path.part, EqualityPart | NestedPart | WordListsPart) and path.part.identical
         ]
         if len(views) == len(numbered) > 1:
             kernel = equality_kernels.stab_one if kind == "equality" else nested_kernels.stab_one

@@ -381,6 +381,38 @@ class PendingRows:
             pass
 
 
+class WrittenIds:
+    """Ids that one part has written as slots with a base added, and behind them in each row what others
+    found; slots are made of them for whoever asks."""
+
+    def __init__(
+        self,
+        offsets: npt.NDArray[np.int64],
+        ids: npt.NDArray[np.int64],
+        base: int,
+        beside: PendingRows | None,
+    ) -> None:
+        self._offsets = offsets
+        self._ids = ids
+        self._base = base
+        self._beside = beside
+
+    def slots(self) -> npt.NDArray[np.int32]:
+        """The slots, row after row."""
+        out = buffers.empty(len(self._ids), np.int32)
+        np.subtract(self._ids, self._base, out=out, casting="unsafe")
+        if self._beside is not None:
+            # those of others are the last of each row
+            places = self._offsets[1:] - np.diff(self._beside.offsets)
+            rows = self._beside.offsets, self._beside.slots()
+            match_kernels.place_rows(*rows, places, np.int32(0), False, out)
+        return out
+
+    def ids(self) -> npt.NDArray[Any]:
+        """The ids, row after row."""
+        return self._ids
+
+
 def scan_rows(codes: Codes, boxes: Boxes, first: int, last: int) -> Rows:
     """Match a batch against a range of boxes by looking at each."""
     arrays = boxes.arrays

@@ -52,7 +52,7 @@ from rangecast.engine.path_building import build_paths, not_in_lists, rest_path
 from rangecast.engine.planner import PartHistory, Replanner
 from rangecast.engine.selectivity import bounded_attributes
 from rangecast.engine.shared_boxes import Groups, find_groups
-from rangecast.engine.static_part import Part
+from rangecast.engine.static_part import IdRows, Part
 from rangecast.errors import OptionError
 from rangecast.model.event_entries import EventEntries
 from rangecast.types.attributes import Codes
@@ -138,6 +138,16 @@ class AutoPart(Part):
         self.seconds[0] += perf_counter() - start
         self.events += entries.shape[1]
         return found
+
+    def writes_ids(self, codes: Codes) -> bool:
+        return self.groups is None and len(self.paths) == 1 and self.paths[0].part.writes_ids(codes)
+
+    def stab_ids(self, codes: Codes, boxes: Boxes, base: int, beside: IdRows | None) -> IdRows:
+        start = perf_counter()
+        rows = self.paths[0].part.stab_ids(codes, boxes, base, beside)
+        self.seconds[0] += perf_counter() - start
+        self.events += codes.shape[1]
+        return rows
 
     def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         return None if self.groups is not None else self._slots(codes, boxes)

@@ -48,10 +48,10 @@ from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
 
-LAYOUT = 6
+LAYOUT = 7
 """Changes when the arrays of some index in a file do; files of another layout are rebuilt when read."""
 # by layout, what structures have in another form since
-_CHANGED: dict[Any, tuple[str, ...]] = {5: ("LeadLists", "BitmapBlocks")}
+_CHANGED: dict[Any, tuple[str, ...]] = {5: ("LeadLists", "BitmapBlocks"), 6: ()}
 
 
 class Index:

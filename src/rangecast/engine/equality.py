@@ -25,7 +25,7 @@ nor the packing of every event: its bounds stand in a list of their own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -176,15 +176,25 @@ class EqualityPart(Part):
         return {"lists": len(self.lists.values)}
 
 
-def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> EqualityPart:
-    """Lists over boxes whose low is their high on the attribute `on`."""
+class Grouped(NamedTuple):
+    """Boxes by their value on an attribute, and how their other bounds can be packed."""
+
+    numbers: npt.NDArray[np.int64]
+    values: Codes
+    starts: npt.NDArray[np.int32]
+    packed: Packed
+    rare: list[tuple[int, npt.NDArray[np.int64]]]
+    """Attributes that few of them bound, and the places of those."""
+
+
+def group_by_value(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> Grouped:
+    """Boxes whose low is their high on the attribute `on`, list after list."""
     keys, _ = boxes.column(on, numbers)
     order = ascending_order(keys)
     numbers, keys = numbers[order], keys[order]
     firsts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if len(keys) else keys[:0]
     values = np.ascontiguousarray(keys[firsts])
     starts = np.append(firsts, len(keys)).astype(np.int32)
-    dense, table = enter_values(values)
     common, rare = [], []
     for j in bounded_attributes(boxes, numbers, (on,)):
         lows, highs = boxes.column(j, numbers)
@@ -194,6 +204,16 @@ def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> Equ
         else:
             common.append(j)
     packed = Packed.fit(boxes, numbers, common, widen=len(numbers) / max(len(values), 1))
+    return Grouped(numbers, values, starts, packed, rare)
+
+
+def build_equality(
+    boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, grouped: Grouped | None = None
+) -> EqualityPart:
+    """Lists over boxes whose low is their high on the attribute `on`."""
+    identical = boxes.are_slots(numbers)
+    numbers, values, starts, packed, rare = grouped or group_by_value(boxes, numbers, on)
+    dense, table = enter_values(values)
     bounds = np.empty(len(numbers) * packed.n_words, np.uint64)
     if packed.n_words:
         kernels.to_columns(starts, packed.pack_boxes(boxes, numbers), bounds)
@@ -201,7 +221,6 @@ def build_equality(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> Equ
     lists = ValueLists(
         on, dense, values, table, starts, numbers.astype(np.int32), bounds, rare_starts, rare_bounds
     )
-    identical = boxes.are_slots(numbers)
     return EqualityPart(identical, packed, lists)
 
 

@@ -50,6 +50,8 @@ CELLS = 32_000
 HINTED = 8
 COMPARED = 32
 _SAMPLE = 65_536
+_FEW_CUTS = 4096
+_FINER = 8
 
 
 @dataclass(eq=False)
@@ -195,7 +197,7 @@ def _hints(
     kernels.pack_values tells how they are read.
     """
     hints: list[npt.NDArray[np.int32]] = [np.empty(0, np.int32)]
-    at = np.full((len(grids), 4), -1, np.int64)
+    at = np.full((len(grids), 5), -1, np.int64)
     scales = np.zeros((len(grids), 2))
     start = 0
     for i, grid in enumerate(grids):
@@ -203,13 +205,15 @@ def _hints(
             continue
         cuts = grid.cuts[2:]
         first, last = int(cuts[0]), int(cuts[-1])
-        shift = max(0, (last - first).bit_length() - grid.n_cells.bit_length())
+        # of few cuts, so many places that most have none and hardly one has two
+        wanted = grid.n_cells * (_FINER if grid.n_cells <= _FEW_CUTS else 1)
+        shift = max(0, (last - first).bit_length() - wanted.bit_length())
         least, largest = decoded_floats(cuts[[0, -1]]).tolist()
         places, scale = None, 0.0
         if last - first < 2**62:
             places = (cuts - first) >> shift
         if np.isfinite(least) and 1e-200 < largest - least < np.inf:
-            scale = grid.n_cells / (largest - least)
+            scale = wanted / (largest - least)
             by_value = ((decoded_floats(cuts) - least) * scale).astype(np.int64)
             if places is None or _crowding(by_value) < _crowding(places):
                 places = by_value
@@ -219,7 +223,7 @@ def _hints(
         # the cells that begin before each place; 0 and 1 are those of no value and of values before the first
         before = np.searchsorted(places, np.arange(int(places[-1]) + 2)) + 1
         hints.append(before.astype(np.int32))
-        at[i] = first, last, shift, start
+        at[i] = first, last, shift, start, int(np.diff(before).max(initial=0))
         start += len(before)
     return np.concatenate(hints), at, scales
 

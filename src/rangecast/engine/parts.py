@@ -44,6 +44,7 @@ from rangecast.engine.answers import (
     Portion,
     Rows,
     SeveralColumns,
+    WrittenIds,
     cut_batch,
     one_row,
     without_repeats,
@@ -148,6 +149,8 @@ class _StaticReading(PartialReading):
 
     def match(self, codes: Codes | EventEntries, threads: int) -> Matches:
         state = self.state
+        if threads == 1 and (written := self._written(codes)) is not None:
+            return written
         if threads == 1 and state.only is not None:
             found = state.only.part.find(codes, state.boxes)
             if not isinstance(found, Counted):
@@ -161,6 +164,20 @@ class _StaticReading(PartialReading):
             return Matches(*portions[0].found, state.names, portions[0].base)
         pending = PendingRows(codes.shape[1], portions, state.names, map if threads == 1 else pool(threads))
         return Matches(pending.offsets, pending, state.names)
+
+    def _written(self, codes: Codes | EventEntries) -> Matches | None:
+        """The matches as ids at once, where the first part can write them beside those of all others."""
+        state, beside = self.state, None
+        first = state.parts[0] if state.parts and not self.drops else None
+        if isinstance(codes, EventEntries) or first is None or first.base is None:
+            return None
+        if not first.part.writes_ids(codes):
+            return None
+        if len(state.parts) > 1 or state.tail:
+            beside = PendingRows(codes.shape[1], self._portions(codes, 1), state.names)
+        others = None if beside is None else (beside.offsets, beside.ids())
+        rows = first.part.stab_ids(codes, state.boxes, first.base, others)
+        return Matches(rows[0], WrittenIds(*rows, first.base, beside), state.names)
 
     def match_one(self, codes: Codes) -> npt.NDArray[Any]:
         only = self.state.only
@@ -189,19 +206,16 @@ class _StaticReading(PartialReading):
     def settled(self, codes: Codes, rows: Rows) -> Rows:
         return without_repeats(*self._held(codes, *self._without_dead(*rows)), self.flagged)
 
-    def _portions(self, codes: Codes | EventEntries) -> list[Portion]:
-        """What each part and the tail found."""
-        state = self.state
-        portions = [Portion(c.part.find(codes, state.boxes), c.base) for c in state.parts]
+    def _portions(self, codes: Codes | EventEntries, first: int = 0) -> list[Portion]:
+        """What each part from the first on and the tail found."""
+        boxes = self.state.boxes
+        portions = [Portion(c.part.find(codes, boxes), c.base) for c in self.state.parts[first:]]
         return [*portions, *self._tail(codes)]
 
     def _tail(self, codes: Codes | EventEntries) -> list[Portion]:
         """What the tail found, if there is one."""
-        state = self.state
-        last = state.boxes.n
-        if not state.tail:
-            return []
-        return [Portion(Tail(last - state.tail, last).find(codes, state.boxes))]
+        boxes, tail = self.state.boxes, self.state.tail
+        return [Portion(Tail(boxes.n - tail, boxes.n).find(codes, boxes))] if tail else []
 
     def _threaded(self, codes: Codes | EventEntries, threads: int) -> list[Portion]:
         """The same, by several threads: each looks in all parts, for some of the events."""

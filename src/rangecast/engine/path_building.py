@@ -18,7 +18,7 @@ from rangecast.engine.access_paths import AccessPath
 from rangecast.engine.bitmap import build_bitmap, estimate_bytes
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.cells import BUDGET, build_cells
-from rangecast.engine.equality import EqualityPart, build_equality
+from rangecast.engine.equality import EqualityPart
 from rangecast.engine.grid import Grid
 from rangecast.engine.leads import are_sparse, build_leads
 from rangecast.engine.nested import NestedPart, build_nested
@@ -31,6 +31,7 @@ from rangecast.engine.selectivity import bounded_attributes
 from rangecast.engine.threads import runner
 from rangecast.engine.value_lists import choose_equalities
 from rangecast.engine.windows import build_windows
+from rangecast.engine.word_lists import WordListsPart, build_lists
 from rangecast.errors import CapacityError
 from rangecast.memory import check_fits
 from rangecast.types.attributes import LAST, PRESENT, Codes
@@ -101,7 +102,7 @@ def _nested_path(
 
 
 def _equality_path(boxes: Boxes, own: npt.NDArray[np.int64], on: int) -> AccessPath:
-    return AccessPath("equality", (on,), len(own), build_equality(boxes, own, on))
+    return AccessPath("equality", (on,), len(own), build_lists(boxes, own, on))
 
 
 def not_in_lists(paths: list[AccessPath], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -109,6 +110,9 @@ def not_in_lists(paths: list[AccessPath], numbers: npt.NDArray[np.int64]) -> npt
     held = []
     for path in paths:
         part = path.part
+        if isinstance(part, WordListsPart):
+            held.append(part.members)
+            continue
         assert isinstance(part, EqualityPart | NestedPart)
         held.append(part.lists.boxes)
     return _without(held, numbers)

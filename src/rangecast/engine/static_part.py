@@ -14,6 +14,9 @@ from rangecast.engine.catalog import Boxes
 from rangecast.model.event_entries import EventEntries
 from rangecast.types.attributes import Codes
 
+IdRows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""Offsets and ids: the matches of a batch in rows, one per event."""
+
 
 class Part:
     """A static layout of some boxes.
@@ -40,6 +43,15 @@ class Part:
     def find(self, codes: Codes | EventEntries, boxes: Boxes) -> Found:
         """`stab` or `stab_entries`."""
         return self.stab_entries(codes, boxes) if isinstance(codes, EventEntries) else self.stab(codes, boxes)
+
+    def writes_ids(self, codes: Codes) -> bool:
+        """Whether `stab_ids` is there for such a batch, so that no slots come first."""
+        return False
+
+    def stab_ids(self, codes: Codes, boxes: Boxes, base: int, beside: IdRows | None) -> IdRows:
+        """The ids of the matches where they are slots with `base` added, and behind those of each event the
+        ones beside."""
+        raise NotImplementedError
 
     def stab_variants(self, variants: SeveralColumns, boxes: Boxes) -> Found:
         """The same of events with several columns each: what is found of an event may stand in any column of

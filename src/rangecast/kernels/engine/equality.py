@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
+from rangecast.kernels.engine import word_lists
 from rangecast.kernels.engine.boxes import holds, view_boxes
 from rangecast.kernels.engine.packed_bounds import Fields, pack_values
 from rangecast.kernels.machine.kept_members import TOGETHER, keep_members
@@ -298,13 +299,18 @@ def stab_few(part, own_boxes, codes, offsets, out):
 
 @allocating_kernel
 def stab_one(parts, own_boxes, codes, offsets, out):
-    """What one event matches in several parts, one after the other; `parts` is a table of their tables.
+    """What one event matches in several parts, one after the other; `parts` is a table of their tables, of
+    which those of words have fewer rows.
 
     Returns how many boxes there are, or where `out` has too little room, minus the room to try with.
     """
     p = 0
     for k in range(parts.shape[0]):
-        n = stab_few(view_rows(parts[k], np.int64), own_boxes, codes, offsets, out[p:])
+        own = view_rows(parts[k], np.int64)
+        if own.shape[0] == word_lists.ROWS:
+            n = word_lists.stab_few(own, own_boxes, codes, offsets, out[p:])
+        else:
+            n = stab_few(own, own_boxes, codes, offsets, out[p:])
         if n < 0:
             return n - 4 * out.size
         p += n

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import allocating_kernel, kernel
+from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
 from rangecast.kernels.engine.boxes import holds, view_boxes
 from rangecast.kernels.engine.grid import cell_of
 from rangecast.kernels.machine.views import float_of, view, view_rows
@@ -94,14 +94,38 @@ def _add_fields(i, n_wide, low, high, row):
         row[n_wide + k // 3] |= np.uint64(high) << np.uint64(21 * (k % 3))
 
 
+@inlined_kernel
+def hinted_cell(v, own, origin, shift, hints, first, last, down, start, most, least, scale):
+    """The cell of a code in a grid, counted from 1; `pack_values` tells what hints are."""
+    # the hints leave a few cuts to search; among four, counting beats a search that branches
+    if down >= 0 and first <= v and v <= last:
+        if scale > 0:
+            number = float_of(v if v >= 0 else v ^ _LAST)
+            at = start + np.int64((number - least) * scale)
+        else:
+            at = start + ((v - first) >> down)
+        low = np.int64(hints[at])
+        if most <= 1:
+            # no branch: the next cut lies behind v where none is in this place
+            return low + 1 + np.int64(own[low + 1] <= v)
+        high = np.int64(hints[at + 1])
+        if high - low > 4:
+            return low + 1 + cell_of(v, own[low : high + 1], np.int64(0), np.int64(-1))
+        c = low + 1
+        for q in range(low + 1, high + 1):
+            c += own[q] <= v
+        return c
+    return cell_of(v, own, origin, shift) + 1
+
+
 @kernel
 def pack_values(codes, packing, out):
     """out[e] = the words of event e: wide fields, medium fields, then the others two by two.
 
-    hint_at[i] = (first code, last code, shift, start): the cell of a code between them lies within
-    hints[start + k] .. hints[start + k + 1], where k is its distance from the first, shifted; a shift below
-    0: there are no hints. With a scale, scales[i] = (first value, scale), k is the distance of its value as a
-    float, times the scale: rounding keeps the order, which is all that is needed.
+    hint_at[i] = (first code, last code, shift, start, most): the cell of a code between them lies within
+    hints[start + k] .. hints[start + k + 1], at most so many apart, where k is its distance from the first,
+    shifted; a shift below 0: there are no hints. With a scale, scales[i] = (first value, scale), k is the
+    distance of its value as a float, times the scale: rounding keeps the order, which is all that is needed.
 
     All attributes in one call, and all arrays as one table of views (those of engine/packed_bounds.py, in its
     order): for a single event more calls or more arrays would cost more than the packing.
@@ -134,27 +158,17 @@ def pack_values(codes, packing, out):
             own = cuts[cut_starts[i] : cut_starts[i + 1]]
             first = hint_at[i, 0]
             last = hint_at[i, 1]
-            shift = hint_at[i, 2]
+            down = hint_at[i, 2]
             start = hint_at[i, 3]
+            most = hint_at[i, 4]
+            least = scales[i, 0]
+            scale = scales[i, 1]
+            origin = origins[i]
+            shift = shifts[i]
             for e in range(values.size):
-                v = values[e]
-                # the hints leave a few cuts to search; among four, counting beats a search that branches
-                if shift >= 0 and first <= v and v <= last:
-                    if scales[i, 1] > 0:
-                        number = float_of(v if v >= 0 else v ^ _LAST)
-                        at = start + np.int64((number - scales[i, 0]) * scales[i, 1])
-                    else:
-                        at = start + ((v - first) >> shift)
-                    low = hints[at]
-                    high = hints[at + 1]
-                    if high - low > 4:
-                        c = low + 1 + cell_of(v, own[low : high + 1], np.int64(0), np.int64(-1))
-                    else:
-                        c = low + 1
-                        for q in range(low + 1, high + 1):
-                            c += own[q] <= v
-                else:
-                    c = cell_of(v, own, origins[i], shifts[i]) + 1
+                c = hinted_cell(
+                    values[e], own, origin, shift, hints, first, last, down, start, most, least, scale
+                )
                 out[e, word] |= np.uint64(c | ((TOP - c) << 16)) << up
 
 

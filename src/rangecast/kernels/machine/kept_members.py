@@ -38,10 +38,20 @@ def _moves() -> ir.Constant:
     return ir.Constant(ir.ArrayType(rows[0].type, len(rows)), rows)
 
 
-def _moves_bytes() -> bool:
-    """Whether what is compiled here may move bytes by a table."""
+def _wide_moves() -> ir.Constant:
+    """The same for members of 64 bits, by the halves of each."""
+    rows = []
+    for held in range(1 << TOGETHER):
+        row = [2 * k + half for k in range(TOGETHER) if held >> k & 1 for half in range(2)]
+        row += [0] * (2 * TOGETHER - len(row))
+        rows.append(ir.Constant(ir.ArrayType(_LANE, len(row)), row))
+    return ir.Constant(ir.ArrayType(rows[0].type, len(rows)), rows)
+
+
+def _can(feature: str) -> bool:
+    """Whether what is compiled here may use instructions of a kind."""
     told = config.CPU_NAME or config.CPU_FEATURES  # type: ignore[attr-defined]
-    return not told and bool(binding.get_host_cpu_features().get("ssse3"))
+    return not told and bool(binding.get_host_cpu_features().get(feature))
 
 
 def keep_one_by_one(members, bounds, first, among, value, guard, out, to):
@@ -72,6 +82,19 @@ def reach_one_by_one(members, highs, first, among, value, out, to):
     return n
 
 
+def words_one_by_one(words, first, value, guard, mask, add, out, to):
+    """As `keep_one_by_one`, for words that hold a bound and, in the bits of `mask`, the member itself.
+
+    What is written is the member with `add` added.
+    """
+    n = np.uint64(0)
+    for k in range(np.uint64(TOGETHER)):
+        word = words[first + np.uint64(k)]
+        out[to + n] = np.int64(word & mask) + add
+        n += np.uint64(((value - word) & guard) == guard)
+    return n
+
+
 def _load_four(builder, data, first, bits):
     kind = ir.VectorType(ir.IntType(bits), TOGETHER)
     return builder.load(builder.bitcast(builder.gep(data, [first]), kind.as_pointer()), align=bits // 8)
@@ -84,23 +107,53 @@ def _four(builder, number):
     return builder.shuffle_vector(builder.insert_element(none, number, _LANE(0)), none, same)
 
 
+def _table(builder, name, make, align):
+    """A table of moves, once per module."""
+    table = builder.module.globals.get(name)
+    if table is None:
+        constant = make()
+        table = ir.GlobalVariable(builder.module, constant.type, name)
+        table.linkage, table.global_constant, table.align = "internal", True, align
+        table.initializer = constant
+    return table
+
+
+def _count(builder, held):
+    """How many a set has."""
+    kind = ir.FunctionType(_WORD, [_WORD])
+    return builder.call(builder.module.declare_intrinsic("llvm.ctpop", [_WORD], kind), [held])
+
+
+def _write(builder, moved, out, to, align):
+    builder.store(moved, builder.bitcast(builder.gep(out, [to]), moved.type.as_pointer()), align=align)
+
+
 def _move(builder, members, first, held, out, to):
     """Write the members of a set of four; returns how many they are."""
-    module = builder.module
-    table = module.globals.get("rangecast.moves")
-    if table is None:
-        constant = _moves()
-        table = ir.GlobalVariable(module, constant.type, "rangecast.moves")
-        table.linkage, table.global_constant, table.align = "internal", True, 16
-        table.initializer = constant
-    row = builder.bitcast(builder.gep(table, [_WORD(0), held]), _MEMBERS.as_pointer())
     place = builder.bitcast(builder.gep(members, [first]), _MEMBERS.as_pointer())
+    return _move_loaded(builder, builder.load(place, align=4), held, out, to)
+
+
+def _move_loaded(builder, four, held, out, to):
+    """The same of members that are in a register, of 32 bits each."""
+    table = _table(builder, "rangecast.moves", _moves, 16)
+    row = builder.bitcast(builder.gep(table, [_WORD(0), held]), _MEMBERS.as_pointer())
     kind = ir.FunctionType(_MEMBERS, [_MEMBERS, _MEMBERS])
-    shuffle = module.declare_intrinsic("llvm.x86.ssse3.pshuf.b.128", (), kind)
-    moved = builder.call(shuffle, [builder.load(place, align=4), builder.load(row, align=16)])
-    builder.store(moved, builder.bitcast(builder.gep(out, [to]), _MEMBERS.as_pointer()), align=4)
-    count = module.declare_intrinsic("llvm.ctpop", [_WORD], ir.FunctionType(_WORD, [_WORD]))
-    return builder.call(count, [held])
+    shuffle = builder.module.declare_intrinsic("llvm.x86.ssse3.pshuf.b.128", (), kind)
+    _write(builder, builder.call(shuffle, [four, builder.load(row, align=16)]), out, to, 4)
+    return _count(builder, held)
+
+
+def _move_wide(builder, four, held, out, to):
+    """The same, of 64 bits each."""
+    halves = ir.VectorType(_LANE, 2 * TOGETHER)
+    table = _table(builder, "rangecast.wide_moves", _wide_moves, 32)
+    row = builder.bitcast(builder.gep(table, [_WORD(0), held]), halves.as_pointer())
+    kind = ir.FunctionType(halves, [halves, halves])
+    permute = builder.module.declare_intrinsic("llvm.x86.avx2.permd", (), kind)
+    moved = builder.call(permute, [builder.bitcast(four, halves), builder.load(row, align=32)])
+    _write(builder, moved, out, to, 8)
+    return _count(builder, held)
 
 
 def _held(builder, holds, among):
@@ -108,7 +161,7 @@ def _held(builder, holds, among):
     return builder.and_(builder.zext(builder.bitcast(holds, ir.IntType(TOGETHER)), _WORD), among)
 
 
-if config.DISABLE_JIT or not _moves_bytes():  # type: ignore[attr-defined]
+if config.DISABLE_JIT or not _can("ssse3"):  # type: ignore[attr-defined]
     keep_members = inlined_kernel(keep_one_by_one)
     keep_reaching = inlined_kernel(reach_one_by_one)
 
@@ -146,3 +199,32 @@ else:
 
         word = types.uint64
         return word(members, highs, word, word, highs.dtype, out, word), generate
+
+
+if config.DISABLE_JIT or not (_can("avx2") and _can("ssse3")):  # type: ignore[attr-defined]
+    keep_words = inlined_kernel(words_one_by_one)
+
+else:
+
+    @intrinsic
+    def keep_words(typing_context, words, first, value, guard, mask, add, out, to):
+        """As `words_one_by_one`, all four at once, into 32 or 64 bits."""
+
+        def generate(context, builder, signature, arguments):
+            packed, target = (
+                context.make_array(signature.args[k])(context, builder, arguments[k]).data for k in (0, 6)
+            )
+            first, value, guard, mask, add, to = (arguments[k] for k in (1, 2, 3, 4, 5, 7))
+            guards = _four(builder, guard)
+            own = _load_four(builder, packed, first, 64)
+            less = builder.sub(_four(builder, value), own)
+            holds = builder.icmp_unsigned("==", builder.and_(less, guards), guards)
+            held = builder.zext(builder.bitcast(holds, ir.IntType(TOGETHER)), _WORD)
+            members = builder.add(builder.and_(own, _four(builder, mask)), _four(builder, add))
+            if signature.args[6].dtype.bitwidth == 64:
+                return _move_wide(builder, members, held, target, to)
+            low = builder.trunc(members, ir.VectorType(_LANE, TOGETHER))
+            return _move_loaded(builder, builder.bitcast(low, _MEMBERS), held, target, to)
+
+        word = types.uint64
+        return word(words, word, word, word, word, types.int64, out, word), generate

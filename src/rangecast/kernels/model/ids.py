@@ -20,10 +20,16 @@ def mix(x):
 
 
 @kernel
+def hash_integer(value):
+    """A well-mixed 64-bit hash."""
+    return mix(np.uint64(value) + _C)
+
+
+@kernel
 def hash_integers(values, out):
     """out[i] = a well-mixed 64-bit hash of values[i]."""
     for i in range(values.size):
-        out[i] = mix(np.uint64(values[i]) + _C)
+        out[i] = hash_integer(values[i])
 
 
 @kernel

@@ -1,0 +1,291 @@
+"""Lists by value whose boxes are one word each: bounds above, the box itself below."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
+from rangecast.kernels.engine.packed_bounds import hinted_cell
+from rangecast.kernels.machine.kept_members import TOGETHER, keep_words
+from rangecast.kernels.machine.memory import prefetch, scratch
+from rangecast.kernels.machine.views import view, view_rows
+from rangecast.kernels.model.ids import hash_integer
+
+# found and packed together; the ring has the lists of those at hand and of the next ones
+_BLOCK = 128
+_RING = 2 * _BLOCK
+_NEXT = 16
+ROWS = 9
+"""Rows of the table of views that `stab_few` takes."""
+_LINES = 16
+_FIRST_LINES = 3
+_ONE = np.uint64(1)
+_NONE = np.uint64(0)
+_MISSING = np.iinfo(np.int64).min
+_FOUR = np.uint64(TOGETHER)
+
+
+class WordLists(NamedTuple):
+    """Lists by value of attribute `on`; engine/word_lists.py tells what the arrays are."""
+
+    on: int
+    dense: bool
+    member_bits: int
+    values: npt.NDArray[np.int64]
+    table: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.int32]
+    words: npt.NDArray[np.uint64]
+    ends: npt.NDArray[np.int64]
+
+
+class WordFields(NamedTuple):
+    """What a comparison of words needs to know: the bits of the box, the guards, and per packed attribute
+    where the field of its low end begins and which bits it has, none where there is none, the same of its
+    high end, and the top of both."""
+
+    mask: np.uint64
+    guards: np.uint64
+    places: npt.NDArray[np.uint64]
+
+
+@inlined_kernel
+def _find(code, lists):
+    """The list of a code, -1 where it has none."""
+    table = lists.table
+    values = lists.values
+    if lists.dense:
+        if values.size and code >= values[0] and code <= values[0] + (table.size - 1):
+            return np.int64(table[np.uint64(code - values[0])])
+        return np.int64(-1)
+    mask = np.uint64(table.size - 1)
+    p = hash_integer(code) & mask
+    k = np.int64(table[p])
+    while k >= 0 and values[k] != code:
+        p = (p + _ONE) & mask
+        k = np.int64(table[p])
+    return k
+
+
+@kernel
+def _add_counted(values, origin, above, n_cells, place, out):
+    """The fields of codes in cells of one code each from `origin` to before `above`, without a branch."""
+    low_at, low_bits, high_at, high_bits, top = place[0], place[1], place[2], place[3], place[4]
+    before = origin - 3
+    for k in range(values.size):
+        v = values[k]
+        c = v - before
+        c = np.int64(2) if v < origin else c
+        c = n_cells if v >= above else c
+        c = np.int64(1) if v == _MISSING else c
+        cell = np.uint64(c)
+        out[k] |= (cell << low_at & low_bits) | ((top - cell) << high_at & high_bits)
+
+
+@kernel
+def _add_hinted(values, own, hints, first, last, down, start, place, out):
+    """The same in a grid that is cut anywhere, where hints leave one cut to compare with.
+
+    Its first cut of a value is the third, and `first`; the last one is `last`.
+    """
+    low_at, low_bits, high_at, high_bits, top = place[0], place[1], place[2], place[3], place[4]
+    down = np.uint64(down)
+    for k in range(values.size):
+        v = values[k]
+        near = min(max(v, first), last)
+        low = np.uint64(hints[np.uint64(start) + (np.uint64(near - first) >> down)]) + _ONE
+        cell = low + np.uint64(own[low] <= near)
+        cell = np.uint64(2) if v < first else cell
+        cell = _ONE if v == _MISSING else cell
+        out[k] |= (cell << low_at & low_bits) | ((top - cell) << high_at & high_bits)
+
+
+@kernel
+def _add_searched(values, own, origin, shift, hints, hint, least, scale, place, out):
+    """The same in any grid."""
+    low_at, low_bits, high_at, high_bits, top = place[0], place[1], place[2], place[3], place[4]
+    first, last, down, start, most = hint[0], hint[1], hint[2], hint[3], hint[4]
+    for k in range(values.size):
+        cell = np.uint64(
+            hinted_cell(values[k], own, origin, shift, hints, first, last, down, start, most, least, scale)
+        )
+        out[k] |= (cell << low_at & low_bits) | ((top - cell) << high_at & high_bits)
+
+
+@inlined_kernel
+def _pack_block(codes, first, last, fields, packing, ring):
+    """The words of some events: guards set, and all bits of the box, so that nothing is borrowed."""
+    attributes = view(packing[1], np.int64)
+    spans = view_rows(packing[2], np.int64)
+    cuts = view(packing[3], np.int64)
+    cut_starts = view(packing[4], np.int64)
+    origins = view(packing[5], np.int64)
+    shifts = view(packing[6], np.int64)
+    hints = view(packing[7], np.int32)
+    hint_at = view_rows(packing[8], np.int64)
+    scales = view_rows(packing[9], np.float64)
+    begin = np.uint64(first) & np.uint64(_RING - 1)
+    n = np.uint64(last - first)
+    out = ring[begin : begin + n]
+    for k in range(n):
+        out[k] = fields.mask | fields.guards
+    for i in range(attributes.size):
+        values = codes[attributes[i], first:last]
+        place = fields.places[i]
+        own = cuts[cut_starts[i] : cut_starts[i + 1]]
+        origin = origins[i]
+        shift = shifts[i]
+        hint = hint_at[i]
+        if i < spans.shape[0]:
+            span = spans[i, 1] - spans[i, 0]
+            _add_counted(values, spans[i, 0], spans[i, 1] + 1, span + 4, place, out)
+        elif shift == 0:
+            _add_counted(values, origin, own[own.size - 1], own.size, place, out)
+        elif shift < 0 and hint[2] >= 0 and hint[4] <= 1 and scales[i, 1] == 0:
+            _add_hinted(values, own, hints, hint[0], hint[1], hint[2], hint[3], place, out)
+        else:
+            _add_searched(values, own, origin, shift, hints, hint, scales[i, 0], scales[i, 1], place, out)
+
+
+@kernel
+def stab_words(codes, lists, fields, packing, e, add, beside_offsets, beside, offsets, out):
+    """Emit the boxes of each event's list that hold it, from event e on, with `add` added to each.
+
+    Event e is a multiple of the block. Behind those of an event come the ones that another part found: row e
+    of `beside`, if it has rows. Returns the event to go on with when `out` has no room for the next ones, or
+    the number of events.
+    """
+    words = lists.words
+    starts = lists.starts
+    own = codes[lists.on]
+    m = own.size
+    around = np.uint64(_RING - 1)
+    firsts = scratch(_RING, np.uint64)
+    lasts = scratch(_RING, np.uint64)
+    ring = scratch(_RING, np.uint64)
+    # always the lines that a list has on average: a loop that ends where each list does is guessed wrong
+    lines = np.uint64(min(words.size // max(starts.size - 1, 1) // 8 + 1, _LINES))
+    more = beside_offsets.size > 0
+    to = np.uint64(offsets[e])
+    needed = np.int64(0)
+    for begin in range(e - _BLOCK, m, _BLOCK):
+        # the next block, so that its lists can be asked for while this one's are compared
+        room = needed
+        needed = np.int64(TOGETHER)
+        ahead = begin + _BLOCK
+        behind = min(ahead + _BLOCK, m)
+        for k in range(ahead, behind):
+            at = np.uint64(k) & around
+            found = _find(own[np.uint64(k)], lists)
+            if found >= 0:
+                firsts[at] = np.uint64(starts[np.uint64(found)]) * _FOUR
+                lasts[at] = np.uint64(starts[np.uint64(found + 1)]) * _FOUR
+                needed += np.int64(lasts[at] - firsts[at])
+            else:
+                firsts[at] = _NONE
+                lasts[at] = _NONE
+        if more and ahead < behind:
+            needed += beside_offsets[behind] - beside_offsets[ahead]
+        if ahead < behind:
+            _pack_block(codes, ahead, behind, fields, packing, ring)
+        if begin < e:
+            continue
+        if np.int64(to) + room > out.size:
+            return begin
+        for k in range(begin, min(begin + _BLOCK, m)):
+            near = firsts[np.uint64(k + _NEXT) & around]
+            prefetch(words, near)
+            prefetch(words, near + np.uint64(8))
+            prefetch(words, near + np.uint64(16))
+            for q in range(np.uint64(_FIRST_LINES), lines):
+                prefetch(words, near + q * np.uint64(8))
+            at = np.uint64(k) & around
+            value = ring[at]
+            q = firsts[at]
+            last = lasts[at]
+            while q + _FOUR < last:
+                to += keep_words(words, q, value, fields.guards, fields.mask, add, out, to)
+                to += keep_words(words, q + _FOUR, value, fields.guards, fields.mask, add, out, to)
+                q += _FOUR + _FOUR
+            if q < last:
+                to += keep_words(words, q, value, fields.guards, fields.mask, add, out, to)
+            if more:
+                for r in range(beside_offsets[k], beside_offsets[k + 1]):
+                    out[to] = beside[r]
+                    to += _ONE
+            offsets[np.uint64(k + 1)] = np.int64(to)
+    return m
+
+
+@kernel
+def count_words(codes, lists, out):
+    """out[e] = how many words the list of a code has, those included that fill up its last four."""
+    for e in range(codes.size):
+        found = _find(codes[e], lists)
+        out[e] = TOGETHER * (lists.starts[found + 1] - lists.starts[found]) if found >= 0 else 0
+
+
+@kernel
+def fill_words(starts, packed, firsts, idle, out):
+    """Lay out the words of each list from starts[k] on in fours, the last of them filled up."""
+    for k in range(starts.size - 1):
+        p = TOGETHER * np.int64(firsts[k])
+        for q in range(starts[k], starts[k + 1]):
+            out[p] = packed[q]
+            p += 1
+        while p < TOGETHER * np.int64(firsts[k + 1]):
+            out[p] = idle
+            p += 1
+
+
+@kernel
+def sweep_words(starts, words, mask, idle, dead, out_starts, out):
+    """The same lists without dead boxes. Returns how many words are left."""
+    p = np.int64(0)
+    for k in range(starts.size - 1):
+        out_starts[k] = p // TOGETHER
+        for q in range(TOGETHER * np.int64(starts[k]), TOGETHER * np.int64(starts[k + 1])):
+            out[p] = words[q]
+            p += words[q] != idle and not dead[words[q] & mask]
+        while p % TOGETHER:
+            out[p] = idle
+            p += 1
+    out_starts[starts.size - 1] = p // TOGETHER
+    return p
+
+
+@allocating_kernel
+def stab_few(part, own_boxes, codes, offsets, out):
+    """All that a few events need, in one call; `part` is the table of views of engine/word_lists.py.
+
+    Returns how many boxes there are, or where `out` has less room than the lists have words, minus that.
+    """
+    head = view(part[0], np.int64)
+    # in the order of the fields
+    lists = WordLists(
+        head[0],
+        head[1] != 0,
+        head[2],
+        view(part[1], np.int64),
+        view(part[2], np.int32),
+        view(part[3], np.int32),
+        view(part[4], np.uint64),
+        view(part[5], np.int64),
+    )
+    total = np.int64(TOGETHER)
+    own = codes[lists.on]
+    for e in range(own.size):
+        found = _find(own[e], lists)
+        if found >= 0:
+            total += TOGETHER * np.int64(lists.starts[found + 1] - lists.starts[found])
+    if total > out.size:
+        return -total
+    bits = view(part[6], np.uint64)
+    fields = WordFields(bits[0], bits[1], view_rows(part[7], np.uint64))
+    offsets[0] = 0
+    packing = view_rows(part[8], np.int64)
+    none = offsets[:0]
+    stab_words(codes, lists, fields, packing, np.int64(0), np.int64(0), none, out[:0], offsets, out)
+    return offsets[own.size]
