@@ -15,6 +15,7 @@ from rangecast.engine.auto import AutoPart
 from rangecast.engine.leads import LeadsPart
 from rangecast.errors import CapacityError, StorageError
 from rangecast.kernels.engine import leads as kernels
+from rangecast.kernels.engine.one_event import LEADS_ATTRIBUTES
 from strategies import events, history, int_schema
 
 
@@ -80,6 +81,38 @@ def test_codes_of_every_size(always):
     want = [sorted(row) for row in match_boxes(subs, batch)]
     assert rows_of(index.match(batch)) == want
     assert [sorted(index.match_one(row).tolist()) for row in rows[:40]] == want[:40]
+
+
+@pytest.mark.parametrize("room", [0, 1, 2048])
+def test_one_event_alone(room, size, monkeypatch):
+    monkeypatch.setattr(leads, "_ROOM_OF_ONE", room)
+    w = workloads.workload("wide", max(size(4_000), 600), 12)
+    subs, batch = w.subscriptions(), w.events()
+    index = rc.open_index("auto", w.schema)
+    index.insert(subs)
+    want = index.match(batch).sort()
+    assert want.n_pairs
+    assert part_of(index)
+    for e in range(len(batch)):
+        one = batch.select(np.array([e]))
+        assert one.single_for(w.schema, entries=True).starts.tolist()[0] == 0
+        assert one.single_for(w.schema) is None
+        assert index.match(one).sort().ids.tolist() == want.row(e).tolist()
+        columns = rc.Events(w.schema, one.codes)
+        assert index.match(columns).sort().ids.tolist() == want.row(e).tolist()
+
+
+def test_more_attributes_than_one_event_alone_has_room_for(always):
+    d = LEADS_ATTRIBUTES + 1
+    schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(d)))
+    index = rc.open_index("auto", schema)
+    index.insert(rc.Subscriptions.parse(schema, {j: f"a{j} > 3 and a{(j + 1) % d} < 9" for j in range(d)}))
+    assert part_of(index)
+    batch = rc.Events.from_rows(schema, [{"a1023": 5, "a1024": 5, "a0": 4}, {"a7": 1}])
+    assert rows_of(index.match(batch)) == [[1023, 1024], []]
+    for e, want in enumerate(([1023, 1024], [])):
+        assert rows_of(index.match(batch.select(np.array([e])))) == [want]
+        assert rows_of(index.match(rc.Events(schema, batch.codes[:, e : e + 1]))) == [want]
 
 
 def test_a_wide_schema_goes_by_it_and_is_small(size, tmp_path):

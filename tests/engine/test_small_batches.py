@@ -203,3 +203,89 @@ def test_views_are_made_anew_where_they_are_copied():
         assert count(made.table[1]) == 0
         assert numbers.tolist() == [0, 1, 2]
     assert len({made.table[0, 0] for made in (views, *copies)}) == 3
+
+
+class Everything(StaticIndex):
+    """Sorted lists, lists by key and a bitmap, which one event asks in one call."""
+
+    expands = False
+    bitmap = True
+
+    def _build(self, boxes, numbers):
+        own = [numbers[k::3] for k in range(3)]
+        parts = [
+            ("nested", build_nested(boxes, own[0], 0, 1, CLOSED, [2])),
+            ("equality", build_equality(boxes, own[1], 0)),
+            ("bitmap", build_bitmap(boxes, own[2]))
+            if self.bitmap
+            else ("equality", build_equality(boxes, own[2], 0)),
+        ]
+        return AutoPart([AccessPath(kind, (0,), len(numbers) // 3, part) for kind, part in parts])
+
+
+class ListsAlone(Everything):
+    """The same without a bitmap."""
+
+    bitmap = False
+
+
+@pytest.mark.parametrize("kind", [Everything, ListsAlone])
+@pytest.mark.parametrize(("keys", "room"), [(1, 1), (1, None), (40, None)])
+def test_paths_of_several_kinds_are_asked_in_one_call(kind, keys, room, size, monkeypatch):
+    monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
+    n = 3 * max(size(1_500), 2 * ROOM)
+    subs = thirds(n, keys)
+    lows, highs = subs.lows.copy(), subs.highs.copy()
+    lows[1, ::3], highs[1, ::3] = 5, SPAN  # those that are sorted by both ends
+    subs = rc.Subscriptions(SCHEMA, np.arange(n), lows, highs)
+    index, scan = kind(SCHEMA), rc.open_index("scan", SCHEMA)
+    for one in (index, scan):
+        one.insert(subs)
+    (part,) = [covered.part for covered in index._read.state.parts]
+    ((first, ask),) = part._asked
+    assert first == 0
+    if room is not None:
+        ask.__self__._room = ask.__self__._room_of_one = room
+    rng = np.random.default_rng(6)
+    codes = rng.integers(0, 2 * SPAN, (3, 12))
+    codes[0] = rng.integers(0, keys + 1, 12)
+    codes[1, ::7] = MISSING
+    events = rc.Events(SCHEMA, codes)
+    want = scan.match(events).sort()
+    assert want.n_pairs > 0
+    for e in range(12):
+        one = index.match(events.select(np.array([e])))
+        assert np.sort(one.ids).tolist() == want.row(e).tolist()
+        assert one.offsets.tolist() == [0, len(want.row(e))]
+    assert index.match(events) == want
+
+
+def test_a_larger_bitmap_is_asked_by_itself(monkeypatch):
+    monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
+    monkeypatch.setattr("rangecast.engine.access_paths.SMALL_BITMAP", 0)
+    index = Everything(SCHEMA)
+    index.insert(thirds(300, 3))
+    (part,) = [covered.part for covered in index._read.state.parts]
+    assert [k for k, _ in part._asked] == [0, 2]
+
+
+def test_room_grows_with_what_events_match_and_answers_do_not_hold_it(monkeypatch):
+    own = rc.Schema(rc.Int("a", 0, 99))
+    n = 5_000
+    index, scan = rc.open_index("vci", own), rc.open_index("scan", own)
+    lows = np.zeros(n, np.int64)
+    lows[n // 2 :] = 50
+    for one in (index, scan):
+        one.insert(rc.Subscriptions.from_arrays(own, np.arange(n), {"a": lows}, {"a": lows + 49}))
+    few = index._read.state.parts[0].part._few
+    assert few._room_of_one < n // 2
+    for value in (10, 60, 10, 120):
+        event = rc.Events.from_rows(own, [{"a": value}])
+        found = index.match(event)
+        assert found == scan.match(event)
+        assert found.slots.base is None or len(found.slots.base) <= max(4 * len(found.slots), few._room)
+    assert few._room_of_one >= n // 2
+    monkeypatch.setattr("rangecast.engine.small_batches.MOST_ROOM", 1_024)
+    few._room_of_one = 1_024
+    assert index.match(rc.Events.from_rows(own, [{"a": 10}])).n_pairs == n // 2
+    assert few._room_of_one == 1_024

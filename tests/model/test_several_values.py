@@ -251,3 +251,45 @@ def test_what_is_counted_once_for_events_of_several_columns(monkeypatch):
     assert rows_of(index.match(rc.Events.from_rows(schema, rows))) == [[2, 3, 4, 5, 41, 42, 43]] * 20
     assert sorted(asked.values()) == [20, 60]
     assert asked[(schema.position("size"),)] == 20
+
+
+_VALUES = {
+    "i": st.one_of(st.integers(-2, 3), st.floats(-2, 3, width=16), st.none(), st.booleans(), st.just(2**63)),
+    "f": st.one_of(st.floats(-2, 3, width=16), st.integers(-2, 3), st.just(float("nan")), st.none()),
+    "c": st.one_of(st.sampled_from(["red", "blue", "new", ""]), st.none(), st.booleans(), st.integers(0, 1)),
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            name: st.one_of(one, st.lists(one, max_size=5), st.lists(one, max_size=3).map(tuple))
+            for name, one in _VALUES.items()
+        },
+    )
+)
+def test_one_event_with_lists_means_what_it_means_among_rows(event):
+    own = rc.Schema(rc.Int("i"), rc.Float("f"), rc.Category("c"))
+    index = rc.open_index("auto", own)
+    texts = {1: "i > 1", 2: "c = 'red' and f < 1", 3: "c != 'blue'", 4: "f is missing", 5: "i = 0 or f = 0"}
+    index.insert(rc.Subscriptions.parse(own, texts))
+    try:
+        want = sorted(index.match(rc.Events.from_rows(own, [event])).ids.tolist())
+    except rc.EventError:
+        with pytest.raises(rc.EventError):
+            index.match_one(event)
+        return
+    assert sorted(index.match_one(event).tolist()) == want
+    wide = rc.open_index("scan", own)
+    wide.insert(rc.Subscriptions.parse(own, texts))
+    assert sorted(wide.match_one(event).tolist()) == want
+
+
+def test_as_many_choices_for_one_event_as_among_rows():
+    index = loaded()
+    many = {"tag": ["red", "blue"] * 20, "size": list(range(20))}
+    assert sorted(index.match_one(many).tolist()) == sorted(index.match(many).ids.tolist())
+    with pytest.raises(rc.EventError, match=r"at most 1,024 choices of its values, got 1,600"):
+        index.match_one({"tag": ["red"] * 40, "size": [1] * 40})

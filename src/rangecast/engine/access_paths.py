@@ -9,19 +9,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.engine.bitmap import BitmapPart
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.cells import CellsPart
 from rangecast.engine.equality import EqualityPart
 from rangecast.engine.nested import NestedPart
 from rangecast.engine.planner import Layout, Plan
-from rangecast.engine.small_batches import FewEvents
+from rangecast.engine.small_batches import ROOM, FewEvents
 from rangecast.engine.static_part import Part
 from rangecast.engine.word_lists import WordListsPart
 from rangecast.kernels.engine import equality as equality_kernels
 from rangecast.kernels.engine import nested as nested_kernels
+from rangecast.kernels.engine import one_event
 from rangecast.kernels.machine.views import Views
 from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
+
+SMALL_BITMAP = 16
+"""Blocks of a bitmap that is asked together with lists."""
 
 Ask = Callable[[Codes, Boxes], npt.NDArray[np.int32] | None]
 """What gives the slots that one event matches, or None where they are many."""
@@ -46,22 +51,44 @@ class AccessPath(NamedTuple):
 def asked_by_one(paths: list[AccessPath]) -> list[tuple[int, Ask]]:
     """What one event asks: the place of a path, and what gives slots.
 
-    Lists of one kind are asked in one call, which counts as the time of the first of them.
+    Lists are asked in one call, and a small bitmap with them, which counts as the time of the first of them.
+    That of a larger bitmap decides whether it is laid out again (planner.py), so it is asked by itself.
     """
-    asked: list[tuple[int, Ask]] = []
-    for kind, several in itertools.groupby(enumerate(paths), lambda numbered: numbered[1].kind):
-        numbered = list(several)
-        views = [
-            path.part.few.views
-            for _, path in numbered
-            if isinstance(path.part, EqualityPart | NestedPart | WordListsPart) and path.part.identical
-        ]
-        if len(views) == len(numbered) > 1:
-            kernel = equality_kernels.stab_one if kind == "equality" else nested_kernels.stab_one
-            asked.append((numbered[0][0], FewEvents(kernel, Views(*views)).stab_one))
-        else:
-            asked += [(k, path.part.stab_one) for k, path in numbered]
-    return asked
+    together: dict[type[Part], list[int]] = {NestedPart: [], EqualityPart: [], BitmapPart: []}
+    for k, path in enumerate(paths):
+        part = path.part
+        if isinstance(part, NestedPart) and part.identical:
+            together[NestedPart].append(k)
+        elif isinstance(part, EqualityPart | WordListsPart) and part.identical:
+            together[EqualityPart].append(k)
+        elif isinstance(part, BitmapPart) and part.identical and part.n_blocks <= SMALL_BITMAP:
+            together[BitmapPart].append(k)
+    places = list(itertools.chain.from_iterable(together.values()))
+    if len(places) < 2 or len(together[BitmapPart]) > 1:
+        return [(k, path.part.stab_one) for k, path in enumerate(paths)]
+    joined = _asked_together([paths[k].part for k in places])
+    first = min(places)
+    return [
+        (k, joined if k == first else path.part.stab_one)
+        for k, path in enumerate(paths)
+        if k == first or k not in places
+    ]
+
+
+def _asked_together(parts: list[Part]) -> Ask:
+    """One call for several parts: sorted lists, then lists by value, then a bitmap."""
+    joined = NestedPart | EqualityPart | WordListsPart | BitmapPart
+    views = [part.few.views for part in parts if isinstance(part, joined)]
+    if isinstance(parts[-1], BitmapPart):
+        kernel, room = one_event.stab_lists_and_bitmap, parts[-1].few.room + ROOM
+    elif not isinstance(parts[0], NestedPart):
+        return FewEvents(equality_kernels.stab_one, Views(*views)).stab_one
+    elif isinstance(parts[-1], NestedPart):
+        return FewEvents(nested_kernels.stab_one, Views(*views)).stab_one
+    else:
+        kernel, room = one_event.stab_lists, ROOM
+    n_sorted = np.array([sum(isinstance(part, NestedPart) for part in parts)], np.int64)
+    return FewEvents(kernel, Views(n_sorted, *views), room).stab_one
 
 
 def report_paths(schema: Schema, spent: Iterable[tuple[AccessPath, float, int]]) -> list[dict[str, Any]]:

@@ -93,6 +93,7 @@ from rangecast.kernels.engine import bitmap as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels
 from rangecast.kernels.engine.bitmap import BitmapBlocks
 from rangecast.kernels.engine.block_order import cut_blocks
+from rangecast.kernels.engine.one_event import stab_bitmap
 from rangecast.kernels.machine.bitsets import WORDS
 from rangecast.kernels.machine.views import Views
 from rangecast.memory import check_fits, check_numbered
@@ -124,9 +125,9 @@ class BitmapPart(Part):
 
     def __post_init__(self) -> None:
         fields = self.packed.fields
-        # as kernels.stab_one reads them; a block is begun only where there is room for all of its boxes
+        # as stab_bitmap reads them; a block is begun only where there is room for all of its boxes
         views = Views(*self.blocks, fields.ones, fields.inexact, self.packed.views)
-        self._one = FewEvents(kernels.stab_one, views, BLOCK + ROOM)
+        self.few = FewEvents(stab_bitmap, views, BLOCK + ROOM)
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
         b, k, n = self.blocks, len(self.packed.attributes), len(self.blocks.boxes)
@@ -171,14 +172,14 @@ class BitmapPart(Part):
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
         if codes.shape[1] == 1:
-            offsets, out = self._one.stab(codes, boxes)
+            offsets, out = self.few.stab(codes, boxes)
             if not self.identical:
                 packed_kernels.to_slots(out, len(out), boxes.slots)
             return offsets, out
         return self._stab(codes, boxes, ALL)
 
     def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
-        return self._one.stab_one(codes, boxes, None if self.identical else boxes.slots)
+        return self.few.stab_one(codes, boxes, None if self.identical else boxes.slots)
 
     def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
         return write_rows(self._stab(codes, boxes, limit))

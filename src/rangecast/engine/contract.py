@@ -37,13 +37,12 @@ from rangecast.engine.checks import hold
 from rangecast.engine.limited import InPlaceReading, PartialReading, check_limit, check_priorities
 from rangecast.engine.lookups import explain_one
 from rangecast.engine.widening import taken_over
-from rangecast.errors import EventError, OptionError, SubscriptionError
+from rangecast.errors import OptionError, SubscriptionError
 from rangecast.model.events import Events
 from rangecast.model.explanation import Explanation
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
 from rangecast.model.one_event import RowEncoder
-from rangecast.model.several_values import LISTS
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
@@ -251,20 +250,13 @@ class Index:
         A key that is not an attribute is ignored, or refused with unknown="error". A value that its attribute
         cannot hold raises EventError.
         """
-        rows = self._rows
-        if not rows.fits:
-            rows.check_keys(event, unknown)
-            return self.match(Events.from_rows(self.schema, [event])).ids
         with self._reading() as reading:
-            # after the state, as in `match`
-            try:
-                codes = rows.encode(event, unknown)
-            except EventError:
-                if not any(isinstance(event.get(name), LISTS) for name in self.schema.names):
-                    raise
-                rows.check_keys(event, unknown)
-                return self.match(Events.from_rows(self.schema, [event])).ids
-            ids = reading.match_one(codes)
+            codes = self._rows.encode(event, unknown)  # after the state, as in `match`
+            if codes is not None:
+                one = codes.shape[1] == 1
+                ids = reading.match_one(codes) if one else reading.match_choices(codes)
+        if codes is None:
+            return self.match(Events.from_rows(self.schema, [event])).ids
         self._prepare(codes)  # for the next ones
         self._last = {"last_events": 1, "last_matches": len(ids)}
         return ids

@@ -59,7 +59,9 @@ from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, flat, hold, within
 from rangecast.engine.static_part import Part
 from rangecast.kernels.engine import leads as kernels
+from rangecast.kernels.engine import one_event
 from rangecast.kernels.engine.leads import CellFinder, LeadLists, Room
+from rangecast.kernels.machine.views import Views
 from rangecast.memory import check_fits, check_numbered
 from rangecast.model.boxes import SparseBoxes, starts_of
 from rangecast.model.event_entries import EventEntries
@@ -78,6 +80,7 @@ _AGAIN = 8
 
 _BYTES = 200
 _FIRST_ROOM = 4096
+_ROOM_OF_ONE = 2048
 _SHORTEST = 4
 """Words of the shortest record."""
 
@@ -111,6 +114,11 @@ class LeadsPart(Part):
         return CellFinder(leads, lacking, np.flatnonzero(lacking).astype(np.int32), widths)
 
     @cached_property
+    def _views(self) -> Views:
+        # as kernels/engine/one_event.py reads them
+        return Views(*self.lists, *self._finder)
+
+    @cached_property
     def _most(self) -> int:
         """How many records the lists of an event have at most: a box stands in one of them."""
         lists = self.lists
@@ -133,6 +141,18 @@ class LeadsPart(Part):
         whole = kernels.check_records(lists.starts, lists.records, n, boxes.n_attributes)
         hold("that leading lists are whole records of boxes", whole)
         within("boxes without an entry", lists.every, n)
+
+    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        out = np.empty(_ROOM_OF_ONE, np.int32)
+        n: int = one_event.stab_leads(self._views.table, boxes.table, codes, out)
+        return None if n < 0 else out[:n]
+
+    def stab_one_said(self, entries: EventEntries, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        out = np.empty(_ROOM_OF_ONE, np.int32)
+        n: int = one_event.stab_leads_entries(
+            self._views.table, boxes.table, entries.starts, entries.attributes, entries.codes, out
+        )
+        return None if n < 0 else out[:n]
 
     def stab(self, codes: Codes, boxes: Boxes) -> Rows:
         return self._stab(partial(kernels.stab, codes), codes.shape[1], boxes)

@@ -202,6 +202,10 @@ class PartialReading(Reading):
         """All matches of each event."""
         return self.match(codes, threads) if firsts is None else match_variants(self, codes, firsts)
 
+    def match_choices(self, codes: Codes) -> npt.NDArray[Any]:
+        """The ids that one event matches, of which each column is a choice of its values."""
+        return match_variants(self, codes, np.array([0, codes.shape[1]])).ids
+
     def match_some(self, codes: Codes, threads: int, limit: int, firsts: Firsts = None) -> Matches:
         """At most so many matches of each event; events of several columns begin at those given."""
         if firsts is not None:

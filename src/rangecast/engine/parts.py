@@ -46,7 +46,6 @@ from rangecast.engine.answers import (
     SeveralColumns,
     WrittenIds,
     cut_batch,
-    one_row,
     without_repeats,
 )
 from rangecast.engine.catalog import Boxes, Catalog
@@ -71,6 +70,7 @@ TAIL_WORK = 1 << 18  # boxes looked at, over all events of a batch
 TAIL_SPENT = 1 << 24  # and over all events since the last part was built
 REBUILD_SHARE = 4
 SWEEP_SHARE = 128
+FEW_CHOICES = 16  # columns of one event that are asked for one by one sooner than as a batch
 
 
 class _Covered(NamedTuple):
@@ -184,11 +184,21 @@ class _StaticReading(PartialReading):
         slots = None if only is None else only.part.stab_one(codes, self.state.boxes)
         return super().match_one(codes) if slots is None else self.names.take(slots)
 
-    def match_single(self, codes: Codes) -> Matches | None:
+    def match_choices(self, codes: Codes) -> npt.NDArray[Any]:
+        only, boxes = self.state.only, self.state.boxes
+        if only is not None and codes.shape[1] <= FEW_CHOICES:
+            found = [only.part.stab_one(one, boxes) for one in np.ascontiguousarray(codes.T)[:, :, None]]
+            if all(slots is not None for slots in found):
+                return self.names.take(np.unique(np.concatenate(found)))  # type: ignore[arg-type]
+        return super().match_choices(codes)
+
+    def match_single(self, codes: Codes | EventEntries) -> Matches | None:
         """The matches of one event, where one part answers alone and they are not many, or None."""
-        only = self.state.only
-        slots = None if only is None else only.part.stab_one(codes, self.state.boxes)
-        return None if slots is None else Matches(*one_row(slots), self.names)
+        only, slots = self.state.only, None
+        if only is not None:
+            find = only.part.stab_one_said if type(codes) is EventEntries else only.part.stab_one
+            slots = find(codes, self.state.boxes)  # type: ignore[arg-type]
+        return None if slots is None else Matches(None, slots, self.names)
 
     def whole(self, codes: Codes) -> Rows:
         return without_repeats(*self._rows(codes, self._portions(codes)), self.flagged)
@@ -325,15 +335,19 @@ class StaticIndex(Index):
         self, events: Events | Mapping[str, Any] | Any, threads: int = 1, limit: int | None = None
     ) -> Matches:
         if limit is None and type(events) is Events:
-            # one event, without what only a batch needs: two thirds of the time
+            # one event, without what only a batch needs: two thirds of the time; after the state, as for one
             reading = self._read
-            codes = events.single_for(reading.catalog.schema)  # after the state, as for a batch
+            codes = events.single_for(reading.catalog.schema, self.reads_entries)
             found = None if codes is None else reading.match_single(codes)
             if codes is not None and found is not None:
                 self._last = {"last_events": 1, "last_matches": found.n_pairs}
-                self._prepare(codes)  # for the next ones
+                if not self._passes():
+                    self._prepare(codes)  # type: ignore[arg-type]  # for the next ones
                 return found
         return super().match(events, threads, limit)
+
+    def _passes(self) -> bool:
+        return False  # whether one event was counted and nothing else is to be done about it
 
     def _estimate(self, codes: Codes, level: int | None) -> Estimate:
         state = self._state

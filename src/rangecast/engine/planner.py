@@ -384,15 +384,27 @@ class Replanner:
         self.seen = SeenEvents(n_attributes)
         self.replans = 0
         self._due_at = SOONEST
+        self._busy_at = 0
+        """The first event that is more than counted."""
 
     def notice(self, codes: Codes) -> bool:
         """Take note of a batch; whether so many events have passed that parts should be looked at again."""
         self.seen.notice(codes)
+        self._busy_at = min(self._due_at, self.seen.next)
         return self.seen.n >= self._due_at
+
+    def passes(self) -> bool:
+        """Count one event, where that is all there is to do about it; otherwise `notice` will."""
+        seen = self.seen
+        if seen.n + 1 >= self._busy_at:
+            return False
+        seen.n += 1
+        return True
 
     def wait(self, n_events: float = 0.0) -> None:
         """Look again after so many events, within bounds."""
         self._due_at = self.seen.n + int(min(max(n_events, SOONEST), LATEST))
+        self._busy_at = 0
 
     def events_to_go(self, plan: Plan | None, history: PartHistory, seconds: float) -> float:
         """After how many more events enough was spent on a part to weigh it; never, if it is to stay."""
@@ -440,13 +452,14 @@ class SeenEvents:
         self.n = 0
         self._codes = np.empty((n_attributes, ROOM), np.int64)
         self._kept = 0
-        self._next = 1
+        self.next = 1
+        """When one is to be kept, by how many there were."""
 
     def notice(self, codes: Codes) -> None:
         """Count a batch, and keep some of it when it is time."""
         m = codes.shape[1]
         self.n += m
-        if self.n >= self._next and m:
+        if self.n >= self.next and m:
             self._keep(codes)
 
     def _keep(self, codes: Codes) -> None:
@@ -457,7 +470,7 @@ class SeenEvents:
         first = self._kept * 7 % step
         self._codes[:, at : at + k] = codes[:, first : first + k * step : step]
         self._kept += k
-        self._next = self.n + (EVERY if self._kept < ROOM else SELDOM)
+        self.next = self.n + (EVERY if self._kept < ROOM else SELDOM)
 
     def sample(self) -> Codes | None:
         """The events kept, if they are enough to judge by."""

@@ -5,7 +5,8 @@ took two fifths of a match, and comparing nearly nothing. So a part may have a k
 steps for a few events, and finds the part's arrays by a table (kernels/machine/views.py).
 
 How much room the answer needs is known only within the call. It gets ROOM entries per event, or as many as
-the part says, and is called again if that was too little.
+the part says, and is called again if that was too little. One event alone gets as much as one before it has
+needed: called twice, one of 2,000 matches would take twice the time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from rangecast.types.attributes import Codes
 
 FEW_EVENTS = 64  # smaller batches take this way
 ROOM = 256  # matches per event at first
+MOST_ROOM = 1 << 14
+"""Matches of one event for which room is kept ready."""
 _NO_BOXES = np.empty((0, 3), np.int64)
 
 
@@ -37,11 +40,17 @@ class FewEvents:
         self._kernel = kernel
         self._views = views
         self._room = room
+        self._room_of_one = room
 
     @property
     def views(self) -> Views:
         """The arrays of the part."""
         return self._views
+
+    @property
+    def room(self) -> int:
+        """Matches per event for which there is room at first."""
+        return self._room
 
     def stab(self, codes: Codes, boxes: Boxes | None) -> Rows:
         """The boxes that hold each event; a kernel that looks at no box needs none."""
@@ -58,19 +67,33 @@ class FewEvents:
         self, codes: Codes, boxes: Boxes | None, slots: npt.NDArray[np.int32] | None = None
     ) -> npt.NDArray[np.int32]:
         """The boxes that hold one event; with `slots`, those of the boxes."""
-        table, own = self._views.table, _NO_BOXES if boxes is None else boxes.table
-        offsets, out = np.empty(2, np.int64), np.empty(self._room, np.int32)
-        n = self._kernel(table, own, codes, offsets, out)
-        while n < 0:
-            out = buffers.empty(-n, np.int32)
-            n = self._kernel(table, own, codes, offsets, out)
+        own = _NO_BOXES if boxes is None else boxes.table
+        out = np.empty(self._room_of_one, np.int32)
+        n = self._kernel(self._views.table, own, codes, np.empty(2, np.int64), out)
+        if n < 0 or self._room_of_one > self._room:
+            out, n = self._fitted(own, codes, out, n)
         return out[:n] if slots is None else slots[out[:n]]
 
     def stab_one_small(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         """The same as `stab_small`, of one event."""
-        out = np.empty(self._room, np.int32)
+        out = np.empty(self._room_of_one, np.int32)
         n = self._kernel(self._views.table, boxes.table, codes, np.empty(2, np.int64), out)
-        return None if n < 0 else out[:n]
+        if n < -MOST_ROOM:
+            return None
+        if n < 0 or self._room_of_one > self._room:
+            out, n = self._fitted(boxes.table, codes, out, n)
+        return out[:n]
+
+    def _fitted(
+        self, own: npt.NDArray[np.int64], codes: Codes, out: npt.NDArray[np.int32], n: int
+    ) -> tuple[npt.NDArray[np.int32], int]:
+        """An answer of one event in room that suits it: called again where there was too little, which the
+        next one then has, and copied where much is left, for others may hold it."""
+        while n < 0:
+            self._room_of_one = max(self._room_of_one, min(-n, MOST_ROOM))
+            out = buffers.empty(-n, np.int32)
+            n = self._kernel(self._views.table, own, codes, np.empty(2, np.int64), out)
+        return (out[:n].copy() if 4 * n < len(out) else out), n
 
     def stab_small(self, codes: Codes, boxes: Boxes) -> Rows | None:
         """The same, or None where the answer is not small: whoever can write ids without slots in between

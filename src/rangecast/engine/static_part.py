@@ -62,6 +62,10 @@ class Part:
         """The matches of one event, or None where there are so many that `stab` had better write them."""
         return None
 
+    def stab_one_said(self, entries: EventEntries, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        """The same of one event by what it says, or None where a part does not read that."""
+        return None
+
     def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
         """Matches of a batch, so many of each event at least or all of them, dead slots included."""
         return write_rows(self.stab(codes, boxes))

@@ -23,6 +23,13 @@ from rangecast.types.vocabulary import UNKNOWN, Vocabulary
 _NOBODY = np.empty(0, np.int64)
 
 
+class RejectedEvent(NamedTuple):
+    """An event that was not loaded."""
+
+    row: int
+    reason: str
+
+
 class Strangers(NamedTuple):
     """Rows of a category whose string had no code when the dictionary had `known` words."""
 

@@ -26,7 +26,7 @@ for them (hidden_columns.py).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ from rangecast.model import several_values
 from rangecast.model.boxes import ragged
 from rangecast.model.event_columns import (
     CodeView,
+    RejectedEvent,
     Strangers,
     columns_alike,
     columns_of,
@@ -61,13 +62,6 @@ from rangecast.types.strings import arrow_numbers
 from rangecast.types.vocabulary import UNKNOWN, Vocabulary
 
 RowNumbers = npt.NDArray[np.int64]
-
-
-class RejectedEvent(NamedTuple):
-    """An event that was not loaded."""
-
-    row: int
-    reason: str
 
 
 class Events:
@@ -136,8 +130,10 @@ class Events:
         entries = self._entries
         if entries is None or schema is not self.schema:
             return None
-        grown = (len(self._vocabulary(at)) != one.known for at, one in self._strangers.items())
-        return None if any(grown) else entries
+        return None if self._strangers and self._came_words() else entries
+
+    def _came_words(self) -> bool:  # to a dictionary, since a string was not in it
+        return any(len(self._vocabulary(at)) != one.known for at, one in self._strangers.items())
 
     def __repr__(self) -> str:
         return f"Events({len(self):,} events of {', '.join(self.schema.names)})"
@@ -183,8 +179,9 @@ class Events:
             where[strangers.rows] = np.arange(len(strangers.rows))
             held = where[rows]
             kept = np.flatnonzero(held >= 0)
-            words = strangers.words.take(arrow_numbers(held[kept]))
-            out._strangers[position] = Strangers(strangers.known, kept, words)
+            if len(kept):
+                words = strangers.words.take(arrow_numbers(held[kept]))
+                out._strangers[position] = Strangers(strangers.known, kept, words)
         return out
 
     def first_columns(self) -> npt.NDArray[np.int64]:
@@ -216,13 +213,16 @@ class Events:
         self._view = view
         return view.codes
 
-    def single_for(self, schema: Schema) -> Codes | None:
-        """As `codes_for`, where this is one event and nothing of it has to be computed, or None."""
-        if schema is not self.schema or self.owners is not None or self._entries is not None:
+    def single_for(self, schema: Schema, entries: bool = False) -> Codes | EventEntries | None:
+        """As `columns_for`, where this is one event and nothing of it has to be computed, or None."""
+        if schema is not self.schema or self.owners is not None:
             return None
+        said = self._entries
+        if said is not None:
+            return self.entries_for(schema) if entries and len(said.starts) == 2 else None
         if self._codes.shape[1] != 1:
             return None
-        return self.codes_for(schema) if self._strangers else self._codes
+        return self.codes_for(schema) if self._strangers and self._came_words() else self._codes
 
     @property
     def computing(self) -> dict[str, Any]:

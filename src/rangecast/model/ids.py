@@ -27,6 +27,7 @@ from rangecast.types.columns import describe, is_unicode
 from rangecast.types.strings import arrow_numbers, arrow_words
 
 FEW_IDS = 256  # up to here numpy takes them sooner than a kernel is called
+FEW_COUNTED = 8  # and up to here it adds a number to them
 _UUID_DIGITS = [k for k in range(36) if k not in (8, 13, 18, 23)]
 _NO_LETTERS = np.empty(0, np.uint8)
 _NO_STARTS = np.zeros(1, np.int64)
@@ -67,7 +68,7 @@ class Ids:
     ['a', 'a']
     """
 
-    __slots__ = ("_n", "_step", "_values", "first", "letters", "starts", "textual")
+    __slots__ = ("_n", "_plus", "_step", "_values", "first", "letters", "starts", "textual")
 
     def __init__(self, values: Any = None, starts: Any = None, letters: Any = None) -> None:
         self.textual = values is None
@@ -75,6 +76,7 @@ class Ids:
         self.first: int | None = None
         """What they count up from, where no array is kept."""
         self._n = 0
+        self._plus = _NO_VALUES
         self.starts: npt.NDArray[np.int64] = _NO_STARTS if starts is None else starts
         self.letters: npt.NDArray[np.uint8] = _NO_LETTERS if letters is None else letters
         self._step: int | None = None
@@ -87,7 +89,7 @@ class Ids:
         ([5, 6, 7], 0)
         """
         out = cls(_NO_VALUES)
-        out.first, out._n = first, n
+        out.first, out._n, out._plus = first, n, np.array(first, np.int64)
         return out
 
     @property
@@ -192,20 +194,19 @@ class Ids:
     def take(self, slots: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The ids at some slots: int64, or an object array of str."""
         if not self.textual:
-            if len(slots) <= FEW_IDS:
-                if self.first is not None:
-                    # half the time of adding, which reads the number anew at each call
-                    counted = slots.astype(np.int64)
-                    if self.first:
-                        counted += self.first
-                    return counted
-                return self._values.take(slots)
+            if self.first is None:
+                if len(slots) <= FEW_IDS:
+                    return self._values.take(slots)
+            elif len(slots) <= FEW_COUNTED:
+                # an array of one number: of a number numpy makes one at each call, in half a microsecond
+                return slots + self._plus
             out = buffers.empty(len(slots), np.int64)
+            slots = np.ascontiguousarray(slots, np.int32)
             if self._consecutive(len(slots)):
                 # half the time of a gather from a table that fills the cache, or less
-                np.add(slots, self._values[0] if self.first is None else np.int64(self.first), out=out)
+                kernels.count_from(int(self._values[0]) if self.first is None else self.first, slots, out)
                 return out
-            kernels.gather(self._values, np.ascontiguousarray(slots, np.int32), out)
+            kernels.gather(self._values, slots, out)
             return out
         if len(slots) <= _FEW_TEXTS:
             return np.fromiter(map(self.__getitem__, slots.tolist()), object, len(slots))

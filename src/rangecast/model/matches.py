@@ -52,13 +52,14 @@ class Matches:
 
     def __init__(
         self,
-        offsets: npt.NDArray[np.int64],
+        offsets: npt.NDArray[np.int64] | None,
         slots: npt.NDArray[np.int32] | PendingMatches,
         names: Ids,
         base: int | None = None,
     ) -> None:
-        """Rows of slots or what will write them; where ids count up with slots, `base` is their distance."""
-        self.offsets = offsets
+        """Rows of slots or what will write them, or without offsets the slots of one event; where ids count
+        up with slots, `base` is their distance."""
+        self._offsets = offsets
         self._base = base
         self._slots: npt.NDArray[np.int32] | None = None
         self._pending: PendingMatches | None = None
@@ -83,9 +84,19 @@ class Matches:
         return f"Matches({len(self):,} events, {self.n_pairs:,} pairs)"
 
     @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Where the row of each event begins, and where the last one ends."""
+        if self._offsets is None:
+            # made late, for it shows in a match of one event
+            self._offsets = np.array([0, self.n_pairs], np.int64)
+        return self._offsets
+
+    @property
     def n_pairs(self) -> int:
         """How many (event, subscription) pairs there are."""
-        return int(self.offsets.item(-1))
+        if self._offsets is None:
+            return len(self.slots)
+        return int(self._offsets.item(-1))
 
     @property
     def names(self) -> Ids:

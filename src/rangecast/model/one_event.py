@@ -12,8 +12,8 @@ commonly have without leaving Python's own:
     Bool         bool                                                 0 or 1
 
 Every other value goes the way of columns, as a column of its own, so it means the same as in `from_rows`, and
-is refused for the same reason. An attribute that is of none of these types makes the whole event go that way,
-and so does a list of values, which is refused here (several_values.py).
+is refused for the same reason. An attribute that is of none of these types makes the whole event go that way.
+So does one with a list of values (several_values.py), unless all of them are of one common type.
 
     array   dtype   shape    meaning
     row     int64   (d, 1)   the codes of the event; each thread has one, and uses it again
@@ -22,6 +22,7 @@ and so does a list of values, which is refused here (several_values.py).
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import re
 import struct
 import threading
@@ -32,6 +33,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from rangecast.errors import EventError
+from rangecast.model.several_values import LISTS, MOST_VARIANTS
 from rangecast.types.attributes import LAST, MISSING, Attribute, Bool, Category, Codes, Float, Int, Timestamp
 from rangecast.types.columns import is_unicode
 from rangecast.types.instants import EPOCH
@@ -49,6 +51,7 @@ _ISO = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
     r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.([0-9]{3}|[0-9]{6}))?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?\Z"
 )
+_PLAIN = {str, int, float}
 # zones whose code is Python's own; another may do anything
 _ZONES = (dt.timezone, ZoneInfo)
 _double, _bits = struct.Struct("<d").pack, struct.Struct("<q").unpack
@@ -71,14 +74,52 @@ class RowEncoder:
         self._pack = struct.Struct(f"={len(schema)}q").pack_into
         self._rows = _ThreadRow(len(schema))
 
-    def encode(self, event: Mapping[str, Any], unknown: str = "ignore") -> Codes:
-        """The codes of an event, in a row that this thread uses again; a bad value raises EventError."""
+    def encode(self, event: Mapping[str, Any], unknown: str = "ignore") -> Codes | None:
+        """The codes of an event, in a row that this thread uses again; a bad value raises EventError.
+
+        An event with lists has a column for each choice of its values. None where columns must say what an
+        event means.
+
+        >>> from rangecast import Int, Schema
+        >>> encoder = RowEncoder(Schema(Int("price"), Int("size")))
+        >>> encoder.encode({"price": [5, 6, None], "size": 2}).tolist()
+        [[5, 6], [2, 2]]
+        """
         get = event.get
         own = self._rows
-        self._pack(own.memory, 0, *[encode(get(name)) for name, encode in self._plan])
+        if not self.fits:
+            self.check_keys(event, unknown)
+            return None
+        try:
+            self._pack(own.memory, 0, *[encode(get(name)) for name, encode in self._plan])
+        except EventError:
+            if not any(isinstance(get(name), LISTS) for name, _ in self._plan):
+                raise
+            self.check_keys(event, unknown)
+            return self._choices(event)
         if unknown != "ignore":
             self.check_keys(event, unknown)
         return own.row
+
+    def _choices(self, event: Mapping[str, Any]) -> Codes | None:
+        """The codes of an event with lists, or None where one of them is not of one common type."""
+        own: list[list[int]] = []
+        n = 1
+        for name, encode in self._plan:
+            value = event.get(name)
+            values = list(value) if isinstance(value, LISTS) else [value]
+            kinds = {type(one) for one in values if one is not None}
+            if len(kinds) > 1 or (len(values) > 1 and not kinds <= _PLAIN):
+                return None
+            try:
+                codes = [code for code in map(encode, values) if code != MISSING]
+            except EventError:
+                return None
+            n *= max(len(codes), 1)
+            if n > MOST_VARIANTS:
+                return None
+            own.append(list(dict.fromkeys(codes)) or [MISSING])
+        return np.array(list(itertools.product(*own)), np.int64).T.copy()
 
     def check_keys(self, event: Mapping[str, Any], unknown: str) -> None:
         """Refuse what is not an attribute, where that is asked for."""
@@ -107,6 +148,8 @@ def _by_columns(attribute: Attribute, value: Any) -> int:
         plain = value.item()
         if type(plain) in (int, float):
             return _MAKERS[type(attribute)](attribute)(plain)
+    if isinstance(value, LISTS):
+        raise EventError(f"{attribute.name!r} must have one value here, got a list of {len(value)}")
     encoded = attribute.encode([value])
     if len(encoded.bad):
         raise EventError(encoded.reasons[0])

@@ -12,10 +12,9 @@ import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
 from rangecast.kernels.engine.boxes import first_word, holds, view_boxes
-from rangecast.kernels.engine.packed_bounds import GUARDS, pack_values
+from rangecast.kernels.engine.packed_bounds import GUARDS
 from rangecast.kernels.machine.bitsets import WORDS, and_cells, lowest
 from rangecast.kernels.machine.memory import prefetch, scratch
-from rangecast.kernels.machine.views import view, view_rows
 
 _FIRST, _NEXT = 12, 8
 _AHEAD = 16
@@ -385,47 +384,3 @@ def place_rows(events, n, rows, boxes, places, add, out):
         p = places[e]
         out[np.uint64(p)] = boxes[np.uint64(rows[q])] + add
         places[e] = p + 1
-
-
-@allocating_kernel
-def stab_one(part, own_boxes, codes, offsets, out):
-    """All that one event needs, in one call: its words, its blocks, the boxes that hold it.
-
-    `part` is the table of views of engine/bitmap.py, `own_boxes` that of the boxes. Returns how many boxes
-    there are, or where `out` may have too little room, minus what is surely enough.
-    """
-    # in the order of the fields
-    blocks = BitmapBlocks(
-        view(part[0], np.int32),
-        view_rows(part[1], np.uint64),
-        view(part[2], np.uint8),
-        view(part[3], np.int64),
-        view_rows(part[4], np.uint64),
-        view_rows(part[5], np.int32),
-        view_rows(part[6], np.int32),
-        view(part[7], np.int32),
-        view(part[8], np.int64),
-        view_rows(part[9], np.uint64),
-        view(part[10], np.int64),
-        view(part[11], np.uint8),
-    )
-    ones = view(part[12], np.uint64)
-    words = np.empty((2, 1, ones.size), np.uint64)
-    pack_values(codes, view_rows(part[14], np.int64), words[0])
-    cells = np.empty((1, blocks.top_bases.size), np.uint8)
-    chosen = np.empty((blocks.tops.shape[1], 1), np.uint64)
-    state = np.zeros(5, np.int64)
-    state[4] = _EVERY
-    room = np.empty(1 + 2 * cells.shape[1] + blocks.tops.shape[1], np.int64)
-    out_events = np.empty(out.size, np.int32)
-    if not stab_blocks(
-        blocks, words, cells, chosen, codes, own_boxes, ones, view(part[13], np.int64), state, room,
-        out_events, out,
-    ):  # fmt: skip
-        return -(blocks.boxes.size + _BLOCK + 1)
-    n = state[1]
-    for q in range(n):
-        out[q] = blocks.boxes[out[q]]
-    offsets[0] = 0
-    offsets[1] = n
-    return n

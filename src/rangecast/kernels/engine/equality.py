@@ -298,19 +298,22 @@ def stab_few(part, own_boxes, codes, offsets, out):
 
 
 @allocating_kernel
+def stab_either(part, own_boxes, codes, offsets, out):
+    """As `stab_few`, also of lists of one word per box, whose tables have fewer rows."""
+    if part.shape[0] == word_lists.ROWS:
+        return word_lists.stab_few(part, own_boxes, codes, offsets, out)
+    return stab_few(part, own_boxes, codes, offsets, out)
+
+
+@allocating_kernel
 def stab_one(parts, own_boxes, codes, offsets, out):
-    """What one event matches in several parts, one after the other; `parts` is a table of their tables, of
-    which those of words have fewer rows.
+    """What one event matches in several parts, one after the other; `parts` is a table of their tables.
 
     Returns how many boxes there are, or where `out` has too little room, minus the room to try with.
     """
     p = 0
     for k in range(parts.shape[0]):
-        own = view_rows(parts[k], np.int64)
-        if own.shape[0] == word_lists.ROWS:
-            n = word_lists.stab_few(own, own_boxes, codes, offsets, out[p:])
-        else:
-            n = stab_few(own, own_boxes, codes, offsets, out[p:])
+        n = stab_either(view_rows(parts[k], np.int64), own_boxes, codes, offsets, out[p:])
         if n < 0:
             return n - 4 * out.size
         p += n

@@ -252,7 +252,7 @@ def _enter_code(lists, finder, bases, i, j, code, room):
 
 
 @kernel
-def _find_lists(codes, lists, finder, bases, first_event, last_event, room):
+def find_lists(codes, lists, finder, bases, first_event, last_event, room):
     """Events as rows of squeezed codes, and the cells of each."""
     n = last_event - first_event
     room.rows[:n] = 0
@@ -277,7 +277,7 @@ def _find_lists(codes, lists, finder, bases, first_event, last_event, room):
 
 
 @kernel
-def _find_lists_of_entries(starts, attributes, codes, lists, finder, bases, first_event, last_event, room):
+def find_lists_of_entries(starts, attributes, codes, lists, finder, bases, first_event, last_event, room):
     """The same of events by what they say."""
     n = last_event - first_event
     room.rows[:n] = 0
@@ -368,7 +368,7 @@ def _box_holds_row(boxes, box, row):
 
 
 @kernel
-def _stab_rows(lists, boxes, first_event, n, room, offsets, out):
+def stab_rows(lists, boxes, first_event, n, room, offsets, out):
     """Write the slots of n events that `room` has, from `first_event` on; returns how many of them were done:
     fewer where there was no room."""
     p = offsets[first_event]
@@ -429,8 +429,8 @@ def stab(codes, lists, finder, boxes, first_event, room, offsets, out):
     e = first_event
     while e < m:
         n = min(EVENTS, m - e)
-        _find_lists(codes, lists, finder, boxes.bases, e, e + n, room)
-        done = _stab_rows(lists, boxes, e, n, room, offsets, out)
+        find_lists(codes, lists, finder, boxes.bases, e, e + n, room)
+        done = stab_rows(lists, boxes, e, n, room, offsets, out)
         e += done
         if done < n:
             break
@@ -444,8 +444,8 @@ def stab_entries(starts, attributes, codes, lists, finder, boxes, first_event, r
     e = first_event
     while e < m:
         n = min(EVENTS, m - e)
-        _find_lists_of_entries(starts, attributes, codes, lists, finder, boxes.bases, e, e + n, room)
-        done = _stab_rows(lists, boxes, e, n, room, offsets, out)
+        find_lists_of_entries(starts, attributes, codes, lists, finder, boxes.bases, e, e + n, room)
+        done = stab_rows(lists, boxes, e, n, room, offsets, out)
         e += done
         if done < n:
             break
