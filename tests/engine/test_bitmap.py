@@ -7,9 +7,19 @@ import pytest
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.engine.bitmap import BLOCK, CELLS, FEWEST_CELLS, _choose_cells, _clustered
+from rangecast.engine.bitmap import (
+    BLOCK,
+    CELLS,
+    CLUSTERED,
+    FEWEST_CELLS,
+    MIDDLE,
+    _clustered,
+    choose_cells,
+    row_width,
+)
 from rangecast.kernels import kernel
-from rangecast.kernels.machine.bitsets import lowest
+from rangecast.kernels.engine.bitmap_building import TOP, count_cells
+from rangecast.kernels.machine.bitsets import count_bits, lowest
 from rangecast.types.attributes import LAST, MISSING
 from strategies import int_schema
 
@@ -65,15 +75,44 @@ def test_an_answer_that_fills_its_room_to_the_last_place():
     assert found.counts.tolist() == [BLOCK] * 128
 
 
+def fields_of(firsts, lasts):
+    """Rows of fields that say these cells of each attribute, as kernels/engine/bitmap_building.py tells."""
+    k = len(firsts)
+    bounds = np.zeros((len(firsts[0]), row_width(k)), np.uint8)
+    for j in range(k):
+        bounds[:, 2 * j], bounds[:, 2 * j + 1] = firsts[j] + 1, TOP - lasts[j]
+    return bounds
+
+
+def order_of(firsts, lasts, size):
+    """The order that boxes of these cells are put in."""
+    bounds, sizes = fields_of(firsts, lasts), np.full(len(firsts), size)
+    counts = np.zeros((len(firsts), 2, MIDDLE), np.int64)
+    count_cells(bounds, sizes, counts)
+    order = np.arange(len(bounds))
+    moved = _clustered(bounds.copy(), sizes, counts, order)
+    assert np.array_equal(moved, bounds[order])
+    return order
+
+
 def test_clustering_is_an_order(size):
     rng = np.random.default_rng(4)
     n = max(size(20_000), 3 * BLOCK + 7)
     firsts = [rng.integers(0, 100, n).astype(np.int32) for _ in range(3)]
     lasts = [np.minimum(f + rng.integers(0, 30, n), 99).astype(np.int32) for f in firsts]
-    order = _clustered(list(zip(firsts, lasts, strict=True)), [100] * 3)
+    order = order_of(firsts, lasts, 100)
     assert sorted(order.tolist()) == list(range(n))
     # an event finds more blocks in which nobody has its cell than by chance
     assert looked_at(firsts, lasts, order) < looked_at(firsts, lasts, np.arange(n))
+
+
+def test_clustering_by_some_of_many_attributes():
+    """The fields of those that are not cut at come along."""
+    rng = np.random.default_rng(6)
+    n, k = 2 * BLOCK + 9, CLUSTERED + 3
+    firsts = [rng.integers(0, 100, n).astype(np.int32) for _ in range(k)]
+    lasts = [np.minimum(f + rng.integers(0, 30, n), 99).astype(np.int32) for f in firsts]
+    assert sorted(order_of(firsts, lasts, 100).tolist()) == list(range(n))
 
 
 def looked_at(firsts, lasts, order):
@@ -94,30 +133,78 @@ def test_clustering_of_boxes_alike(first, last, others):
     n = 3 * BLOCK + 5
     firsts, lasts = np.full(n, first, np.int32), np.full(n, last, np.int32)
     firsts[others] = 254
-    order = _clustered([(firsts, lasts)], [255])
-    assert sorted(order.tolist()) == list(range(n))
+    assert sorted(order_of([firsts], [lasts], 255).tolist()) == list(range(n))
 
 
 def test_cells_are_as_many_as_pay():
     """Few where there are few candidates and much to deliver, the most where caches hold all."""
-    rng = np.random.default_rng(5)
-    ends = np.sort(rng.integers(0, 255, (12, 2, 1_000)).astype(np.int32), axis=1)
-    middles = [(low, high) for low, high in ends]
-    assert _choose_cells(middles, [255] * 12, 1_000) == CELLS
-    assert FEWEST_CELLS <= _choose_cells(middles * 400, [255] * 4_800, 1_000) < CELLS
+    shares, ends = np.full(12, 1 / 3), np.full(12, 2.0)
+    assert choose_cells(shares, ends, 1_000) == CELLS
+    assert FEWEST_CELLS <= choose_cells(shares, ends, 1_000_000) < CELLS
+    # wide ones leave many candidates
+    assert choose_cells(np.full(12, 0.8), ends, 1_000_000) == CELLS
+
+
+@pytest.mark.parametrize("d", [1, 4, 8, 9, 16, 17, 20, 33, 40])
+@pytest.mark.parametrize("span", [40, 700, 90_000, 2**50])
+def test_equals_the_oracle_where_cells_hold_many_values(d, span):
+    """Rows of fields of every length; ends by middle cell alone, by fine cell, and only by codes."""
+    rng = np.random.default_rng([d, span])
+    n, m = 400, 60
+    schema = int_schema(d)
+    lows = rng.integers(0, span, (d, n))
+    highs = lows + rng.integers(0, span, (d, n))
+    lows[rng.random((d, n)) < 0.5] = MISSING
+    highs[rng.random((d, n)) < 0.5] = LAST
+    # some hold an event on all attributes, or miss it by one value on one of them
+    events = rng.integers(0, 2 * span, (d, m))
+    events[rng.random((d, m)) < 0.05] = MISSING
+    at = np.arange(n // 2) % m
+    near = events[:, at]
+    bounded = (rng.random(near.shape) < 0.6) & (near != MISSING)
+    lows[:, : n // 2] = np.where(bounded, near - rng.integers(0, 2, near.shape), MISSING)
+    highs[:, : n // 2] = np.where(bounded, near + rng.integers(0, 2, near.shape), LAST)
+    missed = rng.integers(0, d, n // 4), np.arange(n // 4)
+    lows[missed] = np.where(bounded[missed], near[missed] + 1, lows[missed])
+    highs[missed] = np.maximum(highs[missed], lows[missed])
+    subs = rc.Subscriptions(schema, np.arange(n), lows, highs)
+    index = rc.open_index("bitmap", schema)
+    index.insert(subs)
+    want = [sorted(row) for row in match_boxes(subs, rc.Events(schema, events))]
+    assert sum(map(len, want)) > n // 8
+    assert rows_of(index.match(rc.Events(schema, events))) == want
+    gone = np.arange(0, n, 7)
+    index.delete(gone)
+    left = [[i for i in row if i % 7] for row in want]
+    assert rows_of(index.match(rc.Events(schema, events))) == left
+
+
+def test_more_events_than_fit_the_room_at_first(size):
+    """Everything matches: room runs out in the middle of a block, more than once."""
+    schema = rc.Schema(rc.Float("a"), rc.Float("b"))
+    n, m = size(6_000), size(1_000)
+    rng = np.random.default_rng(8)
+    lows = rng.random((n, 2)) * 0.1
+    subs = rc.Subscriptions.from_arrays(schema, np.arange(n), lows, lows + 0.9)
+    events = rc.Events.from_arrays(schema, {"a": 0.1 + 0.8 * rng.random(m), "b": 0.05 + rng.random(m)})
+    index, scan = rc.open_index("bitmap", schema), rc.open_index("scan", schema)
+    for one in (index, scan):
+        one.insert(subs)
+    assert index.match(events) == scan.match(events)
 
 
 @kernel
 def lowest_of(words, out):
     for k in range(words.size):
-        out[k] = lowest(words[k])
+        out[k] = lowest(words[k]) + 100 * count_bits(words[k])
 
 
-def test_lowest_bit():
+def test_lowest_bit_and_how_many():
     words = np.array([0, *(1 << k for k in range(64)), *(1 << k | 1 << 63 for k in range(64))], np.uint64)
     out = np.empty(len(words), np.int64)
     lowest_of(words, out)
-    assert out.tolist() == [64, *range(64), *range(64)]
+    assert (out % 100).tolist() == [64, *range(64), *range(64)]
+    assert (out // 100).tolist() == [0] + 64 * [1] + 63 * [2] + [1]
 
 
 def test_options_and_limit():

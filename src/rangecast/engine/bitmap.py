@@ -1,13 +1,15 @@
 """`bitmap`: blocks of boxes, and per block, attribute and cell a bitset of who overlaps the cell.
 
-An event picks one bitset per attribute and ANDs them; what is left are candidates, compared by their
-packed bounds (packed_bounds.py) and, where an end shares the event's fine cell, by codes. A batch runs block
+An event picks one bitset per attribute and ANDs them; what is left are candidates, compared by fields of a
+byte that tell the middle cells of their ends; where an end shares the event's middle cell, by as many bytes
+more that tell the fine cell in it, and where it shares that too, by codes. A batch runs block
 by block, so that a block's bitsets stay in cache. The attributes of a block go in the order of how
 few bits they leave, twelve at once and then eight at a time, until nothing is left, or all at once where most
 events of the last block had something left after twelve; one that no box of the block bounds has no bitsets
 and costs nothing. Whether an event has bits left follows no pattern, so that is no branch: those who have
-stand in a queue. Candidates are collected over events and blocks and compared some hundreds at a time, with
-their bounds asked for ahead.
+stand in a queue, and so do the words of theirs that are not empty, and the candidates in these, which are
+compared some hundreds at a time, with their fields asked for ahead. Where a batch asks for many boxes of a
+block, all of their fields are asked for in order while the block before is looked at.
 
 The same idea one floor up: per attribute and cell a bitset of blocks that have somebody there. An
 event ANDs these first and looks only at the blocks left. Boxes are put in an order that makes them
@@ -15,7 +17,8 @@ few, as told below.
 
     array                dtype    shape                  meaning
     boxes                int32    n                      the box of each row, in clustered order
-    bounds               uint64   (n, n_words)           its packed bounds
+    bounds               uint8    (n, width)             its fields, two per attribute, by middle cells
+    rests                uint8    (n or 0, width)        how far into its middle cell each end is
     tables               uint8    sum of fine cells      middle cell of each fine cell, per attribute
     coarse               uint8    n_tops                 coarse cell of each middle cell, per attribute
     table_starts         int64    k + 1                  where an attribute's table begins
@@ -26,6 +29,9 @@ few, as told below.
     block_rows           int64    n_blocks + 1           where a block's rows begin
     tops                 uint64   (n_tops, n_block_words)   the bitsets of blocks, by middle cell
     top_bases            int64    k                      row of the middle cell 0 in `tops`
+    middle_firsts        int32    n_tops                 the first fine cell of each middle cell
+    unsure               uint8    (2, width)             1 where an end in the event's middle cell, in its
+                                                         fine cell, needs a closer look
 
 Tried on a million boxes of 12 attributes and on REIN's workload (20 attributes, 10 of them half the
 domain wide), batches of 200 events, on a busy machine, before blocks were cut as below:
@@ -56,10 +62,29 @@ A batch of 200 is bound by memory, which delivers 15 bytes per nanosecond here, 
 batch: on 12 attributes every further cell is 7,500 bytes per event. So there are fewer cells where bitsets
 exceed the caches and candidates are few, and never more than CELLS, for they are bytes of a subscription.
 
-    bounds compared four words at a time                  1.05 and 0.97 times in batches of 2,000
+    bounds compared four words at a time                  1.05 and 0.97 times in batches of 2,000, before
+                                                          they were fields of a byte
     rows of bits asked for into the first cache, or read   1.0 times in batches of 200
     in order before a block is begun
     rows that do not begin at a line                      1.14 and 1.09 times in batches of 2,000
+
+Before, a candidate was 15 bits per end, two attributes to a word: 80 bytes on REIN's workload, compared word
+by word. Microseconds per event of a million of its boxes, the least of six turns on a busy machine, without
+writing ids; the last three lines on a machine alone:
+
+                                                              batches of 200    of 2,000
+    ANDing bitsets                                                 23               12
+    listing words that are not empty                                4                4
+    listing the candidates in these, 2,540 per event                7                8
+    comparing fields of a byte, two vectors per row                32               16
+    a closer look at the 200 with an end in the event's cell        7                6
+    words and candidates found by loops that end with the bits     +9               +5
+    fields not asked for ahead                                    +39               +5
+    the first line of each row alone asked for                    +13               +0
+    asked for as soon as a candidate is listed                     +3               +1
+    a block's fields not asked for in order                        +2               +1
+    closer looks collected over calls, 128 at a time               +2               -1
+    32 candidates ahead instead of 16                              -2               +0
 
 Other orders and sizes of blocks were only counted, by the share of blocks that events look at:
 
@@ -73,7 +98,7 @@ Other orders and sizes of blocks were only counted, by the share of blocks that 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -90,11 +115,14 @@ from rangecast.engine.small_batches import ROOM, FewEvents
 from rangecast.engine.static_part import Part
 from rangecast.errors import OptionError
 from rangecast.kernels.engine import bitmap as kernels
+from rangecast.kernels.engine import bitmap_building as building
 from rangecast.kernels.engine import packed_bounds as packed_kernels
 from rangecast.kernels.engine.bitmap import BitmapBlocks
+from rangecast.kernels.engine.bitmap_building import TOP
 from rangecast.kernels.engine.block_order import cut_blocks
 from rangecast.kernels.engine.one_event import stab_bitmap
 from rangecast.kernels.machine.bitsets import WORDS
+from rangecast.kernels.machine.fields import SHORTEST
 from rangecast.kernels.machine.views import Views
 from rangecast.memory import check_fits, check_numbered
 from rangecast.types.attributes import Codes
@@ -110,8 +138,6 @@ DELIVERED_NS, COMPARED_NS = 1 / (500 * 15), 25.0
 CLUSTERED = 32
 """Attributes that boxes are put in order by, at most."""
 
-Ends = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
-
 
 @dataclass(eq=False)
 class BitmapPart(Part):
@@ -124,9 +150,8 @@ class BitmapPart(Part):
     exact = True
 
     def __post_init__(self) -> None:
-        fields = self.packed.fields
         # as stab_bitmap reads them; a block is begun only where there is room for all of its boxes
-        views = Views(*self.blocks, fields.ones, fields.inexact, self.packed.views)
+        views = Views(*self.blocks, self.packed.views)
         self.few = FewEvents(stab_bitmap, views, BLOCK + ROOM)
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
@@ -135,7 +160,11 @@ class BitmapPart(Part):
         hold("that bitmaps have grids", None not in self.packed.grids)
         n_blocks, n_tops = -(-n // BLOCK), len(b.coarse)
         within("boxes of bitmaps", b.boxes, boxes.n)
-        shaped("bounds of bitmaps", b.bounds, n, max(1, self.packed.n_words))
+        shaped("bounds of bitmaps", b.bounds, n, row_width(k))
+        shaped("cells that need a look", b.unsure, 2, row_width(k))
+        within("cells that need a look", b.unsure, 2)
+        shaped("rests of bitmaps", b.rests, n if b.unsure[0].any() else len(b.rests), row_width(k))
+        shaped("fine cells of bitmaps", b.middle_firsts, n_tops)
         shaped("attributes of blocks", b.n_block_attributes, n_blocks)
         within("attributes of blocks", b.n_block_attributes, k + 1)
         shaped("attributes of blocks", b.block_attributes, n_blocks, k)
@@ -188,48 +217,44 @@ class BitmapPart(Part):
         return self._stab(codes, boxes, 1).counts > 0
 
     def _stab(self, codes: Codes, boxes: Boxes, limit: int) -> Counted:
-        blocks, fields = self.blocks, self.packed.fields
+        blocks = self.blocks
         m = codes.shape[1]
-        values, cells, chosen = self._room(codes)
+        values, cells, points, chosen = self._room(codes)
         state = np.array([0, 0, 0, 0, limit], np.int64)
         # room that is not touched costs nothing
-        most = 2 * BLOCK + min(64 * m, 1 << 22)
-        rows, events = buffers.empty(most, np.int32), buffers.empty(most, np.int32)
+        pairs = buffers.empty(64 * BLOCK + min(64 * m, 1 << 22), np.uint64)
         room = np.empty(m + 2 * cells.shape[1] + len(chosen), np.int64)
         while not kernels.stab_blocks(
-            blocks, values, cells, chosen, codes, boxes.table, fields.ones, fields.inexact, state, room,
-            events, rows,
-        ):  # fmt: skip
-            rows, events = (np.concatenate([x, np.empty_like(x)]) for x in (rows, events))
+            blocks, values, cells, points, chosen, codes, boxes.table, state, room, pairs
+        ):
+            pairs = np.concatenate([pairs, np.empty_like(pairs)])
         n = int(state[1])
         counts = np.zeros(m, np.int64)
-        kernels.count_events(events, n, counts)
+        kernels.count_events(pairs, n, counts)
         slots = blocks.boxes
         if not self.identical:
-            packed_kernels.to_slots(rows, n, blocks.boxes)
+            kernels.name_boxes(pairs, n, blocks.boxes)
             slots = boxes.slots
 
         def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
-            kernels.place_rows(events, n, rows, slots, places.copy(), out.dtype.type(add), out)
+            kernels.place_rows(pairs, n, slots, places.copy(), out.dtype.type(add), out)
 
         return Counted(counts, fill)
 
     def _room(
         self, codes: Codes
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
-        """Per event its packed values, and as much room again, and room for its coarse cells and the blocks
-        that may hold it."""
-        m = codes.shape[1]
-        n_words = len(self.packed.fields.ones)
-        values = buffers.empty(2 * m * n_words, np.uint64).reshape(2, m, n_words)
-        self.packed.pack_into(codes, values[0])
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+        """Per event its packed values, and room for its coarse cells, its fields and the blocks that may hold
+        it."""
+        m, width = codes.shape[1], self.blocks.bounds.shape[1]
         cells = np.empty((m, len(self.packed.grids)), np.uint8)
+        points = buffers.empty(2 * m * width, np.uint8).reshape(2, m, width)
         chosen = np.empty((self.blocks.tops.shape[1], m), np.uint64)
-        return values, cells, chosen
+        return self.packed.pack_events(codes), cells, points, chosen
 
     def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
-        values, cells, chosen = self._room(codes)
-        kernels.choose_blocks(values[0], self.blocks, cells, np.empty(len(chosen), np.uint64), chosen)
+        values, cells, points, chosen = self._room(codes)
+        kernels.choose_blocks(values, self.blocks, cells, points, np.empty(len(chosen), np.uint64), chosen)
         counts: npt.NDArray[np.int64] = np.bitwise_count(chosen).sum(axis=0, dtype=np.int64)
         # without attributes all bits are set, those beyond the last block too
         return np.minimum(counts, self.n_blocks) * BLOCK
@@ -239,7 +264,7 @@ class BitmapPart(Part):
             return None
         # their bits stay; bounds that nothing meets keep them out
         bounds = self.blocks.bounds.copy()
-        bounds[dead[self.blocks.boxes] != 0] = ~packed_kernels.GUARDS
+        bounds[dead[self.blocks.boxes] != 0] = TOP
         return BitmapPart(self.packed, self.identical, self.blocks._replace(bounds=bounds))
 
     @property
@@ -279,7 +304,7 @@ class BitmapIndex(StaticIndex):
 
 def estimate_bytes(n: int, n_attributes: int, cells: int = CELLS) -> int:
     """About how many bytes a bitmap over n boxes takes when every block bounds all attributes."""
-    return n * (4 + 8 * ((n_attributes + 1) // 2) + n_attributes * cells // 8)
+    return n * (4 + 2 * row_width(n_attributes) + n_attributes * cells // 8)
 
 
 def build_bitmap(
@@ -299,56 +324,95 @@ def build_bitmap(
         f"cells=16 needs {estimate_bytes(n, len(used), 16):,} bytes, the index 'scan' nearly none",
     )
     packed = Packed.fit(boxes, numbers, used)
-    grids = [packed.grid(k) for k in range(len(used))]
-    words = packed.pack_boxes(boxes, numbers)
-    fines = [_fine_ends(words, k, grid.n_cells) for k, grid in enumerate(grids)]
-    tables = [_cut(*ends, grid.n_cells, MIDDLE) for ends, grid in zip(fines, grids, strict=True)]
-    n_blocks = -(-n // BLOCK)
-    middles = [(table[f], table[g]) for (f, g), table in zip(fines, tables, strict=True)]
-    middle_sizes = [int(table[-1]) + 1 for table in tables]
+    fields = _Fields.fit(boxes, numbers, packed)
+    bounds, sizes, top_bases = fields.bounds, fields.sizes, fields.bases[:-1].copy()
+    counts = np.zeros((len(used), 2, MIDDLE), np.int64)
+    building.count_cells(bounds, sizes, counts)
     order = np.arange(n, dtype=np.int64)
     if clustered and used:
-        order = _clustered(middles, middle_sizes)
+        bounds = _clustered(bounds, sizes, counts, order)
     if cells is None:
-        cells = _choose_cells(middles, middle_sizes, n)
-    coarse = [_cut(*ends, size, cells) for ends, size in zip(middles, middle_sizes, strict=True)]
-    sizes = [int(table[-1]) + 1 for table in coarse]
-    firsts = [table[f] for (f, _), table in zip(middles, coarse, strict=True)]
-    lasts = [table[g] for (_, g), table in zip(middles, coarse, strict=True)]
+        ends = np.array([_cuts_of(own, size).sum() for own, size in zip(counts, sizes, strict=True)])
+        cells = choose_cells(_shares(counts, sizes, n), ends / max(n, 1), n)
+    coarse = [_cut(_cuts_of(own, size), cells) for own, size in zip(counts, sizes.tolist(), strict=True)]
+    n_cells = np.array([table[-1] + 1 for table in coarse], np.int64)
+    of_middles = np.concatenate([*coarse, np.empty(0)]).astype(np.uint8)
+    n_blocks = -(-n // BLOCK)
     spans = np.zeros((len(used), n_blocks))
-    for k in range(len(used)):
-        kernels.block_spans(firsts[k], lasts[k], order, sizes[k], spans[k])
-    counts = np.minimum(n - BLOCK * np.arange(n_blocks), BLOCK)
-    shares = spans / np.maximum(counts, 1)
+    building.block_spans(bounds, sizes, top_bases, of_middles, n_cells, spans)
+    shares = spans / np.maximum(np.minimum(n - BLOCK * np.arange(n_blocks), BLOCK), 1)
     bounded = _worth_a_row(shares)
     # rows of a block lie together, so that they stay in cache together
-    rows = np.where(bounded, np.array(sizes, np.int64)[:, None] if used else 0, 0).T
+    rows = np.where(bounded, n_cells[:, None], 0).T
     check_numbered(int(rows.sum()), "the bitsets of 'bitmap'", "fewer cells= need fewer")
     row_bases = (np.cumsum(rows.ravel()) - rows.ravel()).reshape(rows.shape).astype(np.int32)
     row_bases[~bounded.T] = -1
-    bits = _aligned((int(rows.sum()), WORDS))
-    top_bases = np.concatenate([[0], np.cumsum(middle_sizes)]).astype(np.int64)
-    tops = np.zeros((int(top_bases[-1]), max(1, -(-n_blocks // 64))), np.uint64)
-    for k, size in enumerate(sizes):
-        kernels.fill_rows(firsts[k], lasts[k], order, row_bases, k, size, bits)
-        kernels.fill_tops(*middles[k], order, middle_sizes[k], tops[top_bases[k] : top_bases[k + 1]])
+    bits = aligned((int(rows.sum()), WORDS), np.uint64)
+    building.fill_rows(bounds, sizes, top_bases, of_middles, n_cells, row_bases, bits)
+    tops = np.zeros((int(fields.bases[-1]), max(1, -(-n_blocks // 64))), np.uint64)
+    building.fill_tops(bounds, sizes, top_bases, tops)
     ranked = np.argsort(np.where(bounded, shares, 2.0).T, axis=1, kind="stable")
     blocks = BitmapBlocks(
         boxes=numbers[order].astype(np.int32),
-        bounds=np.ascontiguousarray(words[order]),
-        tables=np.concatenate([*tables, np.empty(0, np.uint8)]).astype(np.uint8),
-        table_starts=np.concatenate([[0], np.cumsum([len(t) for t in tables])]).astype(np.int64),
+        bounds=bounds,
+        rests=fields.rests[order] if fields.unsure[0].any() else fields.rests[:0].copy(),
+        tables=np.concatenate([*fields.tables, np.empty(0, np.uint8)]).astype(np.uint8),
+        table_starts=np.concatenate([[0], np.cumsum([len(t) for t in fields.tables])]).astype(np.int64),
         bits=bits,
         row_bases=row_bases,
         block_attributes=np.ascontiguousarray(ranked).astype(np.int32),
         n_block_attributes=bounded.sum(axis=0).astype(np.int32),
         block_rows=np.concatenate([[0], np.cumsum(rows.sum(axis=1))]).astype(np.int64),
         tops=tops,
-        top_bases=top_bases[:-1].copy(),
-        coarse=np.concatenate([*coarse, np.empty(0)]).astype(np.uint8),
+        top_bases=top_bases,
+        coarse=of_middles,
+        middle_firsts=fields.firsts,
+        unsure=fields.unsure,
     )
     identical = boxes.are_slots(numbers)
     return BitmapPart(packed, identical, blocks)
+
+
+def row_width(k: int) -> int:
+    """Bytes of the fields of k attributes."""
+    return max(SHORTEST, -(-2 * k // 8) * 8)
+
+
+class _Fields(NamedTuple):
+    """Fields of boxes in their own order, and the middle cells that they are of."""
+
+    bounds: npt.NDArray[np.uint8]
+    rests: npt.NDArray[np.uint8]
+    tables: list[npt.NDArray[np.int32]]
+    sizes: npt.NDArray[np.int64]
+    bases: npt.NDArray[np.int64]
+    firsts: npt.NDArray[np.int32]
+    unsure: npt.NDArray[np.uint8]
+
+    @classmethod
+    def fit(cls, boxes: Boxes, numbers: npt.NDArray[np.int64], packed: Packed) -> _Fields:
+        """Middle cells for the bounds of these boxes, attribute by attribute."""
+        n, k = len(numbers), len(packed.attributes)
+        bounds, rests = (aligned((n, row_width(k)), np.uint8) for _ in range(2))
+        fines = np.empty((2, n), np.int32)
+        tables, firsts = [], [np.empty(0, np.int32)]
+        unsure = np.zeros((2, row_width(k)), np.uint8)
+        for i, j in enumerate(packed.attributes.tolist()):
+            grid = packed.grid(i)
+            counts = np.zeros(grid.n_cells, np.int64)
+            lows, highs = boxes.column(j, numbers)
+            building.locate_ends(lows, highs, grid.cuts, grid.origin, grid.shift, fines, counts)
+            table = _cut(counts, MIDDLE)
+            tables.append(table)
+            firsts.append(np.flatnonzero(np.diff(table, prepend=-1)).astype(np.int32))
+            longest = int(np.diff(firsts[-1], append=grid.n_cells).max())
+            exact = packed.exact[i]
+            unsure[0, 2 * i : 2 * i + 2] = not exact or np.count_nonzero(counts) >= MIDDLE
+            unsure[1, 2 * i : 2 * i + 2] = not exact or longest > building.MOST_REST + 1
+            building.put_fields(fines, table, firsts[-1], i, bounds, rests)
+        sizes = np.array([table[-1] + 1 for table in tables], np.int64)
+        bases = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return cls(bounds, rests, tables, sizes, bases, np.concatenate(firsts), unsure)
 
 
 def _worth_a_row(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
@@ -359,22 +423,9 @@ def _worth_a_row(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     return kept
 
 
-def _fine_ends(
-    words: npt.NDArray[np.uint64], k: int, n_fine: int
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """The fine cells of both ends of each box on the k-th attribute, out of its packed bounds."""
-    fields = (words[:, k // 2] >> np.uint64(32 * (k % 2))).astype(np.uint32)
-    lows = (fields & np.uint32(0x7FFF)).astype(np.int32) - 1
-    highs = packed_kernels.TOP - 1 - (fields >> np.uint32(16)).astype(np.int32)
-    return np.maximum(lows, 0), np.minimum(highs, n_fine - 1)
-
-
-def _cut(
-    firsts: npt.NDArray[np.int32], lasts: npt.NDArray[np.int32], n_cells: int, most: int
-) -> npt.NDArray[np.int32]:
-    """Group cells into at most `most` that hold about equally many ends: the group of each."""
-    counts = np.zeros(n_cells, np.int64)
-    kernels.count_ends(firsts, lasts, n_cells, counts)
+def _cut(counts: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int32]:
+    """Group cells into at most `most` that hold about equally many ends, of which `counts` has those that a
+    group may begin with: the group of each."""
     if np.count_nonzero(counts) < most:
         return np.cumsum(counts > 0).astype(np.int32)
     # a group begins with the cell that crosses the next multiple of the share
@@ -382,44 +433,64 @@ def _cut(
     return np.cumsum(np.concatenate([[0], np.diff(marks)]) > 0).astype(np.int32)
 
 
-def _choose_cells(middles: list[Ends], sizes: list[int], n: int) -> int:
+def _cuts_of(counts: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    """Per middle cell, how many boxes begin in it or end just before it, the outer ends left out."""
+    cuts = counts[0, :size].copy()
+    cuts[1:] += counts[1, : size - 1]
+    cuts[0] = 0
+    return cuts
+
+
+def choose_cells(shares: npt.NDArray[np.float64], ends: npt.NDArray[np.float64], n: int) -> int:
     """How many cells an attribute should have: fewer leave more boxes to compare, and more are more bytes
-    that memory must deliver to a batch; CELLS where caches hold them all."""
-    if n * len(middles) * CELLS // 8 < CACHED:
+    that memory must deliver to a batch; CELLS where caches hold them all.
+
+    Per attribute there is the share of it that a box covers, and how many ends a box has on it, in the mean.
+    """
+    k = len(shares)
+    if n * k * CELLS // 8 < CACHED:
         return CELLS
-    counts = np.arange(FEWEST_CELLS, CELLS + 1)
-    candidates = np.full(len(counts), float(n))
-    for (firsts, lasts), size in zip(middles, sizes, strict=True):
-        share = float((lasts - firsts).mean() + 1) / size
-        ends = (np.count_nonzero(firsts) + np.count_nonzero(lasts < size - 1)) / n
-        # who has an end in the event's cell is beyond it in half of the cases
-        candidates *= np.minimum(share + ends / (2 * counts), 1.0)
-    taken = DELIVERED_NS * n * len(middles) * counts / 8 + COMPARED_NS * candidates
-    return int(counts[np.argmin(taken)])
+    options = np.arange(FEWEST_CELLS, CELLS + 1)
+    # who has an end in the event's cell is beyond it in half of the cases
+    left = np.minimum(shares[:, None] + ends[:, None] / (2 * options), 1.0)
+    taken = DELIVERED_NS * n * k * options / 8 + COMPARED_NS * n * left.prod(axis=0)
+    return int(options[np.argmin(taken)])
 
 
-def _clustered(middles: list[Ends], sizes: list[int]) -> npt.NDArray[np.int64]:
-    """An order of the boxes in which those of a block lie near each other; by their middle cells, on the
-    attributes of which they cover least."""
-    n = len(middles[0][0])
-    order = np.arange(n, dtype=np.int64)
-    if n > BLOCK:
-        covered = [
-            float((last - first).mean()) / size for (first, last), size in zip(middles, sizes, strict=True)
-        ]
-        ks = np.argsort(covered, kind="stable")[:CLUSTERED]
-        ends = np.empty((n, 2 * len(ks)), np.uint8)
-        for at, k in enumerate(ks.tolist()):
-            ends[:, 2 * at], ends[:, 2 * at + 1] = middles[k]
-        cut_blocks(ends, np.array(sizes, np.int64)[ks], order)
-    return order
+def _shares(counts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.float64]:
+    """Per attribute, the share of its middle cells that a box covers, in the mean."""
+    places = np.arange(MIDDLE)
+    lengths = (counts[:, 1] - counts[:, 0]) @ places / n + 1
+    covered: npt.NDArray[np.float64] = lengths / sizes
+    return covered
 
 
-def _aligned(shape: tuple[int, int]) -> npt.NDArray[np.uint64]:
-    """Zeros of which each row begins with a line of memory."""
+def _clustered(
+    bounds: npt.NDArray[np.uint8],
+    sizes: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int64],
+) -> npt.NDArray[np.uint8]:
+    """Put boxes into an order in which those of a block lie near each other, by the attributes of which they
+    cover least; returns their fields in that order."""
+    n, k = len(bounds), len(sizes)
+    if n <= BLOCK:
+        return bounds
+    best = np.argsort(_shares(counts, sizes, n), kind="stable")[:CLUSTERED]
+    keys = np.stack([2 * best, 2 * best + 1], axis=1).ravel()
+    if k <= CLUSTERED:
+        # they are moved along
+        cut_blocks(bounds, keys, sizes, order)
+        return bounds
+    cut_blocks(np.ascontiguousarray(bounds[:, keys]), np.arange(len(keys)), sizes[best], order)
+    return bounds[order]
+
+
+def aligned(shape: tuple[int, int], dtype: Any) -> npt.NDArray[Any]:
+    """Zeros of which the first begins with a line of memory."""
     n = shape[0] * shape[1]
     # not zeros(): that comes in small pages
-    room = np.empty(n + 8, np.uint64)
+    room = np.empty(n + 64, dtype)
     room.fill(0)
-    first = -room.ctypes.data % 64 // 8
+    first = -room.ctypes.data % 64 // room.itemsize
     return room[first : first + n].reshape(shape)

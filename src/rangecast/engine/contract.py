@@ -50,7 +50,7 @@ from rangecast.types.schema import Schema
 LAYOUT = 7
 """Changes when the arrays of some index in a file do; files of another layout are rebuilt when read."""
 # by layout, what structures have in another form since
-_CHANGED: dict[Any, tuple[str, ...]] = {5: ("LeadLists", "BitmapBlocks"), 6: ()}
+_CHANGED: dict[Any, tuple[str, ...]] = {5: ("LeadLists", "BitmapBlocks"), 6: ("BitmapBlocks",)}
 
 
 class Index:

@@ -73,8 +73,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.array_file import UNSAVED
-from rangecast.engine.bitmap import BLOCK
-from rangecast.engine.bitmap import CELLS as BITMAP_CELLS
+from rangecast.engine.bitmap import BLOCK, choose_cells
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.packed_bounds import CELLS as FINE_CELLS
 from rangecast.kernels.engine import planner as kernels
@@ -243,8 +242,20 @@ class Weighed:
             counts["looked_at"] = self._count(np.bitwise_and.reduce(self._wide[list(on)], axis=0))
         return counts
 
+    def bitmap_cells(self) -> int:
+        """How many cells per attribute a bitmap over all the boxes would have."""
+        held = (self.lows <= self.highs).any(axis=0)
+        shares, ends = np.ones((2, len(self.lows)))
+        for k in range(len(self.lows)):
+            lows, highs = self.lows[k, held], self.highs[k, held]
+            own = np.sort(_ends(lows, highs))
+            inside = np.searchsorted(own, highs, "right") - np.searchsorted(own, lows, "right")
+            shares[k] = float(inside.mean()) / len(own) if len(own) else 1.0
+            ends[k] = len(own) / max(len(lows), 1)
+        return choose_cells(shares, ends, self.n)
+
     def _bitmap_counts(self) -> dict[str, float]:
-        cells = _mark(*_coarse(self.values, self.lows, self.highs))
+        cells = _mark(*_coarse(self.values, self.lows, self.highs, self.bitmap_cells()))
         left = np.full_like(cells[0], 2**64 - 1)
         depth = 0
         for k in np.argsort(self.shares, kind="stable").tolist():
@@ -302,12 +313,12 @@ def _thinned(events: Codes, used: tuple[int, ...]) -> Codes:
     return np.ascontiguousarray(events[np.ix_(np.array(used), picked)])
 
 
-def _coarse(values: Codes, lows: Codes, highs: Codes) -> tuple[Codes, Codes, Codes]:
-    """Values and bounds as cells that hold about equally many ends, as many as a bitmap has."""
+def _coarse(values: Codes, lows: Codes, highs: Codes, n_cells: int) -> tuple[Codes, Codes, Codes]:
+    """Values and bounds as so many cells that hold about equally many ends."""
     out = np.empty_like(values), np.empty_like(lows), np.empty_like(highs)
     for k in range(len(values)):
         ends = np.sort(_ends(lows[k], highs[k]))
-        at = np.linspace(0, len(ends) - 1, BITMAP_CELLS if len(ends) else 0).astype(np.int64)
+        at = np.linspace(0, len(ends) - 1, n_cells if len(ends) else 0).astype(np.int64)
         cuts = np.unique(ends[at])
         for cells, codes in zip(out, (values[k], lows[k], highs[k]), strict=True):
             cells[k] = np.searchsorted(cuts, codes, "right")

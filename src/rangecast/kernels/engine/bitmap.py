@@ -1,4 +1,4 @@
-"""Bitsets per block, attribute and cell: building them, and running a batch through block by block.
+"""Bitsets per block, attribute and cell: running a batch through block by block.
 
 engine/bitmap.py tells what the arrays are.
 """
@@ -10,20 +10,27 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
+from rangecast.kernels import inlined_kernel, kernel
+from rangecast.kernels.engine.bitmap_building import MOST_REST, TOP
 from rangecast.kernels.engine.boxes import first_word, holds, view_boxes
-from rangecast.kernels.engine.packed_bounds import GUARDS
-from rangecast.kernels.machine.bitsets import WORDS, and_cells, lowest
+from rangecast.kernels.machine.bitsets import WORDS, and_cells, count_bits, lowest
+from rangecast.kernels.machine.fields import compare_fields, compare_rests
 from rangecast.kernels.machine.memory import prefetch, scratch
 
 _FIRST, _NEXT = 12, 8
-_AHEAD = 16
+_AHEAD = 32
 _PENDING = 256
 _BLOCK = 64 * WORDS
-_ROOM = _PENDING + _BLOCK + 1
+# a word more, and one place: what is no candidate is written behind the last one
+_ROOM = _PENDING + 65
 _QUEUED = 32
 _PLACES = _QUEUED + 1
 _LEFTS = (_QUEUED + 1) * WORDS
+_LISTED = _QUEUED * WORDS + 8
+_LINE = 64
+_STREAMED = 3
+_EVENT = np.uint64(32)
+_ROW = np.uint64(0xFFFF_FFFF)
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
 _ALL = ~_NONE
@@ -34,7 +41,8 @@ class BitmapBlocks(NamedTuple):
     """Blocks of boxes and their bitsets; engine/bitmap.py tells what the arrays are."""
 
     boxes: npt.NDArray[np.int32]
-    bounds: npt.NDArray[np.uint64]
+    bounds: npt.NDArray[np.uint8]
+    rests: npt.NDArray[np.uint8]
     tables: npt.NDArray[np.uint8]
     table_starts: npt.NDArray[np.int64]
     bits: npt.NDArray[np.uint64]
@@ -45,74 +53,14 @@ class BitmapBlocks(NamedTuple):
     tops: npt.NDArray[np.uint64]
     top_bases: npt.NDArray[np.int64]
     coarse: npt.NDArray[np.uint8]
+    middle_firsts: npt.NDArray[np.int32]
+    unsure: npt.NDArray[np.uint8]
 
 
 @kernel
-def count_ends(firsts, lasts, n_cells, counts):
-    """counts[c] = how many intervals begin in the cell c or end just before it, the outer ends left out."""
-    for i in range(firsts.size):
-        if firsts[i] > 0:
-            counts[firsts[i]] += 1
-        if lasts[i] + 1 < n_cells:
-            counts[lasts[i] + 1] += 1
-
-
-@kernel
-def block_spans(firsts, lasts, order, n_cells, sums):
-    """sums[b] += the share of cells that the intervals of block b touch; returns nothing."""
-    per_block = WORDS * 64
-    for k in range(order.size):
-        i = order[k]
-        sums[k // per_block] += (lasts[i] - firsts[i] + 1) / n_cells
-
-
-@kernel
-def fill_rows(firsts, lasts, order, row_bases, attribute, n_cells, bits):
-    """Set the bits of one attribute: in the rows of all cells that an interval touches.
-
-    A bit is toggled in the first row and in the row after the last; then each row takes over the bits
-    of the row before it.
-    """
-    per_block = WORDS * 64
-    for k in range(order.size):
-        base = row_bases[k // per_block, attribute]
-        if base < 0:
-            continue
-        i = order[k]
-        w = (k % per_block) >> 6
-        bit = _ONE << np.uint64(k & 63)
-        bits[base + firsts[i], w] ^= bit
-        if lasts[i] + 1 < n_cells:
-            bits[base + lasts[i] + 1, w] ^= bit
-    for b in range(row_bases.shape[0]):
-        base = row_bases[b, attribute]
-        if base >= 0:
-            for c in range(1, n_cells):
-                for w in range(WORDS):
-                    bits[base + c, w] ^= bits[base + c - 1, w]
-
-
-@allocating_kernel
-def fill_tops(firsts, lasts, order, n_cells, tops):
-    """tops[c]: the blocks that have somebody in the middle cell c, as a bitset."""
-    per_block = WORDS * 64
-    marks = np.empty(n_cells + 1, np.int32)
-    for b in range((order.size + per_block - 1) // per_block):
-        marks[:] = 0
-        for k in range(b * per_block, min((b + 1) * per_block, order.size)):
-            i = order[k]
-            marks[firsts[i]] += 1
-            marks[lasts[i] + 1] -= 1
-        inside = 0
-        for c in range(n_cells):
-            inside += marks[c]
-            if inside > 0:
-                tops[c, b >> 6] |= _ONE << np.uint64(b & 63)
-
-
-@kernel
-def choose_blocks(values, blocks, cells, line, chosen):
-    """cells[e, k] = event e's coarse cell; chosen[:, e] = the blocks that may hold it, as a bitset.
+def choose_blocks(values, blocks, cells, points, line, chosen):
+    """cells[e, k] = event e's coarse cell; points[0, e] = its fields by middle cells, points[1, e] = by how
+    far into these its values are; chosen[:, e] = the blocks that may hold it, as a bitset.
 
     Words of 64 blocks lie event beside event, for that is how they are read; `line` has room for those of one
     event.
@@ -122,130 +70,145 @@ def choose_blocks(values, blocks, cells, line, chosen):
     tops = blocks.tops
     top_bases = blocks.top_bases
     coarse = blocks.coarse
+    middle_firsts = blocks.middle_firsts
+    # those that only fill up a row are not bounded by anybody
+    points[:] = np.uint8(1)
     for e in range(cells.shape[0]):
         line[:] = _ALL
         for k in range(cells.shape[1]):
             fine = np.int64((values[e, k >> 1] >> np.uint64(32 * (k & 1))) & np.uint64(0x7FFF)) - 1
-            middle = top_bases[k] + tables[table_starts[k] + fine]
-            cells[e, k] = coarse[middle]
-            top = tops[middle]
+            middle = np.int64(tables[table_starts[k] + fine])
+            at = top_bases[k] + middle
+            rest = min(fine - middle_firsts[at], MOST_REST)
+            points[0, e, 2 * k] = middle + 1
+            points[0, e, 2 * k + 1] = TOP - middle
+            points[1, e, 2 * k] = rest + 1
+            points[1, e, 2 * k + 1] = TOP - rest
+            cells[e, k] = coarse[at]
+            top = tops[at]
             for w in range(line.size):
                 line[w] &= top[w]
         for w in range(line.size):
             chosen[w, e] = line[w]
 
 
-@kernel
-def _expand(left, some, first, e, rows, events, k):
-    """Append the numbers of all bits that are set, counted from `first`, and the event to each; returns how
-    many there are then. `some` tells the words that have any."""
-    while some != _NONE:
-        w = lowest(some)
-        some &= some - _ONE
-        x = left[w]
-        at = first + 64 * w
-        if x == _ALL:
-            run = rows[k : k + 64]
-            own = events[k : k + 64]
-            for b in range(64):
-                run[b] = at + b
-                own[b] = e
-            k += 64
-            continue
-        while x != _NONE:
-            rows[k] = at + lowest(x)
-            events[k] = e
-            x &= x - _ONE
-            k += 1
-    return k
+@inlined_kernel
+def _list_words(some, j, words, n):
+    """Append the places of the words of the j-th bitset that are not empty; returns how many there are then.
+
+    Eight are written whether they are there or not: how many there are follows no pattern.
+    """
+    more = n + count_bits(some)
+    while n < more:
+        for q in range(8):
+            words[n + q] = WORDS * j + lowest(some)
+            some &= some - _ONE
+        n += 8
+    return more
 
 
 @inlined_kernel
-def _keeps(values, e, bounds, row):
-    """Whether no field of a box's row exceeds the event's, whose guards are set."""
-    held = GUARDS
-    for w in range(bounds.shape[1]):
-        held &= values[e, w] - bounds[row, w]
-    return held == GUARDS
+def _expand(x, base, found, k):
+    """Append `base` plus the number of each bit that is set; returns how many entries there are then.
+
+    Two are written whether they are there or not.
+    """
+    if x == _ALL:
+        run = found[k : k + 64]
+        for b in range(64):
+            run[b] = base + np.uint64(b)
+        return k + 64
+    more = k + count_bits(x)
+    while k < more:
+        for q in range(2):
+            found[k + q] = base + np.uint64(lowest(x))
+            x &= x - _ONE
+        k += 2
+    return more
 
 
 @kernel
-def _verify(bounds, guarded, codes, boxes, theirs, inexact, n, rows, events, p, out, out_events):
-    """Write which of n candidates hold their event, from the place p on; returns the place behind them.
-
-    guarded[0] has the words of events with their guards set, guarded[1] the same less one in each field that
-    needs a look at codes when a cell is that of an end.
-    """
-    n_words = bounds.shape[1]
-    values = guarded[0]
-    start = p
+def _look_closer(blocks, points, codes, theirs, n, doubtful, p, out):
+    """Write which of n candidates hold their event, by the rests, and those with an end in its fine cell by
+    codes; returns the place behind them."""
+    bounds = blocks.bounds
+    rests = blocks.rests
+    boxes = blocks.boxes
+    ones = blocks.unsure[1]
+    unsure = np.int64(0)
     for q in range(n):
-        # rows are seldom in cache: they are asked for so early that they are there in time
-        ahead = np.int64(rows[min(q + _AHEAD, n - 1)]) * n_words
-        prefetch(bounds, ahead)
-        prefetch(bounds, ahead + n_words - 1)
-        row = np.uint64(rows[q])
-        e = np.uint64(events[q])
-        out[p] = rows[q]
-        out_events[p] = events[q]
-        p += _keeps(values, e, bounds, row)
-    if inexact.size == 0:
-        return p
-    surely = guarded[1]
-    upto = p
-    p = start
-    unsure = 0
-    for q in range(start, upto):
-        row = out[q]
-        e = out_events[q]
-        known = _keeps(surely, np.uint64(e), bounds, np.uint64(row))
-        out[p] = row
-        out_events[p] = e
-        p += known
-        rows[unsure] = row
-        events[unsure] = e
-        unsure += not known
+        pair = doubtful[q]
+        held = compare_rests(bounds, rests, pair & _ROW, points[0], pair >> _EVENT, ones, points[1])
+        out[p] = pair
+        p += held == 2
+        doubtful[unsure] = pair
+        unsure += held == 1
     for q in range(unsure):
         # where events have the very values that boxes ask for, all of them come here
         if q + _AHEAD < unsure:
-            box = boxes[rows[q + _AHEAD]]
+            box = boxes[doubtful[q + _AHEAD] & _ROW]
             prefetch(theirs.words, first_word(theirs.starts, theirs.stride, box))
-        row = rows[q]
-        if holds(theirs, boxes[row], codes, inexact, np.int64(events[q])):
-            out[p] = row
-            out_events[p] = events[q]
+        pair = doubtful[q]
+        # on all attributes that the box bounds
+        if holds(theirs, boxes[pair & _ROW], codes, boxes, np.int64(pair >> _EVENT)):
+            out[p] = pair
             p += 1
     return p
 
 
 @kernel
-def stab_blocks(
-    blocks, guarded, cells, chosen, codes, own_boxes, ones, inexact, state, room, out_events, out
-):  # fmt: skip
-    """Emit the rows of boxes that hold an event, and the event of each, block by block.
+def _verify(blocks, points, codes, theirs, n, found, p, out):
+    """Write which of n candidates hold their event, from the place p on; returns the place behind them.
 
-    The events come as packed values, with as much room again; their cells and blocks are written by the first
-    call. state[0] is the block to go on with and state[3] the event of it, by its place among those that look
-    at the block; state[1] counts rows written, state[2] candidates; returns False when there may be no room
-    for another block's. An event for which a block gave state[4] rows is done. `room` has a place for each
+    By their fields, and those that have an end in the event's middle cell by more than these.
+    """
+    bounds = blocks.bounds
+    rests = blocks.rests
+    ones = blocks.unsure[0]
+    width = bounds.shape[1]
+    doubtful = np.int64(0)
+    for q in range(n):
+        # rows are seldom in cache: they are asked for so early that they are there in time
+        ahead = np.int64(found[min(q + _AHEAD, n - 1)] & _ROW) * width
+        prefetch(bounds, ahead)
+        prefetch(bounds, ahead + width - 1)
+        pair = found[q]
+        held = compare_fields(bounds, pair & _ROW, points[0], pair >> _EVENT, ones)
+        out[p] = pair
+        p += held == 2
+        found[doubtful] = pair
+        doubtful += held == 1
+    for q in range(doubtful):
+        ahead = np.int64(found[q] & _ROW) * width
+        prefetch(rests, ahead)
+        prefetch(rests, ahead + width - 1)
+    return _look_closer(blocks, points, codes, theirs, doubtful, found, p, out)
+
+
+@kernel
+def stab_blocks(
+    blocks, values, cells, points, chosen, codes, own_boxes, state, room, out
+):  # fmt: skip
+    """Emit the pairs of an event and the row of a box that holds it, block by block: the row in the lower
+    half of a word, the event in the upper one.
+
+    The events come as packed values; their cells, fields and blocks are written by the first call.
+    state[0] is the block to go on with and state[3] the event of it, by its place among those that look at
+    the block; state[1] counts rows written, state[2] candidates; returns False when there may be no room for
+    another block's. An event for which a block gave state[4] rows is done. `room` has a place for each
     event, two for each attribute and one for each word of blocks.
 
     Candidates are collected over events and blocks, and compared when there are some hundreds of them.
 
-    Codes and the fields of packed words come one by one, and the boxes as their table of views: each
-    NamedTuple costs a call 1 us, which is nothing to a batch, but four of them are a sixth of a match of one
-    event.
+    The boxes come as their table of views: each NamedTuple costs a call 1 us, which is nothing to a batch,
+    but four of them are a sixth of a match of one event.
     """
     m = cells.shape[0]
     own = room[:m]
     attributes = room[m : m + cells.shape[1]]
     bases = room[m + cells.shape[1] : m + 2 * cells.shape[1]]
     if state[0] == 0 and state[3] == 0:
-        choose_blocks(guarded[0], blocks, cells, room[m + 2 * cells.shape[1] :].view(np.uint64), chosen)
-        for e in range(m):
-            for w in range(ones.size):
-                guarded[1, e, w] = (guarded[0, e, w] - ones[w]) | GUARDS
-                guarded[0, e, w] |= GUARDS
+        choose_blocks(values, blocks, cells, points, room[m + 2 * cells.shape[1] :].view(np.uint64), chosen)
     theirs = view_boxes(own_boxes)
     boxes = blocks.boxes
     bounds = blocks.bounds
@@ -257,17 +220,21 @@ def stab_blocks(
     n_blocks = n_block_attributes.size
     lefts = scratch(_LEFTS, np.uint64)
     somes = scratch(_PLACES, np.uint64)
-    places = scratch(_PLACES, np.int64)
-    # one place more: what is no candidate is written behind the last one
-    rows = scratch(_ROOM, np.int32)
-    events = scratch(_ROOM, np.int32)
+    events = scratch(_PLACES, np.uint64)
+    words = scratch(_LISTED, np.int64)
+    found = scratch(_ROOM, np.uint64)
+    n_checked = np.int64(0)
+    width = bounds.shape[1]
     n_found = np.int64(0)
+    before = np.int64(0)
     more = np.int64(0)
     looked = np.int64(0)
     p = state[1]
     limit = state[4]
     for b in range(state[0], n_blocks):
         begun = p
+        n_last = n_checked + n_found - before
+        before = n_checked + n_found
         column = chosen[b >> 6]
         up = np.uint64(b & 63)
         n = n_block_attributes[b]
@@ -285,6 +252,12 @@ def stab_blocks(
         coming = WORDS * block_rows[b + 1]
         until = WORDS * block_rows[b + 2] if m > 64 and b + 1 < n_blocks else coming
         step = ((until - coming) // max(n_own, 1) + 8) & -8
+        # and its fields, in order, where as many of its boxes as of this one's will be asked for one by one
+        fields = (first + _BLOCK) * width
+        fields_until = fields
+        if m > 64 and _STREAMED * n_last * _LINE > size * width and b + 1 < n_blocks:
+            fields_until = min(fields + _BLOCK * width, boxes.size * width)
+        fields_step = ((fields_until - fields) // max(n_own, 1) + _LINE) & -_LINE
         # where most had bits left after the first ones, all at once; asked again now and then
         at_once = n if 2 * more > looked else min(n, _FIRST)
         if at_once < n or b & 15 == 0:
@@ -301,6 +274,9 @@ def stab_blocks(
                 for _ in range(0, min(step, until - coming), 8):
                     prefetch(bits, coming)
                     coming += 8
+                for _ in range(0, min(fields_step, fields_until - fields), _LINE):
+                    prefetch(bounds, fields)
+                    fields += _LINE
                 left = lefts[WORDS * queued : WORDS * (queued + 1)]
                 if n > 0:
                     # so many at once that mostly nothing is left; the most selective ones come first
@@ -316,50 +292,53 @@ def stab_blocks(
                     some = (_ONE << np.uint64(n_words)) - _ONE
                     for w in range(n_words):
                         left[w] = _ALL >> np.uint64(64 - min(size - 64 * w, 64))
-                places[queued] = i
+                events[queued] = np.uint64(e)
                 somes[queued] = some
                 queued += some != _NONE
+            if p + n_found + queued * size >= out.size:
+                n_checked += n_found
+                p = _verify(blocks, points, codes, theirs, n_found, found, p, out)
+                n_found = np.int64(0)
+                if p + queued * size >= out.size:
+                    state[0] = b
+                    state[1] = p
+                    state[2] += n_checked
+                    state[3] = since
+                    return False
+            n_listed = np.int64(0)
             for j in range(queued):
-                if n_found >= _PENDING or p + n_found + size >= out.size:
-                    state[2] += n_found
-                    p = _verify(
-                        bounds, guarded, codes, boxes, theirs, inexact, n_found, rows, events, p, out,
-                        out_events,
-                    )  # fmt: skip
+                n_listed = _list_words(somes[j], j, words, n_listed)
+            # what the bitsets leave shares a coarse cell with the event; fields say who holds it
+            for j in range(n_listed):
+                if n_found >= _PENDING:
+                    n_checked += n_found
+                    p = _verify(blocks, points, codes, theirs, n_found, found, p, out)
                     n_found = np.int64(0)
-                    if p + size >= out.size:
-                        state[0] = b
-                        state[1] = p
-                        state[3] = places[j]
-                        return False
-                # what the bitsets leave shares a coarse cell with the event; packed bounds say who holds it
-                left = lefts[WORDS * j : WORDS * (j + 1)]
-                event = np.int32(own[places[j]])
-                n_found = _expand(left, somes[j], first, event, rows, events, n_found)
+                at = words[j]
+                base = (events[at // WORDS] << _EVENT) + np.uint64(first + 64 * (at % WORDS))
+                n_found = _expand(lefts[at], base, found, n_found)
         state[3] = 0
         if limit != _EVERY:
-            state[2] += n_found
-            p = _verify(
-                bounds, guarded, codes, boxes, theirs, inexact, n_found, rows, events, p, out, out_events
-            )
+            n_checked += n_found
+            p = _verify(blocks, points, codes, theirs, n_found, found, p, out)
             n_found = np.int64(0)
-            _leave_out(out_events[begun:p], limit, b, chosen)
-    state[2] += n_found
-    p = _verify(bounds, guarded, codes, boxes, theirs, inexact, n_found, rows, events, p, out, out_events)
+            _leave_out(out[begun:p], limit, b, chosen)
+    p = _verify(blocks, points, codes, theirs, n_found, found, p, out)
+    state[2] += n_checked + n_found
     state[0] = n_blocks
     state[1] = p
     return True
 
 
 @kernel
-def _leave_out(events, limit, b, chosen):
+def _leave_out(pairs, limit, b, chosen):
     """Where an event stands in `limit` places in a row, it looks at no block behind b."""
     word = b >> 6
     q = 0
-    while q < events.size:
-        e = events[q]
+    while q < pairs.size:
+        e = pairs[q] >> _EVENT
         start = q
-        while q < events.size and events[q] == e:
+        while q < pairs.size and pairs[q] >> _EVENT == e:
             q += 1
         if q - start >= limit:
             chosen[word, e] &= _ALL >> np.uint64(63 - (b & 63))
@@ -368,19 +347,27 @@ def _leave_out(events, limit, b, chosen):
 
 
 @kernel
-def count_events(events, n, counts):
-    """counts[e] = how many of the first n entries are of event e; counts start as zeros."""
+def count_events(pairs, n, counts):
+    """counts[e] = how many of the first n pairs are of event e; counts start as zeros."""
     for q in range(n):
-        counts[np.uint64(events[q])] += 1
+        counts[pairs[q] >> _EVENT] += 1
 
 
 @kernel
-def place_rows(events, n, rows, boxes, places, add, out):
-    """Write the box of each row, with `add` added, to its event's place, which moves on by one."""
+def name_boxes(pairs, n, boxes):
+    """Put the box of each row in its place."""
+    for q in range(n):
+        row = pairs[q] & _ROW
+        pairs[q] = pairs[q] - row + np.uint64(boxes[row])
+
+
+@kernel
+def place_rows(pairs, n, slots, places, add, out):
+    """Write the slot of each row, with `add` added, to its event's place, which moves on by one."""
     for q in range(n):
         if q + _AHEAD < n:
-            prefetch(boxes, np.int64(rows[q + _AHEAD]))
-        e = np.uint64(events[q])
+            prefetch(slots, np.int64(pairs[q + _AHEAD] & _ROW))
+        e = pairs[q] >> _EVENT
         p = places[e]
-        out[np.uint64(p)] = boxes[np.uint64(rows[q])] + add
+        out[np.uint64(p)] = slots[pairs[q] & _ROW] + add
         places[e] = p + 1

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import allocating_kernel
-from rangecast.kernels.machine.bitsets import WORDS
+from rangecast.kernels import allocating_kernel, inlined_kernel
+from rangecast.kernels.engine.bitmap_building import BLOCK, TOP
 
-BLOCK = 64 * WORDS
 _KEYS = 256
 _SAMPLED = 2048
 _LEAST_SHARE = 1 / 32
 
 
 @allocating_kernel
-def cut_blocks(ends, sizes, order):
-    """Put boxes into an order in which those of a block lie near each other, and their ends along with them.
+def cut_blocks(bounds, keys, sizes, order):
+    """Put boxes into an order in which those of a block lie near each other: their fields, and `order` along.
 
-    ends[i] = the first and the last cell of box i on each attribute, one pair after the other, of which
-    attribute k has sizes[k]. A set is cut at a first or a last cell, where what is looked at is least, were
-    an event as likely in one cell as in another: of either side so many boxes as it has, times the
-    cells that they cover. Ends are counted in a sample of each set.
+    bounds[i] has the fields of box i (bitmap_building.py), of which those in `keys` are cut at; field 2k and
+    field 2k + 1 are about an attribute with sizes[k] cells. A set is cut at a first or a last cell, where
+    what is looked at is least, were an event as likely in one cell as in another: of either side so many
+    boxes as it has, times the cells that they cover. Ends are counted in a sample of each set.
     """
-    n, n_keys = ends.shape
+    n, width = bounds.shape
     stack = np.empty((n // BLOCK + 2, 2), np.int64)
     stack[0, 0] = 0
     stack[0, 1] = n
@@ -35,7 +34,7 @@ def cut_blocks(ends, sizes, order):
     # per key the outermost other end
     others = np.empty(_KEYS, np.int64)
     beyond = np.empty(_KEYS + 1, np.int64)
-    kept = np.empty_like(ends)
+    kept = np.empty_like(bounds)
     kept_order = np.empty_like(order)
     while depth > 0:
         depth -= 1
@@ -49,21 +48,18 @@ def cut_blocks(ends, sizes, order):
         best = np.inf
         best_key = -1
         best_share = 0.5
-        for key in range(n_keys):
-            upper = key & 1
-            # cells are counted from the far side for last ones, so that both kinds look alike: a key, and the
-            # other end, which is not before it
+        for at in range(keys.size):
+            key = keys[at]
             top = sizes[key >> 1] - 1
             counts[: top + 1] = 0
             others[: top + 1] = 0
             outermost = np.int64(0)
             least = np.int64(top)
             for i in range(a, b, step):
-                c = np.int64(ends[i, key])
-                other = np.int64(ends[i, key ^ 1])
-                if upper:
-                    c = top - c
-                    other = top - other
+                # cells are counted from the far side for last ones, so that both kinds look alike: a key, and
+                # the other end, which is not before it
+                c = _from_own_side(bounds[i, key], key, top)
+                other = top - _from_own_side(bounds[i, key ^ 1], key ^ 1, top)
                 counts[c] += 1
                 others[c] = max(others[c], other)
                 outermost = max(outermost, other)
@@ -92,15 +88,11 @@ def cut_blocks(ends, sizes, order):
         if best_key < 0:
             continue
         n_blocks = (size + BLOCK - 1) // BLOCK
-        upper = best_key & 1
         top = sizes[best_key >> 1] - 1
         n_near = min(max(np.int64(best_share * size / BLOCK + 0.5), 1), n_blocks - 1) * BLOCK
-        if upper:
-            # the near side is that of large cells, and whole blocks stand in front
-            n_near = min(max(np.int64((1 - best_share) * size / BLOCK + 0.5), 1), n_blocks - 1) * BLOCK
         counts[: top + 1] = 0
         for i in range(a, b):
-            counts[ends[i, best_key]] += 1
+            counts[_from_own_side(bounds[i, best_key], best_key, top)] += 1
         cut = 0
         below = 0
         while below + counts[cut] <= n_near:
@@ -110,7 +102,7 @@ def cut_blocks(ends, sizes, order):
         p = a
         r = a + n_near
         for i in range(a, b):
-            c = ends[i, best_key]
+            c = _from_own_side(bounds[i, best_key], best_key, top)
             front = c < cut
             if c == cut and ties > 0:
                 front = True
@@ -122,12 +114,18 @@ def cut_blocks(ends, sizes, order):
                 to = r
                 r += 1
             kept_order[to] = order[i]
-            for key in range(n_keys):
-                kept[to, key] = ends[i, key]
+            for q in range(width):
+                kept[to, q] = bounds[i, q]
         order[a:b] = kept_order[a:b]
-        ends[a:b] = kept[a:b]
+        bounds[a:b] = kept[a:b]
         stack[depth, 0] = a
         stack[depth, 1] = a + n_near
         stack[depth + 1, 0] = a + n_near
         stack[depth + 1, 1] = b
         depth += 2
+
+
+@inlined_kernel
+def _from_own_side(field, key, top):
+    """The cell of an end, counted from 0 for first ones and from the last cell down for last ones."""
+    return max(np.int64(field) - (TOP - top if key & 1 else 1), 0)

@@ -16,7 +16,7 @@ import numpy as np
 
 from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
 from rangecast.kernels.engine import equality, nested
-from rangecast.kernels.engine.bitmap import BitmapBlocks
+from rangecast.kernels.engine.bitmap import BitmapBlocks, choose_blocks
 from rangecast.kernels.engine.boxes import holds, view_boxes
 from rangecast.kernels.engine.leads import (
     CellFinder,
@@ -26,8 +26,9 @@ from rangecast.kernels.engine.leads import (
     find_lists_of_entries,
     stab_rows,
 )
-from rangecast.kernels.engine.packed_bounds import GUARDS, pack_values
+from rangecast.kernels.engine.packed_bounds import pack_values
 from rangecast.kernels.machine.bitsets import WORDS, and_cells, lowest
+from rangecast.kernels.machine.fields import compare_fields, compare_rests
 from rangecast.kernels.machine.memory import prefetch, scratch
 from rangecast.kernels.machine.views import view, view_rows
 
@@ -42,25 +43,25 @@ _ALL = ~_NONE
 
 
 @kernel
-def _verify(blocks, words, surely, codes, boxes, inexact, first, last, out):
+def _verify(blocks, points, codes, boxes, first, last, out):
     """Keep the rows of out[first:last] whose boxes hold the event; returns where the last one ends.
 
-    `words` are the event's with their guards set, `surely` the same less one in each field that needs a look
-    at codes when a cell is that of an end.
+    By their fields, those that have an end in the event's middle cell by the rests too, and those in its fine
+    cell by codes.
     """
+    own = np.uint64(0)
     p = first
     for q in range(first, last):
-        row = out[q]
-        held = GUARDS
-        sure = GUARDS
-        for w in range(words.size):
-            bound = blocks.bounds[row, w]
-            held &= words[w] - bound
-            sure &= surely[w] - bound
-        out[p] = row
-        if held == GUARDS:
-            known = inexact.size == 0 or sure == GUARDS
-            p += known or holds(boxes, blocks.boxes[row], codes, inexact, np.int64(0))
+        row = np.uint64(out[q])
+        held = compare_fields(blocks.bounds, row, points[0], own, blocks.unsure[0])
+        if held == 1:
+            held = compare_rests(
+                blocks.bounds, blocks.rests, row, points[0], own, blocks.unsure[1], points[1]
+            )
+            if held == 1 and holds(boxes, blocks.boxes[row], codes, blocks.boxes, np.int64(0)):
+                held = 2
+        out[p] = out[q]
+        p += held == 2
     return p
 
 
@@ -70,39 +71,33 @@ def stab_bitmap(part, own_boxes, codes, offsets, out):
     # in the order of the fields
     blocks = BitmapBlocks(
         view(part[0], np.int32),
-        view_rows(part[1], np.uint64),
-        view(part[2], np.uint8),
-        view(part[3], np.int64),
-        view_rows(part[4], np.uint64),
-        view_rows(part[5], np.int32),
+        view_rows(part[1], np.uint8),
+        view_rows(part[2], np.uint8),
+        view(part[3], np.uint8),
+        view(part[4], np.int64),
+        view_rows(part[5], np.uint64),
         view_rows(part[6], np.int32),
-        view(part[7], np.int32),
-        view(part[8], np.int64),
-        view_rows(part[9], np.uint64),
-        view(part[10], np.int64),
-        view(part[11], np.uint8),
+        view_rows(part[7], np.int32),
+        view(part[8], np.int32),
+        view(part[9], np.int64),
+        view_rows(part[10], np.uint64),
+        view(part[11], np.int64),
+        view(part[12], np.uint8),
+        view(part[13], np.int32),
+        view_rows(part[14], np.uint8),
     )
-    ones = view(part[12], np.uint64)
-    inexact = view(part[13], np.int64)
     boxes = view_boxes(own_boxes)
     n_attributes = blocks.top_bases.size
     n_blocks = blocks.n_block_attributes.size
-    n_words = blocks.bounds.shape[1]
-    # what the event is: its words, its cells, the blocks that may hold it
-    words = np.empty((2, ones.size), np.uint64)
-    pack_values(codes, view_rows(part[14], np.int64), words[:1])
+    width = blocks.bounds.shape[1]
+    # what the event is: its fields, its cells, the blocks that may hold it
+    values = np.empty((1, max(1, (n_attributes + 1) >> 1)), np.uint64)
+    pack_values(codes, view_rows(part[15], np.int64), values)
     cells = np.empty((1, n_attributes), np.uint8)
-    chosen = np.empty(blocks.tops.shape[1], np.uint64)
-    chosen[:] = _ALL
-    for k in range(n_attributes):
-        fine = np.int64((words[0, k >> 1] >> np.uint64(32 * (k & 1))) & np.uint64(0x7FFF)) - 1
-        middle = blocks.top_bases[k] + blocks.tables[blocks.table_starts[k] + fine]
-        cells[0, k] = blocks.coarse[middle]
-        for w in range(chosen.size):
-            chosen[w] &= blocks.tops[middle, w]
-    for w in range(ones.size):
-        words[1, w] = (words[0, w] - ones[w]) | GUARDS
-        words[0, w] |= GUARDS
+    points = np.empty((2, 1, width), np.uint8)
+    line = np.empty((2, blocks.tops.shape[1]), np.uint64)
+    chosen = line[1]
+    choose_blocks(values, blocks, cells, points, line[0], chosen.reshape((chosen.size, 1)))
     attributes = np.empty(n_attributes, np.int64)
     bases = np.empty(n_attributes, np.int64)
     left = scratch(WORDS, np.uint64)
@@ -134,7 +129,7 @@ def stab_bitmap(part, own_boxes, codes, offsets, out):
             if some == _NONE:
                 continue
             if n + size > out.size:
-                n = _verify(blocks, words[0], words[1], codes, boxes, inexact, done, n, out)
+                n = _verify(blocks, points, codes, boxes, done, n, out)
                 done = n
                 if n + size > out.size:
                     return -(blocks.boxes.size + _BLOCK + 1)
@@ -148,8 +143,9 @@ def stab_bitmap(part, own_boxes, codes, offsets, out):
                     x &= x - _ONE
                     out[n] = row
                     n += 1
-                    prefetch(blocks.bounds, row * n_words)
-    n = _verify(blocks, words[0], words[1], codes, boxes, inexact, done, n, out)
+                    prefetch(blocks.bounds, row * width)
+                    prefetch(blocks.bounds, row * width + width - 1)
+    n = _verify(blocks, points, codes, boxes, done, n, out)
     for q in range(n):
         out[q] = blocks.boxes[out[q]]
     offsets[0] = 0

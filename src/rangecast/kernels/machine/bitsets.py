@@ -23,6 +23,10 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
         """The position of the lowest bit that is set, 64 where none is."""
         return (int(x) & -int(x)).bit_length() - 1 if x else 64
 
+    def count_bits(x):
+        """How many bits are set."""
+        return int(x).bit_count()
+
     def and_cells(bits, bases, attributes, cells, e, first, last, left):
         """AND the rows that event e has on the attributes first..last; returns which words have a bit left.
 
@@ -43,6 +47,15 @@ else:
 
         def generate(context, builder, signature, arguments):
             return builder.cttz(arguments[0], ir.IntType(1)(0))
+
+        return types.int64(types.uint64), generate
+
+    @intrinsic
+    def count_bits(typing_context, x):
+        """How many bits are set."""
+
+        def generate(context, builder, signature, arguments):
+            return builder.ctpop(arguments[0])
 
         return types.int64(types.uint64), generate
 
