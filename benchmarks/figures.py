@@ -251,16 +251,48 @@ def broker_stalled() -> str:
     }  # fmt: skip
     rows = []
     memory = found["memory MB at first, most of each stretch"][1:]
-    for (key, said), rate, most in zip(steps.items(), found["events/s"], memory, strict=True):
+    stretches = zip(steps.items(), found["events/s"], memory, found["processors"], strict=True)
+    for (key, said), rate, most, busy in stretches:
         seen = found[key]
-        rows.append([said, f"{rate:,}", f"{seen['p50 ms']:,.0f}", f"{seen['p99 ms']:,.0f}", f"{most:,}"])
+        figures = [f"{rate:,}", f"{seen['p50 ms']:,.0f}", f"{seen['p99 ms']:,.0f}", f"{most:,}"]
+        rows.append([said, *figures, f"{busy['broker']}, {busy['generator']}, {busy['others']}"])
     owed = f"{found['messages owed']:,}"
     rows.append([
         f"of {owed} messages owed to them, {found['lost']:,} were lost; the last came "
-        f"{found['seconds to catch up']:.0f} s after they began to come back", "", "", "", "",
+        f"{found['seconds to catch up']:.0f} s after they began to come back", "", "", "", "", "",
     ])  # fmt: skip
     head = "stretch | events/s | p50 ms of the others | p99 ms of the others | broker's memory, most, MB"
-    return table(head, "lrrrr", rows)
+    return table(head + " | processors busy: broker, generator, whatever else", "lrrrrr", rows)
+
+
+def broker_soak() -> str:
+    """What was lost over kills, and what hostile requests were answered, for docs/broker.md."""
+    rows = []
+    kept = load("broker-soak")
+    for row in kept["soaks"]:
+        counts = (row[name] for name in ("events", "versions", "expected", "received", "repeats"))
+        rows.append([f"`{row['command']}`", *(f"{n:,}" for n in counts), f"{row['lost']}, {row['wrong']}"])
+    head = "run | events | versions | pairs expected | pairs received | repeats | lost, wrong"
+    if not kept["hostile"]:
+        return table(head, "lrrrrrr", rows)
+    (hostile,) = kept["hostile"]
+    answers = ", ".join(
+        f"{n:,} {'cut off' if status == 'cut' else f'with {status}'}"
+        for status, n in sorted(hostile["answers"].items(), key=lambda item: -item[1])
+    )
+    first, last, files = hostile["memory MB"][1], hostile["memory MB"][-1], hostile["open files"]
+    said = f"`{hostile['command']}`: answers over HTTP {answers}. The broker's memory was {first} MB "
+    said += f"after a fifth of the requests and {last} MB after the last, with {files} files open."
+    return table(head, "lrrrrrr", rows) + "\n\n" + said
+
+
+def keep_soak(kind: str, row: dict[str, Any]) -> None:
+    """Replace what a run of a soak has counted, and write the pages that show it."""
+    kept = load("broker-soak") if has("broker-soak") else {"soaks": [], "hostile": []}
+    rows = {one["command"]: one for one in kept[kind]} | {row["command"]: row}
+    tables = {"soaks": kept["soaks"], "hostile": kept["hostile"], kind: list(rows.values())}
+    save("broker-soak", "make broker-soak", **tables)
+    write_pages()
 
 
 def door_aims() -> str:
@@ -311,6 +343,7 @@ PLACES: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("benchmarks/README.md", "controls", controls),
     ("docs/broker.md", "broker", broker),
     ("docs/broker.md", "broker-stalled", broker_stalled),
+    ("docs/broker.md", "broker-soak", broker_soak),
     ("benchmarks/README.md", "aims-doors", door_aims),
 )
 

@@ -1,12 +1,17 @@
 """Send random and malformed requests to a broker, over HTTP and WebSocket; count the answers.
 
-python tests/broker/hostile.py --requests 100000
+    python tests/broker/hostile.py --requests 100000
+    python tests/broker/hostile.py --requests 100000 --keep [PRINTED]     for docs/broker.md
+
+With --keep the counts go to benchmarks/figures, and with a file after it, what such a run has printed there.
 """
 
 import argparse
+import ast
 import asyncio
 import importlib.util
 import random
+import re
 import sys
 import tempfile
 import time
@@ -39,10 +44,27 @@ async def hostile_websockets(url, n, seed):
                     break
 
 
+def printed_counts(text):
+    """What a run has printed: megabytes after each tenth, answers by status, open files."""
+    memory = [int(size) for size in re.findall(r"requests, +(\d+) MB", text)]
+    answers, files = re.search(r"^({.*}) (\d+) open files$", text, re.MULTILINE).groups()
+    return memory, ast.literal_eval(answers), int(files)
+
+
+def keep(requests, memory, answers, files):
+    command = f"python tests/broker/hostile.py --requests {requests}"
+    row = {"command": command, "memory MB": memory, "answers": answers, "open files": files}
+    module("soak").figures().keep_soak("hostile", row)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=100_000)
+    parser.add_argument("--keep", nargs="?", const=True)
     options = parser.parse_args()
+    if isinstance(options.keep, str):
+        keep(options.requests, *printed_counts(Path(options.keep).read_text()))
+        return
     defence, soak = module("test_defence"), module("soak")
     with tempfile.TemporaryDirectory() as folder:
         broker = soak.Broker(Path(folder))
@@ -61,7 +83,10 @@ def main():
         assert httpx.get(f"{broker.url}/readyz").status_code == 200
         broker.process.terminate()
         assert broker.process.wait(30) == 0
-    print({status or "cut": n for status, n in sorted(counts.items())}, f"{files} open files")
+    answers = {status or "cut": n for status, n in sorted(counts.items())}
+    print(answers, f"{files} open files")
+    if options.keep:
+        keep(options.requests, [round(size / 1e6) for size in memory], answers, files)
     # the log of what was accepted grows, and with it the memory of keys; a leak would show tenfold
     sys.exit(1 if "500" in counts or memory[-1] > 1.5 * memory[2] else 0)
 

@@ -3,8 +3,10 @@ what is lost.
 
     python tests/broker/soak.py --seconds 600 --kills 20
     python tests/broker/soak.py --seconds 120 --kills 4 --workers 2
+    python tests/broker/soak.py --seconds 600 --kills 20 --keep [PRINTED]     for the table of docs/broker.md
 
-With --workers a process that delivers is killed before each kill of the broker.
+With --workers a process that delivers is killed before each kill of the broker. With --keep the counts go to
+benchmarks/figures, and with a file after it, what such a run has printed into that file.
 
 At the end the event log and the store are read from disk, and for every event the subscriptions that it
 must have reached are worked out by a plain function, at the version that the event is pinned to. Every such
@@ -13,6 +15,7 @@ pair of sequence number and subscription must have been received, and no other.
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import random
 import re
@@ -285,6 +288,21 @@ def judge(folder, publishers, changer, consumers):
     }
 
 
+def printed_counts(text):
+    """The counts that a run has printed."""
+    lines = (line.split() for line in text.splitlines())
+    return {name: int(count.replace(",", "")) for name, count in lines}
+
+
+def figures():
+    """The module that keeps figures of pages."""
+    place = Path(__file__).resolve().parents[2] / "benchmarks" / "figures.py"
+    spec = importlib.util.spec_from_file_location("figures", place)
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=600)
@@ -292,11 +310,19 @@ def main():
     parser.add_argument("--consumers", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--keep", nargs="?", const=True)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        counts = soak(
-            Path(folder), options.seconds, options.kills, options.consumers, options.seed, options.workers
-        )
+    if isinstance(options.keep, str):
+        counts = printed_counts(Path(options.keep).read_text())
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            counts = soak(
+                Path(folder), options.seconds, options.kills, options.consumers, options.seed, options.workers
+            )
+    if options.keep:
+        command = f"python tests/broker/soak.py --seconds {options.seconds:g} --kills {options.kills}"
+        command += f" --workers {options.workers}" if options.workers else ""
+        figures().keep_soak("soaks", {"command": command, **counts})
     for name, count in counts.items():
         print(f"{name:10} {count:12,}")
     sys.exit(1 if counts["lost"] or counts["wrong"] or not counts["expected"] else 0)

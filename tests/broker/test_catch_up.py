@@ -45,7 +45,7 @@ def test_a_rest_grows_with_the_lateness_of_the_live_and_has_an_end(resting):
     for late in (0.0, 0.1, 0.3, 5.0):
         thread._space.pump.late = late
         thread._rest(0.02, 10, busy=True)
-    assert rests == pytest.approx([0.02, 0.02, 0.06, 0.2])
+    assert rests == pytest.approx([0.02, 0.04, 0.12, 0.2])
     # the share of a long round is as small, and nobody waits for minutes
     thread._rest(0.7, 10, busy=True)
     assert rests[-1] == catch_up._LONGEST_REST
@@ -57,6 +57,38 @@ def test_what_the_event_loop_spends_on_a_round_is_rested_for_once(resting):
     thread._rest(0.02, 10, busy=True)
     thread._rest(0.02, 10, busy=True)
     assert rests == pytest.approx([0.05, 0.02])
+
+
+def test_a_round_between_two_matches_is_in_busy_times(resting, monkeypatch):
+    """A round may take less time than there is between two matches: every other one rested for nobody."""
+    thread, _ = resting
+    clock = [100.0]
+    monkeypatch.setattr("rangecast.broker.catch_up.time.monotonic", lambda: clock[0])
+    seen = []
+    for clock[0], matched in (
+        (100.0, 5),
+        (100.3, 5),
+        (100.9, 5),
+        (101.2, 5),
+        (101.5, 6),
+        (102.4, 6),
+        (102.6, 6),
+    ):
+        thread._space.pump.matched = matched
+        seen.append(thread._is_busy())
+    assert seen == [True, True, True, False, True, True, False]
+
+
+def test_rounds_that_take_long_are_followed_by_smaller_ones_while_anybody_is_live(resting):
+    thread, _ = resting
+    replay = thread._replay
+    for took, most in ((0.12, 8_192), (0.06, 16_384), (0.04, 32_768)):
+        replay.most = 16_384
+        thread._rest(took, 10, busy=True)
+        assert replay.most == most
+    thread._space.pump.live = False
+    thread._rest(0.5, 10, busy=False)
+    assert replay.most == 65_536
 
 
 def test_nobody_rests_for_others_that_are_not_there(resting, monkeypatch):

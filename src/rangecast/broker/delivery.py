@@ -89,7 +89,7 @@ class _SseResponse(Response):
 
 
 async def stream_messages(request: Request) -> Response:
-    """The messages of a consumer as server-sent events."""
+    """Send the messages of a consumer as server-sent events."""
     _, space, consumer, position = _opened(request)
     if request.method == "HEAD":
         return Response(headers={name.decode(): value.decode() for name, value in _HEADERS})
@@ -97,7 +97,7 @@ async def stream_messages(request: Request) -> Response:
 
 
 async def poll_messages(request: Request) -> Response:
-    """The next messages of a consumer, waiting for the first one if told."""
+    """Return the next messages of a consumer, and wait for the first one if asked to."""
     most = whole_number(request, "max", 100, 1, MOST_MESSAGES)
     wait = whole_number(request, "wait", 0, 0, LONGEST_WAIT)
     _, space, consumer, position = _opened(request)
@@ -192,7 +192,7 @@ def _acknowledged(value: Any, what: str, space: Space) -> int:
 
 
 async def acknowledge(request: Request) -> Response:
-    """Say that everything up to a sequence number was dealt with."""
+    """Acknowledge every message up to a sequence number."""
     consumer = consumer_of(request)
     _, space, _ = allowed(request, "subscribe", consumer)
     content = decoded_object(await read_body(request, space.limits))
@@ -201,7 +201,7 @@ async def acknowledge(request: Request) -> Response:
 
 
 async def get_consumer(request: Request) -> Response:
-    """How far a consumer is, and how many subscriptions and connections it has."""
+    """Return how far a consumer is, with its subscriptions and connections counted."""
     consumer = consumer_of(request)
     _, space, _ = allowed(request, "subscribe", consumer)
     return Json(space.describe_consumer(consumer))
@@ -228,7 +228,7 @@ async def delete_consumer(request: Request) -> Response:
 
 
 async def give_ticket(request: Request) -> Response:
-    """A ticket for one connection, for browsers, whose EventSource cannot send a token."""
+    """Give a ticket for one connection, for browsers, whose EventSource cannot send a token."""
     consumer = consumer_of(request)
     broker, space, access = allowed(request, "subscribe", consumer)
     ticket = broker.tickets.give(space.name, consumer, access)
@@ -249,14 +249,14 @@ async def put_webhook(request: Request) -> Response:
 
 
 async def get_webhook(request: Request) -> Response:
-    """The webhook of a consumer."""
+    """Return the webhook of a consumer."""
     consumer = consumer_of(request)
     broker, space, _ = allowed(request, "subscribe", consumer)
     return Json(broker.webhooks.get(space, consumer))
 
 
 async def delete_webhook(request: Request) -> Response:
-    """Send to the webhook of a consumer no more."""
+    """Delete the webhook of a consumer; nothing more is sent to it."""
     consumer = consumer_of(request)
     broker, space, _ = allowed(request, "subscribe", consumer)
     broker.webhooks.delete(space, consumer)
@@ -264,14 +264,14 @@ async def delete_webhook(request: Request) -> Response:
 
 
 async def list_dead_letters(request: Request) -> Response:
-    """The messages that the webhook of a consumer did not take."""
+    """Return the messages that the webhook of a consumer did not take."""
     consumer = consumer_of(request)
     broker, space, _ = allowed(request, "subscribe", consumer)
     return Json({"messages": broker.webhooks.letters(space, consumer)})
 
 
 async def clear_dead_letters(request: Request) -> Response:
-    """Forget the messages that the webhook of a consumer did not take."""
+    """Delete the messages that the webhook of a consumer did not take."""
     consumer = consumer_of(request)
     broker, space, _ = allowed(request, "subscribe", consumer)
     broker.webhooks.clear(space, consumer)

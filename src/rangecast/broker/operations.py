@@ -23,7 +23,7 @@ _CONTENT = (
 
 
 async def put_schema(request: Request) -> Response:
-    """Make a space with a schema; nothing happens when it has the same one."""
+    """Make a space with a schema; if it has the same one already, nothing changes."""
     broker = broker_of(request)
     name = request.path_params["space"]
     broker.access(request.headers.get("authorization")).check("admin", name)
@@ -46,13 +46,13 @@ async def put_schema(request: Request) -> Response:
 
 
 async def get_schema(request: Request) -> Response:
-    """The schema of a space."""
+    """Return the schema of a space."""
     _, space, _ = allowed(request, "read")
     return Json({"space": space.name, "attributes": space.schema.to_dict()})
 
 
 async def list_spaces(request: Request) -> Response:
-    """The spaces that the sender may use."""
+    """List the spaces that the sender may use."""
     broker = broker_of(request)
     access = broker.access(request.headers.get("authorization"))
     access.check("read")
@@ -62,26 +62,26 @@ async def list_spaces(request: Request) -> Response:
 
 
 async def list_consumers(request: Request) -> Response:
-    """The consumers of a space with their states, those with connections first."""
+    """List the consumers of a space with their states, those with connections first."""
     _, space, _ = allowed(request, "read")
     limit = whole_number(request, "limit", 100, 1, 10_000)
     return Json({"consumers": space.list_consumers(limit)})
 
 
 async def show_status(request: Request) -> Response:
-    """Counts and sizes of all spaces."""
+    """Return counts and sizes of all spaces."""
     broker = broker_of(request)
     broker.access(request.headers.get("authorization")).check("read")
     return Json(broker.status())
 
 
 async def show_health(_: Request) -> Response:
-    """Whether the process lives."""
+    """Say that the process is alive."""
     return Json({"status": "ok"})
 
 
 async def show_readiness(request: Request) -> Response:
-    """Whether requests are served."""
+    """Say whether requests are served."""
     broker = broker_of(request)
     failed = {name: space.log.failed for name, space in broker.spaces.items() if space.log.failed}
     opening = broker.opening
@@ -96,21 +96,21 @@ async def show_readiness(request: Request) -> Response:
 
 
 async def show_metrics(request: Request) -> Response:
-    """Counters in the text format of Prometheus."""
+    """Return counters in the text format of Prometheus."""
     broker = broker_of(request)
     broker.access(request.headers.get("authorization")).check("read")
     return Response(broker.measure(), media_type="text/plain; version=0.0.4")
 
 
 async def show_openapi(_: Request) -> Response:
-    """This interface in OpenAPI's words."""
+    """Return this reference as an OpenAPI document."""
     from rangecast.broker.openapi import document
 
     return Json(document())
 
 
 async def show_page(_: Request) -> Response:
-    """The page."""
+    """Return the page for people."""
     headers = {"Content-Security-Policy": _CONTENT, "X-Content-Type-Options": "nosniff"}
     return Response(_page(), media_type="text/html; charset=utf-8", headers=headers)
 

@@ -23,7 +23,7 @@ _LARGE = 256 * 1024  # bytes from which on a body is read beside the event loop
 
 
 async def publish_events(request: Request) -> Response:
-    """Log events, match them, deliver them; the answer comes when they are on disk."""
+    """Publish events: they are logged, matched and delivered."""
     received = time.perf_counter()
     broker, space, access = allowed(request, "publish")
     if broker.ending:
@@ -68,7 +68,7 @@ async def _publish(
 
 
 async def match_events(request: Request) -> Response:
-    """Which subscriptions events match, at once; nothing is logged or delivered."""
+    """Return the subscriptions that events match; nothing is logged or delivered."""
     _, space, _ = allowed(request, "publish")
     raw = await read_body(request, space.limits)
     kind = media_type(request.headers.get("content-type"))

@@ -448,11 +448,18 @@ class Space:
             "connections": [{"state": state, "position": position} for state, position in own],
         }
 
+    def _has(self, consumer: str) -> bool:
+        """Whether a consumer has anything; a name stays known that was deleted, or has only connected."""
+        number = self.directory.find_consumer(consumer)
+        return self.cursors.get(consumer) is not None or bool(
+            number is not None and self.directory.n_lasting(number)
+        )
+
     def list_consumers(self, limit: int) -> list[dict[str, Any]]:
-        """Some consumers, those with connections first."""
+        """Some consumers, those with connections first and by name."""
         states = self._states()
-        others = (name for name in list(self.directory.consumers) if name not in states)
-        names = itertools.islice(itertools.chain(states, others), limit)
+        others = (name for name in list(self.directory.consumers) if name not in states and self._has(name))
+        names = itertools.islice(itertools.chain(sorted(states), others), limit)
         return [self._described(name, states.get(name, [])) for name in names]
 
     def status(self) -> dict[str, Any]:

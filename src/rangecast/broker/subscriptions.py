@@ -55,7 +55,7 @@ async def put_subscription(request: Request) -> Response:
 
 
 async def get_subscription(request: Request) -> Response:
-    """One subscription."""
+    """Return one subscription."""
     consumer = consumer_of(request)
     _, space, _ = allowed(request, "subscribe", consumer)
     found = space.changer.describe(subscription_id(consumer, request.path_params["name"]))
@@ -64,7 +64,7 @@ async def get_subscription(request: Request) -> Response:
 
 
 async def delete_subscription(request: Request) -> Response:
-    """Take a subscription away."""
+    """Delete a subscription."""
     consumer = consumer_of(request)
     broker, space, access = allowed(request, "subscribe", consumer)
     broker.pacer.spend(access.name, "changes_per_second", space.limits.changes_per_second, 1)
@@ -75,7 +75,7 @@ async def delete_subscription(request: Request) -> Response:
 
 
 async def list_subscriptions(request: Request) -> Response:
-    """The subscriptions of a consumer by name, a page at a time."""
+    """List the subscriptions of a consumer by name, a page at a time."""
     consumer = consumer_of(request)
     _, space, _ = allowed(request, "subscribe", consumer)
     after = request.query_params.get("after", "")
@@ -94,7 +94,7 @@ async def list_subscriptions(request: Request) -> Response:
 
 
 async def batch_subscriptions(request: Request) -> Response:
-    """Add, replace and delete many: JSON lines, Parquet or Arrow; consumer, name, condition, ttl, payload."""
+    """Add, replace and delete many subscriptions, sent as JSON lines, JSON, Parquet or Arrow."""
     broker, space, access = allowed(request, "subscribe")
     kind = media_type(request.headers.get("content-type"))
     raw = await read_body(request, space.limits)
@@ -121,7 +121,7 @@ async def batch_subscriptions(request: Request) -> Response:
 
 
 async def test_condition(request: Request) -> Response:
-    """What a condition does to sample events, part by part; nothing is stored."""
+    """Explain what a condition does to sample events; nothing is stored."""
     _, space, _ = allowed(request, "subscribe")
     content = decoded_object(await read_body(request, space.limits))
     condition = _text(content, "condition")
