@@ -154,7 +154,7 @@ def test_lists_and_windows_need_whatever_room(kind, room, size, monkeypatch):
         ((_, ask),) = part._asked
         held.append(ask.__self__)
     for few in held:
-        few._room = room
+        few._room = few._room_of_one = room
     rng = np.random.default_rng(5)
     codes = rng.integers(0, 2 * SPAN, (3, FEW_EVENTS + 1))
     codes[0] = rng.integers(0, 4, FEW_EVENTS + 1)

@@ -118,7 +118,7 @@ def find(table, values, starts, letters, hashes, other_values, other_starts, oth
 
 @kernel
 def count_from(first, slots, out):
-    """out[p] = first + slots[p] (numpy widens the slots first, at four times the cost for some thousands)."""
+    """out[p] = first + slots[p] (numpy widens the slots first, at four times the cost for a few thousand)."""
     for p in range(slots.size):
         out[p] = first + slots[p]
 
