@@ -71,6 +71,8 @@ TYPES = {
 }
 FRESH = """
 import sys, time; start = time.perf_counter()
+# what Numba loads where it is installed, as it is beside tests, and an installation does not bring
+sys.modules |= {"coverage": None, "yaml": None}
 import rangecast as rc
 schema = rc.Schema(rc.Int("price"), rc.Category("symbol"), rc.Float("change"))
 forms = (

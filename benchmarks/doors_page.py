@@ -69,7 +69,8 @@ def part(name: str, found: Any, subscriptions: int, events: int, **_: int) -> st
             rows = [[f"{int(n):,}", f"{warm:.2f}", f"{cold:.1f}"] for n, (warm, cold) in found.items()]
             return (
                 "Seconds from the start of the process to the ids of one dict, with the conditions parsed on "
-                "the way: with kernels from the cache, and where they are compiled and `auto` scans.\n\n"
+                "the way: with kernels from the cache, and where they are compiled and `auto` scans. "
+                "Coverage and yaml, which Numba loads where they are installed, are not there.\n\n"
             ) + table("conditions | from the cache | compiled", "rrr", rows)
         case "demo":
             parts = ", ".join(f"{one} {seconds:.1f}" for one, seconds in found.items() if one != "all")
