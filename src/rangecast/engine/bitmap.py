@@ -227,7 +227,11 @@ class BitmapPart(Part):
         while not kernels.stab_blocks(
             blocks, values, cells, points, chosen, codes, boxes.table, state, room, pairs
         ):
-            pairs = np.concatenate([pairs, np.empty_like(pairs)])
+            # as much as it takes if the other blocks give as many as those so far
+            block, n = int(state[0]), int(state[1])
+            more = buffers.empty(max(2 * len(pairs), n * self.n_blocks * 9 // (8 * (block + 1))), np.uint64)
+            more[:n] = pairs[:n]
+            pairs = more
         n = int(state[1])
         counts = np.zeros(m, np.int64)
         kernels.count_events(pairs, n, counts)
