@@ -226,7 +226,7 @@ class Counted(NamedTuple):
     """Matches that were counted, and what writes them: one row per event, from the places given on.
 
     `fill(places, out, add)` writes slot + add: into 32 bits with 0 the slots, into 64 bits with what turns
-    them into ids, where the ids of a part count up with its slots (`_Covered.base` in parts.py).
+    them into ids, where the ids of a part count up with its slots (`_Covered.base` in static_reading.py).
     """
 
     counts: npt.NDArray[np.int64]

@@ -47,12 +47,13 @@ from rangecast.engine.checks import within
 from rangecast.engine.first_layout import COLD_BOXES, COLD_WORK, are_layouts_compiled, note_layout
 from rangecast.engine.limited import count_all, hold_any, stab_in_turn
 from rangecast.engine.outlines import alone_on
-from rangecast.engine.parts import StaticIndex, _Covered
+from rangecast.engine.parts import StaticIndex
 from rangecast.engine.path_building import build_paths, not_in_lists, rest_path
 from rangecast.engine.planner import PartHistory, Replanner
 from rangecast.engine.selectivity import bounded_attributes
 from rangecast.engine.shared_boxes import Groups, find_groups
 from rangecast.engine.static_part import IdRows, Part
+from rangecast.engine.static_reading import _Covered
 from rangecast.errors import OptionError
 from rangecast.model.event_entries import EventEntries
 from rangecast.types.attributes import Codes

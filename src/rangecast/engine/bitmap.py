@@ -328,7 +328,7 @@ def build_bitmap(
         f"cells=16 needs {estimate_bytes(n, len(used), 16):,} bytes, the index 'scan' nearly none",
     )
     packed = Packed.fit(boxes, numbers, used)
-    fields = _Fields.fit(boxes, numbers, packed)
+    fields = _ByteFields.fit(boxes, numbers, packed)
     bounds, sizes, top_bases = fields.bounds, fields.sizes, fields.bases[:-1].copy()
     counts = np.zeros((len(used), 2, MIDDLE), np.int64)
     building.count_cells(bounds, sizes, counts)
@@ -382,7 +382,7 @@ def row_width(k: int) -> int:
     return max(SHORTEST, -(-2 * k // 8) * 8)
 
 
-class _Fields(NamedTuple):
+class _ByteFields(NamedTuple):
     """Fields of boxes in their own order, and the middle cells that they are of."""
 
     bounds: npt.NDArray[np.uint8]
@@ -394,7 +394,7 @@ class _Fields(NamedTuple):
     unsure: npt.NDArray[np.uint8]
 
     @classmethod
-    def fit(cls, boxes: Boxes, numbers: npt.NDArray[np.int64], packed: Packed) -> _Fields:
+    def fit(cls, boxes: Boxes, numbers: npt.NDArray[np.int64], packed: Packed) -> _ByteFields:
         """Middle cells for the bounds of these boxes, attribute by attribute."""
         n, k = len(numbers), len(packed.attributes)
         bounds, rests = (aligned((n, row_width(k)), np.uint8) for _ in range(2))

@@ -120,7 +120,7 @@ def find(table, values, starts, letters, hashes, other_values, other_starts, oth
 def count_from(first, slots, out):
     """out[p] = first + slots[p] (numpy widens the slots first, at four times the cost for a few thousand)."""
     for p in range(slots.size):
-        out[p] = first + slots[p]
+        out[p] = np.int64(first) + np.int64(slots[p])
 
 
 @kernel
