@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 LEAST = 1 << 18
+LINE = 64
+"""Bytes of a line of memory."""
 KEPT = 512 << 20
 _ROUND = 1 << 16
 
@@ -53,6 +55,18 @@ def empty(n: int, dtype: Any) -> npt.NDArray[Any]:
     out: npt.NDArray[Any] = np.frombuffer(block.data, dtype, n)
     weakref.finalize(out, _returned.append, block).atexit = False
     return out
+
+
+def aligned(n: int, dtype: Any) -> npt.NDArray[Any]:
+    """An array of n entries with whatever is in it, of which the first begins with a line of memory.
+
+    >>> aligned(5, np.uint64).ctypes.data % LINE
+    0
+    """
+    size = np.dtype(dtype).itemsize
+    room = np.empty(n + LINE // size, dtype)
+    first = -room.ctypes.data % LINE // size
+    return room[first : first + n]
 
 
 def waiting_bytes() -> int:

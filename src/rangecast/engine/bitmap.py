@@ -351,7 +351,7 @@ def build_bitmap(
     check_numbered(int(rows.sum()), "the bitsets of 'bitmap'", "fewer cells= need fewer")
     row_bases = (np.cumsum(rows.ravel()) - rows.ravel()).reshape(rows.shape).astype(np.int32)
     row_bases[~bounded.T] = -1
-    bits = aligned((int(rows.sum()), WORDS), np.uint64)
+    bits = _zeros(int(rows.sum()), WORDS, np.uint64)
     building.fill_rows(bounds, sizes, top_bases, of_middles, n_cells, row_bases, bits)
     tops = np.zeros((int(fields.bases[-1]), max(1, -(-n_blocks // 64))), np.uint64)
     building.fill_tops(bounds, sizes, top_bases, tops)
@@ -397,7 +397,7 @@ class _ByteFields(NamedTuple):
     def fit(cls, boxes: Boxes, numbers: npt.NDArray[np.int64], packed: Packed) -> _ByteFields:
         """Middle cells for the bounds of these boxes, attribute by attribute."""
         n, k = len(numbers), len(packed.attributes)
-        bounds, rests = (aligned((n, row_width(k)), np.uint8) for _ in range(2))
+        bounds, rests = (_zeros(n, row_width(k), np.uint8) for _ in range(2))
         fines = np.empty((2, n), np.int32)
         tables, firsts = [], [np.empty(0, np.int32)]
         unsure = np.zeros((2, row_width(k)), np.uint8)
@@ -490,11 +490,9 @@ def _clustered(
     return bounds[order]
 
 
-def aligned(shape: tuple[int, int], dtype: Any) -> npt.NDArray[Any]:
+def _zeros(n: int, width: int, dtype: Any) -> npt.NDArray[Any]:
     """Zeros of which the first begins with a line of memory."""
-    n = shape[0] * shape[1]
+    out = buffers.aligned(n * width, dtype)
     # not zeros(): that comes in small pages
-    room = np.empty(n + 64, dtype)
-    room.fill(0)
-    first = -room.ctypes.data % 64 // room.itemsize
-    return room[first : first + n].reshape(shape)
+    out.fill(0)
+    return out.reshape(n, width)

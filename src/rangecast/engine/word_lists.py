@@ -52,7 +52,6 @@ from rangecast.types.attributes import LAST, MISSING, Codes
 
 _LOW, _HIGH = 1, 2
 _BITS = 64
-_LINE = 8
 """Words of a cache line."""
 
 _AT_FIRST = 32
@@ -159,11 +158,11 @@ class WordListsPart(Part):
 
     def without(self, dead: npt.NDArray[np.uint8]) -> WordListsPart | None:
         lists = self.lists
-        starts, words = np.empty_like(lists.starts), _aligned(len(lists.words))
+        starts, words = np.empty_like(lists.starts), buffers.aligned(len(lists.words), np.uint64)
         kept = kernels.sweep_words(
             lists.starts, lists.words, self.fields.mask, self._idle, dead, starts, words
         )
-        swept = _aligned(kept)
+        swept = buffers.aligned(kept, np.uint64)
         swept[:] = words[:kept]
         return WordListsPart(self.packed, lists._replace(starts=starts, words=swept))
 
@@ -205,7 +204,7 @@ def _build_words(
             own |= cells.astype(np.uint64) << high_at
     fours = np.zeros(len(starts), np.int32)
     np.cumsum(-(-np.diff(starts) // TOGETHER), out=fours[1:])
-    words = _aligned(TOGETHER * int(fours[-1]))
+    words = buffers.aligned(TOGETHER * int(fours[-1]), np.uint64)
     kernels.fill_words(starts, own, fours, idle, words)
     dense, table = enter_values(values)
     return WordListsPart(packed, WordLists(on, dense, member_bits, values, table, fours, words, ends))
@@ -265,10 +264,3 @@ def _fields(ends: npt.NDArray[np.int64], tops: list[int], member_bits: int) -> t
                 at += 1
     mask = np.uint64((1 << bits) - 1)
     return WordFields(mask, np.uint64(guards & wrap), places), np.uint64(idle & wrap)
-
-
-def _aligned(n: int) -> npt.NDArray[np.uint64]:
-    """Room for words that begins where a cache line does, so that no four of them stand in two."""
-    room = np.empty(n + _LINE, np.uint64)
-    first = -(room.ctypes.data // room.itemsize) % _LINE
-    return room[first : first + n]
