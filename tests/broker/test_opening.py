@@ -108,7 +108,7 @@ def test_a_cold_start_listens_says_what_it_compiles_and_can_be_ended(tmp_path, f
                 if "compiling kernels, once per machine" in line:
                     break
             assert "starting for" in news[-1]
-            assert "kernels for reading JSON, 1 of 5" in news[-1]
+            assert "kernels for reading JSON, 1 of 6" in news[-1]
             assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=60).status_code == 200
             answer = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=60)
             assert answer.status_code == 503
