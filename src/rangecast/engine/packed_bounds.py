@@ -50,8 +50,8 @@ CELLS = 32_000
 HINTED = 8
 COMPARED = 32
 _SAMPLE = 65_536
-_FEW_CUTS = 4096
 _FINER = 8
+_FINE_PLACES = 1 << 16
 
 
 @dataclass(eq=False)
@@ -200,13 +200,15 @@ def _hints(
     at = np.full((len(grids), 5), -1, np.int64)
     scales = np.zeros((len(grids), 2))
     start = 0
+    # of few cuts, so many places that most have none and hardly one has two
+    few = _FINER * sum(grid.n_cells for grid in grids if grid is not None) <= _FINE_PLACES
+    finer = _FINER if few else 1
     for i, grid in enumerate(grids):
         if grid is None or grid.shift >= 0 or grid.n_cells < HINTED:
             continue
         cuts = grid.cuts[2:]
         first, last = int(cuts[0]), int(cuts[-1])
-        # of few cuts, so many places that most have none and hardly one has two
-        wanted = grid.n_cells * (_FINER if grid.n_cells <= _FEW_CUTS else 1)
+        wanted = grid.n_cells * finer
         shift = max(0, (last - first).bit_length() - wanted.bit_length())
         least, largest = decoded_floats(cuts[[0, -1]]).tolist()
         places, scale = None, 0.0
