@@ -447,5 +447,7 @@ def test_a_parquet_file_that_contradicts_itself_about_a_column_is_refused(tmp_pa
     optional, required = (bytes([0x25, repetition, 0x18, 5]) + b"price" for repetition in (2, 0))
     assert raw.count(optional) == 1
     path.write_bytes(raw.replace(optional, required))
-    with pytest.raises(StorageError, match=r"events.parquet: damaged after row 0: .*histogram size mismatch"):
+    # as PyArrow 26 and 18 say it
+    why = "(.*histogram size mismatch|Unexpected end of stream)"
+    with pytest.raises(StorageError, match=rf"events.parquet: damaged after row 0: {why}"):
         list(open_rows(str(path)).batches())
