@@ -200,15 +200,18 @@ def _hints(
     at = np.full((len(grids), 5), -1, np.int64)
     scales = np.zeros((len(grids), 2))
     start = 0
-    # of few cuts, so many places that most have none and hardly one has two
-    few = _FINER * sum(grid.n_cells for grid in grids if grid is not None) <= _FINE_PLACES
-    finer = _FINER if few else 1
+    left = _FINE_PLACES
     for i, grid in enumerate(grids):
         if grid is None or grid.shift >= 0 or grid.n_cells < HINTED:
             continue
         cuts = grid.cuts[2:]
         first, last = int(cuts[0]), int(cuts[-1])
-        wanted = grid.n_cells * finer
+        # of few cuts, so many places that most have none and hardly one has two
+        wanted = _FINER * grid.n_cells
+        if wanted > left:
+            wanted = grid.n_cells
+        else:
+            left -= wanted
         shift = max(0, (last - first).bit_length() - wanted.bit_length())
         least, largest = decoded_floats(cuts[[0, -1]]).tolist()
         places, scale = None, 0.0
