@@ -19,7 +19,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo stream-demo serve-demo broker-soak check test lint typecheck test-compiled test-nojit test-without-kernels test-plain-kernels test-bounds test-lowest coverage integration docs bench experiments soak fuzz format clean
+.PHONY: help .venv demo stream-demo serve-demo broker-soak check test lint typecheck test-compiled test-nojit test-quick test-without-kernels test-plain-kernels test-bounds test-lowest coverage integration docs bench experiments soak fuzz format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,11 +46,11 @@ serve-demo: $(STAMP) ## a broker with 100,000 alerts and a made-up market, for t
 	$(BIN)/rangecast serve-demo
 
 # Types need one core, so tests run beside them.
-check: lint ## what is quick, for daily work: rules, types, the tests without compiling
-	@$(MAKE) --no-print-directory -j 2 typecheck test-nojit
+check: lint ## what is quick, for daily work: rules, types, tests without compiling, but for the papers' indexes
+	@$(MAKE) --no-print-directory -j 2 typecheck test-quick
 
-# Each test runs once: with compiled kernels, or as plain Python where it calls hardly any. `make check` and .ci/run
-# repeat those of kernels as plain Python, .ci/run also with checked indexes.
+# Each test runs once: with compiled kernels, or as plain Python where it calls hardly any. .ci/run repeats those of
+# kernels as plain Python, most of which are in `make check` too, and with checked indexes.
 test: lint ## what must pass before a push: rules, types, every test once; .ci/run adds the other legs
 	@$(MAKE) --no-print-directory -j 2 typecheck test-compiled
 	@$(MAKE) --no-print-directory test-without-kernels
@@ -75,6 +75,9 @@ PLAINLY = not slow and not spark and not once and not integration
 PLAIN = NUMBA_DISABLE_JIT=1 $(PYTEST) -m
 test-nojit: $(STAMP) ## tests with the kernels as plain Python
 	$(PLAIN) '$(PLAINLY)'
+
+test-quick: $(STAMP) ## the same without those of the papers' indexes
+	$(PLAIN) '$(PLAINLY) and not papers'
 
 test-without-kernels: $(STAMP) ## of these the ones that call hardly any kernel
 	$(PLAIN) '$(PLAINLY) and without_kernels'

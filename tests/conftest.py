@@ -111,19 +111,22 @@ FAMILIES = {
     "house": ("house",),
 }
 LONGEST_FIRST = ("spark", "engine", "ztree", "intervals", "test_connect", "vcr", "rtree", "house")
+PAPERS = ("intervals", "vcr", "ztree", "rtree")
 FAMILY_OF = {member: name for name, members in FAMILIES.items() for member in members}
 
 
-def family(item: pytest.Item) -> str | None:
-    """The family of kernels that a test is about, if any: by its index, its module or its folder."""
+def subjects(item: pytest.Item) -> list[str]:
+    """What a test is about: its index, if it has one as a parameter, its module and its folder."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     kind = next((parameters[name] for name in ("kind", "make", "variant") if name in parameters), None)
     kind = kind[0] if isinstance(kind, tuple) else kind
-    subjects = [kind] if isinstance(kind, str) else []
-    subjects += [item.path.stem.removeprefix("test_"), item.path.parent.name]
-    if LEG == "nojit":
-        subjects = subjects[-1:]  # nothing is compiled: only what reads the sources stays together
-    found = (FAMILY_OF.get(subject.replace("-", "_").split("_")[0]) for subject in subjects)
+    found = [kind] if isinstance(kind, str) else []
+    return [*found, item.path.stem.removeprefix("test_"), item.path.parent.name]
+
+
+def family(item: pytest.Item, of: slice = slice(None)) -> str | None:
+    """The family of kernels that a test is about, if any: by its index, its module or its folder."""
+    found = (FAMILY_OF.get(subject.replace("-", "_").split("_")[0]) for subject in subjects(item)[of])
     return next(filter(None, found), None)
 
 
@@ -135,10 +138,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # What starts sessions of its own in other processes need not wait for it.
         alone = item.path.stem in ("test_connect", "test_soak")
         marked = item.get_closest_marker("spark")
-        group = item.path.stem if marked and alone else "spark" if marked else family(item)
+        # where nothing is compiled, only what reads the sources stays together
+        kernels = family(item, slice(-1, None) if LEG == "nojit" else slice(None))
+        group = item.path.stem if marked and alone else "spark" if marked else kernels
         if group:
             item.add_marker(pytest.mark.xdist_group(group))
         groups[item] = group
+        if item.path.parent.name == "papers" or family(item) in PAPERS:
+            item.add_marker(pytest.mark.papers)
     # The Makefile asks pytest-xdist to keep this order: by itself it begins with the largest groups,
     # and that on Spark, which waits most, would begin when the others are done.
     ranks = {group: rank for rank, group in enumerate(LONGEST_FIRST)}
