@@ -11,6 +11,8 @@ import rangecast as rc
 from oracle import match_boxes, rows_of
 from rangecast.engine import auto, first_layout, parts
 
+# what is compiled, and when, is a matter of the compiled kernels
+pytestmark = pytest.mark.once
 SCHEMA = rc.Schema(rc.Int("a"), rc.Float("b"), rc.Category("c"))
 N = 2_600
 
