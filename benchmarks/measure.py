@@ -284,7 +284,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for name in request["peers"]:
         peer = PEERS[name]
-        why = f"{peer.package} is not installed" if not peer.installed else peer.unfit(plain)
+        why = peer.left_out(plain)
         if why:
             rows.append({"name": name, "kind": "peer", "skipped": why})
         else:

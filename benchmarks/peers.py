@@ -118,6 +118,12 @@ class Peer:
     def installed(self) -> bool:
         return importlib.util.find_spec(self.package) is not None
 
+    def left_out(self, plain: Plain) -> str | None:
+        """Why this peer is not measured on this workload, or None."""
+        if not self.installed:
+            return f"{self.package} is not installed"
+        return "takes no lists of values" if plain.workload.has_lists else self.unfit(plain)
+
 
 def _plain(w: Workload, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
     sides = [w.lows.get(name), w.highs.get(name), w.columns[name]]

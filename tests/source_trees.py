@@ -9,11 +9,13 @@ from pathlib import Path
 @cache
 def tree_of(path: Path) -> ast.Module:
     # nothing of a tree is garbage, and looking for it takes most of the time
+    looked = gc.isenabled()
     gc.disable()
     try:
         return ast.parse(path.read_text(), path)
     finally:
-        gc.enable()
+        if looked:
+            gc.enable()
 
 
 @cache

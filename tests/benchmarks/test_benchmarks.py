@@ -39,7 +39,7 @@ def test_a_peer_finds_what_the_scan_finds(name):
     index.insert(w.subscriptions())
     wanted = np.sort(index.match(w.events()).ids)
     for peer in peers.PEERS.values():
-        if peer.unfit(small) or not peer.installed:
+        if peer.left_out(small):
             continue
         ids = peer.ids(peer.match(peer.build(plain), peer.load(plain, 30)))
         assert np.array_equal(np.sort(ids), wanted), peer.name
@@ -55,6 +55,13 @@ def test_each_shape_has_its_subscriptions():
         {"symbol": "equal", "volume": "low"},
     ]
     assert np.array_equal(sum(rows.astype(int) for rows, _ in plain.shapes), np.ones(2_000))
+
+
+def test_peers_are_left_out_where_predicates_are_lists():
+    plain = peers.Plain(workloads.workload("boolean-expressions", 20, 2, member=0.3), 1)
+    assert plain.used == list(range(100))
+    for peer in peers.PEERS.values():
+        assert not peer.installed or peer.left_out(plain) == "takes no lists of values"
 
 
 @pytest.mark.parametrize(

@@ -582,6 +582,25 @@ class TestGenerate:
             zip((events + 1).tolist(), subscriptions.tolist(), strict=True)
         )
 
+    def test_lists_of_values_are_written_as_texts_alone(self, folder):
+        lists = (
+            "generate",
+            "boolean-expressions",
+            "--subscriptions",
+            30,
+            "--events",
+            3,
+            "--option",
+            "member=0.2",
+        )
+        result = run(*lists, "--out", "data")
+        assert result.exit_code == 2
+        assert "write these subscriptions with --text" in result.stderr
+        assert not Path("data").exists()
+        assert run(*lists, "--out", "data", "--text").exit_code == 0
+        texts = pq.read_table("data/subscriptions.parquet")["condition"].to_pylist()
+        assert any(" in (" in text for text in texts)
+
     def test_options_and_seed(self, folder):
         run("generate", "intervals", "--subscriptions", 5, "--events", 5, "--option", "r=100", "--seed", 7)
         drawn = workloads.workload("intervals", 5, 5, seed=7, r=100)

@@ -65,6 +65,8 @@ def generate(
     if name is None:
         raise OptionError("generate takes the name of a WORKLOAD; --list shows them")
     drawn = workload(name, subscriptions, events, seed, **options_of(option or []))
+    if drawn.has_lists and not text:
+        raise OptionError("lists of values have no low and high end; write these subscriptions with --text")
     folder = out or Path(name)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "schema.toml").write_text(drawn.schema.to_toml(), encoding="utf-8")

@@ -105,6 +105,11 @@ class Workload:
         """How many events there are."""
         return len(next(iter(self.columns.values())))
 
+    @property
+    def has_lists(self) -> bool:
+        """Whether some predicates are lists of values, which `lows` and `highs` cannot say."""
+        return self.predicates is not None and self.predicates.spans is not None
+
     def subscriptions(self) -> Subscriptions:
         """The subscriptions in normal form."""
         if self.predicates is not None:

@@ -163,6 +163,10 @@ class SparseColumns(Mapping[str, npt.NDArray[np.float64]]):
         column[self._entries.rows[chosen]] = self._side[chosen]
         return column
 
+    def __contains__(self, name: object) -> bool:
+        # a Mapping would make the column to find out
+        return name in self._positions
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._positions)
 
