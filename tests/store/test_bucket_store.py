@@ -3,6 +3,7 @@
 import os
 import threading
 import uuid
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -294,6 +295,36 @@ def test_damaged_objects_are_refused_by_their_address(store, harm):
     bucket.delete([f"log/{2:020}.change"])
     with pytest.raises(rc.StorageError, match=rf"log/{2:020}.change: is not there, or is not"):
         rc.Store.open(store.path)
+
+
+def test_heads_are_read_at_once_and_kept_by_one_thread(store, monkeypatch):
+    reader = rc.Store.open(store.path)
+    log = reader._log
+
+    filled = set()
+
+    class Watched(OrderedDict):
+        def __setitem__(self, version, raw):
+            filled.add(threading.get_ident())
+            super().__setitem__(version, raw)
+
+        def update(self, found):
+            filled.add(threading.get_ident())
+            super().update(found)
+
+    log._kept = Watched()
+    for number in range(20):
+        store.insert(subs(store, number))
+    asked = []
+    real = Bucket.read
+    monkeypatch.setattr(
+        Bucket, "read", lambda b, *what: (asked.append(threading.get_ident()), real(b, *what))[1]
+    )
+    reader.refresh()
+    assert ids_of(reader) == list(range(20))
+    assert len(set(asked)) > 1
+    assert filled == {threading.get_ident()}
+    assert len(log._kept) == 20
 
 
 def test_a_snapshot_is_fetched_once_and_the_cache_is_bounded(store, monkeypatch, tmp_path):

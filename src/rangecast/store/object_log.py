@@ -84,6 +84,8 @@ class _ChangeHead(NamedTuple):
     length: int
     meta: dict[str, Any]
     shapes: dict[str, list[int]]
+    whole: bytes | None
+    """The object, if it was read to its end."""
 
 
 class ObjectLog(ChangeEntries):
@@ -205,6 +207,7 @@ class ObjectLog(ChangeEntries):
             if head.meta["after"] != before:
                 raise _BrokenChain(head.version)
             before = head.meta["token"]
+        self._keep({head.version: head.whole for head in heads if head.whole is not None})
         for head in heads:
             self._learn(head.meta["words"])
             self.textual = head.meta["textual"]
@@ -236,15 +239,18 @@ class ObjectLog(ChangeEntries):
             raise StorageError(
                 f"{self.bucket.address / entry.name}: is damaged at its head; restore it from a copy"
             )
-        if len(raw) == entry.size:
-            self._keep(head[0], raw)
-        return _ChangeHead(*head, *described)
+        return _ChangeHead(*head, *described, raw if len(raw) == entry.size else None)
 
-    def _keep(self, version: int, raw: bytes) -> None:
-        """Keep a small change that was read whole: whoever learns of it is likely to want it."""
-        self._kept[version] = raw
-        while sum(map(len, self._kept.values())) > _KEPT_BYTES:
-            self._kept.popitem(last=False)
+    def _keep(self, changes: dict[int, bytes]) -> None:
+        """Keep small changes that are here whole: whoever learns of them is likely to want them.
+
+        Not for the threads that read heads: a cache that several of them fill is changed under the one that
+        counts its bytes.
+        """
+        self._kept.update(changes)
+        n_bytes = sum(map(len, self._kept.values()))
+        while n_bytes > _KEPT_BYTES:
+            n_bytes -= len(self._kept.popitem(last=False)[1])
 
     def _payload(self, entry: RecordEntry) -> tuple[dict[str, Any], Arrays]:
         raw = self._kept.get(entry.version) or self.bucket.read(_change_name(entry.version))
@@ -296,7 +302,7 @@ class ObjectLog(ChangeEntries):
         self._take(made, self._place(made.version), 0, len(record) - HEAD.size)
         self._know(made.version, token)
         if len(record) <= _HEAD_BYTES:
-            self._keep(made.version, record)
+            self._keep({made.version: record})
         return made.version
 
     def _confirm(self, version: int, token: str) -> None:
