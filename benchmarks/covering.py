@@ -2,6 +2,7 @@
 
     python benchmarks/covering.py            # a million subscriptions
     python benchmarks/covering.py --quick    # a tenth of it
+    python benchmarks/covering.py --quick --page docs/covering.md    # and into the page, between its marks
 
 Each set is asked for the covers of subscriptions drawn like its own. All searches must find the same
 number of covered ones, except those by the curve with epsilon > 0, which may find fewer and must find no
@@ -13,6 +14,7 @@ of the calling thread, since the machine may be shared. Then `reduce`, over the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,14 +22,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+import figures
 import rangecast as rc
 from rangecast.covering.search import seek_covers, stored_boxes
 from rangecast.kernels.covering import dominance
 from rangecast.papers.measuring import THREAD, take_rounds, timed
+from tables import put_between
 
 console = Console(width=120)
 SPAN = 1 << 16
 ROUNDS = 3
+COLUMNS = (
+    *("boxes", "attributes", "covered", "scan", "blocks", "scan / blocks"),
+    *("eps 0.5", "found", "eps 0.2", "found", "bytes each", "reduce, s", "kept"),
+)
 
 
 def boxes(kind: str, n_attributes: int, n: int, seed: int) -> rc.Subscriptions:
@@ -63,15 +71,18 @@ def best(call: Callable[[], Any]) -> tuple[float, Any]:
     return rounds.best, np.frombuffer(rounds.count, bool)
 
 
-def main(quick: Annotated[bool, typer.Option("--quick", help="A tenth of the size.")] = False) -> None:
+def main(
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the size.")] = False,
+    page: Annotated[Path | None, typer.Option(help="Write the table between the marks of this page.")] = None,
+) -> None:
     """Compare searches for covers."""
     n = 100_000 if quick else 1_000_000
     table = Table(
         title=f"Microseconds a subscription, {n:,} stored (eps: the curve, and how many it answered)"
     )
-    columns = ("boxes", "attributes", "covered", "scan", "blocks", "scan / blocks")
-    for column in (*columns, "eps 0.5", "found", "eps 0.2", "found", "bytes each", "reduce, s", "kept"):
+    for column in COLUMNS:
         table.add_column(column, justify="right")
+    rows = []
     for kind, d in (("narrow", 2), ("skewed", 2), ("any", 2), ("skewed", 4), ("any", 4), ("any", 8)):
         warm = rc.CoverIndex(boxes(kind, d, 10, 0).schema)
         warm.insert(boxes(kind, d, 2_000, 0))
@@ -97,12 +108,25 @@ def main(quick: Annotated[bool, typer.Option("--quick", help="A tenth of the siz
         seconds, reduction = timed(rc.covering.reduce, subs, clock=THREAD)
         us = 1e6 * exact / len(many)
         scan_us = 5e3 * scanned
-        table.add_row(
-            *(kind, str(d), f"{covered.mean():.1%}", f"{scan_us:,.0f}", f"{us:.2f}", f"{scan_us / us:,.0f}"),
-            *(*cells, f"{each:.0f}", f"{seconds:.1f}", f"{len(reduction.kept):,}"),
+        rows.append(
+            [
+                *(
+                    kind,
+                    str(d),
+                    f"{covered.mean():.1%}",
+                    f"{scan_us:,.0f}",
+                    f"{us:.2f}",
+                    f"{scan_us / us:,.0f}",
+                ),
+                *(*cells, f"{each:.0f}", f"{seconds:.1f}", f"{len(reduction.kept):,}"),
+            ]
         )
+        table.add_row(*rows[-1])
         console.print(f"{kind}, {d} attributes: done")
     console.print(table)
+    if page is not None:
+        text = figures.table(" | ".join(COLUMNS), "l" + "r" * (len(COLUMNS) - 1), rows)
+        put_between(page, "searches", "covering.py", text)
 
 
 def _bounds(kind: str, d: int, n: int) -> tuple[np.ndarray, np.ndarray]:

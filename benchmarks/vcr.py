@@ -2,6 +2,7 @@
 
     python benchmarks/vcr.py            # 256,000 rectangles, about a minute
     python benchmarks/vcr.py --quick    # 16,000: are the answers right?
+    python benchmarks/vcr.py --page docs/indexes/vcr.md    # and into the page, between its marks
 
 All contenders of a workload take turns in this process, on one core, and deliver the ids of all pairs;
 the best of several turns counts (time of the processor, for the machine may be shared), and every one
@@ -15,7 +16,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import shapely
@@ -23,9 +25,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+import figures
 import rangecast as rc
 from rangecast import workloads
 from rangecast.papers.measuring import PROCESS, take_turns
+from tables import put_between
 
 PAPER = {"storage": "array", "Lx": 16, "Ly": 8}
 HASH = {"storage": "hash", "Lx": 16, "Ly": 8, "decomposition": "od"}
@@ -65,11 +69,16 @@ def vcr(w: workloads.Workload, options: dict[str, Any]) -> tuple[rc.Index, Calla
     return index, lambda: len(index.match(events).ids)
 
 
-def run(quick: bool = False, turns: int = 7) -> None:
+COLUMNS = ("workload", "index", "us per event", "M pairs/s", "times runs", "bytes per subscription", "floor")
+
+
+def run(
+    quick: bool = False,
+    turns: int = 7,
+    page: Annotated[Path | None, typer.Option(help="Write the table between the marks of this page.")] = None,
+) -> None:
     """Measure all workloads and print one table."""
-    table = Table(
-        "workload", "index", "us per event", "M pairs/s", "times runs", "bytes per subscription", "floor"
-    )
+    table, rows = Table(*COLUMNS), []
     wrong = False
     for name, (n_events, options, floors) in CASES.items():
         n, m = (16_000, 500) if quick else (256_000, n_events)
@@ -96,8 +105,11 @@ def run(quick: bool = False, turns: int = 7) -> None:
                 size,
             ]
             verdict = ("held" if held else "missed") if label == "runs" and not quick else ""
-            table.add_row(name if label == "STRtree" else "", label, *row, verdict)
+            rows.append([name if label == "STRtree" else "", label, *row, verdict])
+            table.add_row(*rows[-1])
     Console(width=110).print(table)
+    if page is not None:
+        put_between(page, "runs", "vcr.py", figures.table(" | ".join(COLUMNS), "llrrrrl", rows))
     raise typer.Exit(int(wrong))
 
 

@@ -27,7 +27,7 @@ def load(stem):
 
 
 peers, measure, compare = load("peers"), load("measure"), load("compare")
-figures, native = load("figures"), load("native")
+figures, native, tables = load("figures"), load("native"), load("tables")
 
 
 @pytest.mark.parametrize("name", workloads.names())
@@ -328,10 +328,20 @@ def test_what_cannot_be_run_is_refused(script, arguments, code, message):
     assert (ran.returncode, message in ran.stderr) == (code, True)
 
 
-def test_following_agrees_with_loading(tmp_path):
-    seconds = load("following").measure(tmp_path, 3000, 0.1, 6)
+def test_following_agrees_with_loading(tmp_path, monkeypatch):
+    following = load("following")
+    seconds = following.measure(tmp_path, 3000, 0.1, 6)
     assert len(seconds["follow"]) + len(seconds["change over"]) == len(seconds["load"]) == 6
     assert len(seconds["publish"]) > 1
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Followers\n\n<!-- following: made by benchmarks/following.py -->\n\n<!-- end of following -->\n"
+    )
+    options = ["--subscriptions", "2000", "--steps", "2", "--page", str(page)]
+    monkeypatch.setattr(sys, "argv", ["following.py", *options])
+    following.main()
+    assert "2,000 subscriptions, of which 1.0% are replaced at each of 2 steps" in page.read_text()
+    assert "| load that version anew | 2 |" in page.read_text()
 
 
 @pytest.mark.parametrize(
