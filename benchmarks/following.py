@@ -28,7 +28,7 @@ DOMAIN = 100_000
 EVENTS = 2000
 SAID = {
     "follow": "follow to the next version",
-    "load": "load that version anew",
+    "load": "load that version again",
     "change over": "the follower changes over to a newer snapshot",
     "publish": "make a snapshot",
 }
@@ -90,7 +90,7 @@ def main() -> None:
             "",
             figures.table("step | times | best ms | median ms", "lrrr", rows),
             "",
-            f"Loading anew takes {ratio:.1f} times as long as following, by the medians.",
+            f"Loading it again takes {ratio:.1f} times as long as following, by the medians.",
         ]
     )
     print(text)

@@ -341,7 +341,7 @@ def test_following_agrees_with_loading(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["following.py", *options])
     following.main()
     assert "2,000 subscriptions, of which 1.0% are replaced at each of 2 steps" in page.read_text()
-    assert "| load that version anew | 2 |" in page.read_text()
+    assert "| load that version again | 2 |" in page.read_text()
 
 
 @pytest.mark.parametrize(

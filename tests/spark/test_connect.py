@@ -110,6 +110,26 @@ def test_starts_without_a_java_of_its_own(no_java):
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert re.match(r"10 .*rangecast/java-", run.stdout), run.stderr[-3000:]
+    assert not re.search(r"NativeCodeLoader|log4j profile|log level", run.stderr)
+
+
+def test_logging_that_somebody_configured_is_left_alone(monkeypatch, tmp_path):
+    from rangecast.spark.session import _leave_out_greeting
+
+    def told():
+        _leave_out_greeting()
+        return os.environ.get("SPARK_SUBMIT_OPTS")
+
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dlog4j2.configurationFile=mine.xml")
+    assert told() == "-Dlog4j2.configurationFile=mine.xml"
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Xss4m")
+    (tmp_path / "log4j2.properties").touch()
+    assert told() == "-Xss4m"
+    (tmp_path / "log4j2.properties").unlink()
+    assert re.fullmatch(r"-Xss4m -Dlog4j2\.configurationFile=file:///.*/log4j2\.properties", told())
+    once = told()
+    assert told() == once
 
 
 def test_without_any_java_it_says_what_to_install(no_java, monkeypatch, tmp_path):

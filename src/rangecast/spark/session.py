@@ -13,6 +13,7 @@ is made when it is needed, in the user's cache (rangecast.kernels.cache_folders)
     127.0.0.1                                         local mode listens to nobody else
     PYSPARK_PYTHON                                    else workers take the python3 of the PATH
     time zone UTC                                     text without a zone means the same as in the library
+    log4j2.properties                                 local mode says warnings, and nothing about itself
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from rangecast.errors import SetupError, extra_hint
@@ -72,6 +74,7 @@ def session(
     if place.startswith("local"):
         settings |= _LOCAL_SETTINGS
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        _leave_out_greeting()
     if not place.startswith("sc://"):
         os.environ["JAVA_HOME"] = str(find_java())
     settings |= dict(conf or {})
@@ -85,6 +88,17 @@ def session(
         # a Connect client tries to set again what its own server was started with
         warnings.filterwarnings("ignore", "Failed to set", UserWarning)
         return builder.getOrCreate()
+
+
+def _leave_out_greeting() -> None:
+    """Have Spark log by our file, unless somebody has said how it should."""
+    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf")
+    if "log4j" in options or any(folder.glob("log4j2.*")):
+        return
+    ours = Path(__file__).with_name("log4j2.properties").as_uri()
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{options} -Dlog4j2.configurationFile={ours}".strip()
 
 
 def find_java() -> Path:
