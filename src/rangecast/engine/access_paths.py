@@ -44,7 +44,10 @@ class AccessPath(NamedTuple):
     @property
     def reads(self) -> tuple[int, ...] | None:
         """The attributes by which it decides, where it goes by all that its boxes bound."""
-        alone = isinstance(self.part, CellsPart) and self.part.checked is None
+        part = self.part
+        alone = (isinstance(part, CellsPart) and part.checked is None) or (
+            isinstance(part, EqualityPart) and part.alone
+        )
         return self.on if alone or self.kind in ("runs", "windows") else None
 
 

@@ -1,6 +1,7 @@
 """`auto`: an access path for each subscription, chosen from statistics.
 
     path       holds                                                   module
+    listed     boxes with long lists of values, once for each value    listed_paths.py
     nested     boxes that bound the same attributes in the same way,   nested.py
                in sorted lists, where those are worth it               (outlines.py)
     equality   boxes that ask for one value of an attribute where      equality.py
@@ -46,9 +47,10 @@ from rangecast.engine.catalog import Boxes, Catalog
 from rangecast.engine.checks import within
 from rangecast.engine.first_layout import COLD_BOXES, COLD_WORK, are_layouts_compiled, note_layout
 from rangecast.engine.limited import count_all, hold_any, stab_in_turn
+from rangecast.engine.listed_paths import led_boxes
 from rangecast.engine.outlines import alone_on
 from rangecast.engine.parts import StaticIndex
-from rangecast.engine.path_building import build_paths, not_in_lists, rest_path
+from rangecast.engine.path_building import build_paths, listed_paths, not_in_lists, rest_path, without
 from rangecast.engine.planner import PartHistory, Replanner
 from rangecast.engine.selectivity import bounded_attributes
 from rangecast.engine.shared_boxes import Groups, find_groups
@@ -71,7 +73,10 @@ class AutoPart(Part):
     exact = True
 
     def __post_init__(self) -> None:
-        self.ratio = min((path.part.ratio for path in self.paths), default=Part.ratio)
+        # building lists of thousands of values costs by the value, and not by the box
+        ratios = [Part.ratio if path.kind == "listed" else path.part.ratio for path in self.paths]
+        self.ratio = min(ratios, default=Part.ratio)
+        self._apart = [path.kind == "listed" for path in self.paths]
         self.seconds = [0.0] * len(self.paths)
         self._asked = asked_by_one(self.paths)
         self.events = 0
@@ -82,9 +87,9 @@ class AutoPart(Part):
         if self.groups is not None:
             self.groups.check(boxes.n_attributes, n_slots)
             own, n = self.groups.boxes, self.groups.boxes.n
-        for path in self.paths:
+        for path, apart in zip(self.paths, self._apart, strict=True):
             within("attributes of paths", np.array(path.on, np.int64), boxes.n_attributes)
-            path.part.check(own, n)
+            path.part.check(*((boxes, n_slots) if apart else (own, n)))
 
     def planned(self) -> AccessPath | None:
         """The path that was chosen by an estimate; there is one at most."""
@@ -95,31 +100,29 @@ class AutoPart(Part):
         return sum(s for s, path in zip(self.seconds, self.paths, strict=True) if path.plan is not None)
 
     def stab(self, codes: Codes, boxes: Boxes) -> Found:
-        own = boxes if self.groups is None else self.groups.boxes
-        if codes.shape[1] == 1:
-            slots = self._slots(codes, own)
+        if codes.shape[1] == 1 and (self.groups is None or not any(self._apart)):
+            slots = self._slots(codes, boxes if self.groups is None else self.groups.boxes)
             if slots is not None:
                 rows = one_row(slots)
                 return rows if self.groups is None else self.groups.expand(rows)
-        return self._joined([self._timed(k, codes, own) for k in range(len(self.paths))], codes.shape[1])
+        return self._joined([self._timed(k, codes, boxes) for k in range(len(self.paths))], codes.shape[1])
 
     def stab_variants(self, variants: SeveralColumns, boxes: Boxes) -> Found:
         """A path that reads nothing in which the columns of one event differ looks at one of them."""
-        own = boxes if self.groups is None else self.groups.boxes
         found: list[Found] = []
         for k, path in enumerate(self.paths):
             reads = path.reads
             if reads is None or variants.varies[list(reads)].any():
-                found.append(self._timed(k, variants.codes, own))
+                found.append(self._timed(k, variants.codes, boxes))
             else:
-                found.append(variants.spread(self._timed(k, variants.alone, own)))
+                found.append(variants.spread(self._timed(k, variants.alone, boxes)))
         return self._joined(found, variants.codes.shape[1])
 
     def _timed(self, k: int, codes: Codes, boxes: Boxes) -> Found:
-        """What a path finds; its time is noted."""
+        """What a path finds, among groups where it is laid out over those; its time is noted."""
         path = self.paths[k]
         start = perf_counter()
-        found = path.part.stab(codes, boxes)
+        found = path.part.stab(codes, boxes if self.groups is None or self._apart[k] else self.groups.boxes)
         took = perf_counter() - start
         self.seconds[k] += took
         if path.plan is not None:
@@ -128,8 +131,11 @@ class AutoPart(Part):
 
     def _joined(self, found: list[Found], n_columns: int) -> Found:
         self.events += n_columns
-        joined = found[0] if len(found) == 1 else join_found(found, n_columns)
-        return joined if self.groups is None else self.groups.expand(joined)
+        if self.groups is not None:
+            grouped = [own for own, apart in zip(found, self._apart, strict=True) if not apart]
+            found = [own for own, apart in zip(found, self._apart, strict=True) if apart]
+            found.append(self.groups.expand(join_found(grouped, n_columns)))
+        return found[0] if len(found) == 1 else join_found(found, n_columns)
 
     def stab_entries(self, entries: EventEntries, boxes: Boxes) -> Found:
         if self.groups is not None or [path.kind for path in self.paths] != ["leads"]:
@@ -213,12 +219,15 @@ class AutoPart(Part):
         return {} if self.groups is None else self.groups.stats()
 
     def without(self, dead: npt.NDArray[np.uint8]) -> AutoPart | None:
-        if self.groups is not None:
-            return self._anew(AutoPart(self.paths, self.groups.without(dead)))
-        swept = [(path, path.part.without(dead)) for path in self.paths]
+        swept = [
+            (path, path.part if self.groups is not None and not apart else path.part.without(dead))
+            for path, apart in zip(self.paths, self._apart, strict=True)
+        ]
         if any(part is None for _, part in swept):
             return None
-        return self._anew(AutoPart([path._replace(part=part) for path, part in swept if part is not None]))
+        groups = None if self.groups is None else self.groups.without(dead)
+        paths = [path._replace(part=part) for path, part in swept if part is not None]
+        return self._anew(AutoPart(paths, groups))
 
     def _anew(self, swept: AutoPart) -> AutoPart:
         swept.history, swept.seconds, swept.events = self.history, self.seconds, self.events
@@ -246,7 +255,7 @@ class AutoIndex(StaticIndex):
     name = "auto"
     expands = False
     reads_entries = True
-    sets = "cut"
+    sets = "listed"
     # 2,048 boxes are scanned in 6 us by one event, where lists take 3, and are ready at once: the kernels of
     # paths take a fifth of a second to load; where they are not compiled yet, first_layout.py has more
     tail_alone = 4
@@ -267,6 +276,7 @@ class AutoIndex(StaticIndex):
 
     def _build(self, boxes: Boxes, numbers: npt.NDArray[np.int64]) -> Part:
         seen = self._replanner.seen
+        listed, numbers = listed_paths(boxes, numbers, self._memory_limit)
         groups = (
             find_groups(boxes, numbers, bounded_attributes(boxes, numbers))
             if len(numbers) > path_building.TINY
@@ -275,7 +285,7 @@ class AutoIndex(StaticIndex):
         if groups is not None:
             boxes, numbers = groups.boxes.again(), np.arange(groups.boxes.n)
         paths = build_paths(boxes, numbers, self._memory_limit, seen.sample(), self._threads)
-        part = AutoPart(paths, groups)
+        part = AutoPart([*listed, *paths], groups)
         part.history.since = seen.n
         self._replanner.wait()
         note_layout()
@@ -332,8 +342,10 @@ class AutoIndex(StaticIndex):
         if not replanner.pays(boxes, path.plan, path.size, part.history, part.spent(), events):
             return
         living = self._living(covered.first, covered.last) if groups is None else np.arange(boxes.n)
+        if groups is None:
+            living = without([own.numbers for own in led_boxes(boxes, living)], living)
         others = [other for other in part.paths if other is not path]
-        lines = [other.on[0] for other in others if other.kind not in _LISTS]
+        lines = [other.on[0] for other in others if other.kind not in (*_LISTS, "listed")]
         rest = not_in_lists([other for other in others if other.kind in _LISTS], living)
         if lines:
             rest = rest[~np.isin(alone_on(boxes, rest, boxes.bounded(rest)), lines)]

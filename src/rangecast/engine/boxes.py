@@ -23,6 +23,7 @@ import numpy.typing as npt
 from rangecast.kernels.engine import boxes as kernels
 from rangecast.kernels.engine.boxes import BoxArrays, DenseArrays
 from rangecast.kernels.machine.views import Views
+from rangecast.kernels.model.boxes import ListedValues
 from rangecast.model.boxes import DenseBoxes, SparseBoxes, from_dense, starts_of
 from rangecast.types.attributes import LAST, MISSING, Codes
 
@@ -48,8 +49,12 @@ class _Turned(NamedTuple):
 class Boxes:
     """Boxes by number."""
 
-    def __init__(self, arrays: BoxArrays) -> None:
+    lists: ListedValues | None = None
+    """The lists that some of them are led by (listed_values.py)."""
+
+    def __init__(self, arrays: BoxArrays, lists: ListedValues | None = None) -> None:
         self.arrays: Any = arrays
+        self.lists = lists
         self._turned: _Turned | None = None
 
     @property
@@ -85,7 +90,7 @@ class Boxes:
 
     def again(self) -> Boxes:
         """The same boxes, for one build: what it turns around goes with it."""
-        return Boxes(self.arrays)
+        return Boxes(self.arrays, self.lists)
 
     def column(self, j: int, numbers: _BoxNumbers) -> tuple[Codes, Codes]:
         """The low and the high ends of some boxes on one attribute, MISSING and LAST where it is ignored.
@@ -165,11 +170,15 @@ class Boxes:
         none = np.empty(0, np.int64)
         return SparseBoxes(owners, starts, attributes, lows, highs, none, np.zeros(1, np.int64), none, none)
 
-    def count_entries(self, numbers: _BoxNumbers) -> int:
-        """How many entries some boxes have together."""
+    def entry_counts(self, numbers: _BoxNumbers) -> npt.NDArray[np.int64]:
+        """How many entries each of some boxes has."""
         counts = np.empty(len(numbers), np.int64)
         kernels.count_own_entries(self.arrays, np.ascontiguousarray(numbers), counts)
-        return int(counts.sum())
+        return counts
+
+    def count_entries(self, numbers: _BoxNumbers) -> int:
+        """How many entries some boxes have together."""
+        return int(self.entry_counts(numbers).sum())
 
     def slots_of(self, numbers: _BoxNumbers) -> npt.NDArray[np.int32]:
         """The slots of some boxes."""

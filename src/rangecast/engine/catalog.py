@@ -79,15 +79,15 @@ class Catalog:
     """The subscriptions of one index."""
 
     def __init__(
-        self, schema: Schema, *, cuts_sets: bool = True, expands: bool = True, compares: bool = False
+        self, schema: Schema, *, sets: str = "cut", expands: bool = True, compares: bool = False
     ) -> None:
-        """An empty catalog; with cuts_sets=False a box with sets is kept as its hull and the sets, with
-        expands=False bounds are kept by entry, and where it compares boxes regions stay what they are."""
+        """An empty catalog; `sets` says how boxes with sets are kept (contract.py), with expands=False bounds
+        are kept by entry, and where it compares boxes regions stay what they are."""
         self.schema = schema
         self.entries = None if expands else BoxEntries(len(schema))
         self._single = not expands
         """Whether a box has the number of its slot, and first_boxes and box_slots are not there."""
-        self._cuts, self._compares = cuts_sets, compares
+        self._sets, self._compares = sets, compares
         self.said: SaidBoxes | None = None
         self.n_slots = 0
         self.n_boxes = 0
@@ -136,6 +136,10 @@ class Catalog:
             return slots.astype(np.int64), slots.astype(np.int64) + 1
         return self.first_boxes[slots], self.first_boxes[slots + 1]
 
+    def slot_of(self, box: int) -> int:
+        """The slot of a box, or the next one to come for the next box."""
+        return self.n_slots if box >= self.n_boxes else box if self._single else int(self.box_slots[box])
+
     def living_boxes(self, first: int, last: int) -> npt.NDArray[np.int64]:
         """The numbers of the boxes first..last whose slot lives."""
         if self.n_living == self.n_slots:
@@ -158,7 +162,8 @@ class Catalog:
         """The box arrays as they are now."""
         if self.entries is None:
             return ExpandedBoxes(self.lows, self.highs, self.box_slots, self.n_boxes)
-        return Boxes(self.entries.arrays(self.box_slots))
+        lists = None if self.said is None or not len(self.said.lists) else self.said.lists.arrays
+        return Boxes(self.entries.arrays(self.box_slots), lists)
 
     @property
     def nbytes(self) -> int:
@@ -223,9 +228,9 @@ class Catalog:
     def add(self, subs: Subscriptions) -> None:
         """Append subscriptions that were checked; their ids must not be alive here."""
         n, m, k = self.n_slots, self.n_boxes, len(subs)
-        pieces = into_pieces(subs, cuts=self._cuts, expands=self.entries is None, compares=self._compares)
-        owners = pieces.bounds.owners
-        n_pieces = len(owners)
+        cuts = {"cuts": self._sets != "hulls", "lists": self._sets == "listed"}
+        pieces = into_pieces(subs, expands=self.entries is None, compares=self._compares, **cuts)
+        n_pieces = len(owners := pieces.bounds.owners)
         if self.entries is not None and isinstance(pieces.bounds, DenseBoxes):
             self.entries.add_dense(pieces.bounds)
         elif isinstance(pieces.bounds, DenseBoxes):
@@ -257,7 +262,7 @@ class Catalog:
         self.n_overlapping += int(pieces.overlapping.sum())
         if pieces.checked is not None:
             self.said = self.said or SaidBoxes()
-            self.said.add(subs, n, pieces.checked)
+            self.said.add(subs, n, pieces, m)
         if subs.beside:
             self._beside = UserColumns.concat([self._beside.padded(n), subs.beside.kept()])
         if self._table is not None:
@@ -339,7 +344,7 @@ class Catalog:
         if self.said is not None:
             numbers, owners = self.said.of_slots(np.array([slot]))
             if len(numbers):
-                return sparse.select(self.said.boxes, numbers, owners.astype(np.int32))
+                return self.said.select(numbers, owners.astype(np.int32))
         firsts, ends = self.box_ranges(np.array([slot]))
         numbers = np.arange(int(firsts[0]), int(ends[0]))
         return self.boxes.entries(numbers, np.zeros(len(numbers), np.int32))
@@ -405,10 +410,8 @@ class Catalog:
         others = self.living_boxes(0, self.n_boxes)
         others = others[plain[others if self._single else self.box_slots[others]]]
         rest = self.boxes.entries(others, self._ranks(others))
-        chosen = sparse.select(said.boxes, numbers, with_sets.astype(np.int32))
-        both = sparse.concat([rest, chosen], [0, 0])
-        order = np.argsort(both.owners, kind="stable")
-        boxes = sparse.select(both, order, both.owners[order])
+        chosen = said.select(numbers, with_sets.astype(np.int32))
+        boxes = sparse.merge(rest, chosen) if len(others) else chosen
         return Subscriptions.of_boxes(self.schema, self.ids.select(slots), boxes, texts=beside)
 
     def _check(self) -> None:
@@ -437,7 +440,7 @@ class Catalog:
             shaped("slots of boxes", self.box_slots, m)
             within("slots of boxes", self.box_slots, n)
         if self.said is not None:
-            self.said.check(len(self.schema), n)
+            self.said.check(len(self.schema), n, m)
 
     def stored(self) -> CatalogArrays:
         """What a file holds of it."""
@@ -462,9 +465,9 @@ class Catalog:
         )
 
     @classmethod
-    def take(cls, schema: Schema, arrays: CatalogArrays, *, cuts_sets: bool = True) -> Catalog:
+    def take(cls, schema: Schema, arrays: CatalogArrays, *, sets: str = "cut") -> Catalog:
         """A catalog of stored arrays, which it takes as they are, expanded or by entry."""
-        out = cls(schema, cuts_sets=cuts_sets, expands=arrays.entries is None)
+        out = cls(schema, sets=sets, expands=arrays.entries is None)
         out.said = None if arrays.said is None else SaidBoxes(arrays.said)
         if arrays.id_starts is not None and arrays.id_letters is not None:
             out._textual = True

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from rangecast.kernels.engine import places as place_kernels
 from rangecast.kernels.model import boxes as box_kernels
+from rangecast.kernels.model.boxes import ListedValues
 from rangecast.kernels.types.places import RegionArrays
 from rangecast.model import boxes as sparse
 from rangecast.model.boxes import SET, SparseBoxes
@@ -52,6 +53,9 @@ class SlotChecks(NamedTuple):
 
     checks: npt.NDArray[np.int32]
     boxes: SparseBoxes
+    lists: ListedValues
+    tail: int
+    """From this slot on they are in no layout."""
     places: NamedRegions | None
 
     def held(self, codes: Codes, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
@@ -60,22 +64,20 @@ class SlotChecks(NamedTuple):
             return offsets, slots
         kept = np.empty_like(offsets)
         if self.places is None:
-            n = box_kernels.drop_unheld(codes, offsets, slots, self.checks, self.boxes, kept)
+            n = box_kernels.drop_unheld(codes, offsets, slots, *self[:4], kept)
         else:
             spheres = np.zeros((len(codes), 4))
-            n = place_kernels.drop_outside(
-                codes, offsets, slots, self.checks, self.boxes, *self.places, spheres, kept
-            )
+            n = place_kernels.drop_outside(codes, offsets, slots, *self[:4], *self.places, spheres, kept)
         return kept, slots[:n]
 
 
-def checked_slots(catalog: Catalog) -> SlotChecks | None:
-    """What matches of a catalog are checked by, if any are."""
+def checked_slots(catalog: Catalog, tail: int = 0) -> SlotChecks | None:
+    """What matches of a catalog are checked by, if any are, when slots from `tail` on are in no layout."""
     said = catalog.said
-    if said is None or not said.any_checked:
+    if said is None or not said.needs_checks(tail):
         return None
-    checks = said.checks(catalog.n_slots)
-    return SlotChecks(checks, said.boxes, _places(catalog.schema, said, catalog.n_slots))
+    checks, places = said.checks(catalog.n_slots), _places(catalog.schema, said, catalog.n_slots)
+    return SlotChecks(checks, said.boxes, said.lists.arrays, tail, places)
 
 
 def _places(schema: Schema, said: SaidBoxes, n_slots: int) -> NamedRegions | None:

@@ -47,10 +47,10 @@ from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
 
-LAYOUT = 7
+LAYOUT = 8
 """Changes when the arrays of some index in a file do; files of another layout are rebuilt when read."""
 # by layout, what structures have in another form since
-_CHANGED: dict[Any, tuple[str, ...]] = {5: ("LeadLists", "BitmapBlocks"), 6: ("BitmapBlocks",)}
+_CHANGED: dict[Any, tuple[str, ...]] = {5: ("LeadLists", "BitmapBlocks"), 6: ("BitmapBlocks",), 7: ()}
 
 
 class Index:
@@ -65,7 +65,8 @@ class Index:
 
     sets: ClassVar[str] = "multiplied"
     """How boxes with sets are taken (said_boxes.py): "multiplied" out, with the limit of
-    `Subscriptions.dense`, "cut" along one of them, or as "hulls"; the last two by static layouts alone."""
+    `Subscriptions.dense`, "cut" along one of them, the same but for long lists of values, which are "listed",
+    or as "hulls"; all but the first by static layouts alone."""
 
     expands: ClassVar[bool] = True  # boxes have both ends of every attribute; or else are kept by entry
     reads_entries: ClassVar[bool] = False  # takes events of wide schemas by what they say (event_entries.py)
@@ -374,7 +375,7 @@ class Index:
     # the rest
 
     def _new_catalog(self) -> Catalog:
-        return Catalog(self.schema, cuts_sets=self.sets == "cut", expands=self.expands)
+        return Catalog(self.schema, sets=self.sets, expands=self.expands)
 
     def _publish(self) -> None:
         """Let readers see the writer's state; the end of every write."""
@@ -398,6 +399,8 @@ class Index:
         """Raise StorageError where a structure cannot be built from the boxes of a file; matches only compare
         them, so loading need not read them for this."""
         if self._from_file:
+            if self._catalog.said is not None:
+                self._catalog.said.lists.check_values()
             boxes = self._catalog.living().boxes
             hold("that boxes are not empty", bool((boxes.lows <= boxes.highs).all()))
 
@@ -468,7 +471,7 @@ class Index:
         index = cls(schema or Schema.from_dict(meta["schema"]), **meta["options"])
         # before layout 3 a catalog had the same arrays and nothing else
         stored = unflatten(CatalogArrays, meta.get("catalog", {"CatalogArrays": {}}), arrays, "catalog")
-        taken = Catalog.take(index.schema, stored, cuts_sets=cls.sets == "cut")
+        taken = Catalog.take(index.schema, stored, sets=cls.sets)
         taken.take_priorities(arrays.get("priorities"))
         layout = meta.get("layout")
         if layout != LAYOUT and any(kind in repr(meta["structure"]) for kind in _CHANGED.get(layout, ("",))):

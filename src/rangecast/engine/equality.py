@@ -72,6 +72,11 @@ class EqualityPart(Part):
         longest = int(np.diff(self.lists.starts).max(initial=0))
         self.few = FewEvents(kernels.stab_few, views, min(longest, ROOM))
 
+    @property
+    def alone(self) -> bool:
+        """Whether its boxes bound no other attribute."""
+        return not self.packed.n_words and not len(self.lists.rare)
+
     def check(self, boxes: Boxes, n_slots: int) -> None:
         lists, n = self.lists, len(self.lists.boxes)
         self.packed.check(boxes.n_attributes)
@@ -195,16 +200,24 @@ def group_by_value(boxes: Boxes, numbers: npt.NDArray[np.int64], on: int) -> Gro
     firsts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if len(keys) else keys[:0]
     values = np.ascontiguousarray(keys[firsts])
     starts = np.append(firsts, len(keys)).astype(np.int32)
+    common, rare = split_attributes(boxes, numbers, bounded_attributes(boxes, numbers, (on,)))
+    packed = Packed.fit(boxes, numbers, common, widen=len(numbers) / max(len(values), 1))
+    return Grouped(numbers, values, starts, packed, rare)
+
+
+def split_attributes(
+    boxes: Boxes, numbers: npt.NDArray[np.int64], attributes: list[int]
+) -> tuple[list[int], list[tuple[int, npt.NDArray[np.int64]]]]:
+    """The attributes that many of the boxes bound, and those that few do with the places of these."""
     common, rare = [], []
-    for j in bounded_attributes(boxes, numbers, (on,)):
+    for j in attributes:
         lows, highs = boxes.column(j, numbers)
         bounded = (lows != MISSING) | (highs != LAST)
         if np.count_nonzero(bounded) * RARE < len(numbers):
             rare.append((j, np.flatnonzero(bounded)))
         else:
             common.append(j)
-    packed = Packed.fit(boxes, numbers, common, widen=len(numbers) / max(len(values), 1))
-    return Grouped(numbers, values, starts, packed, rare)
+    return common, rare
 
 
 def build_equality(
@@ -217,10 +230,8 @@ def build_equality(
     bounds = np.empty(len(numbers) * packed.n_words, np.uint64)
     if packed.n_words:
         kernels.to_columns(starts, packed.pack_boxes(boxes, numbers), bounds)
-    rare_starts, rare_bounds = _rare_bounds(boxes, numbers, starts, rare)
-    lists = ValueLists(
-        on, dense, values, table, starts, numbers.astype(np.int32), bounds, rare_starts, rare_bounds
-    )
+    apart = rare_bounds(boxes, numbers, starts, rare)
+    lists = ValueLists(on, dense, values, table, starts, numbers.astype(np.int32), bounds, *apart)
     return EqualityPart(identical, packed, lists)
 
 
@@ -259,9 +270,9 @@ def enter_values(values: Codes) -> tuple[bool, npt.NDArray[np.int32]]:
     return False, table
 
 
-def _rare_bounds(
+def rare_bounds(
     boxes: Boxes,
-    numbers: npt.NDArray[np.int64],
+    numbers: npt.NDArray[Any],
     starts: npt.NDArray[np.int32],
     rare: list[tuple[int, npt.NDArray[np.int64]]],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
@@ -270,7 +281,7 @@ def _rare_bounds(
     attributes = np.concatenate([np.empty(0, np.int64), *(np.full(len(where), j) for j, where in rare)])
     order = np.argsort(positions, kind="stable")
     positions, attributes = positions[order], attributes[order]
-    held = numbers[positions]
+    held = numbers[positions].astype(np.int64)
     lists = np.searchsorted(starts, positions, "right") - 1
     columns = (
         positions - starts[lists],

@@ -52,6 +52,7 @@ from rangecast.types.attributes import Codes
 TAIL_LIMIT = 512
 TAIL_WORK = 1 << 18  # boxes looked at, over all events of a batch
 TAIL_SPENT = 1 << 24  # and over all events since the last part was built
+LED = 63  # boxes beyond itself whose time one takes that is looked up in a long list
 REBUILD_SHARE = 4
 SWEEP_SHARE = 128
 
@@ -106,14 +107,16 @@ class StaticIndex(Index):
         catalog, parts = self._catalog, self._parts
         dead = self._dead() if self._holds_dead() else None
         flagged = catalog.overlapping[: catalog.n_slots] if catalog.n_overlapping else None
-        said = checked_slots(catalog)
-        tail = catalog.n_boxes - (parts[-1].last if parts else 0)
+        covered = parts[-1].last if parts else 0
+        said = checked_slots(catalog, catalog.slot_of(covered))
+        tail = catalog.n_boxes - covered
         alone = dead is None and flagged is None and said is None and len(parts) + bool(tail) == 1
         first = parts[0] if parts else _Covered(0, tail, tail, Tail(0, tail), None)
         only = first if alone else None
         state = StaticState(
-            catalog, parts, self._gone, catalog.boxes, dead, catalog.ids, flagged, said, tail, only
-        )
+            catalog, parts, self._gone, catalog.boxes, dead, catalog.ids, flagged, said, tail, only,
+            self._tail_work(covered),
+        )  # fmt: skip
         self._read = StaticReading(self, state)
 
     def _dead(self) -> npt.NDArray[np.uint8]:
@@ -169,8 +172,14 @@ class StaticIndex(Index):
 
     def _add(self, first: int, last: int) -> None:
         tail = self._parts[-1].last if self._parts else 0
-        if last - tail > (TAIL_LIMIT if self._parts else self._tail_limit()):
+        if self._tail_work(tail) > (TAIL_LIMIT if self._parts else self._tail_limit()):
             self._cover(tail)
+
+    def _tail_work(self, first: int) -> int:
+        """What an event compares where it scans the boxes from a number on, counted in boxes."""
+        said = self._catalog.said
+        led = 0 if said is None else said.lists.n_led(first)
+        return self._catalog.n_boxes - first + LED * led
 
     def _tail_limit(self) -> int:
         """How many boxes may be scanned while there is no part."""
@@ -218,9 +227,9 @@ class StaticIndex(Index):
         state = self._read.state
         if not state.tail and not self._filtered:
             return
-        work = state.tail * codes.shape[1]
+        work = state.tail_work * codes.shape[1]
         self._scanned += work
-        much_tail = state.tail >= 16 and (work > TAIL_WORK or self._scanned > TAIL_SPENT)
+        much_tail = state.tail_work >= 16 and (work > TAIL_WORK or self._scanned > TAIL_SPENT)
         much_tail = much_tail and (bool(state.parts) or self._is_worth_a_part(max(work, self._scanned)))
         much_dead = self._filtered > state.catalog.n_living_boxes
         if not (much_tail or much_dead) or state is self._no_room:
@@ -288,7 +297,7 @@ class StaticIndex(Index):
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
         with self._lock:
             self._resume()
-            if not self._parts and self._catalog.n_boxes > TAIL_LIMIT * self.tail_alone:
+            if not self._parts and self._tail_work(0) > TAIL_LIMIT * self.tail_alone:
                 self._check_boxes()
                 self._cover(0)
                 self._publish()

@@ -21,6 +21,7 @@ from rangecast.engine.cells import BUDGET, build_cells
 from rangecast.engine.equality import EqualityPart
 from rangecast.engine.grid import Grid
 from rangecast.engine.leads import are_sparse, build_leads
+from rangecast.engine.listed_paths import build_listed, led_boxes
 from rangecast.engine.nested import NestedPart, build_nested
 from rangecast.engine.outlines import SortedChoice, assign_boxes, choose_sorted, many_alone
 from rangecast.engine.packed_bounds import span_of_ends
@@ -42,6 +43,18 @@ _LINE_SAMPLE = 256
 # rectangles take 53 bytes each instead of 37, and an event as long; heaped ones of mixed sizes take 66 bytes
 # instead of 46, and an event 0.85 to 0.92 of the time.
 _PLANE_BUDGET = 46
+
+
+def listed_paths(
+    boxes: Boxes, numbers: npt.NDArray[np.int64], memory_limit: int | None
+) -> tuple[list[AccessPath], npt.NDArray[np.int64]]:
+    """Lists by value of those boxes that are led by long lists, and the numbers of the others."""
+    led = led_boxes(boxes, numbers)
+    paths = [
+        AccessPath("listed", (own.on,), len(own.numbers), build_listed(boxes, own, memory_limit))
+        for own in led
+    ]
+    return paths, without([own.numbers for own in led], numbers)
 
 
 def build_paths(
@@ -74,17 +87,17 @@ def build_paths(
         if len(own):
             taken.append(own)
             building.append(partial(_nested_path, boxes, own, choice, memory_limit))
-    rest = _without(taken, numbers)
+    rest = without(taken, numbers)
     if taken:
         used = bounded_attributes(boxes, rest)
     for on, own in choose_equalities(boxes, rest, used):
         taken.append(own)
         building.append(partial(_equality_path, boxes, own, on))
-    rest = _without(taken, numbers)
+    rest = without(taken, numbers)
     for on, own in many_alone(boxes, rest):
         taken.append(own)
         building.append(partial(_line_path, boxes, own, on, memory_limit, 1))
-    rest = _without(taken, numbers)
+    rest = without(taken, numbers)
     # a path of most boxes shares out its own work, and must not wait for threads that wait for it
     alone = 2 * len(rest) > n
     if len(rest):
@@ -115,10 +128,10 @@ def not_in_lists(paths: list[AccessPath], numbers: npt.NDArray[np.int64]) -> npt
             continue
         assert isinstance(part, EqualityPart | NestedPart)
         held.append(part.lists.boxes)
-    return _without(held, numbers)
+    return without(held, numbers)
 
 
-def _without(taken: Sequence[npt.NDArray[Any]], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def without(taken: Sequence[npt.NDArray[Any]], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The numbers, which ascend, that are not among those taken."""
     if not taken or not len(numbers):
         return numbers

@@ -72,6 +72,8 @@ class StaticState(NamedTuple):
     """How many boxes no part covers."""
     only: _Covered | None
     """What answers alone, a part or the tail: there is no other, nothing to drop, and so nothing to join."""
+    tail_work: int
+    """What an event compares in the tail, counted in boxes."""
 
 
 class StaticReading(PartialReading):

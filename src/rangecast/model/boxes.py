@@ -173,6 +173,13 @@ def concat(several: Sequence[SparseBoxes], firsts: Sequence[int]) -> SparseBoxes
     )
 
 
+def merge(some: SparseBoxes, others: SparseBoxes) -> SparseBoxes:
+    """The boxes of both by their owners; those of one owner in their order, the first ones first."""
+    both = concat([some, others], [0, 0])
+    order = np.argsort(both.owners, kind="stable")
+    return select(both, order, both.owners[order])
+
+
 def flag_overlapping(
     boxes: SparseBoxes, n_subscriptions: int, *, by_hulls: bool = False
 ) -> npt.NDArray[np.uint8]:
@@ -218,6 +225,7 @@ __all__ = [
     "flag_overlapping",
     "from_dense",
     "hulls",
+    "merge",
     "ragged",
     "select",
     "starts_of",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels import inlined_kernel, kernel
-from rangecast.kernels.model.boxes import SET, find_set, in_set
+from rangecast.kernels.model.boxes import SET, find_set, first_check, in_spans_or_list
 from rangecast.kernels.types.places import in_any_region, in_circle, in_region
 
 _POSITION = SET - 1
@@ -13,7 +13,7 @@ _MISSING = np.iinfo(np.int64).min
 
 
 @inlined_kernel
-def _holds(boxes, box, codes, e, bases, counts, regions, spheres):
+def _holds(boxes, lists, box, codes, e, bases, counts, regions, spheres):
     """Whether a box holds event e. bases[j] is -1 unless attribute j is of points; then its regions are
     bases[j] .. bases[j] + counts[j]. The last attributes first: they are the coverings."""
     for i in range(boxes.starts[box + 1] - 1, boxes.starts[box] - 1, -1):
@@ -23,7 +23,7 @@ def _holds(boxes, box, codes, e, bases, counts, regions, spheres):
         if bases[j] < 0:
             if v < boxes.lows[i] or boxes.highs[i] < v:
                 return False
-            if at & SET and not in_set(boxes, find_set(boxes, i), v):
+            if at & SET and not in_spans_or_list(boxes, lists, find_set(boxes, i), v):
                 return False
         elif at & SET:
             number = find_set(boxes, i)
@@ -48,6 +48,8 @@ def drop_outside(
     slots,
     checks,
     boxes,
+    lists,
+    tail,
     bases,
     counts,
     regions,
@@ -88,10 +90,10 @@ def drop_outside(
                     slots[p] = s
                     p += 1
                 continue
-            box = np.int64(checks[s]) - 1
+            box = first_check(np.int64(checks[s]), s, tail)
             kept = box < 0
             while not kept and box < n and boxes.owners[box] == s:
-                kept = _holds(boxes, box, codes, e, bases, counts, regions, spheres)
+                kept = _holds(boxes, lists, box, codes, e, bases, counts, regions, spheres)
                 box += 1
             if kept:
                 slots[p] = s

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels import inlined_kernel, kernel
 
@@ -12,6 +15,19 @@ SET = 1 << 30
 _POSITION = SET - 1
 _MISSING = np.iinfo(np.int64).min
 _LAST = np.iinfo(np.int64).max
+
+
+class ListedValues(NamedTuple):
+    """Long sets of values, which have no spans among boxes; engine/listed_values.py tells what each array
+    is."""
+
+    sets: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    bases: npt.NDArray[np.int64]
+    wide: npt.NDArray[np.uint8]
+    on: npt.NDArray[np.int32]
+    boxes: npt.NDArray[np.int32]
+    words: npt.NDArray[np.uint32]
 
 
 @inlined_kernel
@@ -42,8 +58,56 @@ def in_set(boxes, number, code):
     return code <= boxes.set_highs[a]
 
 
+@kernel
+def in_list(lists, number, code):
+    """Whether the list of a set holds a code that its hull holds; a set without a list holds none."""
+    a = np.int64(0)
+    b = np.int64(lists.sets.size)
+    while b - a > 1:
+        middle = (a + b) >> 1
+        if lists.sets[middle] <= number:
+            a = middle
+        else:
+            b = middle
+    if a == b or lists.sets[a] != number:
+        return False
+    wanted = np.uint64(code) - np.uint64(lists.bases[a])
+    first = lists.starts[a]
+    step = np.int64(1) + lists.wide[a]
+    n = (lists.starts[a + 1] - first) // step
+    low = np.int64(0)
+    while low < n:
+        middle = (low + n) >> 1
+        found = np.uint64(lists.words[first + middle * step])
+        if step == 2:
+            found |= np.uint64(lists.words[first + middle * step + 1]) << np.uint64(32)
+        if found == wanted:
+            return True
+        if found < wanted:
+            low = middle + 1
+        else:
+            n = middle
+    return False
+
+
 @inlined_kernel
-def holds(boxes, box, codes, e):
+def in_spans_or_list(boxes, lists, number, code):
+    """Whether a set holds a code that its hull holds: one without spans has a list."""
+    if boxes.set_starts[number] == boxes.set_starts[number + 1]:
+        return in_list(lists, number, code)
+    return in_set(boxes, number, code)
+
+
+@inlined_kernel
+def first_check(check, slot, tail):
+    """The first box that a slot is checked by, -1 where it is not; `drop_unheld` tells what a check is."""
+    if check < 0:
+        check = -check if slot >= tail else 0
+    return check - 1
+
+
+@inlined_kernel
+def holds(boxes, lists, box, codes, e):
     """Whether a box holds event e: each entry's hull first, then the spans of those that have a set."""
     first = boxes.starts[box]
     last = boxes.starts[box + 1]
@@ -61,7 +125,7 @@ def holds(boxes, box, codes, e):
         for i in range(with_set, last):
             at = boxes.attributes[i]
             if at & SET:
-                if not in_set(boxes, number, codes[at & _POSITION, e]):
+                if not in_spans_or_list(boxes, lists, number, codes[at & _POSITION, e]):
                     return False
                 number += 1
     return True
@@ -165,11 +229,13 @@ def fill_piece_entries(boxes, chosen, counts, attributes, lows, highs):
 
 
 @kernel
-def choose_cuts(boxes, few, most, chosen, checked):
+def choose_cuts(boxes, few, most, sizes, led, chosen, leads, checked):
     """Which sets to cut a box along: all where that makes few pieces, otherwise one, at most.
 
     That one is the shortest list of values (half of its spans are single codes), of `most` spans at the most.
-    checked[b] = 1 where a set is left that the pieces of box b do not say.
+    sizes[k] > 0 where set k is a long list of so many values: no box is cut along that, but leads[k] says that
+    a layout finds the box by its list, if led[b] allows it.
+    checked[b] = 1 where a set is left that the pieces of box b do not say, 2 where it is the one that leads.
     """
     number = np.int64(0)
     for b in range(boxes.owners.size):
@@ -182,7 +248,11 @@ def choose_cuts(boxes, few, most, chosen, checked):
                 start = boxes.set_starts[number]
                 size = boxes.set_starts[number + 1] - start
                 product = min(product * size, np.int64(1) << 31)
-                if size < best_size:
+                if sizes[number] > 0:
+                    if size < best_size or best < 0:
+                        best = number
+                        best_size = size
+                elif size < best_size:
                     values = np.int64(0)
                     for q in range(start, start + size):
                         values += boxes.set_lows[q] == boxes.set_highs[q]
@@ -192,9 +262,10 @@ def choose_cuts(boxes, few, most, chosen, checked):
                 number += 1
         checked[b] = 0
         for k in range(first, number):
-            chosen[k] = 1 if product <= few or k == best else 0
+            chosen[k] = 1 if product <= few or (k == best and sizes[k] == 0) else 0
+            leads[k] = 1 if k == best and not chosen[k] and led[b] else 0
             if not chosen[k]:
-                checked[b] = 1
+                checked[b] = 2 if leads[k] and checked[b] != 1 and number == first + 1 else 1
 
 
 @inlined_kernel
@@ -268,11 +339,12 @@ def flag_meeting(boxes, hulls, out):
 
 
 @kernel
-def drop_unheld(codes, offsets, slots, checks, boxes, out_offsets):
+def drop_unheld(codes, offsets, slots, checks, boxes, lists, tail, out_offsets):
     """Keep the slots that need no check and those of which a box holds the event, in place.
 
-    checks[s] is 0 where slot s needs none, otherwise 1 more than the number of its first box; `owners` of the
-    boxes are slots. Returns the new size.
+    checks[s] is 0 where slot s needs none, otherwise 1 more than the number of its first box; it is negative
+    where a layout that goes by lists finds nothing else, so that only slots from `tail` on, which are in
+    none, are checked. `owners` of the boxes are slots. Returns the new size.
     """
     p = np.int64(0)
     n = np.int64(boxes.owners.size)
@@ -281,10 +353,10 @@ def drop_unheld(codes, offsets, slots, checks, boxes, out_offsets):
         out_offsets[e] = p
         for q in range(first, offsets[e + 1]):
             s = slots[q]
-            box = np.int64(checks[s]) - 1
+            box = first_check(np.int64(checks[s]), s, tail)
             kept = box < 0
             while not kept and box < n and boxes.owners[box] == s:
-                kept = holds(boxes, box, codes, e)
+                kept = holds(boxes, lists, box, codes, e)
                 box += 1
             if kept:
                 slots[p] = s
