@@ -141,6 +141,24 @@ def test_lists_of_any_length(n):
     check(index, rc.Events.from_rows(SCHEMA, rows))
 
 
+@pytest.mark.parametrize("gap", [None, 0, 7])
+@pytest.mark.parametrize("least", [-(2**62), 0, 2**62 - 39])
+def test_keys_that_follow_one_another(least, gap):
+    n = 800
+    keys = least + np.arange(n) % 40
+    if gap is not None:
+        keys[keys == least + gap] += 1
+    lows, highs = {"key": keys, "small": np.arange(n) % 50}, {"key": keys, "small": np.arange(n) % 50 + 9}
+    index = Lists(SCHEMA)
+    index.insert(rc.Subscriptions.from_arrays(SCHEMA, np.arange(n), lows, highs))
+    lists = index._state.parts[0].part.lists
+    assert lists.dense
+    assert (len(lists.table) == len(lists.values)) is (gap != 7)
+    asked = [-(2**62), -1, 2**62, *range(max(least - 2, -(2**62)), min(least + 43, 2**62))]
+    rows = [{"key": key, "small": small} for key in asked for small in (0, 20, 58, 59)]
+    check(index, rc.Events.from_rows(SCHEMA, [{"small": 3}, {"key": least}, *rows]))
+
+
 def test_bounds_that_do_not_fit_a_word_stay_beside_it():
     rng = np.random.default_rng(7)
     n = 700

@@ -390,7 +390,7 @@ class WrittenIds:
         offsets: npt.NDArray[np.int64],
         ids: npt.NDArray[np.int64],
         base: int,
-        beside: PendingRows | None,
+        beside: PendingRows | Rows | None,
     ) -> None:
         self._offsets = offsets
         self._ids = ids
@@ -402,9 +402,10 @@ class WrittenIds:
         out = buffers.empty(len(self._ids), np.int32)
         np.subtract(self._ids, self._base, out=out, casting="unsafe")
         if self._beside is not None:
+            beside = self._beside
+            rows = beside if isinstance(beside, tuple) else (beside.offsets, beside.slots())
             # those of others are the last of each row
-            places = self._offsets[1:] - np.diff(self._beside.offsets)
-            rows = self._beside.offsets, self._beside.slots()
+            places = self._offsets[1:] - np.diff(rows[0])
             match_kernels.place_rows(*rows, places, np.int32(0), False, out)
         return out
 

@@ -132,15 +132,21 @@ class StaticReading(PartialReading):
 
     def _written(self, codes: Codes | EventEntries) -> Matches | None:
         """The matches as ids at once, where the first part can write them beside those of all others."""
-        state, beside = self.state, None
+        state, others = self.state, None
+        beside: PendingRows | Rows | None = None
         first = state.parts[0] if state.parts and not self.drops else None
         if isinstance(codes, EventEntries) or first is None or first.base is None:
             return None
         if not first.part.writes_ids(codes):
             return None
-        if len(state.parts) > 1 or state.tail:
-            beside = PendingRows(codes.shape[1], self._portions(codes, 1), state.names)
-        others = None if beside is None else (beside.offsets, beside.ids())
+        portions = self._portions(codes, 1)
+        if len(portions) == 1 and not isinstance(portions[0].found, Counted):
+            # a batch of some thousand events shows what joining one to nothing takes
+            beside = portions[0].found
+            others = beside[0], state.names.take(beside[1])
+        elif portions:
+            beside = PendingRows(codes.shape[1], portions, state.names)
+            others = beside.offsets, beside.ids()
         rows = first.part.stab_ids(codes, state.boxes, first.base, others)
         return Matches(rows[0], WrittenIds(*rows, first.base, beside), state.names)
 

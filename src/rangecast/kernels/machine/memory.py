@@ -27,6 +27,9 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     def prefetch(array, index):
         """Ask for the cache line of array[index]; here without effect."""
 
+    def prefetch_to_write(array, index):
+        """Ask for the cache line of array[index]; here without effect."""
+
     def put_past(array, index, value):
         """array[index] = value."""
         array[index] = value
@@ -40,18 +43,30 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
 else:
 
+    def _ask(context, builder, signature, arguments, write, near):
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        place = builder.bitcast(builder.gep(data, [arguments[1]]), _BYTE)
+        call = ir.FunctionType(ir.VoidType(), [_BYTE, _INT, _INT, _INT])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTE], call)
+        builder.call(function, [place, _INT(write), _INT(near), _INT(1)])
+        return context.get_dummy_value()
+
     @intrinsic
     def prefetch(typing_context, array, index):
         """Ask for the cache line of array[index], which need not exist."""
 
         def generate(context, builder, signature, arguments):
-            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-            place = builder.bitcast(builder.gep(data, [arguments[1]]), _BYTE)
-            call = ir.FunctionType(ir.VoidType(), [_BYTE, _INT, _INT, _INT])
-            # to read, into the second cache (the first would lose what is in use), data
-            function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTE], call)
-            builder.call(function, [place, _INT(0), _INT(2), _INT(1)])
-            return context.get_dummy_value()
+            # to read, into the second cache: the first would lose what is in use
+            return _ask(context, builder, signature, arguments, 0, 2)
+
+        return types.void(array, index), generate
+
+    @intrinsic
+    def prefetch_to_write(typing_context, array, index):
+        """Ask for the cache line of array[index], which need not exist, to write to it."""
+
+        def generate(context, builder, signature, arguments):
+            return _ask(context, builder, signature, arguments, 1, 3)
 
         return types.void(array, index), generate
 
