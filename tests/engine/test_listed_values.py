@@ -11,6 +11,7 @@ from tests.oracle import match_boxes, match_held
 import rangecast as rc
 from rangecast.array_file import read_arrays, write_arrays
 from rangecast.engine import listed_paths, listed_values, parts
+from rangecast.engine.auto import AutoIndex
 from rangecast.engine.said_boxes import into_pieces
 from rangecast.types.attributes import LAST, PRESENT
 
@@ -313,6 +314,31 @@ def test_lists_of_a_file_are_looked_at_before_they_are_laid_out(change, tmp_path
     other = rc.load_index(tmp_path / "other")
     with pytest.raises(rc.StorageError, match=r"values of a list ascend|list leads a box"):
         other.insert(rc.Subscriptions.parse(other.schema, {77: "a = 1"}))
+
+
+def test_a_file_in_which_lists_were_cut_is_read(monkeypatch, tmp_path):
+    """A box per value, as layout 7 had them: what is added to it has the new form."""
+    schema = schema_of()
+    rng = np.random.default_rng(12)
+    subs = rc.Subscriptions.parse(schema, {i: random_condition(rng, 60) for i in range(60)}, remarks=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(AutoIndex, "sets", "cut")
+        before = rc.open_index("auto", schema)
+        before.insert(subs.select(np.arange(40)))
+        before.save(tmp_path / "index")
+    meta, arrays = read_arrays(tmp_path / "index")
+    assert "catalog.said.lists.words" not in arrays
+    write_arrays(tmp_path / "older", {**meta, "layout": 7}, arrays)
+    index = rc.load_index(tmp_path / "older")
+    events = events_of(schema, rng, 30, 60)
+    n_boxes = index.stats()["boxes"]
+    check(index, subs.select(np.arange(40)), events)
+    assert index.stats()["boxes"] == n_boxes > 1_000
+    index.insert(subs.select(np.arange(40, 60)).reconciled(index.schema))
+    check(index, subs, events)
+    index.compact()
+    assert index.stats()["boxes"] < 400
+    check(index, subs, events)
 
 
 def test_changes_one_by_one_equal_what_is_held():

@@ -235,7 +235,7 @@ class _Compiler:
             return compiled
         return Compiled(
             *compiled[:5],
-            *put_lists(self.lists.found, *compiled[:2], compiled[2:5], compiled[5:9]),
+            *put_lists(self.lists, *compiled[:2], compiled[2:5], compiled[5:9]),
             *compiled[9:],
         )
 

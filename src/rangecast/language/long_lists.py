@@ -56,12 +56,13 @@ class ListPlace(NamedTuple):
 
 
 class ListSpans(NamedTuple):
-    """The spans that a list gives the attribute at a position, in one row."""
+    """Which spans a list gives the attribute at a position, in one row: those of all lists from the first one
+    up to the last."""
 
     row: int
     position: int
-    lows: Codes
-    highs: Codes
+    first: int
+    last: int
 
 
 class LongLists:
@@ -71,6 +72,8 @@ class LongLists:
         self._schema = schema
         self._places: dict[tuple[object, ...], ListPlace | None] = {}
         self._room = np.empty(0, np.int64)
+        self._lows, self._highs = np.empty(0, np.int64), np.empty(0, np.int64)
+        self._n_spans = 0
         self.found: list[ListSpans] = []
 
     def without(self, row: int, text: str) -> str:
@@ -81,11 +84,37 @@ class LongLists:
         place = self._place(cut)
         if place is None:
             return text
-        lows, highs = _spans_of(cut.values, place.negated)
-        if not len(lows):
-            return text
-        self.found.append(ListSpans(row, place.position, lows, highs))
+        first = self._n_spans
+        self._add_spans(cut.values, place.negated)
+        self.found.append(ListSpans(row, place.position, first, self._n_spans))
         return cut.short
+
+    def spans(self) -> tuple[Codes, Codes]:
+        """The spans of all lists, when there are no more to come."""
+        for array in (self._lows, self._highs):
+            array.resize(self._n_spans, refcheck=False)
+        return self._lows, self._highs
+
+    def _add_spans(self, values: Codes, negated: bool) -> None:
+        """Note the spans of values in any order, or of all others."""
+        values.sort()
+        first = self._n_spans
+        wanted = first + len(values) + 1
+        if wanted > len(self._lows):
+            # memory that is touched for the first time costs more than all else that is done to a value, so
+            # the arrays are made longer where they are, if that can be, and never joined from pieces
+            for array in (self._lows, self._highs):
+                array.resize(max(wanted, len(array) + (len(array) >> 2)), refcheck=False)
+        lows, highs = self._lows[first:], self._highs[first:]
+        if not negated:
+            self._n_spans += kernels.unite_values(values, lows, highs)
+            return
+        # values of eighteen digits lie within the codes: there are others before the first and after the last
+        n = kernels.unite_values(values, highs[:-1], lows[1:])
+        highs[:n] -= 1
+        lows[1 : n + 1] += 1
+        lows[0], highs[n] = PRESENT, LAST
+        self._n_spans += n + 1
 
     def _cut(self, text: str) -> CutText | None:
         if not isinstance(text, str) or len(text) < 2 * LEAST or not text.isascii():
@@ -129,53 +158,36 @@ class LongLists:
         return ListPlace(own.position, own.negated)
 
 
-def _spans_of(values: Codes, negated: bool) -> tuple[Codes, Codes]:
-    """The spans of values in any order, or of all others."""
-    ordered = np.sort(values)
-    lows, highs = np.empty_like(ordered), np.empty_like(ordered)
-    n = kernels.unite_values(ordered, lows, highs)
-    if not negated:
-        return lows[:n].copy(), highs[:n].copy()
-    # values of eighteen digits lie within the codes: there are others before the first and behind the last
-    outer = np.array([PRESENT]), np.array([LAST])
-    return np.concatenate([outer[0], highs[:n] + 1]), np.concatenate([lows[:n] - 1, outer[1]])
-
-
 def put_lists(
-    found: list[ListSpans], owners: npt.NDArray[np.int32], starts: Codes,
+    lists: LongLists, owners: npt.NDArray[np.int32], starts: Codes,
     entries: tuple[npt.NDArray[np.int32], Codes, Codes], sets: tuple[Codes, Codes, Codes, Codes],
 ) -> tuple[Codes, Codes, Codes, Codes]:  # fmt: skip
     """Put spans of lists into boxes by owner: `entries` are their attributes, lows and highs, which change,
     and `sets` the four arrays of their sets, of which others are given back. Rows ascend, as owners do."""
     attributes, lows, highs = entries
     at, set_starts, set_lows, set_highs = sets
+    list_lows, list_highs = lists.spans()
     counts = np.zeros(len(attributes), np.int64)
     counts[at] = np.diff(set_starts)
     firsts = np.zeros(len(attributes), np.int64)
-    firsts[at] = set_starts[:-1]
-    pieces_low, pieces_high = [set_lows], [set_highs]
-    end = len(set_lows)
-    for row, position, own_lows, own_highs in found:
+    # those of lists come first, and then those of other sets
+    firsts[at] = set_starts[:-1] + len(list_lows)
+    for row, position, first, last in lists.found:
         box = int(np.searchsorted(owners, row))
         if box == len(owners) or owners[box] != row:
             continue  # it failed, or can never hold
         entry = int(starts[box]) + int(
             np.flatnonzero((attributes[starts[box] : starts[box + 1]] & ~SET) == position)[0]
         )
-        lows[entry], highs[entry] = own_lows[0], own_highs[-1]
-        attributes[entry] = position | (SET if len(own_lows) > 1 else 0)
-        counts[entry] = 0
-        if len(own_lows) == 1:
-            continue
-        counts[entry], firsts[entry] = len(own_lows), end
-        pieces_low.append(own_lows)
-        pieces_high.append(own_highs)
-        end += len(own_lows)
+        lows[entry], highs[entry] = list_lows[first], list_highs[last - 1]
+        attributes[entry] = position | (SET if last - first > 1 else 0)
+        counts[entry], firsts[entry] = (last - first, first) if last - first > 1 else (0, 0)
     kept = np.flatnonzero(counts)
     sizes = counts[kept]
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    all_lows, all_highs = np.concatenate(pieces_low), np.concatenate(pieces_high)
-    if np.array_equal(firsts[kept], ends[:-1]):
-        return kept, ends, all_lows, all_highs  # the lists are all sets that there are
+    if int(ends[-1]) <= len(list_lows) and np.array_equal(firsts[kept], ends[:-1]):
+        # the lists are all sets that there are
+        return kept, ends, list_lows[: ends[-1]], list_highs[: ends[-1]]
+    all_lows, all_highs = np.concatenate([list_lows, set_lows]), np.concatenate([list_highs, set_highs])
     where = np.arange(ends[-1]) + np.repeat(firsts[kept] - ends[:-1], sizes)
     return kept, ends, all_lows[where], all_highs[where]

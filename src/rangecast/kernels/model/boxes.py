@@ -233,8 +233,8 @@ def choose_cuts(boxes, few, most, sizes, led, chosen, leads, checked):
     """Which sets to cut a box along: all where that makes few pieces, otherwise one, at most.
 
     That one is the shortest list of values (half of its spans are single codes), of `most` spans at the most.
-    sizes[k] > 0 where set k is a long list of so many values: no box is cut along that, but leads[k] says that
-    a layout finds the box by its list, if led[b] allows it.
+    sizes[k] > 0 where set k is a long list of so many values: no box is cut along that, but leads[k] says
+    that a layout finds the box by its list, if led[b] allows it.
     checked[b] = 1 where a set is left that the pieces of box b do not say, 2 where it is the one that leads.
     """
     number = np.int64(0)
