@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+import in_lists
 import rangecast as rc
 from rangecast import workloads
 from rangecast.papers.measuring import PROCESS, WALL, take_rounds, take_turns, timed
@@ -207,6 +208,16 @@ def loading(n: int) -> str:
     )
 
 
+def in_lists_rows(n: int, rounds: int) -> Iterator[str]:
+    """Subscriptions with IN lists of 5,000 values (in_lists.py)."""
+    row = in_lists.measure(n, 5_000, rounds, False, False)
+    what = f"in-lists, {n:,} of 5,000 values"
+    yield f"| {what}: seconds to load them from arrays | {row['load_s']:.1f} | under 5 |"
+    yield f"| {what}: bytes per value | {row['bytes_per_value']:.1f} | at most 12 |"
+    ratio = row["us_per_event"] / row["equality_us"]
+    yield f"| {what}: an event beside one of an equality with as many matches | {ratio:.2f} | |"
+
+
 def lines(scale: float, rounds: int) -> Iterator[str]:
     """The rows of the second table."""
     sized: Callable[[int], int] = lambda n: max(int(n * scale), 1_000)  # noqa: E731
@@ -218,3 +229,4 @@ def lines(scale: float, rounds: int) -> Iterator[str]:
         yield threads(name, sized(n), m, rounds)
     yield from machine(rounds)
     yield loading(sized(1_000_000))
+    yield from in_lists_rows(sized(20_000), rounds)
