@@ -120,8 +120,8 @@ def test_other_attributes_are_checked_exactly(on, turned, size, tmp_path, monkey
     """Their grids cannot hold every end point, boxes have gaps between them, and events lie on ends; a large
     batch goes in another order."""
     if turned:
-        monkeypatch.setattr("rangecast.engine.cells.SORTED", 0)
-        monkeypatch.setattr("rangecast.engine.cells.SORTED_ENTRIES", 0)
+        monkeypatch.setattr("rangecast.engine.plane_cells.SORTED", 0)
+        monkeypatch.setattr("rangecast.engine.plane_cells.SORTED_ENTRIES", 0)
     rng = np.random.default_rng(11)
     n = size(60_000)
     schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(5)))

@@ -203,7 +203,7 @@ def test_texts_longer_than_their_lengths_can_say(monkeypatch):
     ("kind", "options", "what", "schema"),
     [
         ("cells", {}, "the entries of 'cells'", int_schema(1)),
-        ("cells", {}, "the entries of 'cells'", int_schema(2)),
+        ("cells", {}, "the words of 'cells'", int_schema(2)),
         ("bitmap", {}, "the bitsets of 'bitmap'", int_schema(2)),
         ("rtree", {}, "the nodes of 'rtree'", int_schema(2)),
         ("vci", {"lookup": "table"}, "the list entries of 'vci'", int_schema(1)),

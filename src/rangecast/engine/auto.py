@@ -152,7 +152,10 @@ class AutoPart(Part):
     def stab_ids(self, codes: Codes, boxes: Boxes, base: int, beside: IdRows | None) -> IdRows:
         start = perf_counter()
         rows = self.paths[0].part.stab_ids(codes, boxes, base, beside)
-        self.seconds[0] += perf_counter() - start
+        took = perf_counter() - start
+        self.seconds[0] += took
+        if self.paths[0].plan is not None:
+            self.history.took(took, codes.shape[1])
         self.events += codes.shape[1]
         return rows
 

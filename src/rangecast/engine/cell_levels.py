@@ -23,9 +23,10 @@ import numpy.typing as npt
 
 MOST_LEVELS = 6
 MOST_ENTRIES = (16, 64)  # of one box, on one and on two attributes
-_LEVEL_NS = 60.0
-_LOOK_NS = 1.2
-_COPY_NS = 0.4
+# on one and on two attributes, where entries are compared eight at a time and what is read is asked for ahead
+_LEVEL_NS = (60.0, 40.0)
+_LOOK_NS = (4.8, 0.5)
+_COPY_NS = 0.2
 
 
 class Levels(NamedTuple):
@@ -53,15 +54,15 @@ def choose_levels(
     shifts = np.array(list(itertools.product(*(range(top + 1) for top in tops))), np.int64)
     looks, copies, held, touches = _costs(widths, n_cells, shifts, crowding)
     cells = np.prod([(size >> shifts[:, k]) + 1 for k, size in enumerate(n_cells)], axis=0)
-    headers = cells * 8.0 + 8.0 * n_cells[0] if len(n_cells) == 1 else cells * 12.0
-    # a table of more than two cells per box is not worth building
+    headers = cells * 8.0 + 8.0 * n_cells[0] if len(n_cells) == 1 else cells * 8.0
+    # a table of more than four cells per box is not worth building
     usable = np.flatnonzero(headers <= 32.0 * max(n, 256.0))
-    ns = (looks * (_LOOK_NS if len(n_cells) > 1 else 4 * _LOOK_NS) + copies * _COPY_NS) * counts[:, None]
+    ns = (looks * _LOOK_NS[len(n_cells) - 1] + copies * _COPY_NS) * counts[:, None]
     # runs of a line are copied whole whatever the cell, so there smaller is better from the start
     ns += np.where(touches > MOST_ENTRIES[len(n_cells) - 1], 1e3, 0.0) * counts[:, None]
     price = 16.0 if len(n_cells) == 1 else 0.25
     while True:
-        chosen = _greedy(usable, ns, held * counts[:, None], headers, price / n)
+        chosen = _greedy(usable, ns, held * counts[:, None], headers, price / n, _LEVEL_NS[len(n_cells) - 1])
         picked = np.argmin((ns + price / n * held * counts[:, None])[:, chosen], axis=1)
         per_box = float(
             (held[np.arange(len(counts)), np.array(chosen)[picked]] * counts).sum() / n
@@ -101,7 +102,7 @@ def _costs(
     crossing = touched[0] * touched[1] - whole
     area = sides[0] * sides[1] / (n_cells[0] * n_cells[1]) * crowding
     looks, copies = np.minimum(crossing * area, 1.0), np.minimum(whole * area, 1.0)
-    return looks, copies, crossing * 12 + whole * 4, crossing + whole
+    return looks, copies, crossing * 8 + whole * 4, crossing + whole
 
 
 def _greedy(
@@ -110,16 +111,17 @@ def _greedy(
     held: npt.NDArray[np.float64],
     headers: npt.NDArray[np.float64],
     price: float,
+    level_ns: float,
 ) -> list[int]:
     cost = (ns + price * held)[:, usable]
-    fixed = _LEVEL_NS + price * headers[usable]
+    fixed = level_ns + price * headers[usable]
     best = np.full(len(cost), np.inf)
     chosen: list[int] = []
     total = np.inf
     while len(chosen) < MOST_LEVELS:
         totals = np.minimum(cost, best[:, None]).sum(axis=0) + fixed
         k = int(np.argmin(totals))
-        spent = float(sum(_LEVEL_NS + price * headers[level] for level in chosen))
+        spent = float(sum(level_ns + price * headers[level] for level in chosen))
         if totals[k] + spent >= total:
             break
         total = float(totals[k]) + spent

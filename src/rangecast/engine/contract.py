@@ -50,7 +50,9 @@ from rangecast.types.schema import Schema
 LAYOUT = 8
 """Changes when the arrays of some index in a file do; files of another layout are rebuilt when read."""
 # by layout, what structures have in another form since
-_CHANGED: dict[Any, tuple[str, ...]] = {5: ("LeadLists", "BitmapBlocks"), 6: ("BitmapBlocks",), 7: ()}
+_CHANGED: dict[Any, tuple[str, ...]] = {
+    5: ("LeadLists", "BitmapBlocks", "PlaneCells"), 6: ("BitmapBlocks", "PlaneCells"), 7: ("PlaneCells",),
+}  # fmt: skip
 
 
 class Index:

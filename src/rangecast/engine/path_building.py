@@ -25,7 +25,7 @@ from rangecast.engine.listed_paths import build_listed, led_boxes
 from rangecast.engine.nested import NestedPart, build_nested
 from rangecast.engine.outlines import SortedChoice, assign_boxes, choose_sorted, many_alone
 from rangecast.engine.packed_bounds import span_of_ends
-from rangecast.engine.planner import Corrections, choose_layout
+from rangecast.engine.planner import Corrections, choose_layout, draw_boxes
 from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, build_runs
 from rangecast.engine.scan import ScanPart
 from rangecast.engine.selectivity import bounded_attributes
@@ -39,6 +39,7 @@ from rangecast.types.attributes import LAST, PRESENT, Codes
 
 TINY = 192
 _LINE_SAMPLE = 256
+_AT_ONCE = 1 << 18
 # Of cells on two attributes where there is no third. With 72, as the index `cells` has it, a million small
 # rectangles take 53 bytes each instead of 37, and an event as long; heaped ones of mixed sizes take 66 bytes
 # instead of 46, and an event 0.85 to 0.92 of the time.
@@ -64,7 +65,11 @@ def build_paths(
     events: Codes | None = None,
     threads: int = 1,
 ) -> list[AccessPath]:
-    """Access paths for the boxes with these numbers, for events like these if some were seen."""
+    """Access paths for the boxes with these numbers, for events like these if some were seen.
+
+    The numbers are used up: those of the boxes that are left after each path overwrite them, for one more
+    array of them would be a third of what is built of ten million intervals.
+    """
     n = len(numbers)
     if n == 0:
         return []
@@ -81,28 +86,26 @@ def build_paths(
         "the index 'scan' needs nearly nothing beyond the subscriptions",
     )
     building: list[Callable[[], AccessPath]] = []
-    taken: list[npt.NDArray[np.int64]] = []
+    around = draw_boxes(numbers, 0.5)
     choices = choose_sorted(boxes, numbers, used, events)
-    for choice, own in zip(choices, assign_boxes(boxes, numbers, used, choices), strict=True):
+    taken = assign_boxes(boxes, numbers, used, choices)
+    for choice, own in zip(choices, taken, strict=True):
         if len(own):
-            taken.append(own)
             building.append(partial(_nested_path, boxes, own, choice, memory_limit))
-    rest = without(taken, numbers)
-    if taken:
+    rest = _drop(taken, numbers)
+    if building:
         used = bounded_attributes(boxes, rest)
-    for on, own in choose_equalities(boxes, rest, used):
-        taken.append(own)
-        building.append(partial(_equality_path, boxes, own, on))
-    rest = without(taken, numbers)
-    for on, own in many_alone(boxes, rest):
-        taken.append(own)
-        building.append(partial(_line_path, boxes, own, on, memory_limit, 1))
-    rest = without(taken, numbers)
+    listed = choose_equalities(boxes, rest, used)
+    building += [partial(_equality_path, boxes, own, on) for on, own in listed]
+    rest = _drop([own for _, own in listed], rest)
+    alone_on = many_alone(boxes, rest)
+    building += [partial(_line_path, boxes, own, on, memory_limit, 1) for on, own in alone_on]
+    rest = _drop([own for _, own in alone_on], rest)
     # a path of most boxes shares out its own work, and must not wait for threads that wait for it
     alone = 2 * len(rest) > n
     if len(rest):
         many = threads if alone else 1
-        building.append(partial(rest_path, boxes, rest, numbers, memory_limit, events, threads=many))
+        building.append(partial(rest_path, boxes, rest, around, memory_limit, events, threads=many))
     run = map if alone else runner(threads)
     return list(run(lambda build: build(), building))
 
@@ -139,6 +142,22 @@ def without(taken: Sequence[npt.NDArray[Any]], numbers: npt.NDArray[np.int64]) -
     for held in taken:
         marks[held[held < len(marks)]] = True
     return numbers[~marks[numbers]]
+
+
+def _drop(taken: Sequence[npt.NDArray[Any]], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The same, in the place of the numbers."""
+    if not any(map(len, taken)) or not len(numbers):
+        return numbers
+    marks = np.zeros(int(numbers[-1]) + 1, bool)
+    for held in taken:
+        marks[held] = True
+    n = 0
+    for first in range(0, len(numbers), _AT_ONCE):
+        own = numbers[first : first + _AT_ONCE]
+        kept = own[~marks[own]]
+        numbers[n : n + len(kept)] = kept
+        n += len(kept)
+    return numbers[:n]
 
 
 def rest_path(

@@ -1,7 +1,7 @@
-"""Lists per cell and level: filling them, and reading them for a batch of events.
+"""Lists per cell and level of one attribute: filling them, and reading them for a batch of events.
 
-engine/cells.py tells what the arrays are. A cell of level i is a fine cell shifted right by
-shifts[i]; the lists of level i begin at bases[i].
+Those of two are in plane_cells.py. engine/cells.py tells what the arrays are. A cell of level i is a fine
+cell shifted right by shifts[i]; the lists of level i begin at bases[i].
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import allocating_kernel, kernel
-from rangecast.kernels.engine.boxes import holds, holds_value, view_boxes
+from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
+from rangecast.kernels.engine.boxes import holds_value, view_boxes
 from rangecast.kernels.engine.grid import locate
-from rangecast.kernels.engine.packed_bounds import GUARDS, check_few, pack_values
+from rangecast.kernels.engine.packed_bounds import check_few
 from rangecast.kernels.machine.views import view, view_rows
 from rangecast.kernels.model.matches import copy_run
 
 _LAST = np.iinfo(np.int64).max
 _LOWER = np.uint64(0xFFFF_FFFF)
 _HALF = np.uint64(32)
-_FIELD = np.uint64(0x7FFF)
-_NONE = np.uint64(0)
 
 
 class LineCells(NamedTuple):
@@ -41,25 +39,13 @@ class LineCells(NamedTuple):
     inner_ends: npt.NDArray[np.uint64]
 
 
-class PlaneCells(NamedTuple):
-    """Lists per cell of two attributes."""
-
-    shifts: npt.NDArray[np.int64]
-    bases: npt.NDArray[np.int64]
-    columns: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.int32]
-    entries: npt.NDArray[np.int32]
-    bound_starts: npt.NDArray[np.int32]
-    bounds: npt.NDArray[np.uint64]
-
-
 class CellBoxes(NamedTuple):
-    """What is listed: by attribute the bounds and fine cells of each box, its level and its name."""
+    """What is listed: by attribute the fine cells of both ends of each box, which of the ends are those of
+    their fine cell (two bits per attribute), its level and its name."""
 
-    lows: npt.NDArray[np.int64]
-    highs: npt.NDArray[np.int64]
     firsts: npt.NDArray[np.int32]
     lasts: npt.NDArray[np.int32]
+    edges: npt.NDArray[np.uint8]
     levels: npt.NDArray[np.int8]
     names: npt.NDArray[np.int32]
 
@@ -77,20 +63,31 @@ def width_classes(firsts, lasts, out):
 
 
 @kernel
-def _begins(low, cell, shift, cuts):
-    """Whether an interval that starts in a cell starts no later than the cell."""
-    return low <= cuts[cell << shift]
+def mark_edges(lows, highs, firsts, lasts, cuts, bit, edges):
+    """Set a bit in edges[i] where interval i has all of the fine cell in which it begins that lies above its
+    low, and the next bit where it has all of the one in which it ends."""
+    for i in range(lows.size):
+        after = lasts[i] + 1
+        begins = lows[i] <= cuts[firsts[i]]
+        ends = highs[i] >= (cuts[after] - 1 if after < cuts.size else _LAST)
+        edges[i] |= np.uint8(begins << bit | ends << bit + 1)
+
+
+@inlined_kernel
+def begins_by(first, shift, whole):
+    """Whether an interval that begins in a fine cell begins no later than the cell around it; `whole` says so
+    of the fine cell."""
+    return whole != 0 and first & ((1 << shift) - 1) == 0
+
+
+@inlined_kernel
+def ends_after(last, shift, whole, n_fine):
+    """Whether an interval that ends in a fine cell ends no sooner than the cell around it."""
+    return whole != 0 and ((last + 1) & ((1 << shift) - 1) == 0 or last + 1 == n_fine)
 
 
 @kernel
-def _ends(high, cell, shift, cuts):
-    """Whether an interval that ends in a cell ends no sooner than the cell."""
-    after = (cell + 1) << shift
-    return high >= (cuts[after] - 1 if after < cuts.size else _LAST)
-
-
-@kernel
-def fill_line(boxes, order, cuts, counting, line):
+def fill_line(boxes, order, n_fine, counting, line):
     """One attribute: count the entries of each list, or write them (starts and ranks are then cursors).
 
     A cell's lists of beginnings and ends are kept by fine cell, so that an event finds its part of
@@ -106,8 +103,8 @@ def fill_line(boxes, order, cuts, counting, line):
         base = line.bases[level]
         a = firsts[i] >> s
         b = lasts[i] >> s
-        at_start = _begins(boxes.lows[0, i], a, s, cuts)
-        at_end = _ends(boxes.highs[0, i], b, s, cuts)
+        at_start = begins_by(firsts[i], s, boxes.edges[i] & 1)
+        at_end = ends_after(lasts[i], s, boxes.edges[i] & 2, n_fine)
         # within one cell: the only entries that an event compares, so they carry both ends
         if a == b and not (at_start and at_end):
             c = base + a
@@ -315,181 +312,3 @@ def sweep(starts, entries, payload, dead, out_starts, out, out_payload):
                 p += 1
     out_starts[starts.size - 1] = p
     return p
-
-
-@kernel
-def sweep_plane(plane, dead, out):
-    """As `sweep`, for whole and crossing lists in turn, into the arrays of another plane; returns the new
-    numbers of entries and bounds."""
-    starts = plane.starts
-    entries = plane.entries
-    bound_starts = plane.bound_starts
-    p = 0
-    b = 0
-    for c in range(bound_starts.size - 1):
-        out.starts[2 * c] = p
-        out.bound_starts[c] = b
-        for q in range(starts[2 * c], starts[2 * c + 1]):
-            out.entries[p] = entries[q]
-            if not dead[entries[q]]:
-                p += 1
-        out.starts[2 * c + 1] = p
-        first = starts[2 * c + 1]
-        for q in range(first, starts[2 * c + 2]):
-            out.entries[p] = entries[q]
-            out.bounds[b] = plane.bounds[bound_starts[c] + q - first]
-            if not dead[entries[q]]:
-                p += 1
-                b += 1
-    out.starts[starts.size - 1] = p
-    out.bound_starts[bound_starts.size - 1] = b
-    return p, b
-
-
-@kernel
-def fill_plane(boxes, cuts_x, cuts_y, counting, words, plane):
-    """Two attributes: count the entries of each list (whole, crossing, whole, ...), or write them.
-
-    bound_starts counts the crossing entries before each cell: only those have bounds.
-    """
-    firsts = boxes.firsts
-    lasts = boxes.lasts
-    names = boxes.names
-    starts = plane.starts
-    entries = plane.entries
-    for i in range(names.size):
-        level = boxes.levels[i]
-        sx = plane.shifts[level, 0]
-        sy = plane.shifts[level, 1]
-        x0 = firsts[0, i] >> sx
-        x1 = lasts[0, i] >> sx
-        y0 = firsts[1, i] >> sy
-        y1 = lasts[1, i] >> sy
-        # which of its sides lie on sides of cells: a cell at another side is only crossed
-        left = _begins(boxes.lows[0, i], x0, sx, cuts_x)
-        right = _ends(boxes.highs[0, i], x1, sx, cuts_x)
-        bottom = _begins(boxes.lows[1, i], y0, sy, cuts_y)
-        top = _ends(boxes.highs[1, i], y1, sy, cuts_y)
-        for y in range(y0, y1 + 1):
-            row_whole = (y > y0 or bottom) and (y < y1 or top)
-            for x in range(x0, x1 + 1):
-                c = plane.bases[level] + y * plane.columns[level] + x
-                if row_whole and (x > x0 or left) and (x < x1 or right):
-                    if counting:
-                        starts[2 * c + 1] += 1
-                    else:
-                        p = starts[2 * c]
-                        starts[2 * c] = p + 1
-                        entries[p] = names[i]
-                elif counting:
-                    starts[2 * c + 2] += 1
-                else:
-                    p = starts[2 * c + 1]
-                    starts[2 * c + 1] = p + 1
-                    entries[p] = names[i]
-                    q = plane.bound_starts[c]
-                    plane.bound_starts[c] = q + 1
-                    plane.bounds[q] = words[i]
-
-
-@kernel
-def locate_plane(words, fine_x, fine_y):
-    """The fine cells of events out of their packed values."""
-    for e in range(fine_x.size):
-        fine_x[e] = np.int64(words[e, 0] & _FIELD) - 1
-        fine_y[e] = np.int64((words[e, 0] >> _HALF) & _FIELD) - 1
-
-
-@kernel
-def _cell_at(fine_x, fine_y, e, plane, level):
-    """The cell of event e at a level."""
-    x = fine_x[e] >> plane.shifts[level, 0]
-    y = fine_y[e] >> plane.shifts[level, 1]
-    return plane.bases[level] + y * plane.columns[level] + x
-
-
-@kernel
-def bound_plane(fine_x, fine_y, plane):
-    """How many entries a batch can touch at most."""
-    total = 0
-    for e in range(fine_x.size):
-        for level in range(plane.bases.size):
-            c = _cell_at(fine_x, fine_y, e, plane, level)
-            total += plane.starts[2 * c + 2] - plane.starts[2 * c]
-    return total
-
-
-@kernel
-def stab_plane(order, codes, on, fine_x, fine_y, words, ones, plane, boxes, offsets, out):
-    """Two attributes: copy the whole list of each level's cell, compare the crossing one.
-
-    Row i of the answer is that of event order[i].
-    """
-    starts = plane.starts
-    entries = plane.entries
-    bound_starts = plane.bound_starts
-    p = 0
-    exact = ones == _NONE
-    for i in range(order.size):
-        e = order[i]
-        offsets[i] = p
-        word = words[e, 0] | GUARDS
-        strict = (words[e, 0] - ones) | GUARDS
-        for level in range(plane.bases.size):
-            c = _cell_at(fine_x, fine_y, e, plane, level)
-            a = starts[2 * c]
-            b = starts[2 * c + 1]
-            p = copy_run(entries, a, b - a, np.int32(0), False, out, p)
-            n = bound_starts[c + 1] - bound_starts[c]
-            crossing = entries[b : b + n]
-            own = plane.bounds[bound_starts[c] : bound_starts[c] + n]
-            if exact:
-                into = out[p : p + n]
-                k = 0
-                for q in range(n):
-                    into[k] = crossing[q]
-                    k += ((word - own[q]) & GUARDS) == GUARDS
-                p += k
-            else:
-                # few hold, and a branch lets the next list be on its way meanwhile: without it, 1.5 times the
-                # time on the covering workload
-                for q in range(n):
-                    if ((word - own[q]) & GUARDS) == GUARDS:
-                        out[p] = crossing[q]
-                        sure = ((strict - own[q]) & GUARDS) == GUARDS
-                        p += sure or holds(boxes, crossing[q], codes, on, e)
-    offsets[order.size] = p
-    return p
-
-
-@allocating_kernel
-def stab_plane_few(part, own_boxes, codes, offsets, out):
-    """All that a few events need, in one call; `part` is the table of views of engine/cells.py.
-
-    Returns how many boxes there are, or where `out` has less room than they might take, minus that.
-    """
-    m = codes.shape[1]
-    ones = view(part[1], np.uint64)
-    # in the order of the fields
-    plane = PlaneCells(
-        view_rows(part[2], np.int64),
-        view(part[3], np.int64),
-        view(part[4], np.int64),
-        view(part[5], np.int32),
-        view(part[6], np.int32),
-        view(part[7], np.int32),
-        view(part[8], np.uint64),
-    )
-    words = np.empty((m, ones.size), np.uint64)
-    pack_values(codes, view_rows(part[9], np.int64), words)
-    fine_x = np.empty(m, np.int64)
-    fine_y = np.empty(m, np.int64)
-    locate_plane(words, fine_x, fine_y)
-    room = bound_plane(fine_x, fine_y, plane)
-    if room > out.size:
-        return -room
-    on = view(part[0], np.int64)
-    n = stab_plane(
-        np.arange(m), codes, on, fine_x, fine_y, words, ones[0], plane, view_boxes(own_boxes), offsets, out
-    )
-    return check_few(part, 10, own_boxes, codes, offsets, out, n)

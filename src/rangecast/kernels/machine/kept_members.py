@@ -48,7 +48,7 @@ def _wide_moves() -> ir.Constant:
     return ir.Constant(ir.ArrayType(rows[0].type, len(rows)), rows)
 
 
-def _can(feature: str) -> bool:
+def can_use(feature: str) -> bool:
     """Whether what is compiled here may use instructions of a kind."""
     told = config.CPU_NAME or config.CPU_FEATURES  # type: ignore[attr-defined]
     return not told and bool(binding.get_host_cpu_features().get(feature))
@@ -107,7 +107,7 @@ def _four(builder, number):
     return builder.shuffle_vector(builder.insert_element(none, number, _LANE(0)), none, same)
 
 
-def _table(builder, name, make, align):
+def module_table(builder, name, make, align):
     """A table of moves, once per module."""
     table = builder.module.globals.get(name)
     if table is None:
@@ -118,7 +118,7 @@ def _table(builder, name, make, align):
     return table
 
 
-def _count(builder, held):
+def count_set(builder, held):
     """How many a set has."""
     kind = ir.FunctionType(_WORD, [_WORD])
     return builder.call(builder.module.declare_intrinsic("llvm.ctpop", [_WORD], kind), [held])
@@ -136,24 +136,24 @@ def _move(builder, members, first, held, out, to):
 
 def _move_loaded(builder, four, held, out, to):
     """The same of members that are in a register, of 32 bits each."""
-    table = _table(builder, "rangecast.moves", _moves, 16)
+    table = module_table(builder, "rangecast.moves", _moves, 16)
     row = builder.bitcast(builder.gep(table, [_WORD(0), held]), _MEMBERS.as_pointer())
     kind = ir.FunctionType(_MEMBERS, [_MEMBERS, _MEMBERS])
     shuffle = builder.module.declare_intrinsic("llvm.x86.ssse3.pshuf.b.128", (), kind)
     _write(builder, builder.call(shuffle, [four, builder.load(row, align=16)]), out, to, 4)
-    return _count(builder, held)
+    return count_set(builder, held)
 
 
 def _move_wide(builder, four, held, out, to):
     """The same, of 64 bits each."""
     halves = ir.VectorType(_LANE, 2 * TOGETHER)
-    table = _table(builder, "rangecast.wide_moves", _wide_moves, 32)
+    table = module_table(builder, "rangecast.wide_moves", _wide_moves, 32)
     row = builder.bitcast(builder.gep(table, [_WORD(0), held]), halves.as_pointer())
     kind = ir.FunctionType(halves, [halves, halves])
     permute = builder.module.declare_intrinsic("llvm.x86.avx2.permd", (), kind)
     moved = builder.call(permute, [builder.bitcast(four, halves), builder.load(row, align=32)])
     _write(builder, moved, out, to, 8)
-    return _count(builder, held)
+    return count_set(builder, held)
 
 
 def _held(builder, holds, among):
@@ -161,7 +161,7 @@ def _held(builder, holds, among):
     return builder.and_(builder.zext(builder.bitcast(holds, ir.IntType(TOGETHER)), _WORD), among)
 
 
-if config.DISABLE_JIT or not _can("ssse3"):  # type: ignore[attr-defined]
+if config.DISABLE_JIT or not can_use("ssse3"):  # type: ignore[attr-defined]
     keep_members = inlined_kernel(keep_one_by_one)
     keep_reaching = inlined_kernel(reach_one_by_one)
 
@@ -201,7 +201,7 @@ else:
         return word(members, highs, word, word, highs.dtype, out, word), generate
 
 
-if config.DISABLE_JIT or not (_can("avx2") and _can("ssse3")):  # type: ignore[attr-defined]
+if config.DISABLE_JIT or not (can_use("avx2") and can_use("ssse3")):  # type: ignore[attr-defined]
     keep_words = inlined_kernel(words_one_by_one)
 
 else:
