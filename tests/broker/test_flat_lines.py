@@ -125,7 +125,7 @@ def test_readers_are_kept_unless_they_have_met_many_keys():
         assert read_flat(raw, known).events.codes[1].tolist() == [3]
         # of an equal schema with other words
         assert read_flat(raw, other).events.value("symbol", 0) == "HAL"
-        assert other["symbol"].vocabulary.table().codes.max() == 2
+        assert len(other["symbol"].vocabulary.table().starts) == 3
     free = flat_lines._free_readers(known)
     assert [reader.keys for reader in free] == [["symbol"]]
     assert read_flat(b'{"symbol":"IBM","a":1}', known) is not None

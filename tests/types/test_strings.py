@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from rangecast.types.attributes import MISSING
-from rangecast.types.strings import find_strings, is_text, word_table
+from rangecast.types.strings import find_strings, is_text, word_table, words_of
 from rangecast.types.vocabulary import Vocabulary
 
 WORDS = [
@@ -21,11 +21,26 @@ WORDS = [
     "abcdefgh",
     "abcdefgi",
     "abcdefghi",
+    "abcdefgh12345678",
+    "abcdefghx12345678",
+    "abcdefghy12345678",
     "日本",
     "ß" * 20,
     "x" * 100,
 ]
-OTHERS = [*WORDS, None, "b", "abd", "abcdefghj", "y" + "x" * 99, "x" * 99 + "y", "日本語", "a\0", "\0"]
+OTHERS = [
+    *WORDS,
+    None,
+    "b",
+    "abd",
+    "abcdefghj",
+    "y" + "x" * 99,
+    "x" * 99 + "y",
+    "日本語",
+    "a\0",
+    "\0",
+    "abcdefghz12345678",
+]
 
 
 def forms(words):
@@ -43,7 +58,7 @@ def forms(words):
 @given(
     words=st.lists(st.sampled_from(OTHERS), min_size=1, max_size=40),
     first=st.integers(0, 9),
-    n=st.integers(0, 12),
+    n=st.integers(0, 15),
 )
 def test_codes_are_those_of_a_dictionary(words, first, n):
     known = WORDS[:n]
@@ -52,6 +67,20 @@ def test_codes_are_those_of_a_dictionary(words, first, n):
     for column in forms(words):
         assert find_strings(table, column).tolist() == wanted, column.type
         assert find_strings(table, column[first:]).tolist() == wanted[first:], column.type
+
+
+@pytest.mark.parametrize("n", range(30))
+def test_nothing_behind_the_bytes_is_needed(n):
+    # words of every length that differ in one place, each the last of a buffer that ends with it
+    words = ["x" * n, *("x" * k + "y" + "x" * (n - k - 1) for k in range(n))]
+    table = word_table(words)
+    for code, word in enumerate(words, 1):
+        letters = np.frombuffer(b"--" + word.encode(), np.uint8).copy()
+        starts = pa.py_buffer(np.array([2, 2 + n], np.int32))
+        column = pa.StringArray.from_buffers(1, starts, pa.py_buffer(letters))
+        assert find_strings(table, column).tolist() == [code]
+        assert words_of(column, np.array([0])).to_pylist() == [word]
+    assert find_strings(table, pa.array(["x" * (n + 1)])).tolist() == [0]
 
 
 def test_many_words(size):

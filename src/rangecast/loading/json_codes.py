@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,14 @@ import pyarrow as pa
 from rangecast.kernels.loading import json_lines as kernels
 from rangecast.kernels.loading.decimals import powers_of_five
 from rangecast.kernels.loading.json_lines import LineCodes, LineKeys
+from rangecast.kernels.machine.views import Views
 from rangecast.kernels.types.strings import WordTable
 from rangecast.loading.lines import LineChunk
 from rangecast.model.events import Events
 from rangecast.types.attributes import MISSING, Attribute, Bool, Category, Float, Int, Timestamp
 from rangecast.types.column_names import named_columns
 from rangecast.types.schema import Schema
+from rangecast.types.strings import strings_of_spans
 from rangecast.types.text import Text
 
 MOST_KEYS = 256
@@ -118,9 +120,9 @@ class LineCoder:
         letters = np.frombuffer(data, np.uint8)
         text = np.array([(letters.ctypes.data, len(letters), 1)], np.int64)
         tables = {k: self._table(k) for k, kind in enumerate(self._kinds) if kind == kernels.WORD}
-        places = np.zeros((4 * c, 3), np.int64)
+        places = np.zeros((3 * c, 3), np.int64)
         for k, table in tables.items():
-            places[4 * k : 4 * k + 4] = [(array.ctypes.data, len(array), 1) for array in table]
+            places[3 * k : 3 * k + 3] = Views(*table).table
         spans = np.zeros((c, 3, n), np.int32)
         for k, kind in enumerate(self._kinds):
             if kind == kernels.TEXT:
@@ -206,7 +208,7 @@ class LineCoder:
                 own = (rows >= first) & (rows < last)
                 rows, begins, sizes = np.searchsorted(lines, rows[own]), begins[own], sizes[own]
             if len(rows):
-                words = _strings(text, begins, sizes, pa.large_string())
+                words = strings_of_spans(text, begins, sizes)
                 events.note_strangers(k, len(table.starts) - 1, rows.astype(np.int64), words)
         others = {}
         for k, (name, kind) in enumerate(self._others.items(), d):
@@ -215,7 +217,7 @@ class LineCoder:
                 missing = column == MISSING
                 others[name] = pa.array(column, kind, mask=missing if missing.any() else None)
             else:
-                others[name] = _strings(text, out.spans[k, 1, lines], out.spans[k, 2, lines], kind)
+                others[name] = strings_of_spans(text, out.spans[k, 1, lines], out.spans[k, 2, lines], kind)
         return CodedLines(first, last, lines, events, pa.table(others))
 
 
@@ -227,25 +229,3 @@ def _kind(attribute: Attribute) -> int:
 
 def _alike(names: Sequence[str], key: str) -> bool:
     return any(name.casefold() == key.casefold() for name in names)
-
-
-def _strings(
-    text: npt.NDArray[np.int64],
-    begins: npt.NDArray[np.int32],
-    sizes: npt.NDArray[np.int32],
-    kind: pa.DataType,
-) -> pa.Array[Any]:
-    """Pieces of a text as a column; a size of -1 is null."""
-    null = sizes < 0
-    if null.all():
-        return pa.nulls(len(sizes), kind)
-    sizes = np.maximum(sizes, 0)
-    starts = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=starts[1:])
-    letters = np.empty(int(starts[-1]), np.uint8)
-    kernels.copy_spans(text, np.ascontiguousarray(begins), np.ascontiguousarray(sizes), starts, letters)
-    valid = None
-    if null.any():
-        valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    offsets = starts if kind == pa.large_string() else starts.astype(np.int32)
-    return pa.Array.from_buffers(kind, len(sizes), [valid, pa.py_buffer(offsets), pa.py_buffer(letters)])

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rangecast import buffers
 from rangecast.kernels.model import events as kernels
 from rangecast.model.boxes import ragged, starts_of
 from rangecast.types.attributes import MISSING, Codes
@@ -123,12 +124,26 @@ class CodeTarget:
         """For so many attributes and events; `whole` where columns are wanted even for few values."""
         self._shape = n_attributes, n
         self._said: dict[int, SaidColumn] | None = {} if n_attributes >= WIDE and not whole else None
-        self._codes = np.full(self._shape if self._said is None else (0, 0), MISSING, np.int64)
+        wide = self._shape if self._said is None else (0, 0)
+        self._codes: Codes = buffers.empty(wide[0] * wide[1], np.int64).reshape(wide)
+        self._empty = set(range(n_attributes))
+
+    def room(self, position: int, rows: npt.NDArray[np.int64] | None) -> Codes | None:
+        """Where the codes of an attribute may be written instead of being put, None if they must be put."""
+        if self._said is not None or rows is not None:
+            return None
+        self._empty.discard(position)
+        row: Codes = self._codes[position]
+        return row
 
     def put(self, position: int, rows: npt.NDArray[np.int64] | None, codes: Codes) -> None:
         """Take the codes of an attribute, of all events or of some."""
         if self._said is None:
-            self._codes[position, slice(None) if rows is None else rows] = codes
+            own = self._codes[position]
+            self._empty.discard(position)
+            if rows is not None:
+                own[:] = MISSING
+            own[slice(None) if rows is None else rows] = codes
             return
         here, own = present(codes)
         self._said[position] = here if rows is None else rows[here], own
@@ -136,6 +151,7 @@ class CodeTarget:
     def codes(self) -> Codes | EventEntries:
         """All of them, in the form that suits."""
         if self._said is None:
+            self._codes[list(self._empty)] = MISSING
             return self._codes
         entries = EventEntries.of_columns(*self._shape, self._said)
         return entries if are_sparse(*self._shape, list(self._said.values())) else entries.columns()

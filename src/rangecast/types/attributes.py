@@ -399,10 +399,9 @@ class Category(Attribute):
         return super().intervals(operator, value)
 
     def encode(self, values: Any, side: str = VALUE, grow: bool = False) -> Encoded:
-        if not grow and isinstance(values, pa.Array | pa.ChunkedArray) and len(values) >= FEW:
-            found = self._find(values)
-            if found is not None:
-                return found
+        found = None if grow else self.find(values)
+        if found is not None:
+            return found
         column = as_column(values)
         words, bad = column.strings()
         codes = np.full(len(words), MISSING, np.int64)
@@ -410,13 +409,18 @@ class Category(Attribute):
         codes[valid] = self.vocabulary.encode(words.drop_null(), grow)
         return self._encoded(codes, bad, column)
 
-    def _find(self, column: Any) -> Encoded | None:
-        """Codes of an Arrow column of text; None where it is none, or where some of it is not Unicode."""
-        if not is_text(column.type):
+    def find(self, column: Any, out: Codes | None = None) -> Encoded | None:
+        """What `encode` gives for an Arrow column of text, its codes in `out` if that is given; None where it
+        is none or short, or where some of it is not Unicode."""
+        if (
+            not isinstance(column, pa.Array | pa.ChunkedArray)
+            or len(column) < FEW
+            or not is_text(column.type)
+        ):
             return None
         try:
             column = without_views(column)
-            codes = self.vocabulary.find(column)
+            codes = self.vocabulary.find(column, out)
             strange = np.flatnonzero(codes == UNKNOWN)
             return Encoded(codes, np.empty(0, np.int64), [], (strange, words_of(column, strange)))
         except pa.ArrowInvalid:

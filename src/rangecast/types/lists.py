@@ -59,8 +59,8 @@ def list_codes(attribute: Attribute, items: list[Any]) -> Codes | None:
         return None
     if isinstance(attribute, Category):
         return _words(attribute, items, some)
-    if len(items) <= _SHORT and not some and wanted is not dt.datetime:
-        return _short(items, wanted)
+    if len(items) <= _SHORT and wanted is not dt.datetime and not (some and wanted is float):
+        return _short(items, wanted, some)
     try:
         column = pa.array(items, _ARROW[wanted], from_pandas=False)
     except (pa.ArrowException, OverflowError):
@@ -76,16 +76,19 @@ def list_codes(attribute: Attribute, items: list[Any]) -> Codes | None:
     return codes
 
 
-def _short(items: list[Any], wanted: type) -> Codes | None:
+def _short(items: list[Any], wanted: type, some: bool) -> Codes | None:
     """A short list, whose types are known, packed at once: in a third of numpy's time and a fifth of Arrow's,
-    which would import pandas first, half a second."""
+    which would import pandas first, half a second; whole numbers with None among them in half of Arrow's."""
     if wanted is float:
         return float_codes(np.frombuffer(struct.pack(f"={len(items)}d", *items), np.float64))
+    whole = [MISSING if item is None else item for item in items] if some else items
     try:
-        codes = np.frombuffer(struct.pack(f"={len(items)}q", *items), np.int64)
+        codes = np.frombuffer(struct.pack(f"={len(items)}q", *whole), np.int64)
     except struct.error:
         return None
-    return None if bool((codes == MISSING).any()) else codes
+    missing = np.count_nonzero(codes == MISSING)
+    # the smallest number is no value, and None is
+    return None if missing and missing != items.count(None) else codes
 
 
 def _words(attribute: Category, items: list[Any], some: bool) -> Codes | None:

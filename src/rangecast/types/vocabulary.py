@@ -108,15 +108,16 @@ class Vocabulary:
         where: npt.NDArray[np.int64] = uniques.indices.to_numpy(zero_copy_only=False)
         return codes[where]
 
-    def find(self, column: Any) -> npt.NDArray[np.int64]:
-        """Codes of an Arrow column of strings (strings.py), chunked or not: 0 for the unknown ones.
+    def find(self, column: Any, out: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+        """Codes of an Arrow column of strings (strings.py), chunked or not: 0 for the unknown ones. They are
+        put into `out` if it is given.
 
         >>> Vocabulary(["IBM"]).find(pa.array(["HAL", "IBM", None])).tolist()
         [0, 1, -9223372036854775808]
         """
         known = len(self._words)
         table = self.table()
-        codes = find_strings(table, column)
+        codes = find_strings(table, column, out)
         if known >= len(table.starts):
             rows = np.flatnonzero(codes == UNKNOWN)
             if len(rows):

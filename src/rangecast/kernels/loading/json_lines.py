@@ -19,7 +19,7 @@ Objects mostly have their keys in one order, so a key is first compared with the
     counts    int64    c           how many those are
     marks     uint8    n           TAKEN, ODD or BLANK
     state     int64    2           the line to go on with, and the place of a key that is not known
-    tables    int64    (4c, 3)     of columns of WORD: where their WordTable lies (machine/views.py)
+    tables    int64    (3c, 3)     of columns of WORD: where their WordTable lies (machine/views.py)
     powers    uint64   (651, 2)    128 bits of each power of five from -342 on, the upper half first
 """
 
@@ -33,8 +33,8 @@ from numba import config
 
 from rangecast.kernels import inlined_kernel, kernel
 from rangecast.kernels.loading.decimals import float_code, is_digit, read_number
-from rangecast.kernels.machine.views import view
-from rangecast.kernels.types.strings import eight, hash_letters, same_letters
+from rangecast.kernels.machine.views import view, view_rows
+from rangecast.kernels.types.strings import WordTable, eight, find_word, same_letters
 
 SKIPPED, INT, FLOAT, BOOL, WORD, INSTANT, TICKS, TEXT, UNSURE = range(9)
 TAKEN, ODD, BLANK = range(3)
@@ -203,19 +203,12 @@ def _find_key(letters, at, end, known, near):
 @inlined_kernel
 def _find_word(letters, a, b, tables, column):
     """The code of a word in the table of a column, 0 where it has none."""
-    marks, codes = view(tables[4 * column], np.uint64), view(tables[4 * column + 1], np.int32)
-    starts, words = view(tables[4 * column + 2], np.int64), view(tables[4 * column + 3], np.uint8)
-    mask = np.uint64(codes.size - 1)
-    h = hash_letters(letters, a, b)
-    place = h & mask
-    while codes[place] != 0:
-        if marks[place] == h:
-            c = codes[place]
-            first = starts[c - 1]
-            if starts[c] - first == b - a and same_letters(letters, a, b - a, words, first):
-                return np.int64(c)
-        place = (place + np.uint64(1)) & mask
-    return np.int64(0)
+    words = WordTable(
+        view_rows(tables[3 * column], np.uint64),
+        view(tables[3 * column + 1], np.int64),
+        view(tables[3 * column + 2], np.uint8),
+    )
+    return find_word(letters, a, b - a, words)
 
 
 @inlined_kernel
@@ -397,13 +390,3 @@ def trim_lines(text, starts, marks, letters, firsts):
         longest = max(longest, b - a)
     firsts[n] = p
     return longest
-
-
-@kernel
-def copy_spans(text, begins, sizes, starts, out):
-    """Copy pieces of a text one after the other, each from starts[i] on."""
-    letters = view(text[0], np.uint8)
-    for i in range(begins.size):
-        a, b = starts[i], begins[i]
-        for k in range(sizes[i]):
-            out[a + k] = letters[b + k]

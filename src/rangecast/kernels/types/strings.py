@@ -1,7 +1,12 @@
 """Finding strings of an Arrow column in a table of words, by their bytes.
 
-Hashing and comparing take eight bytes at a time. The last eight of a string overlap those before them, so
-that nothing behind it is touched: its buffer may end there.
+A string of at most sixteen bytes is told by its first eight, its last eight and its length, so that it is
+found in its place of the table without a look at anything else, and without a branch on its length: lengths
+come in no order, so such a branch is foretold wrongly half of the time. Of a shorter one than eight the bytes
+behind it are cut off; nothing behind the buffer is touched, which may end with the string.
+
+Looking up what is in its first place or has none at once, and the others of a run of strings afterwards, has
+no branch at all in its first loop, and takes as long.
 """
 
 from __future__ import annotations
@@ -21,20 +26,24 @@ MISSING = -(2**63)
 _A = np.uint64(0x9E3779B97F4A7C15)
 _B = np.uint64(0xD6E8FEB86659FD93)
 _HALF = np.uint64(32)
+_ONE = np.uint64(1)
+_ALL = np.uint64(2**64 - 1)
+_CODES = np.uint64(2**32 - 1)
+_WHOLE = 16  # bytes of the longest string that its place in the table holds
 
 
 class WordTable(NamedTuple):
     """Words by their hash, in open addressing: a power of two of places, at most half of them taken.
 
-    array     dtype    shape    meaning
-    marks     uint64   size     the hash of the word at a place
-    codes     int32    size     its code, 0 where the place is free
-    starts    int64    n + 1    word of code c is letters[starts[c - 1]:starts[c]]
-    letters   uint8             UTF-8
+    array     dtype    shape       meaning
+    places    uint64   (size, 3)   of the word at a place: its first eight bytes, its last eight, and its
+                                   length << 32 | its code; a shorter one's bytes with zeros, twice; 0 where
+                                   the place is free
+    starts    int64    n + 1       word of code c is letters[starts[c - 1]:starts[c]]
+    letters   uint8                UTF-8
     """
 
-    marks: npt.NDArray[np.uint64]
-    codes: npt.NDArray[np.int32]
+    places: npt.NDArray[np.uint64]
     starts: npt.NDArray[np.int64]
     letters: npt.NDArray[np.uint8]
 
@@ -48,6 +57,10 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     def four(letters: Any, at: Any) -> Any:
         """The four bytes from a place on."""
         return np.uint64(int.from_bytes(letters[at : at + 4].tobytes(), "little"))
+
+    def put_eight(letters: Any, at: Any, word: Any) -> None:
+        """Write eight bytes from a place on."""
+        letters[at : at + 8] = np.frombuffer(np.uint64(word).tobytes(), np.uint8)
 
     def _times(a: Any, b: Any) -> Any:
         return np.uint64(int(a) * int(b) & (2**64 - 1))
@@ -74,6 +87,18 @@ else:
         """The four bytes from a place on."""
         return types.uint64(letters, types.intp), _load(32)
 
+    @intrinsic
+    def put_eight(typing_context, letters, at, word):
+        """Write eight bytes from a place on."""
+
+        def generate(context, builder, signature, arguments):
+            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+            place = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
+            builder.store(arguments[2], place, align=1)
+            return context.get_dummy_value()
+
+        return types.void(letters, types.intp, types.uint64), generate
+
     @inlined_kernel
     def _times(a, b):
         return a * b
@@ -86,22 +111,27 @@ def _stir(h, word):
 
 
 @inlined_kernel
-def hash_letters(letters, a, b):
-    """A 64-bit hash of letters[a:b]."""
-    n = b - a
-    h = _times(np.uint64(n) + np.uint64(1), _B)
-    if n >= 8:
-        at = a
-        while at < b - 8:
+def _ends(letters, a, n):
+    """The first and the last eight of letters[a:a + n], with zeros behind fewer than eight."""
+    if a + 8 > letters.size:
+        few = np.uint64(0)
+        for k in range(n):
+            few |= np.uint64(letters[a + k]) << np.uint64(8 * k)
+        return few, few
+    own = _ALL if n >= 8 else (_ONE << np.uint64(8 * min(n, 7))) - _ONE
+    return eight(letters, a) & own, eight(letters, a + max(n - 8, 0)) & own
+
+
+@inlined_kernel
+def _hash(letters, a, n, first, last):
+    """A 64-bit hash of letters[a:a + n], of which the ends are known."""
+    h = _stir(_times(np.uint64(n), _B), first)
+    if n > _WHOLE:
+        at = a + 8
+        while at < a + n - 8:
             h = _stir(h, eight(letters, at))
             at += 8
-        h = _stir(h, eight(letters, b - 8))
-    elif n >= 4:
-        h = _stir(h, (four(letters, a) << _HALF) | four(letters, b - 4))
-    elif n > 0:
-        ends = np.uint64(letters[a]) | (np.uint64(letters[b - 1]) << np.uint64(8))
-        h = _stir(h, ends | (np.uint64(letters[a + n // 2]) << np.uint64(16)))
-    h = _times(h, _B)
+    h = _times(h ^ last, _B)
     return h ^ (h >> _HALF)
 
 
@@ -128,20 +158,41 @@ def same_letters(letters, a, n, others, b):
 @kernel
 def enter_words(words, first):
     """Put the words from code first + 1 on into the table; all of them differ."""
-    mask = np.uint64(words.codes.size - 1)
+    mask = np.uint64(words.places.shape[0] - 1)
     for k in range(first, words.starts.size - 1):
-        h = hash_letters(words.letters, words.starts[k], words.starts[k + 1])
-        place = h & mask
-        while words.codes[place] != 0:
-            place = (place + np.uint64(1)) & mask
-        words.marks[place] = h
-        words.codes[place] = k + 1
+        a = words.starts[k]
+        n = words.starts[k + 1] - a
+        begin, end = _ends(words.letters, a, n)
+        place = _hash(words.letters, a, n, begin, end) & mask
+        while words.places[place, 2] != 0:
+            place = (place + _ONE) & mask
+        words.places[place, 0] = begin
+        words.places[place, 1] = end
+        words.places[place, 2] = (np.uint64(n) << _HALF) | np.uint64(k + 1)
+
+
+@inlined_kernel
+def find_word(letters, a, n, words):
+    """The code of letters[a:a + n] in a table, 0 where no word is it."""
+    mask = np.uint64(words.places.shape[0] - 1)
+    first, last = _ends(letters, a, n)
+    place = _hash(letters, a, n, first, last) & mask
+    while words.places[place, 2] != 0:
+        mark = words.places[place, 2]
+        if (
+            words.places[place, 0] == first
+            and words.places[place, 1] == last
+            and mark >> _HALF == np.uint64(n)
+        ):
+            code = np.int64(mark & _CODES)
+            if n <= _WHOLE or same_letters(letters, a, n, words.letters, words.starts[code - 1]):
+                return code
+        place = (place + _ONE) & mask
+    return np.int64(0)
 
 
 @inlined_kernel
 def _find(starts, letters, valid, first_bit, words, out):
-    mask = np.uint64(words.codes.size - 1)
-    strangers = 0
     for i in range(out.size):
         if valid.size:
             bit = first_bit + i
@@ -151,22 +202,9 @@ def _find(starts, letters, valid, first_bit, words, out):
         a = np.int64(starts[i])
         n = np.int64(starts[i + 1]) - a
         if a < 0 or n < 0 or a + n > letters.size:
-            return -1
-        h = hash_letters(letters, a, a + n)
-        place = h & mask
-        code = 0
-        while words.codes[place] != 0:
-            if words.marks[place] == h:
-                c = words.codes[place]
-                at = words.starts[c - 1]
-                if words.starts[c] - at == n and same_letters(letters, a, n, words.letters, at):
-                    code = c
-                    break
-            place = (place + np.uint64(1)) & mask
-        out[i] = code
-        if code == 0:
-            strangers += 1
-    return strangers
+            return False
+        out[i] = find_word(letters, a, n, words)
+    return True
 
 
 @kernel
@@ -175,8 +213,7 @@ def find_words(buffers, first_bit, words, out):
 
     `buffers` says where offsets of 64 bits, letters and bits of validity lie (machine/views.py): arrays over
     Arrow's are now writable and now not, which would be types of their own. `valid` has a bit per string from
-    `first_bit` on, or nothing where none is null. Returns how many had no word, or -1 where an offset leads
-    beyond the letters.
+    `first_bit` on, or nothing where none is null. Returns whether all offsets lead to letters.
     """
     starts, letters, valid = (
         view(buffers[0], np.int64),
@@ -195,3 +232,18 @@ def find_words_narrow(buffers, first_bit, words, out):
         view(buffers[2], np.uint8),
     )
     return _find(starts, letters, valid, first_bit, words, out)
+
+
+@kernel
+def copy_spans(text, begins, sizes, starts, out):
+    """Copy pieces of a text one after the other, each from starts[i] on; `text` says where it lies."""
+    letters = view(text[0], np.uint8)
+    for i in range(begins.size):
+        a, b, n = starts[i], begins[i], sizes[i]
+        if a + n + 8 <= out.size and b + n + 8 <= letters.size:
+            # what is written behind a piece is written over by the next one
+            for k in range(0, n, 8):
+                put_eight(out, a + k, eight(letters, b + k))
+        else:
+            for k in range(n):
+                out[a + k] = letters[b + k]
