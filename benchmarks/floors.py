@@ -33,7 +33,7 @@ LINES = (
     ("rein", {}, 1_000_000, 200, "scan", 100),
     ("rein", {}, 1_000_000, 2_000, "scan", 100),
     ("predicates-16", {}, 1_200_000, 1_000, "scan", 500),
-    ("equality-led", {}, 1_000_000, 100_000, "duckdb", 10),
+    ("equality-led", {}, 1_000_000, 100_000, "duckdb", 25),
     ("intervals", {}, 1_000_000, 1_000, "ncls superintervals", 30),
     ("intervals-wide-domain", {}, 1_000_000, 20_000, "ncls superintervals", 20),
     ("rectangles", {}, 256_000, 2_000, "strtree", 8),

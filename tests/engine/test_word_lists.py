@@ -141,6 +141,23 @@ def test_lists_of_any_length(n):
     check(index, rc.Events.from_rows(SCHEMA, rows))
 
 
+@pytest.mark.parametrize("other", ["large", "price"])
+@pytest.mark.parametrize("step", [2, 3, 40])
+def test_keys_of_which_few_have_a_list(step, other, size, monkeypatch):
+    n = max(size(3000), 700)
+    index = Lists(SCHEMA)
+    index.insert(subscriptions(n, 6, None, step, other))
+    lists = index._state.parts[0].part.lists
+    assert lists.dense is (step < 40)
+    assert 2 * len(lists.values) < len(lists.table) or step == 2
+    events = batch(step * n, 700, 7)
+    check(index, events)
+    # more than there is room for, from an event on that begins a block
+    index._state.parts[0].part._per_event = 0.0
+    monkeypatch.setattr(word_lists, "_ROOM", 64)
+    check(index, events)
+
+
 @pytest.mark.parametrize("gap", [None, 0, 7])
 @pytest.mark.parametrize("least", [-(2**62), 0, 2**62 - 39])
 def test_keys_that_follow_one_another(least, gap):

@@ -138,17 +138,18 @@ class WordListsPart(Part):
 
     def _stab(self, codes: Codes, add: int, beside: tuple[npt.NDArray[np.int64], npt.NDArray[Any]]) -> Any:
         """Rows of boxes, with a number added to each, and behind them those beside."""
-        lists, m = self.lists, codes.shape[1]
+        lists, packing, m = self.lists, self.packed.views.table, codes.shape[1]
+        # a small part, of what came last: most of its work would be for events that have no list there
+        rare = lists.dense and 2 * len(lists.values) < len(lists.table) and not len(beside[1])
         offsets = buffers.empty(m + 1, np.int64)
         offsets[0] = 0
         out = buffers.empty(int(m * self._per_event) + len(beside[1]) + _ROOM, beside[1].dtype)
         e = 0
         while True:
-            e = int(
-                kernels.stab_words(
-                    codes, lists, self.fields, self.packed.views.table, e, add, *beside, offsets, out
-                )
-            )
+            if rare:
+                e = int(kernels.stab_rare(codes, lists, self.fields, packing, e, add, offsets, out))
+            else:
+                e = int(kernels.stab_words(codes, lists, self.fields, packing, e, add, *beside, offsets, out))
             if e == m:
                 return offsets, out[: offsets[m]]
             used = int(offsets[e])

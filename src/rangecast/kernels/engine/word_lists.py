@@ -168,8 +168,12 @@ def _add_searched(values, own, origin, shift, hints, hint, least, scale, place, 
 
 
 @kernel
-def _pack_block(codes, first, last, fields, packing, out):
-    """The words of some events: guards set, and all bits of the box, so that nothing is borrowed."""
+def _pack_block(codes, first, last, some, fields, packing, out):
+    """The words of some events: guards set, and all bits of the box, so that nothing is borrowed.
+
+    They are those from the first to before the last, or the ones in `some`, if it has any.
+    """
+    gathered = scratch(_BLOCK, np.int64)
     attributes = view(packing[1], np.int64)
     spans = view_rows(packing[2], np.int64)
     cuts = view(packing[3], np.int64)
@@ -183,6 +187,11 @@ def _pack_block(codes, first, last, fields, packing, out):
         out[k] = fields.mask | fields.guards
     for i in range(attributes.size):
         values = codes[attributes[i], first:last]
+        if some.size:
+            all_values = codes[attributes[i]]
+            values = gathered[: some.size]
+            for k in range(np.uint64(some.size)):
+                values[k] = all_values[some[k]]
         place = fields.places[i]
         own = cuts[cut_starts[i] : cut_starts[i + 1]]
         origin = origins[i]
@@ -280,7 +289,7 @@ def stab_words(codes, lists, fields, packing, e, add, beside_offsets, beside, of
             at = np.uint64(ahead) & np.uint64(_RING - 1)
             past = at + np.uint64(behind - ahead)
             needed += _find_block(own[ahead:behind], lists, firsts[at:past], lasts[at:past])
-            _pack_block(codes, ahead, behind, fields, packing, ring[at:past])
+            _pack_block(codes, ahead, behind, ring[:0], fields, packing, ring[at:past])
             if more:
                 needed += beside_offsets[behind] - beside_offsets[ahead]
         if begin < e:
@@ -292,6 +301,51 @@ def stab_words(codes, lists, fields, packing, e, add, beside_offsets, beside, of
             words, lines, begin, end, firsts, lasts, ring, fields, add,
             beside_offsets, beside, offsets, out, to,
         )  # fmt: skip
+    return m
+
+
+@kernel
+def stab_rare(codes, lists, fields, packing, e, add, offsets, out):
+    """As `stab_words` with nothing beside, where less than half of the values have a list: only events that
+    have one are packed and compared."""
+    words = lists.words
+    own = codes[lists.on]
+    m = own.size
+    firsts = scratch(_BLOCK, np.uint64)
+    lasts = scratch(_BLOCK, np.uint64)
+    some = scratch(_BLOCK, np.uint64)
+    ring = scratch(_BLOCK, np.uint64)
+    # how many of a block have a list, up to each event, and where the answers of so many end
+    ranks = scratch(_BLOCK, np.uint64)
+    ends = scratch(_RING, np.int64)
+    to = np.uint64(offsets[e])
+    for begin in range(e, m, _BLOCK):
+        size = np.uint64(min(_BLOCK, m - begin))
+        needed = _find_block(own[begin : begin + np.int64(size)], lists, firsts, lasts)
+        if np.int64(to) + needed + TOGETHER > out.size:
+            return begin
+        # without a branch; it is written to where all of them are read from, never ahead of that
+        n = _NONE
+        for k in range(size):
+            first = firsts[k]
+            last = lasts[k]
+            prefetch(words, first)
+            firsts[n] = first
+            lasts[n] = last
+            some[n] = np.uint64(begin) + np.uint64(k)
+            n += np.uint64(first < last)
+            ranks[k] = n
+        if n:
+            _pack_block(codes, np.int64(0), np.int64(0), some[:n], fields, packing, ring[:n])
+        ends[0] = np.int64(to)
+        for k in range(n):
+            q = firsts[k]
+            while q < lasts[k]:
+                to += keep_words(words, q, ring[k], fields.guards, fields.mask, add, out, to)
+                q += _FOUR
+            ends[np.uint64(k) + _ONE] = np.int64(to)
+        for k in range(size):
+            offsets[np.uint64(begin) + np.uint64(k) + _ONE] = ends[ranks[k]]
     return m
 
 
