@@ -25,10 +25,12 @@ They were tried again when a block of a bitmap had become 1,024 boxes (benchmark
 a busy machine), and left as they are: with events, the layout of the least estimate is the best one on eleven
 and takes 1.03 times as long on another. Once more when cells on two attributes had their bounds in bytes: on
 eleven it is the best one or within 1 %, on `mostly-matching` it takes 1.22 times as long. On `market`, which
-`auto` lays out as sorted lists, cells on symbol and close are taken for 4 us and take 75, where a bitmap takes
-11. Before they took 19; likely many of their bounds are in doubt in cells that wide, which was not measured.
-Nothing is measured when an index is opened:
-what an estimate is worth on a machine, and for these boxes, is told by the batches, as below.
+`auto` lays out as sorted lists, cells on symbol and close are taken for 4 us and take 75, where a bitmap
+takes 11. Before they took 19: nine tenths of it now goes into codes of boxes whose bounds are in doubt, in
+cells of more fine cells than a byte counts.
+
+Nothing is measured when an index is opened: what an estimate is worth on a machine, and for these boxes, is
+told by the batches, as below.
 
 Before events were seen they are made up: corners of boxes, those included that go by an equality. Events as
 they come can differ from that in all that matters. On eight attributes as wide as each other, the one on
