@@ -21,7 +21,7 @@ import numpy.typing as npt
 from rangecast import buffers
 from rangecast.kernels.model import events as kernels
 from rangecast.model.boxes import ragged, starts_of
-from rangecast.types.attributes import MISSING, Codes
+from rangecast.types.attributes import MISSING, Attribute, Category, Codes, Encoded
 
 WIDE = 128
 """From so many attributes on, events are kept by what they say."""
@@ -127,14 +127,18 @@ class CodeTarget:
         wide = self._shape if self._said is None else (0, 0)
         self._codes: Codes = buffers.empty(wide[0] * wide[1], np.int64).reshape(wide)
         self._empty = set(range(n_attributes))
+        self._written: Codes | None = None
 
-    def room(self, position: int, rows: npt.NDArray[np.int64] | None) -> Codes | None:
-        """Where the codes of an attribute may be written instead of being put, None if they must be put."""
-        if self._said is not None or rows is not None:
-            return None
-        self._empty.discard(position)
-        row: Codes = self._codes[position]
-        return row
+    def encode(
+        self, position: int, rows: npt.NDArray[np.int64] | None, attribute: Attribute, column: Any
+    ) -> Encoded:
+        """What an attribute makes of a column; codes of words are written where `put` leaves them."""
+        if isinstance(attribute, Category) and self._said is None and rows is None:
+            self._written = self._codes[position]
+            found = attribute.find(column, self._written)
+            if found is not None:
+                return found
+        return attribute.encode(column)
 
     def put(self, position: int, rows: npt.NDArray[np.int64] | None, codes: Codes) -> None:
         """Take the codes of an attribute, of all events or of some."""
@@ -143,7 +147,8 @@ class CodeTarget:
             self._empty.discard(position)
             if rows is not None:
                 own[:] = MISSING
-            own[slice(None) if rows is None else rows] = codes
+            if codes is not self._written:
+                own[slice(None) if rows is None else rows] = codes
             return
         here, own = present(codes)
         self._said[position] = here if rows is None else rows[here], own

@@ -327,23 +327,18 @@ class Events:
         for position, (own, column) in given.items():
             attribute = schema[position]
             known = len(attribute.vocabulary) if isinstance(attribute, Category) else 0
-            told, room = None, None
+            told = None
             codes = list_codes(attribute, column) if type(column) is list else None
             if codes is None:
                 point = attribute.kind == "point"  # whose lists are one value
                 if not isinstance(column, pa.Array | pa.ChunkedArray) and not point:
                     column = as_column(column)
-                found = None
-                if isinstance(attribute, Category):
-                    room = target.room(position, own)
-                    found = None if room is None else attribute.find(column, room)
-                encoded: Encoded = found or attribute.encode(column)
+                encoded: Encoded = target.encode(position, own, attribute, column)
                 if len(encoded.bad) and not point and several_values.as_lists(as_column(column)) is not None:
                     return None
                 codes, told = encoded.codes, encoded.strange
                 encoded.note(reasons, own if own is None else own[encoded.bad], every=on_error == "collect")
-            if codes is not room:
-                target.put(position, own, codes)
+            target.put(position, own, codes)
             strange, words = told or strange_words(attribute, column, codes)
             if len(strange):
                 strangers[position] = Strangers(known, strange if own is None else own[strange], words)

@@ -399,8 +399,7 @@ class Category(Attribute):
         return super().intervals(operator, value)
 
     def encode(self, values: Any, side: str = VALUE, grow: bool = False) -> Encoded:
-        found = None if grow else self.find(values)
-        if found is not None:
+        if not grow and (found := self.find(values)) is not None:
             return found
         column = as_column(values)
         words, bad = column.strings()
@@ -412,11 +411,9 @@ class Category(Attribute):
     def find(self, column: Any, out: Codes | None = None) -> Encoded | None:
         """What `encode` gives for an Arrow column of text, its codes in `out` if that is given; None where it
         is none or short, or where some of it is not Unicode."""
-        if (
-            not isinstance(column, pa.Array | pa.ChunkedArray)
-            or len(column) < FEW
-            or not is_text(column.type)
-        ):
+        if not isinstance(column, pa.Array | pa.ChunkedArray) or len(column) < FEW:
+            return None
+        if not is_text(column.type):
             return None
         try:
             column = without_views(column)

@@ -130,7 +130,7 @@ def strings_of_spans(
     sizes: npt.NDArray[Any],
     kind: pa.DataType | None = None,
 ) -> pa.Array[Any]:
-    """Pieces of a text as a column, of large strings unless told; a size of -1 is null.
+    """Pieces of a text as a column, of large strings if no type is given; a size of -1 is null.
 
     `text` says where the letters lie (kernels/machine/views.py).
     """
