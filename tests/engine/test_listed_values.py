@@ -10,7 +10,7 @@ from tests.oracle import match_boxes, match_held
 
 import rangecast as rc
 from rangecast.array_file import read_arrays, write_arrays
-from rangecast.engine import listed_paths, listed_values, parts
+from rangecast.engine import contract, listed_paths, listed_values, parts
 from rangecast.engine.auto import AutoIndex
 from rangecast.engine.said_boxes import into_pieces
 from rangecast.types.attributes import LAST, PRESENT
@@ -329,6 +329,8 @@ def test_a_file_in_which_lists_were_cut_is_read(monkeypatch, tmp_path):
     meta, arrays = read_arrays(tmp_path / "index")
     assert "catalog.said.lists.words" not in arrays
     write_arrays(tmp_path / "older", {**meta, "layout": 7}, arrays)
+    # one of that time with cells on two attributes would be built again, which is not the question here
+    monkeypatch.setitem(contract._CHANGED, 7, ())
     index = rc.load_index(tmp_path / "older")
     events = events_of(schema, rng, 30, 60)
     n_boxes = index.stats()["boxes"]
