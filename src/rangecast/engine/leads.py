@@ -41,8 +41,7 @@ turns on a busy machine, beside 1 for what is here:
 
 Heads of five words in front of each list, the other entries behind them, heads in order by how many those
 are, 14 words per box and one box per cell take 0.6 of the time and 133 bytes per box: more than 24 bytes
-and 16 per predicate, which is what may be taken (tests/engine/test_memory.py). With two boxes per cell it
-is 0.65 and 108.
+and 16 per predicate, which is what may be taken. With two boxes per cell it is 0.65 and 108.
 
 Its size follows the number of predicates: about 30 bytes per place in a list and 1.5 places per box, where
 bitsets and packed bounds take some 7 bytes per box for every attribute that any box bounds.
