@@ -14,7 +14,7 @@ from rangecast.engine import leads, path_building
 from rangecast.engine.auto import AutoPart
 from rangecast.engine.leads import LeadsPart
 from rangecast.errors import CapacityError, StorageError
-from rangecast.kernels.engine import leads as kernels
+from rangecast.kernels.engine.lead_lists import INEXACT
 from rangecast.kernels.engine.one_event import LEADS_ATTRIBUTES
 from strategies import events, history, int_schema
 
@@ -49,6 +49,9 @@ def test_equals_the_oracle(data):
         patch.setattr(leads, "_LISTED", data.draw(st.integers(1, 3)))
         patch.setattr(leads, "_AGAIN", data.draw(st.sampled_from([0, 4, 16])))
         patch.setattr(leads, "_CROWDED", data.draw(st.sampled_from([0.0, 2.0])))
+        patch.setattr(leads, "_MARK_BITS", data.draw(st.sampled_from([2, 3, 15])))
+        patch.setattr(leads, "_LENGTH_BITS", data.draw(st.sampled_from([5, 10])))
+        patch.setattr(leads, "_OUTLIERS", data.draw(st.sampled_from([3, 100])))
         schema = int_schema(4)
         index = rc.open_index("auto", schema)
         for held in history(data, index, schema, 4):
@@ -156,7 +159,11 @@ def test_what_does_not_fit_is_refused():
         ("records", 0, 99),
         ("records", 1, 99),
         ("records", 1, 0),
-        ("records", 2, 9),
+        ("records", 2, 9 << 25),
+        ("form", 0, 4),
+        ("form", 1, 16),
+        ("form", 2, 31),
+        ("scales", -1, 64),
     ],
 )
 def test_damaged_lists_are_refused(always, field, place, change):
@@ -173,6 +180,13 @@ def test_damaged_lists_are_refused(always, field, place, change):
     wide = part.lists._replace(records=part.lists.records.astype(np.int64))
     with pytest.raises(StorageError, match="that records are of 32 bits"):
         LeadsPart(wide, part.identical).check(index._catalog.boxes, 10)
+    for other, words in (("origins", "marks begin at codes"), ("scales", "scales of marks are of 8 bits")):
+        wide = part.lists._replace(**{other: getattr(part.lists, other).astype(np.int32)})
+        with pytest.raises(StorageError, match=words):
+            LeadsPart(wide, part.identical).check(index._catalog.boxes, 10)
+    short = part.lists._replace(origins=part.lists.origins[:-1])
+    with pytest.raises(StorageError, match="bounded attributes have marks"):
+        LeadsPart(short, part.identical).check(index._catalog.boxes, 10)
 
 
 @pytest.mark.parametrize("spread", [1, 1 << 20, 1 << 59])
@@ -207,10 +221,80 @@ def test_records_refer_to_boxes_that_stand_in_many_lists(always, monkeypatch):
     subs = rc.Subscriptions.parse(schema, texts)
     index = rc.open_index("auto", schema)
     index.insert(subs)
-    records = part_of(index).lists.records
-    assert (records > kernels.REFERS).any()
+    lists = part_of(index).lists
+    refers = set()
+    for at in lists.starts[:-1][np.diff(lists.starts) > 0]:
+        heads = lists.records[at + 1 : at + 1 + 2 * int(lists.records[at]) : 2]
+        refers |= set((heads >> lists.form[2] & 1).tolist())
+    assert refers == {0, 1}
     rng = np.random.default_rng(5)
     batch = rc.Events.from_arrays(schema, {f"a{j}": rng.integers(0, 80, 200) for j in range(4)})
+    assert rows_of(index.match(batch)) == [sorted(row) for row in match_boxes(subs, batch)]
+
+
+@pytest.mark.parametrize("mark_bits", [4, 11, 15])
+@pytest.mark.parametrize("length_bits", [5, 8, 10])
+def test_ranges_of_every_length(always, monkeypatch, mark_bits, length_bits):
+    """Also of those whose lengths have no word of their own, at both ends and one beyond."""
+    monkeypatch.setattr(leads, "_MARK_BITS", mark_bits)
+    monkeypatch.setattr(leads, "_LENGTH_BITS", length_bits)
+    rng = np.random.default_rng(mark_bits)
+    lengths = np.unique(np.concatenate([np.arange(70), 2 ** np.arange(15), 2 ** np.arange(1, 15) - 1]))
+    lows = rng.integers(0, 3_000, len(lengths))
+    highs = lows + lengths
+    texts = {i: f"a0 between {low} and {high}" for i, (low, high) in enumerate(zip(lows, highs, strict=True))}
+    n = len(texts)
+    texts |= {n + i: f"a0 >= {low}" for i, low in enumerate(lows)}
+    texts |= {2 * n + i: f"a0 <= {high} and a1 = 1" for i, high in enumerate(highs)}
+    schema = int_schema(2)
+    subs = rc.Subscriptions.parse(schema, texts)
+    index = rc.open_index("auto", schema)
+    index.insert(subs)
+    exact = part_of(index).lists.scales[0] == 0
+    assert exact == (mark_bits == 15)
+    values = np.unique(np.concatenate([ends + k for ends in (lows, highs) for k in (-1, 0, 1)]))
+    batch = rc.Events.from_arrays(schema, {"a0": values, "a1": np.ones(len(values), np.int64)})
+    assert rows_of(index.match(batch)) == [sorted(row) for row in match_boxes(subs, batch)]
+
+
+def test_more_entries_than_a_head_counts(always, monkeypatch):
+    """With many boxes few bits are left for how many entries one has; others are asked of the box."""
+    d = 12
+    schema = int_schema(d)
+    texts = {k: " and ".join(f"a{j} >= {j + k}" for j in range(1 + k % d)) for k in range(30)}
+    subs = rc.Subscriptions.parse(schema, texts)
+    form_of = leads._form_of
+
+    def few_bits(n_attributes, n_boxes):
+        form = form_of(n_attributes, n_boxes)
+        form[2] = 29
+        return form
+
+    monkeypatch.setattr(leads, "_form_of", few_bits)
+    monkeypatch.setattr(leads, "_AGAIN", 99)
+    index = rc.open_index("auto", schema)
+    index.insert(subs)
+    assert (part_of(index).lists.records[1] >> 30) <= 3
+    rng = np.random.default_rng(3)
+    batch = rc.Events.from_arrays(schema, {f"a{j}": rng.integers(0, 40, 200) for j in range(d)})
+    assert rows_of(index.match(batch)) == [sorted(row) for row in match_boxes(subs, batch)]
+
+
+def test_a_few_ends_far_away_leave_the_others_their_marks(always):
+    schema = int_schema(2)
+    texts = {i: f"a0 = {i} and a1 >= {i}" for i in range(400)}
+    texts |= {
+        400: f"a0 = {10**15} and a1 < 5",
+        401: f"a0 > {10**15} and a1 < {10**16}",
+        402: f"a0 < {-(10**15)}",
+    }
+    subs = rc.Subscriptions.parse(schema, texts)
+    index = rc.open_index("auto", schema)
+    index.insert(subs)
+    lists = part_of(index).lists
+    assert lists.scales.tolist() == [INEXACT, INEXACT]
+    values = np.array([0, 5, 399, 400, 10**15 - 1, 10**15, 10**15 + 1, -(10**15), -(10**15) - 1])
+    batch = rc.Events.from_arrays(schema, {"a0": np.repeat(values, 9), "a1": np.tile(values, 9)})
     assert rows_of(index.match(batch)) == [sorted(row) for row in match_boxes(subs, batch)]
 
 
@@ -222,4 +306,7 @@ def test_no_event_and_no_box(always):
     rows = [{}, {"a1": 3}]
     batch = rc.Events.from_rows(schema, rows)
     assert rows_of(index.match(batch)) == [[1], [1, 2]]
-    assert not np.any(leads.are_sparse(10, 60, 100))
+    assert not leads.are_sparse(10, 60, 100)
+    assert leads.are_sparse(1 << 30, 1 << 30, 1 << 22)
+    assert not leads.are_sparse((1 << 30) + 1, 1 << 30, 1 << 22)
+    assert not leads.are_sparse(1 << 30, 1 << 30, (1 << 22) + 1)

@@ -47,12 +47,15 @@ from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
 
-LAYOUT = 8
+LAYOUT = 9
 """Changes when the arrays of some index in a file do; files of another layout are rebuilt when read."""
 # by layout, what structures have in another form since
 _CHANGED: dict[Any, tuple[str, ...]] = {
-    5: ("LeadLists", "BitmapBlocks", "PlaneCells"), 6: ("BitmapBlocks", "PlaneCells"), 7: ("PlaneCells",),
-}  # fmt: skip
+    5: ("LeadLists", "BitmapBlocks", "PlaneCells"),
+    6: ("LeadLists", "BitmapBlocks", "PlaneCells"),
+    7: ("LeadLists", "PlaneCells"),
+    8: ("LeadLists",),
+}
 
 
 class Index:

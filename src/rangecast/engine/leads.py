@@ -3,21 +3,23 @@
 Each box stands in the lists of one of its entries, the one that lets the least through, judged by the ends
 of all boxes on that attribute. A leading attribute is cut into cells, with one of its own for missing values,
 and a box is listed in every cell that it meets. An event reads one list per leading attribute; that of
-missing values, for those that it lacks, is nearly always empty. A list has records: the box, and its entries
-in 32 bits (`squeeze`), the next best one first, since most candidates end there. So a list is read from front
-to back and nothing else is: where the other entries would be written into many lists, the record has the
-next best one alone, and refers to the box for the others.
+missing values, for those that it lacks, is nearly always empty. A list has the entries of its boxes as well,
+one word of 32 bits each, the next best one beside the box, since most candidates end there. So a list is read
+from front to back and nothing else is. An entry in a word tells of nearly every value whether it holds it;
+where it does not, or where its other entries would be written into many lists, the box is asked.
 
     array        dtype    shape              meaning
     attributes   int32    k                  the leading attributes, ascending
     cut_starts   int64    k + 1              where the cuts of each begin
     cuts         int64    n_cuts             the least code of each cell but the first two
     starts       int64    n_cuts + 2k + 1    where the list of each cell begins, attribute after attribute
-    records      uint32   n_words            a box, how many words follow and whether they are not all
-                                             (REFERS), and its entries: an attribute and two ends, or with
-                                             EQUAL one
+    records      uint32   n_words            the lists; kernels/engine/lead_lists.py has the words
     every        int32    n_every            boxes without an entry
     bounded      int32    n_bounded          the attributes that boxes bound, ascending
+    origins      int64    d                  by attribute, the code at which its marks begin
+    scales       uint8    d                  the logarithm of how many codes a mark is, and INEXACT unless
+                                             each end of an entry has a mark of its own
+    form         int64    3                  how many bits of a word are a length, a mark, the number of a box
 
 Cells are as wide as each other where that leaves no crowds, and then an event computes its cell; otherwise
 they are cut at quantiles and searched. EVENTS events at a time are turned into rows, attribute by attribute
@@ -25,25 +27,25 @@ or by what they say where they are kept so (model/event_entries.py), and the lis
 for while those of this one are read.
 
 Tried at a million boxes on 500 attributes, six predicates at most, 50 values and 197 matches per event, in
-turns on a busy machine, beside 1 for what is here:
+turns, beside 1 for what is here, 8.1 us and 73 bytes per box with the catalog:
 
-    next best entry beside the box, boxes read for the rest, cuts searched one event at a time   3.0
-    the same with cells of one width and lists asked for ahead                                   1.25
-    the same, candidates of all events collected before boxes are read                           1.4
-    8 boxes per cell and not 2                                                                   1.4
-    4                                                                                            1.1
-    boxes that a record refers to compared with columns of codes, and by kind of entry           1.2
-    places as signed numbers                                                                     1.1
-    events in columns and not by what they say                                                   1.2
-    the lists of the next event asked for one by one, between those of this one                  1.0
-    16 words of a box in its records beside the first and not 8: 105 bytes per box instead of 91  1.05
-    4: 83 bytes                                                                                  1.2
+    entries of two or three words with ends of 32 bits, box after box: 91 bytes             2.0
+    entries of one word, box after box                                                      1.45
+    the same with heads in front, and a choice where an entry is not sure                   1.4
+    the same with a number instead of that choice                                           1.2
+    no end of the loop over entries that depends on them, so that LLVM makes vectors        1.15
+    boxes in the order of their lists, not by how many entries they have                    1.05
+    one box per cell and not 2: 87 bytes                                                    1.0
+    8 words of a box in its lists beside the first and not 16: 72 bytes                     1.0
 
-Heads of five words in front of each list, the other entries behind them, heads in order by how many those
-are, 14 words per box and one box per cell take 0.6 of the time and 133 bytes per box: more than 24 bytes
-and 16 per predicate, which is what may be taken. With two boxes per cell it is 0.65 and 108.
+And of the form before, of the first row, beside 1 for that:
 
-Its size follows the number of predicates: about 30 bytes per place in a list and 1.5 places per box, where
+    boxes read for all entries but the next best one, cuts searched one event at a time     3.0
+    8 boxes per cell and not 2                                                              1.4
+    events in columns and not by what they say                                              1.2
+    the lists of the next event asked for one by one, between those of this one             1.0
+
+Its size follows the number of predicates: some 20 bytes per place in a list and 1.5 places per box, where
 bitsets and packed bounds take some 7 bytes per box for every attribute that any box bounds.
 """
 
@@ -62,14 +64,15 @@ from rangecast.engine.answers import Rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, flat, hold, within
 from rangecast.engine.static_part import Part
+from rangecast.kernels.engine import lead_lists, one_event
 from rangecast.kernels.engine import leads as kernels
-from rangecast.kernels.engine import one_event
-from rangecast.kernels.engine.leads import CellFinder, LeadLists, Room
+from rangecast.kernels.engine.lead_lists import LeadLists
+from rangecast.kernels.engine.leads import CellFinder, Room
 from rangecast.kernels.machine.views import Views
 from rangecast.memory import check_fits, check_numbered
 from rangecast.model.boxes import SparseBoxes, starts_of
 from rangecast.model.event_entries import EventEntries
-from rangecast.types.attributes import MISSING, PRESENT, Codes
+from rangecast.types.attributes import LAST, MISSING, PRESENT, Codes
 
 FEWEST_ATTRIBUTES = 128
 SPARSE = 8
@@ -79,19 +82,28 @@ _LISTED = 3
 _PER_CELL = 2
 _MOST_CELLS = 1 << 16
 _CROWDED = 2.0
-_AGAIN = 8
-"""Words that the entries of a box may take in its records, beside the first one of each."""
+_AGAIN = 16
+"""Words that the entries of a box may take in all of its lists, beside the first one of each."""
 
 _BYTES = 200
 _FIRST_ROOM = 4096
 _ROOM_OF_ONE = 2048
-_SHORTEST = 4
-"""Words of the shortest record."""
+_SHORTEST = 2
+"""Words of a box in a list at least."""
+
+_MOST_ATTRIBUTES = 1 << 22
+_MOST_BOXES = 1 << 30
+_MARK_BITS = 15
+_FEWEST_LENGTH_BITS, _LENGTH_BITS = 5, 10
+_OUTLIERS = 100
+"""One end among so many may lie where marks do not tell, on either side."""
 
 
 def are_sparse(n_boxes: int, n_entries: int, n_used: int) -> bool:
     """Whether boxes bound so few of so many attributes that lists by leading entry are the path for them."""
-    return n_used >= FEWEST_ATTRIBUTES and n_used * n_boxes > SPARSE * n_entries
+    # words have no room for numbers beyond these
+    fit = n_used <= _MOST_ATTRIBUTES and n_boxes <= _MOST_BOXES
+    return fit and n_used >= FEWEST_ATTRIBUTES and n_used * n_boxes > SPARSE * n_entries
 
 
 @dataclass(eq=False)
@@ -115,7 +127,10 @@ class LeadsPart(Part):
         firsts = lists.cut_starts[:-1] + 2 * np.arange(k)
         lacking = (lists.starts[firsts + 1] > lists.starts[firsts]).astype(np.uint8)
         widths = _widths(lists.cuts, lists.cut_starts)
-        return CellFinder(leads, lacking, np.flatnonzero(lacking).astype(np.int32), widths)
+        bits = int(lists.form[0])
+        reaches, sure = np.empty(1 << bits, np.uint64), np.empty(2 << bits, np.uint64)
+        lead_lists.fill_lengths(bits, reaches, sure)
+        return CellFinder(leads, lacking, np.flatnonzero(lacking).astype(np.int32), widths, reaches, sure)
 
     @cached_property
     def _views(self) -> Views:
@@ -124,7 +139,7 @@ class LeadsPart(Part):
 
     @cached_property
     def _most(self) -> int:
-        """How many records the lists of an event have at most: a box stands in one of them."""
+        """How many boxes the lists of an event have at most."""
         lists = self.lists
         firsts = lists.cut_starts[:-1] + 2 * np.arange(len(lists.attributes))
         longest = np.maximum.reduceat(np.diff(lists.starts), firsts) if len(firsts) else firsts
@@ -134,6 +149,9 @@ class LeadsPart(Part):
         lists, k = self.lists, len(self.lists.attributes)
         flat(lists)
         hold("that records are of 32 bits", lists.records.dtype == np.uint32)
+        hold("that marks begin at codes", lists.origins.dtype == np.int64 and lists.form.dtype == np.int64)
+        hold("that scales of marks are of 8 bits", lists.scales.dtype == np.uint8)
+        hold("that marks are of 64 bits at most", (lists.scales & (lead_lists.INEXACT - 1) < 64).all())
         for name, attributes in (("leading", lists.attributes), ("bounded", lists.bounded)):
             within(f"{name} attributes", attributes, boxes.n_attributes)
             hold(f"that {name} attributes ascend", (np.diff(attributes) > 0).all())
@@ -142,7 +160,10 @@ class LeadsPart(Part):
         n_cells = int(lists.cut_starts[-1]) + 2 * k
         ascending("lists of leading attributes", lists.starts, len(lists.records), n_cells + 1)
         n = min(boxes.n, n_slots) if self.identical else boxes.n
-        whole = kernels.check_records(lists.starts, lists.records, n, boxes.n_attributes)
+        hold("that words of records have three fields", _is_form(lists.form))
+        n_scaled = min(len(lists.origins), len(lists.scales))
+        hold("that bounded attributes have marks", not len(lists.bounded) or lists.bounded[-1] < n_scaled)
+        whole = lead_lists.check_lists(lists, n, min(n_scaled, boxes.n_attributes))
         hold("that leading lists are whole records of boxes", whole)
         within("boxes without an entry", lists.every, n)
 
@@ -173,12 +194,15 @@ class LeadsPart(Part):
         # an odd number of cache lines, so that the rows of events do not fall on the same places of a cache
         wide = (boxes.n_attributes // 16 | 1) + 2
         room = Room(
-            rows=np.empty((n, 16 * wide), np.uint32),
+            rows=np.empty((n, 16 * wide), np.uint64),
+            codes=np.empty((n, 16 * wide), np.int64),
             cells=np.empty((n, k), np.int64),
             counts=np.empty(n, np.int64),
-            doubtful=np.empty(n, np.uint8),
-            codes=np.empty((boxes.n_attributes, n), np.int64),
             found=buffers.empty(self._most + 1, np.int64),
+            heads=buffers.empty(self._most + 1, np.uint32),
+            order=buffers.empty(self._most + 1, np.int32),
+            ends=np.empty(kernels.NUMBERS, np.int64),
+            left=buffers.empty(self._most + 1, np.int64),
         )
         most = self._most + len(self.lists.every) + 1
         out = buffers.empty(_FIRST_ROOM + most, np.int32)
@@ -188,7 +212,9 @@ class LeadsPart(Part):
             if e == m:
                 return offsets, out[: offsets[m]]
             used = int(offsets[e])
-            more = buffers.empty(2 * len(out) + most, np.int32)
+            # as much as the events before took, and a little more
+            wanted = max(2 * len(out), int(1.1 * used * m / e) if e else 0)
+            more = buffers.empty(wanted + most, np.int32)
             more[:used] = out[:used]
             out = more
 
@@ -202,7 +228,7 @@ class LeadsPart(Part):
             return None
         lists = self.lists
         starts, records = np.empty_like(lists.starts), np.empty_like(lists.records)
-        kept = kernels.sweep_records(lists.starts, lists.records, dead, starts, records)
+        kept = lead_lists.sweep_lists(lists, dead, starts, records)
         swept = lists._replace(
             starts=starts, records=records[:kept].copy(), every=lists.every[dead[lists.every] == 0]
         )
@@ -223,54 +249,108 @@ def build_leads(boxes: Boxes, numbers: npt.NDArray[np.int64], memory_limit: int 
     entries = boxes.entries(numbers, np.empty(0, np.int32))
     n = len(numbers)
     leads, seconds = np.empty(n, np.int64), np.empty(n, np.int64)
-    kernels.choose_leads(entries.starts, _shares(entries), leads, seconds)
+    n_attributes = int(entries.attributes.max(initial=-1)) + 1
+    form = _form_of(n_attributes, int(numbers.max(initial=0)) + 1)
+    shares, origins, scales = _weigh(entries, n_attributes, (1 << int(form[1])) - 1)
+    lead_lists.choose_leads(entries.starts, shares, leads, seconds)
     led = np.flatnonzero(leads >= 0)
     entry = leads[led]
     led = led[np.argsort(entries.attributes[entry], kind="stable")]
     entry = leads[led]
     attributes, firsts = np.unique(entries.attributes[entry], return_index=True)
     ends = np.append(firsts, len(led))
-    cuts, counts, places = [], [], []
+    cuts, in_cells, places = [], [], []
     for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
         own = entry[a:b]
         cut, count, rows = _list_interval(entries.lows[own], entries.highs[own])
         cuts.append(cut)
-        counts.append(count)
+        in_cells.append(count)
         places.append(rows + a)
     listed = led[np.concatenate([np.empty(0, np.int64), *places])]
-    sizes, refers = np.empty(n, np.int64), np.empty(n, np.bool_)
     said = entries.starts, entries.attributes, entries.lows, entries.highs
+    counts, refers = np.empty(n, np.int64), np.empty(n, np.bool_)
     n_places = np.bincount(listed, minlength=n)
-    kernels.size_records(*said[:1], *said[2:], leads, seconds, n_places, _AGAIN, sizes, refers)
-    starts = starts_of(sizes[listed])
-    check_numbered(int(starts[-1]), "words of leading lists", "split the set")
-    records = np.empty(int(starts[-1]), np.uint32)
-    kernels.fill_records(listed, numbers, said, boxes.arrays.bases, leads, seconds, sizes, refers, records)
+    most = (1 << int(31 - form[2])) - 1
+    lead_lists.size_records(entries.starts, leads, n_places, _AGAIN, most, counts, refers)
+    list_starts = starts_of(np.concatenate([np.empty(0, np.int64), *in_cells]))
     held = LeadLists(
         attributes=attributes.astype(np.int32),
         cut_starts=starts_of(np.array([len(cut) for cut in cuts], np.int64)),
         cuts=np.concatenate([np.empty(0, np.int64), *cuts]),
-        starts=starts[starts_of(np.concatenate([np.empty(0, np.int64), *counts]))],
-        records=records,
+        starts=np.empty_like(list_starts),
+        records=np.empty(0, np.uint32),
         every=numbers[leads < 0].astype(np.int32),
         bounded=np.unique(entries.attributes).astype(np.int32),
+        origins=origins,
+        scales=scales,
+        form=form,
     )
+    lead_lists.find_inexact(said, origins, (1 << int(form[1])) - 1, scales)
+    fill = partial(lead_lists.fill_lists, listed, list_starts, numbers, said, leads, seconds, counts, refers)
+    n_words = int(fill(held))
+    check_numbered(n_words, "words of leading lists", "split the set")
+    held = held._replace(records=np.empty(n_words, np.uint32))
+    fill(held)
     return LeadsPart(held, boxes.are_slots(numbers))
 
 
-def _shares(entries: SparseBoxes) -> npt.NDArray[np.float32]:
-    """How much of its attribute each entry lets through, in ranks among all ends there."""
+def _form_of(n_attributes: int, n_boxes: int) -> npt.NDArray[np.int64]:
+    """How many bits of a word are a length, a mark and the number of a box.
+
+    >>> _form_of(500, 1_000_000).tolist(), _form_of(30_000, 5).tolist()
+    ([9, 14, 20], [6, 11, 3])
+    """
+    left = 32 - max(n_attributes - 1, 1).bit_length()
+    length = min(max(_FEWEST_LENGTH_BITS, left * 2 // 5), _LENGTH_BITS)
+    return np.array([length, min(left - length, _MARK_BITS), max(n_boxes - 1, 1).bit_length()], np.int64)
+
+
+def _is_form(form: npt.NDArray[np.int64]) -> bool:
+    """Whether kernels can read words by it."""
+    if len(form) != 3:
+        return False
+    length, mark, box = form.tolist()
+    fits = _FEWEST_LENGTH_BITS <= length <= _LENGTH_BITS and 1 < mark <= _MARK_BITS and 0 < box <= 30
+    return bool(fits)
+
+
+def _weigh(
+    entries: SparseBoxes, n_attributes: int, last: int
+) -> tuple[npt.NDArray[np.float32], Codes, npt.NDArray[np.uint8]]:
+    """How much of its attribute each entry lets through, in ranks among all ends there; and where the marks
+    of each attribute begin and how wide they are."""
     order = np.argsort(entries.attributes, kind="stable")
     firsts = np.flatnonzero(np.diff(entries.attributes[order], prepend=-1))
-    out = np.empty(len(order), np.float32)
+    shares = np.empty(len(order), np.float32)
+    origins, scales = np.zeros(n_attributes, np.int64), np.zeros(n_attributes, np.uint8)
     for a, b in zip(firsts.tolist(), np.append(firsts[1:], len(order)).tolist(), strict=True):
         own = order[a:b]
         lows, highs = entries.lows[own], entries.highs[own]
         points = np.sort(np.concatenate([lows, highs]))
         ranks = np.searchsorted(points, highs, "right") - np.searchsorted(points, lows, "left")
         # an attribute that few boxes bound tells as little of values as few ends do
-        out[own] = (ranks + 1) / (len(points) + 2)
-    return out
+        shares[own] = (ranks + 1) / (len(points) + 2)
+        j = entries.attributes[own[0]]
+        origins[j], scales[j] = _place_marks(points, last)
+    return shares, origins, scales
+
+
+def _place_marks(points: Codes, last: int) -> tuple[int, int]:
+    """Where the marks of an attribute with these ends begin, and the logarithm of how many codes each is.
+
+    >>> _place_marks(np.array([3, 5, 9]), 1023), _place_marks(np.array([*range(500), 10**12]), 1023)
+    ((3, 0), (5, 0))
+    """
+    inner = points[np.searchsorted(points, PRESENT, "right") : np.searchsorted(points, LAST)]
+    if not len(inner):
+        return 0, 0
+    few = len(inner) // _OUTLIERS
+    tries = []
+    for first, end in ((inner[0], inner[-1]), (inner[few], inner[-1 - few])):
+        span = int(end) - int(first)
+        tries.append((int(first), max(0, (span // (last - 2)).bit_length())))
+    # most ends stand close together: marks tell of those
+    return tries[1] if tries[1][1] + 3 <= tries[0][1] else tries[0]
 
 
 def _widths(cuts: Codes, cut_starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -310,7 +390,7 @@ def _list_interval(lows: Codes, highs: Codes) -> tuple[Codes, npt.NDArray[np.int
             best = other
     starts = starts_of(best.counts)
     rows = np.empty(int(starts[-1]), np.int64)
-    kernels.fill_cells(best.firsts, best.lasts, starts[:-1].copy(), rows)
+    lead_lists.fill_cells(best.firsts, best.lasts, starts[:-1].copy(), rows)
     return best.cuts, best.counts, rows
 
 

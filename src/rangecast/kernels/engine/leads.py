@@ -1,4 +1,7 @@
-"""Lists by leading entry: choosing leads, filling lists per cell, and checking who stands in an event's."""
+"""Who stands in an event's lists by leading entry: finding the lists, and comparing entries.
+
+kernels/engine/lead_lists.py has the words of a list.
+"""
 
 from __future__ import annotations
 
@@ -8,49 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import inlined_kernel, kernel
-from rangecast.kernels.engine.boxes import (
-    BETWEEN,
-    MOST_ATTRIBUTES,
-    NARROW,
-    first_word,
-    holds,
-    read_entry,
-)
-from rangecast.kernels.engine.boxes import (
-    EQUAL as ONE_VALUE,
-)
+from rangecast.kernels.engine.boxes import first_word, holds
+from rangecast.kernels.engine.lead_lists import mark_of, read_form
 from rangecast.kernels.machine.memory import prefetch
 
 AHEAD = 8
 EVENTS = 32
 """So many events are turned into rows at once."""
 
-REFERS = 1 << 31
-"""In the second word of a record that does not have all entries of its box."""
-EQUAL = 1 << 31
-"""In the attribute of an entry with one end."""
+NUMBERS = 10
+_LONGEST = np.int64(NUMBERS - 2)
+_NEXT = np.int64(1)
 
-_REST = np.uint32(REFERS - 1)
 _MISSING = np.iinfo(np.int64).min
-_LOWEST = np.uint32(1)
-_HIGHEST = np.uint32(NARROW)
-_ONE, _TWO, _THREE, _FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
-_KIND = np.uint32(28)
-_POSITION = np.uint32(MOST_ATTRIBUTES - 1)
-_BETWEEN_KIND = np.uint32(BETWEEN)
-_EQUAL_KIND = np.uint32(ONE_VALUE)
-
-
-class LeadLists(NamedTuple):
-    """Lists of boxes per leading attribute and cell; engine/leads.py tells what the arrays are."""
-
-    attributes: npt.NDArray[np.int32]
-    cut_starts: npt.NDArray[np.int64]
-    cuts: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.int64]
-    records: npt.NDArray[np.uint32]
-    every: npt.NDArray[np.int32]
-    bounded: npt.NDArray[np.int32]
+_MARK = np.uint64((1 << 32) - 1)
+_STEP = np.uint64(32)
+_ONE, _TWO = np.uint64(1), np.uint64(2)
 
 
 class CellFinder(NamedTuple):
@@ -64,156 +40,34 @@ class CellFinder(NamedTuple):
     """The leading attributes of which it has."""
     shifts: npt.NDArray[np.int64]
     """The width of the cells of a leading attribute as a power of two; -1 where they differ."""
+    reaches: npt.NDArray[np.uint64]
+    """By the length of an entry, how far it may reach (`fill_lengths`)."""
+    sure: npt.NDArray[np.uint64]
+    """And how far it surely does."""
 
 
 class Room(NamedTuple):
     """What EVENTS events at a time are turned into."""
 
-    rows: npt.NDArray[np.uint32]
-    """Their squeezed codes."""
+    rows: npt.NDArray[np.uint64]
+    """The marks of their codes, as they stand in words; above 32 bits the step of a mark that may be several
+    codes."""
+    codes: npt.NDArray[np.int64]
+    """Their codes, by event as well."""
     cells: npt.NDArray[np.int64]
     """The cells whose lists they read."""
     counts: npt.NDArray[np.int64]
     """How many those are."""
-    doubtful: npt.NDArray[np.uint8]
-    """Whether one of the squeezed codes does not compare with ends as the code does."""
-    codes: npt.NDArray[np.int64]
-    """The codes themselves, (d, EVENTS), of those that are doubtful."""
     found: npt.NDArray[np.int64]
-    """Where the records begin that may hold one of them, and then their boxes."""
-
-
-@kernel
-def choose_leads(starts, shares, leads, seconds):
-    """The entry of each box that lets the least through, and the next one; -1 where there is none."""
-    for b in range(leads.size):
-        first = np.int64(-1)
-        second = np.int64(-1)
-        for i in range(starts[b], starts[b + 1]):
-            if first < 0 or shares[i] < shares[first]:
-                second = first
-                first = np.int64(i)
-            elif second < 0 or shares[i] < shares[second]:
-                second = np.int64(i)
-        leads[b] = first
-        seconds[b] = second
-
-
-@kernel
-def fill_cells(firsts, lasts, cursors, rows):
-    """Enter the number of each interval in every cell from its first to its last."""
-    for i in range(firsts.size):
-        for cell in range(firsts[i], lasts[i] + 1):
-            rows[cursors[cell]] = i
-            cursors[cell] += 1
-
-
-@inlined_kernel
-def squeeze(code, base):
-    """A code in 32 bits, in the same order: 0 is missing, and what lies too far off is the nearest.
-
-    An event's code that became neither the least nor the largest of these compares with ends as it did
-    before; of those two it is not known.
-    """
-    if code == _MISSING:
-        return np.uint32(0)
-    if code <= base:
-        return np.uint32(1)
-    # as unsigned: the difference of two codes may be none
-    distance = np.uint64(code) - np.uint64(base)
-    return np.uint32(distance) if distance < np.uint64(NARROW) else np.uint32(NARROW)
-
-
-@kernel
-def size_records(starts, lows, highs, leads, seconds, n_places, most_again, sizes, refers):
-    """sizes[b] = how many words a record of box b has; whether it refers to the box for its other entries,
-    which it does when to write them in n_places[b] lists would take more than most_again words.
-    """
-    for b in range(sizes.size):
-        if leads[b] < 0:
-            sizes[b] = 0
-            refers[b] = False
-            continue
-        whole = 0
-        for i in range(starts[b], starts[b + 1]):
-            whole += 2 if lows[i] == highs[i] else 3
-        one = seconds[b] if seconds[b] >= 0 else leads[b]
-        size = 2 if lows[one] == highs[one] else 3
-        refers[b] = (whole - size) * n_places[b] > most_again
-        sizes[b] = 2 + (size if refers[b] else whole)
-
-
-@inlined_kernel
-def _put_entry(records, p, attribute, low, high, base):
-    records[p] = np.uint32(attribute)
-    records[p + 1] = squeeze(low, base)
-    if low == high:
-        records[p] = np.uint32(np.int64(attribute) | EQUAL)
-        return p + 2
-    records[p + 2] = squeeze(high, base)
-    return p + 3
-
-
-@kernel
-def fill_records(places, numbers, entries, bases, leads, seconds, sizes, refers, records):
-    """Write the records of boxes one after the other: the second entry first, the leading one last."""
-    starts, attributes, lows, highs = entries
-    p = np.int64(0)
-    for q in range(places.size):
-        b = places[q]
-        records[p] = np.uint32(numbers[b])
-        records[p + 1] = np.uint32((sizes[b] - 2) | (REFERS if refers[b] else 0))
-        p += 2
-        one = seconds[b] if seconds[b] >= 0 else leads[b]
-        p = _put_entry(records, p, attributes[one], lows[one], highs[one], bases[attributes[one]])
-        if refers[b] or one == leads[b]:
-            continue
-        for i in range(starts[b], starts[b + 1]):
-            if i != one and i != leads[b]:
-                p = _put_entry(records, p, attributes[i], lows[i], highs[i], bases[attributes[i]])
-        i = leads[b]
-        p = _put_entry(records, p, attributes[i], lows[i], highs[i], bases[attributes[i]])
-
-
-@kernel
-def check_records(starts, records, n_boxes, n_attributes):
-    """Whether each list is whole records of boxes, with one entry or more on attributes; starts ascend."""
-    p = np.int64(0)
-    for cell in range(starts.size):
-        while p < starts[cell]:
-            if p + 2 > records.size or np.int64(records[p]) >= n_boxes:
-                return False
-            last = p + 2 + np.int64(records[p + 1] & _REST)
-            p += 2
-            if p == last or last > records.size:
-                return False
-            while p < last:
-                if np.int64(records[p] & _REST) >= n_attributes:
-                    return False
-                p += 2 if records[p] > _REST else 3
-            if p != last:
-                return False
-        if p != starts[cell]:
-            return False
-    return True
-
-
-@kernel
-def sweep_records(starts, records, dead, swept_starts, swept):
-    """Copy what lives; returns how many words that are."""
-    p = np.int64(0)
-    for cell in range(starts.size - 1):
-        swept_starts[cell] = p
-        q = starts[cell]
-        while q < starts[cell + 1]:
-            size = 2 + np.int64(records[q + 1] & _REST)
-            if dead[records[q]] == 0:
-                for w in range(size):
-                    swept[p + w] = records[q + w]
-                p += size
-            q += size
-    swept_starts[starts.size - 1] = p
-    return p
+    """Where the other entries begin of boxes that may hold one of them, and then boxes."""
+    heads: npt.NDArray[np.uint32]
+    """The heads of these boxes."""
+    order: npt.NDArray[np.int32]
+    """These boxes by how many entries they have."""
+    ends: npt.NDArray[np.int64]
+    """Where those of each number end."""
+    left: npt.NDArray[np.int64]
+    """Boxes whose entries do not tell."""
 
 
 @inlined_kernel
@@ -238,11 +92,14 @@ def _find_cell(lists, finder, k, code):
 
 
 @inlined_kernel
-def _enter_code(lists, finder, bases, i, j, code, room):
+def _enter_code(lists, finder, i, j, code, room):
     """Take a code into the row of event i, and the list of its cell."""
-    value = squeeze(code, bases[j])
-    room.rows[i, j] = value
-    room.doubtful[i] |= (value == _LOWEST) | (value == _HIGHEST)
+    scale = lists.scales[j]
+    bits = np.uint64(lists.form[0])
+    mark = mark_of(code, lists.origins[j], scale, (1 << lists.form[1]) - 1)
+    step = np.uint64(scale >> np.uint8(7)) << bits
+    room.rows[i, j] = (np.uint64(mark) << bits) | (step << _STEP)
+    room.codes[i, j] = code
     k = np.int64(finder.leads[j])
     if k >= 0:
         cell = lists.cut_starts[k] + 2 * k + _find_cell(lists, finder, k, code)
@@ -252,129 +109,144 @@ def _enter_code(lists, finder, bases, i, j, code, room):
 
 
 @kernel
-def find_lists(codes, lists, finder, bases, first_event, last_event, room):
-    """Events as rows of squeezed codes, and the cells of each."""
+def find_lists(codes, lists, finder, first_event, last_event, room):
+    """Events as rows of marks and codes, and the cells of each."""
     n = last_event - first_event
     room.rows[:n] = 0
+    room.codes[:n] = _MISSING
     room.counts[:n] = 0
-    room.doubtful[:n] = 0
     # attribute by attribute, as codes stand: event by event the cache would have to hold a line of each
     for at in range(lists.bounded.size):
         j = np.int64(lists.bounded[at])
         for i in range(n):
             code = codes[j, first_event + i]
             if code != _MISSING:
-                _enter_code(lists, finder, bases, i, j, code, room)
+                _enter_code(lists, finder, i, j, code, room)
                 continue
             lead = np.int64(finder.leads[j])
             if lead >= 0 and finder.lacking[lead] != 0:
                 room.cells[i, room.counts[i]] = lists.cut_starts[lead] + 2 * lead
                 room.counts[i] += 1
-    for i in range(n):
-        if room.doubtful[i]:
-            for k in range(codes.shape[0]):
-                room.codes[k, i] = codes[k, first_event + i]
 
 
 @kernel
-def find_lists_of_entries(starts, attributes, codes, lists, finder, bases, first_event, last_event, room):
+def find_lists_of_entries(starts, attributes, codes, lists, finder, first_event, last_event, room):
     """The same of events by what they say."""
     n = last_event - first_event
     room.rows[:n] = 0
+    room.codes[:n] = _MISSING
     room.counts[:n] = 0
-    room.doubtful[:n] = 0
     for i in range(n):
-        first = starts[first_event + i]
-        last = starts[first_event + i + 1]
-        for p in range(first, last):
+        for p in range(starts[first_event + i], starts[first_event + i + 1]):
             j = np.int64(attributes[p])
             # beyond the last attribute that any box bounds, which `leads` ends with
             if j < finder.leads.size:
-                _enter_code(lists, finder, bases, i, j, codes[p], room)
+                _enter_code(lists, finder, i, j, codes[p], room)
         for at in range(finder.lacking_leads.size):
             k = np.int64(finder.lacking_leads[at])
-            if room.rows[i, lists.attributes[k]] == 0:
+            if room.codes[i, lists.attributes[k]] == _MISSING:
                 room.cells[i, room.counts[i]] = lists.cut_starts[k] + 2 * k
                 room.counts[i] += 1
-        if room.doubtful[i]:
-            room.codes[:, i] = _MISSING
-            for p in range(first, last):
-                room.codes[attributes[p], i] = codes[p]
 
 
 @inlined_kernel
 def _ask_for_lists(lists, cells, n):
     for r in range(n):
         first = lists.starts[cells[r]]
-        for p in range(first, lists.starts[cells[r] + 1], 16):
+        # most lists are as long as that, and a loop would not know where they end
+        prefetch(lists.records, first)
+        prefetch(lists.records, first + 16)
+        prefetch(lists.records, first + 32)
+        for p in range(first + 48, lists.starts[cells[r] + 1], 16):
             prefetch(lists.records, p)
 
 
 @kernel
-def _collect(lists, row, cells, n_cells, found):
-    """The records of an event's lists whose first entry holds it; returns how many."""
+def _collect(lists, form, finder, row, cells, n_cells, found, heads):
+    """The boxes of an event's lists whose first entry may hold it; returns how many.
+
+    From here on a head REFERS as well where an entry is not sure.
+    """
     # unsigned, here and below: a place that may be negative is looked at once more, a sixth of the time
     n = np.uint64(0)
     records = lists.records
     starts = lists.starts
     for r in range(n_cells):
         p = np.uint64(starts[cells[r]])
-        last = np.uint64(starts[cells[r] + 1])
+        if p == np.uint64(starts[cells[r] + 1]):
+            continue
+        rest = p + _ONE + _TWO * np.uint64(records[p])
+        p += _ONE
+        last = rest
         while p < last:
-            head = records[p + _TWO]
-            one = np.uint64(head > _REST)
-            value = row[head & _REST]
-            found[n] = p
-            n += np.uint64((records[p + _THREE] <= value) & (value <= records[p + _FOUR - one]))
-            p += _TWO + np.uint64(records[p + _ONE] & _REST)
+            head = records[p]
+            entry = records[p + _ONE]
+            mark = row[entry >> form.attribute]
+            step = mark >> _STEP
+            length = np.uint64(entry & form.lengths)
+            far = np.int64(mark & _MARK) - np.int64(entry & form.marks)
+            # unsigned: a mark before the entry's first is far away; as a number: a choice would be a branch
+            unsure = np.uint32(np.uint64(far - np.int64(step)) >= finder.sure[step | length])
+            found[n] = rest
+            heads[n] = head | (unsure << form.box)
+            n += np.uint64(np.uint64(far) <= finder.reaches[length])
+            rest += np.uint64(head >> form.entries) - _ONE
+            p += _TWO
     return np.int64(n)
 
 
-@inlined_kernel
-def _holds_row(records, p, row):
-    """Whether the entries of a record hold an event, given as squeezed codes."""
-    last = p + _TWO + np.uint64(records[p + _ONE] & _REST)
-    held = True
-    p += _TWO
-    while p < last:
-        one = np.uint64(records[p] > _REST)
-        value = row[records[p] & _REST]
-        held &= (records[p + _ONE] <= value) & (value <= records[p + _TWO - one])
-        p += _THREE - one
-    return held
+@kernel
+def _compare(lists, form, finder, row, n_found, boxes, room, p, out):
+    """Write the slots of the boxes found whose other entries hold an event to out from p on; returns where
+    they end, and how many boxes of room.left must be asked, since entries do not tell.
+    """
+    records, found, heads, order = lists.records, room.found, room.heads, room.order
+    # those with as many entries one after the other: a loop that ends where the last one did is half the time
+    ends = room.ends
+    ends[:] = 0
+    for q in range(n_found):
+        ends[min(np.int64(heads[q] >> form.entries), _LONGEST) + _NEXT] += 1
+    for k in range(1, ends.size):
+        ends[k] += ends[k - 1]
+    for q in range(n_found):
+        number = min(np.int64(heads[q] >> form.entries), _LONGEST)
+        order[ends[number]] = q
+        ends[number] += 1
+    left = np.int64(0)
+    for r in range(n_found):
+        place = np.uint64(order[r])
+        head = heads[place]
+        at = np.uint64(found[place])
+        last = at + np.uint64(head >> form.entries) - _ONE
+        held = np.int64(1)
+        unsure = np.uint32(head >> form.box)
+        # until one does not hold: without an end that depends on them, LLVM makes vectors of three entries
+        while at < last and held:
+            entry = records[at]
+            mark = row[entry >> form.attribute]
+            step = mark >> _STEP
+            length = np.uint64(entry & form.lengths)
+            far = np.int64(mark & _MARK) - np.int64(entry & form.marks)
+            held = np.int64(np.uint64(far) <= finder.reaches[length])
+            unsure |= np.uint32(np.uint64(far - np.int64(step)) >= finder.sure[step | length])
+            at += _ONE
+        refers = np.int64(unsure & np.uint32(1))
+        box = np.int64(head & form.boxes)
+        out[p] = boxes.slots[box] if boxes.slots.size else np.int32(box)
+        p += held & ~refers
+        room.left[left] = box
+        left += held & refers
+    return p, left
 
 
 @kernel
-def _box_holds_row(boxes, box, row):
-    """Whether a box holds an event, given as squeezed codes, none of which is doubtful."""
-    words = boxes.words
-    p = np.uint64(first_word(boxes.starts, boxes.stride, box))
-    end = np.uint64(first_word(boxes.starts, boxes.stride, box + 1))
-    held = True
-    # equalities and ranges of narrow ends, without a branch that depends on which it is: half the time
-    while boxes.heads.size == 0 and p < end and words[p] >> _KIND <= _EQUAL_KIND:
-        head = words[p]
-        two = np.uint64(head >> _KIND == _BETWEEN_KIND)
-        value = row[min(head & _POSITION, np.uint32(row.size - 1))]
-        # a distance of 0 is squeezed to 1, so that missing is below every end
-        held &= (max(words[p + _ONE], _LOWEST) <= value) & (value <= words[p + _ONE + two])
-        p += _TWO + two
-    at, last, k = np.int64(p), np.int64(end), 0
-    while held and at < last:
-        j, low, high, at, k = read_entry(boxes, at, k)
-        base = boxes.bases[j]
-        held = squeeze(low, base) <= row[j] and row[j] <= squeeze(high, base)
-    return held
-
-
-@kernel
-def stab_rows(lists, boxes, first_event, n, room, offsets, out):
+def stab_rows(lists, finder, boxes, first_event, n, room, offsets, out):
     """Write the slots of n events that `room` has, from `first_event` on; returns how many of them were done:
     fewer where there was no room."""
     p = offsets[first_event]
     none = boxes.bases[:0]
-    records = lists.records
-    found = room.found
+    form = read_form(lists.form)
+    left = room.left
     if n:
         _ask_for_lists(lists, room.cells[0], room.counts[0])
     for i in range(n):
@@ -382,35 +254,22 @@ def stab_rows(lists, boxes, first_event, n, room, offsets, out):
         if i + 1 < n:
             _ask_for_lists(lists, room.cells[i + 1], room.counts[i + 1])
         row = room.rows[i]
-        doubtful = room.doubtful[i] != 0
-        n_found = _collect(lists, row, room.cells[i], room.counts[i], found)
-        if p + n_found + lists.every.size > out.size:
+        n_found = _collect(lists, form, finder, row, room.cells[i], room.counts[i], room.found, room.heads)
+        if p + n_found + lists.every.size >= out.size:
             return i
-        # where a record does not tell, its box comes last, so that it can be asked for ahead
-        left = 0
-        for q in range(n_found):
-            at = found[q]
-            held = _holds_row(records, np.uint64(at), row)
-            box = np.int64(records[at])
-            if (records[at + 1] > _REST) | doubtful:
-                if held:
-                    found[left] = box
-                    left += 1
-                    prefetch(boxes.starts, box)
-                continue
+        p, n_left = _compare(lists, form, finder, row, n_found, boxes, room, p, out)
+        # boxes that must be asked are far away, and on their way while others are
+        codes = room.codes[i].reshape((room.codes.shape[1], 1))
+        for q in range(n_left):
+            prefetch(boxes.starts, left[q])
+        for q in range(min(AHEAD, n_left)):
+            prefetch(boxes.words, first_word(boxes.starts, boxes.stride, left[q]))
+        for q in range(n_left):
+            if q + AHEAD < n_left:
+                prefetch(boxes.words, first_word(boxes.starts, boxes.stride, left[q + AHEAD]))
+            box = left[q]
             out[p] = boxes.slots[box] if boxes.slots.size else np.int32(box)
-            p += held
-        for q in range(min(AHEAD, left)):
-            prefetch(boxes.words, first_word(boxes.starts, boxes.stride, found[q]))
-        for q in range(left):
-            if q + AHEAD < left:
-                prefetch(boxes.words, first_word(boxes.starts, boxes.stride, found[q + AHEAD]))
-            box = found[q]
-            out[p] = boxes.slots[box] if boxes.slots.size else np.int32(box)
-            if doubtful:
-                p += holds(boxes, box, room.codes, none, i)
-            else:
-                p += _box_holds_row(boxes, box, row)
+            p += holds(boxes, box, codes, none, np.int64(0))
         for q in range(lists.every.size):
             box = lists.every[q]
             out[p] = boxes.slots[box] if boxes.slots.size else box
@@ -429,8 +288,8 @@ def stab(codes, lists, finder, boxes, first_event, room, offsets, out):
     e = first_event
     while e < m:
         n = min(EVENTS, m - e)
-        find_lists(codes, lists, finder, boxes.bases, e, e + n, room)
-        done = stab_rows(lists, boxes, e, n, room, offsets, out)
+        find_lists(codes, lists, finder, e, e + n, room)
+        done = stab_rows(lists, finder, boxes, e, n, room, offsets, out)
         e += done
         if done < n:
             break
@@ -444,8 +303,8 @@ def stab_entries(starts, attributes, codes, lists, finder, boxes, first_event, r
     e = first_event
     while e < m:
         n = min(EVENTS, m - e)
-        find_lists_of_entries(starts, attributes, codes, lists, finder, boxes.bases, e, e + n, room)
-        done = stab_rows(lists, boxes, e, n, room, offsets, out)
+        find_lists_of_entries(starts, attributes, codes, lists, finder, e, e + n, room)
+        done = stab_rows(lists, finder, boxes, e, n, room, offsets, out)
         e += done
         if done < n:
             break
@@ -462,8 +321,6 @@ def count_candidates(codes, lists, finder, counts):
             cell = lists.cut_starts[k] + 2 * k
             if code != _MISSING:
                 cell += _find_cell(lists, finder, k, code)
-            p = lists.starts[cell]
-            while p < lists.starts[cell + 1]:
-                p += 2 + np.int64(lists.records[p + 1] & _REST)
-                n += 1
+            if lists.starts[cell] < lists.starts[cell + 1]:
+                n += np.int64(lists.records[lists.starts[cell]])
         counts[e] = n

@@ -18,9 +18,10 @@ from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
 from rangecast.kernels.engine import equality, nested
 from rangecast.kernels.engine.bitmap import BitmapBlocks, choose_blocks
 from rangecast.kernels.engine.boxes import holds, view_boxes
+from rangecast.kernels.engine.lead_lists import LeadLists
 from rangecast.kernels.engine.leads import (
+    NUMBERS,
     CellFinder,
-    LeadLists,
     Room,
     find_lists,
     find_lists_of_entries,
@@ -34,7 +35,7 @@ from rangecast.kernels.machine.views import view, view_rows
 
 _FIRST = 4
 _BLOCK = 64 * WORDS
-_SHORTEST = 4
+_SHORTEST = 2
 LEADS_ATTRIBUTES = 1024
 _LEADS_RECORDS = 2048
 _ONE = np.uint64(1)
@@ -164,18 +165,23 @@ def _view_leads(part):
         view(part[4], np.uint32),
         view(part[5], np.int32),
         view(part[6], np.int32),
+        view(part[7], np.int64),
+        view(part[8], np.uint8),
+        view(part[9], np.int64),
     )
     finder = CellFinder(
-        view(part[7], np.int32),
-        view(part[8], np.uint8),
-        view(part[9], np.int32),
-        view(part[10], np.int64),
+        view(part[10], np.int32),
+        view(part[11], np.uint8),
+        view(part[12], np.int32),
+        view(part[13], np.int64),
+        view(part[14], np.uint64),
+        view(part[15], np.uint64),
     )
     return lists, finder
 
 
 @inlined_kernel
-def _stab_leads(lists, boxes, room, out):
+def _stab_leads(lists, finder, boxes, room, out):
     """Write what the lists hold that were found of an event; -1 where there is too little room."""
     most = np.int64(1)
     for r in range(room.counts[0]):
@@ -185,7 +191,7 @@ def _stab_leads(lists, boxes, room, out):
         return np.int64(-1)
     offsets = scratch(2, np.int64)
     offsets[0] = 0
-    done = stab_rows(lists, boxes, np.int64(0), np.int64(1), room, offsets, out)
+    done = stab_rows(lists, finder, boxes, np.int64(0), np.int64(1), room, offsets, out)
     return offsets[1] if done else np.int64(-1)
 
 
@@ -200,12 +206,15 @@ def stab_leads(part, own_boxes, codes, out):
     if boxes.bases.size > LEADS_ATTRIBUTES:
         return np.int64(-1)
     # on the stack: memory of one's own would be a seventh of the time, with the counts that it needs
-    rows, cells = scratch(LEADS_ATTRIBUTES, np.uint32), scratch(LEADS_ATTRIBUTES, np.int64)
-    counts, doubtful = scratch(1, np.int64), scratch(1, np.uint8)
-    squeezed, own = rows.reshape((1, LEADS_ATTRIBUTES)), cells.reshape((1, LEADS_ATTRIBUTES))
-    room = Room(squeezed, own, counts, doubtful, codes, scratch(_LEADS_RECORDS, np.int64))
-    find_lists(codes, lists, finder, boxes.bases, np.int64(0), np.int64(1), room)
-    return _stab_leads(lists, boxes, room, out)
+    rows, whole = scratch(LEADS_ATTRIBUTES, np.uint64), scratch(LEADS_ATTRIBUTES, np.int64)
+    cells, wide = scratch(LEADS_ATTRIBUTES, np.int64), (1, LEADS_ATTRIBUTES)
+    counts, found = scratch(1, np.int64), scratch(_LEADS_RECORDS, np.int64)
+    heads, order = scratch(_LEADS_RECORDS, np.uint32), scratch(_LEADS_RECORDS, np.int32)
+    ends, left = scratch(NUMBERS, np.int64), scratch(_LEADS_RECORDS, np.int64)
+    rows_are = rows.reshape(wide), whole.reshape(wide), cells.reshape(wide)
+    room = Room(*rows_are, counts, found, heads, order, ends, left)
+    find_lists(codes, lists, finder, np.int64(0), np.int64(1), room)
+    return _stab_leads(lists, finder, boxes, room, out)
 
 
 @kernel
@@ -215,15 +224,15 @@ def stab_leads_entries(part, own_boxes, starts, attributes, codes, out):
     boxes = view_boxes(own_boxes)
     if boxes.bases.size > LEADS_ATTRIBUTES:
         return np.int64(-1)
-    rows, cells = scratch(LEADS_ATTRIBUTES, np.uint32), scratch(LEADS_ATTRIBUTES, np.int64)
-    counts, doubtful = scratch(1, np.int64), scratch(1, np.uint8)
-    squeezed, own = rows.reshape((1, LEADS_ATTRIBUTES)), cells.reshape((1, LEADS_ATTRIBUTES))
-    whole = scratch(LEADS_ATTRIBUTES, np.int64).reshape((LEADS_ATTRIBUTES, 1))
-    room = Room(squeezed, own, counts, doubtful, whole, scratch(_LEADS_RECORDS, np.int64))
-    find_lists_of_entries(
-        starts, attributes, codes, lists, finder, boxes.bases, np.int64(0), np.int64(1), room
-    )
-    return _stab_leads(lists, boxes, room, out)
+    rows, whole = scratch(LEADS_ATTRIBUTES, np.uint64), scratch(LEADS_ATTRIBUTES, np.int64)
+    cells, wide = scratch(LEADS_ATTRIBUTES, np.int64), (1, LEADS_ATTRIBUTES)
+    counts, found = scratch(1, np.int64), scratch(_LEADS_RECORDS, np.int64)
+    heads, order = scratch(_LEADS_RECORDS, np.uint32), scratch(_LEADS_RECORDS, np.int32)
+    ends, left = scratch(NUMBERS, np.int64), scratch(_LEADS_RECORDS, np.int64)
+    rows_are = rows.reshape(wide), whole.reshape(wide), cells.reshape(wide)
+    room = Room(*rows_are, counts, found, heads, order, ends, left)
+    find_lists_of_entries(starts, attributes, codes, lists, finder, np.int64(0), np.int64(1), room)
+    return _stab_leads(lists, finder, boxes, room, out)
 
 
 @allocating_kernel
