@@ -91,6 +91,7 @@ FAMILIES = {
         "auto",
         "bitmap",
         "cells",
+        "equalities",
         "equality",
         "limited",
         "nested",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rangecast.engine.bitmap import BitmapPart
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.cells import CellsPart
+from rangecast.engine.equalities import EqualitiesPart
 from rangecast.engine.equality import EqualityPart
 from rangecast.engine.nested import NestedPart
 from rangecast.engine.planner import Layout, Plan
@@ -62,7 +63,7 @@ def asked_by_one(paths: list[AccessPath]) -> list[tuple[int, Ask]]:
         part = path.part
         if isinstance(part, NestedPart) and part.identical:
             together[NestedPart].append(k)
-        elif isinstance(part, EqualityPart | WordListsPart) and part.identical:
+        elif isinstance(part, EqualitiesPart | EqualityPart | WordListsPart) and part.identical:
             together[EqualityPart].append(k)
         elif isinstance(part, BitmapPart) and part.identical and part.n_blocks <= SMALL_BITMAP:
             together[BitmapPart].append(k)
@@ -80,7 +81,7 @@ def asked_by_one(paths: list[AccessPath]) -> list[tuple[int, Ask]]:
 
 def _asked_together(parts: list[Part]) -> Ask:
     """One call for several parts: sorted lists, then lists by value, then a bitmap."""
-    joined = NestedPart | EqualityPart | WordListsPart | BitmapPart
+    joined = NestedPart | EqualitiesPart | EqualityPart | WordListsPart | BitmapPart
     views = [part.few.views for part in parts if isinstance(part, joined)]
     if isinstance(parts[-1], BitmapPart):
         kernel, room = one_event.stab_lists_and_bitmap, parts[-1].few.room + ROOM

@@ -4,6 +4,8 @@
     listed     boxes with long lists of values, once for each value    listed_paths.py
     nested     boxes that bound the same attributes in the same way,   nested.py
                in sorted lists, where those are worth it               (outlines.py)
+    equalities boxes that ask for one value of two attributes each,    equalities.py
+               where lists by one of them would be read for little
     equality   boxes that ask for one value of an attribute where      equality.py
                events seldom have that value
     runs       the rest, when they bound one attribute of few values   runs.py
@@ -60,7 +62,7 @@ from rangecast.errors import OptionError
 from rangecast.model.event_entries import EventEntries
 from rangecast.types.attributes import Codes
 
-_NO_SLOTS, _LISTS = np.empty(0, np.int32), ("nested", "equality")
+_NO_SLOTS, _LISTS = np.empty(0, np.int32), ("nested", "equalities", "equality")
 
 
 @dataclass(eq=False)

@@ -1,8 +1,8 @@
 """Which boxes of `auto` get which access path, and the building of those paths.
 
-Lists come first: sorted ones for outlines where they are worth it, then lists by value, then a path of its
-own for an attribute that many boxes bound alone. What is left goes together: runs, windows or cells on one
-attribute, cells or bitmap on several, as the planner says.
+Lists come first: sorted ones for outlines where they are worth it, then lists by two values, then by one,
+then a path of its own for an attribute that many boxes bound alone. What is left goes together: runs, windows
+or cells on one attribute, cells or bitmap on several, as the planner says.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rangecast.engine.access_paths import AccessPath
 from rangecast.engine.bitmap import build_bitmap, estimate_bytes
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.cells import BUDGET, build_cells
+from rangecast.engine.equalities import Coupled, EqualitiesPart, build_equalities, choose_couples
 from rangecast.engine.equality import EqualityPart
 from rangecast.engine.grid import Grid
 from rangecast.engine.leads import are_sparse, build_leads
@@ -30,7 +31,7 @@ from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, build_runs
 from rangecast.engine.scan import ScanPart
 from rangecast.engine.selectivity import bounded_attributes
 from rangecast.engine.threads import runner
-from rangecast.engine.value_lists import choose_equalities
+from rangecast.engine.value_lists import ask_values, choose_equalities
 from rangecast.engine.windows import build_windows
 from rangecast.engine.word_lists import WordListsPart, build_lists
 from rangecast.errors import CapacityError
@@ -94,7 +95,13 @@ def build_paths(
     rest = _drop(taken, numbers)
     if building:
         used = bounded_attributes(boxes, rest)
-    listed = choose_equalities(boxes, rest, used)
+    asked = ask_values(boxes, rest, used)
+    listed = choose_equalities(asked, rest)
+    coupled = choose_couples(boxes, rest, asked, [on for on, _ in listed])
+    if coupled is not None:
+        building.append(partial(_equalities_path, boxes, coupled))
+        rest = _drop(coupled.numbers, rest)
+        listed = choose_equalities(ask_values(boxes, rest, bounded_attributes(boxes, rest)), rest)
     building += [partial(_equality_path, boxes, own, on) for on, own in listed]
     rest = _drop([own for _, own in listed], rest)
     alone_on = many_alone(boxes, rest)
@@ -120,6 +127,11 @@ def _equality_path(boxes: Boxes, own: npt.NDArray[np.int64], on: int) -> AccessP
     return AccessPath("equality", (on,), len(own), build_lists(boxes, own, on))
 
 
+def _equalities_path(boxes: Boxes, coupled: Coupled) -> AccessPath:
+    on = tuple(sorted({j for couple in coupled.couples for j in couple}))
+    return AccessPath("equalities", on, sum(map(len, coupled.numbers)), build_equalities(boxes, coupled))
+
+
 def not_in_lists(paths: list[AccessPath], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The boxes that are in no list by value."""
     held = []
@@ -128,7 +140,7 @@ def not_in_lists(paths: list[AccessPath], numbers: npt.NDArray[np.int64]) -> npt
         if isinstance(part, WordListsPart):
             held.append(part.members)
             continue
-        assert isinstance(part, EqualityPart | NestedPart)
+        assert isinstance(part, EqualitiesPart | EqualityPart | NestedPart)
         held.append(part.lists.boxes)
     return without(held, numbers)
 

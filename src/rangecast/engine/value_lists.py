@@ -3,12 +3,14 @@
 An attribute costs every event a look-up, and a list costs by how many of its boxes an event meets; a box
 without a list costs what it does in the layout of the rest, in nanoseconds per event:
 
-    a look-up                          _PROBE_NS
-    a box of a list                    _LIST_NS, times the share of events that read it
+    a look-up                          PROBE_NS
+    a box of a list                    LIST_NS, times the share of events that read it
     a box of the rest                  _REST_NS, and where they are few _REST_BLOCK_NS per block of them
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,28 +21,32 @@ from rangecast.engine.equality import COUNTED, span_of
 from rangecast.types.attributes import Codes
 
 _NEARLY = 1.5
-_LIST_NS = 1.5
-_PROBE_NS = 40.0
+LIST_NS = 1.5
+PROBE_NS = 40.0
 _REST_NS = 0.03
 _REST_BLOCK_NS = 1000.0
 
 
-def choose_equalities(
-    boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]
-) -> list[tuple[int, npt.NDArray[np.int64]]]:
-    """Attributes with lists by value, and the boxes of each.
+class AskedValues(NamedTuple):
+    """Which of n boxes ask for one value of an attribute, for attributes on which many do.
 
-    Attributes are taken one at a time, each the one that saves most; a box is listed under the first of them
-    whose value is about as rare as its rarest.
+    The places of those that do on any, ascending, and per attribute what each would cost an event in the list
+    of its value, in nanoseconds; infinitely much where it asks for no value.
     """
+
+    n: int
+    places: npt.NDArray[np.int64]
+    costs: dict[int, npt.NDArray[np.float32]]
+
+
+def ask_values(boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]) -> AskedValues:
+    """What boxes ask for on the attributes that they bound."""
     n = len(numbers)
     asked: dict[int, tuple[npt.NDArray[np.int64], Codes]] = {}
     for j in used:
         rows, values = _equal_rows(boxes, numbers, j)
-        if len(rows) * _rest_ns(len(rows)) >= _PROBE_NS / 8 or len(rows) >= max(n // 2, 1):
+        if len(rows) * rest_ns(len(rows)) >= PROBE_NS / 8 or len(rows) >= max(n // 2, 1):
             asked[j] = rows, values
-    if not asked:
-        return []
     # boxes without any of these values are in no list, whatever is chosen
     marks = np.zeros(n, bool)
     for rows, _ in asked.values():
@@ -49,17 +55,29 @@ def choose_equalities(
     costs = {j: np.full(len(some), np.inf, np.float32) for j in asked}
     for j, (rows, values) in asked.items():
         places = rows if len(some) == n else np.searchsorted(some, rows)
-        costs[j][places] = _shares(values) * np.float32(_LIST_NS)
+        costs[j][places] = _shares(values) * np.float32(LIST_NS)
+    return AskedValues(n, some, costs)
+
+
+def choose_equalities(
+    asked: AskedValues, numbers: npt.NDArray[np.int64]
+) -> list[tuple[int, npt.NDArray[np.int64]]]:
+    """Attributes with lists by value, and the boxes of each.
+
+    Attributes are taken one at a time, each the one that saves most; a box is listed under the first of them
+    whose value is about as rare as its rarest.
+    """
+    n, some, costs = asked
     best = np.full(len(some), np.inf, np.float32)
     chosen: list[int] = []
     while len(chosen) < len(costs):
         # those without a list share a path, in which few cost more each than many do
-        rest_ns = _rest_ns(n - len(some) + int(np.count_nonzero(best == np.inf)))
-        now = np.minimum(best, np.float32(rest_ns))
+        unlisted_ns = rest_ns(n - len(some) + int(np.count_nonzero(best == np.inf)))
+        now = np.minimum(best, np.float32(unlisted_ns))
         gains = {j: float(np.maximum(now - cost, 0).sum()) for j, cost in costs.items() if j not in chosen}
         j = max(gains, key=lambda k: gains[k])
         # the first attribute pays for itself even with few boxes if it takes most of them
-        if gains[j] < _PROBE_NS and not (not chosen and gains[j] > 0.5 * n * rest_ns):
+        if gains[j] < PROBE_NS and not (not chosen and gains[j] > 0.5 * n * unlisted_ns):
             break
         chosen.append(j)
         best = np.where(costs[j] < now, costs[j], best)
@@ -83,7 +101,7 @@ def _equal_rows(boxes: Boxes, numbers: npt.NDArray[np.int64], j: int) -> tuple[n
     return np.concatenate(rows), np.concatenate(values)
 
 
-def _rest_ns(n: int) -> float:
+def rest_ns(n: int) -> float:
     """What one of n boxes without a list costs an event, where it is not passed over with its block."""
     return max(_REST_NS, _REST_BLOCK_NS / max(n, BLOCK))
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
-from rangecast.kernels.engine import word_lists
+from rangecast.kernels.engine import equalities, word_lists
 from rangecast.kernels.engine.boxes import holds, view_boxes
 from rangecast.kernels.engine.packed_bounds import Fields, pack_values
 from rangecast.kernels.machine.kept_members import TOGETHER, keep_members
@@ -299,9 +299,11 @@ def stab_few(part, own_boxes, codes, offsets, out):
 
 @allocating_kernel
 def stab_either(part, own_boxes, codes, offsets, out):
-    """As `stab_few`, also of lists of one word per box, whose tables have fewer rows."""
+    """As `stab_few`, also of lists of one word per box or by two values, whose tables have fewer rows."""
     if part.shape[0] == word_lists.ROWS:
         return word_lists.stab_few(part, own_boxes, codes, offsets, out)
+    if part.shape[0] == equalities.ROWS:
+        return equalities.stab_few(part, own_boxes, codes, offsets, out)
     return stab_few(part, own_boxes, codes, offsets, out)
 
 
