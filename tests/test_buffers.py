@@ -92,3 +92,17 @@ def test_answers_that_are_kept_stay_as_they_are(size):
     assert len({address(ids) for ids in kept}) == 4
     for ids in kept:
         assert np.array_equal(np.sort(ids.reshape(40, n), axis=1), np.tile(np.arange(n), (40, 1)))
+
+
+def test_an_answer_that_is_lengthened_keeps_what_it_has():
+    full = np.arange(100, dtype=np.int32)
+    for used, done, more, least in (
+        (100, 0.0, 0, 200),
+        (0, 0.0, 7, 207),
+        (100, 0.01, 0, 10_000),
+        (99, 0.99, 0, 200),
+    ):
+        out = buffers.lengthened(full, used, done, more)
+        assert out.dtype == np.int32
+        assert least <= len(out) <= 1.2 * least
+        assert out[:used].tolist() == full[:used].tolist()

@@ -179,3 +179,21 @@ def test_a_crafted_file_is_refused(array, change, message, tmp_path):
     write_arrays(tmp_path / "i", meta, {**arrays, name: np.ascontiguousarray(change(arrays[name]))})
     with pytest.raises(StorageError, match=message):
         rc.load_index(tmp_path / "i")
+
+
+def test_what_is_swept_has_the_room_that_batches_have_needed(monkeypatch):
+    monkeypatch.setattr(plane_cells, "_PER_EVENT", 0.1)
+    monkeypatch.setattr(plane_cells, "_ROOM", 8)
+    schema = rc.Schema(rc.Int("a"), rc.Int("b"))
+    lows, highs = rectangles("told", 700, 1)
+    index = rc.open_index("cells", schema, on=("a", "b"))
+    index.insert(rc.Subscriptions(schema, np.arange(700), lows, highs))
+    events = batch(schema, lows, highs, 100, 2)
+    compare(index, events)
+    part = index._parts[0].part
+    assert part._reader.per_event > 0.1
+    index.delete(np.arange(0, 700, 50))
+    swept = index._parts[0].part
+    assert swept is not part
+    assert swept._reader.per_event == part._reader.per_event
+    compare(index, events)

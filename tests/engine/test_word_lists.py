@@ -153,8 +153,16 @@ def test_keys_of_which_few_have_a_list(step, other, size, monkeypatch):
     events = batch(step * n, 700, 7)
     check(index, events)
     # more than there is room for, from an event on that begins a block
-    index._state.parts[0].part._per_event = 0.0
+    part = index._state.parts[0].part
+    part._per_event = 0.0
     monkeypatch.setattr(word_lists, "_ROOM", 64)
+    check(index, events)
+    # what is swept has the room that was needed before
+    assert part._per_event > 0 or step == 40
+    index.delete(np.arange(0, n, 50))
+    swept = index._state.parts[0].part
+    assert swept is not part
+    assert swept._per_event == part._per_event
     check(index, events)
 
 

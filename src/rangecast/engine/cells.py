@@ -240,9 +240,12 @@ class CellsPart(Part):
         if self.boxed and not self.identical:
             return None
         c = self.cells
-        return replace(
+        swept = replace(
             self, cells=sweep_plane(c, dead) if isinstance(c, PlaneCells) else _swept_line(c, dead)
         )
+        if self._reader is not None and swept._reader is not None:
+            swept._reader.per_event = self._reader.per_event
+        return swept
 
     @property
     def derived_bytes(self) -> int:

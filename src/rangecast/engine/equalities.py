@@ -98,10 +98,7 @@ class EqualitiesPart(Part):
         offsets, out = buffers.empty(m + 1, np.int64), buffers.empty(m // 2 + _ROOM, np.int32)
         offsets[0] = e = 0
         while (e := int(kernels.stab(codes, self.lists, boxes.arrays, e, offsets, out))) < m:
-            used = int(offsets[e])
-            more = buffers.empty(2 * len(out), np.int32)
-            more[:used] = out[:used]
-            out = more
+            out = buffers.lengthened(out, int(offsets[e]), e / m)
         return offsets, out[: offsets[m]]
 
     def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:

@@ -40,7 +40,8 @@ class PlaneReader:
         self._packed = packed
         self._plane = plane
         self.steps = steps_of(plane.shifts, packed.exact)
-        self._per_event = _PER_EVENT
+        self.per_event = _PER_EVENT
+        """Entries of an answer for which there is room at first: as many as a batch before has needed."""
 
     def check(self, boxed: bool) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Raise StorageError unless kernels stay within the arrays; the entries, and the last list that each
@@ -94,7 +95,7 @@ class PlaneReader:
         offsets = buffers.empty(m + 1, np.int64)
         offsets[0] = 0
         others = (_NO_OFFSETS, np.empty(0, dtype)) if beside is None else beside
-        out = buffers.empty(int(m * self._per_event) + len(others[1]) + _ROOM, dtype)
+        out = buffers.empty(int(m * self.per_event) + len(others[1]) + _ROOM, dtype)
         i = 0
         while True:
             i = int(
@@ -105,13 +106,10 @@ class PlaneReader:
             )  # fmt: skip
             if i == m:
                 return offsets, out[: offsets[m]]
-            used = int(offsets[i])
             # of one event that reads more than all before, too
             room = kernels.bound_plane(places[order[i : i + 1]], self._plane) + EIGHT
-            more = buffers.empty(2 * len(out) + room, dtype)
-            more[:used] = out[:used]
-            out = more
-            self._per_event = len(out) / m
+            out = buffers.lengthened(out, int(offsets[i]), i / m, room)
+            self.per_event = len(out) / m
 
 
 def steps_of(shifts: npt.NDArray[np.int64], exact: list[bool]) -> PlaneSteps:

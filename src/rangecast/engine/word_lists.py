@@ -152,10 +152,7 @@ class WordListsPart(Part):
                 e = int(kernels.stab_words(codes, lists, self.fields, packing, e, add, *beside, offsets, out))
             if e == m:
                 return offsets, out[: offsets[m]]
-            used = int(offsets[e])
-            more = buffers.empty(2 * len(out), out.dtype)
-            more[:used] = out[:used]
-            out = more
+            out = buffers.lengthened(out, int(offsets[e]), e / m)
             self._per_event = len(out) / m
 
     def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
@@ -169,7 +166,9 @@ class WordListsPart(Part):
         )
         swept = buffers.aligned(kept, np.uint64)
         swept[:] = words[:kept]
-        return WordListsPart(self.packed, lists._replace(starts=starts, words=swept))
+        part = WordListsPart(self.packed, lists._replace(starts=starts, words=swept))
+        part._per_event = self._per_event
+        return part
 
     @property
     def derived_bytes(self) -> int:
