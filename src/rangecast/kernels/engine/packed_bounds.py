@@ -207,39 +207,51 @@ def check_packed(order, codes, own, values, part, offsets, candidates):
     """As `check_codes`, by packed bounds; `part` is the table of views of `Checked` in
     engine/packed_bounds.py, `own` that of the boxes. Two NamedTuples instead would cost a match of one event
     a quarter more."""
-    p = np.int64(0)
+    p = np.uint64(0)
     boxes = view_boxes(own)
     first = view(part[0], np.int64)[0]
     rows = view(part[1], np.int32)
     words = view_rows(part[2], np.uint64)
     ones = view(part[3], np.uint64)
     inexact = view(part[4], np.int64)
-    n_words = words.shape[1]
+    n_words = np.uint64(words.shape[1])
     direct = rows.size == 0
-    a = offsets[0]
+    a = np.uint64(offsets[0])
     for i in range(order.size):
         e = order[i]
-        b = offsets[i + 1]
-        offsets[i] = p
-        for q in range(a, b):
+        b = np.uint64(offsets[i + 1])
+        offsets[i] = np.int64(p)
+        # Word by word, each of those that are left: a loop with nothing to choose takes 1.1 to 2.6 ns per
+        # candidate, where one that looks at all words of a candidate, and at its codes, takes 2.6 to 8.
+        start = p
+        for w in range(n_words):
+            value = values[e, w] | GUARDS
+            to = start
+            for q in range(a, b):
+                box = candidates[q]
+                # unsigned, or Numba looks for negative indexes
+                at = np.uint64(box - first)
+                row = at if direct else np.uint64(rows[at])
+                candidates[to] = box
+                to += np.uint64(((value - words[row, w]) & GUARDS) == GUARDS)
+            a = start
+            b = to
+        a = np.uint64(offsets[i + 1])
+        p = b
+        if inexact.size == 0:
+            continue
+        p = start
+        for q in range(start, b):
             box = candidates[q]
-            # unsigned, or Numba looks for negative indexes
             at = np.uint64(box - first)
             row = at if direct else np.uint64(rows[at])
-            held = GUARDS
+            sure = GUARDS
             for w in range(n_words):
-                held &= (values[e, w] | GUARDS) - words[row, w]
-            candidates[np.uint64(p)] = box
-            if inexact.size == 0:
-                p += held == GUARDS
-            elif held == GUARDS:
-                sure = GUARDS
-                for w in range(n_words):
-                    sure &= ((values[e, w] - ones[w]) | GUARDS) - words[row, w]
-                p += sure == GUARDS or holds(boxes, box, codes, inexact, e)
-        a = b
-    offsets[offsets.size - 1] = p
-    return p
+                sure &= ((values[e, w] - ones[w]) | GUARDS) - words[row, w]
+            candidates[p] = box
+            p += np.uint64(sure == GUARDS or holds(boxes, box, codes, inexact, e))
+    offsets[offsets.size - 1] = np.int64(p)
+    return np.int64(p)
 
 
 @allocating_kernel
