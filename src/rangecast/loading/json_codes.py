@@ -22,9 +22,9 @@ import pyarrow as pa
 from rangecast.kernels.loading import json_lines as kernels
 from rangecast.kernels.loading.decimals import powers_of_five
 from rangecast.kernels.loading.json_lines import LineCodes, LineKeys
-from rangecast.kernels.machine.views import Views
 from rangecast.kernels.types.strings import WordTable
 from rangecast.loading.lines import LineChunk
+from rangecast.model.event_columns import Strangers
 from rangecast.model.events import Events
 from rangecast.types.attributes import MISSING, Attribute, Bool, Category, Float, Int, Timestamp
 from rangecast.types.column_names import named_columns
@@ -119,10 +119,11 @@ class LineCoder:
         n, c = len(starts) - 1, len(self._names)
         letters = np.frombuffer(data, np.uint8)
         text = np.array([(letters.ctypes.data, len(letters), 1)], np.int64)
-        tables = {k: self._table(k) for k, kind in enumerate(self._kinds) if kind == kernels.WORD}
+        tables: dict[int, WordTable] = {}
         places = np.zeros((3 * c, 3), np.int64)
-        for k, table in tables.items():
-            places[3 * k : 3 * k + 3] = Views(*table).table
+        for k, attribute in enumerate(self._schema):
+            if isinstance(attribute, Category):
+                tables[k], places[3 * k : 3 * k + 3] = attribute.vocabulary.placed_table()
         spans = np.zeros((c, 3, n), np.int32)
         for k, kind in enumerate(self._kinds):
             if kind == kernels.TEXT:
@@ -170,11 +171,6 @@ class LineCoder:
         self._rows.append((first, first + len(spelled), kind, column))
         return True
 
-    def _table(self, column: int) -> WordTable:
-        attribute = self._schema[column]
-        assert isinstance(attribute, Category)
-        return attribute.vocabulary.table()
-
     def _cut(
         self, text: npt.NDArray[np.int64], out: LineCodes, tables: Mapping[int, WordTable]
     ) -> list[CodedLines] | None:
@@ -208,8 +204,8 @@ class LineCoder:
                 own = (rows >= first) & (rows < last)
                 rows, begins, sizes = np.searchsorted(lines, rows[own]), begins[own], sizes[own]
             if len(rows):
-                words = strings_of_spans(text, begins, sizes)
-                events.note_strangers(k, len(table.starts) - 1, rows.astype(np.int64), words)
+                found = rows.astype(np.int64), strings_of_spans(text, begins, sizes)
+                events.note_strangers(k, Strangers(len(table.starts) - 1, found))
         others = {}
         for k, (name, kind) in enumerate(self._others.items(), d):
             if kind == pa.int64():

@@ -4,7 +4,7 @@ strings that no subscription had named (events.py)."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -23,6 +23,10 @@ from rangecast.types.vocabulary import UNKNOWN, Vocabulary
 _NOBODY = np.empty(0, np.int64)
 
 
+StrangeWords = tuple[npt.NDArray[np.int64], "pa.Array[Any]"]
+"""Rows, and a string for each."""
+
+
 class RejectedEvent(NamedTuple):
     """An event that was not loaded."""
 
@@ -30,12 +34,61 @@ class RejectedEvent(NamedTuple):
     reason: str
 
 
-class Strangers(NamedTuple):
-    """Rows of a category whose string had no code when the dictionary had `known` words."""
+class Strangers:
+    """Rows of a category whose string had no code when the dictionary had `known` words, ascending, and their
+    strings.
 
-    known: int
-    rows: npt.NDArray[np.int64]
-    words: pa.Array[Any]
+    Mostly nobody asks who they are, since the dictionary has not grown; so they may be given by what makes
+    them, which is called once somebody does.
+    """
+
+    __slots__ = ("_given", "known")
+
+    def __init__(self, known: int, given: StrangeWords | Callable[[], StrangeWords]) -> None:
+        self.known = known
+        self._given = given
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Strangers, (self.known, self.found())
+
+    def found(self) -> StrangeWords:
+        """The rows and their strings."""
+        given = self._given
+        if not isinstance(given, tuple):
+            given = self._given = given()
+        return given
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """The rows, ascending."""
+        return self.found()[0]
+
+    @property
+    def words(self) -> pa.Array[Any]:
+        """The string of each."""
+        return self.found()[1]
+
+    def word(self, row: int) -> str | None:
+        """The string of one row, None where it is no stranger's."""
+        rows, words = self.found()
+        at = int(np.searchsorted(rows, row))
+        return words[at].as_py() if at < len(rows) and rows[at] == row else None  # type: ignore[no-any-return]
+
+    def among(self, rows: npt.NDArray[np.int64], n: int) -> Strangers | None:
+        """Those who are in some rows of n, by their number among these; None where nobody is."""
+        own, words = self.found()
+        where = np.full(n, -1, np.int64)
+        where[own] = np.arange(len(own))
+        held = where[rows]
+        kept = np.flatnonzero(held >= 0)
+        return Strangers(self.known, (kept, words.take(arrow_numbers(held[kept])))) if len(kept) else None
+
+    def named(self, vocabulary: Vocabulary, codes: Codes, known: int) -> Strangers:
+        """Look them up in a dictionary that has `known` words by now; those who are strangers to it still."""
+        rows, words = self.found()
+        codes[rows] = found = vocabulary.encode(words, grow=False)
+        rest = np.flatnonzero(found == UNKNOWN)
+        return Strangers(known, (rows[rest], words.take(arrow_numbers(rest))))
 
 
 class CodeView(NamedTuple):
@@ -46,6 +99,21 @@ class CodeView(NamedTuple):
     known: tuple[int, ...]
     codes: Codes
     strangers: dict[int, Strangers]
+
+
+def check_on_error(on_error: str) -> None:
+    """Raise EventError unless it is one of the two."""
+    if on_error not in ("raise", "collect"):
+        raise EventError(f"on_error must be 'raise' or 'collect', got {on_error!r}")
+
+
+def common_length(schema: Schema, columns: Mapping[int, Any]) -> int:
+    """How long these columns by position are, all of them."""
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        shown = ", ".join(f"{schema[at].name} {len(column)}" for at, column in columns.items())
+        raise EventError(f"event columns must be equally long, got {shown}")
+    return lengths.pop() if lengths else 0
 
 
 def said_rows(

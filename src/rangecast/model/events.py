@@ -40,8 +40,10 @@ from rangecast.model.event_columns import (
     CodeView,
     RejectedEvent,
     Strangers,
+    check_on_error,
     columns_alike,
     columns_of,
+    common_length,
     row_columns,
     said_rows,
     strange_words,
@@ -50,6 +52,7 @@ from rangecast.model.event_columns import (
 )
 from rangecast.model.event_entries import WIDE, CodeTarget, EventEntries
 from rangecast.model.hidden_columns import CodeColumns, HiddenColumns, values_of
+from rangecast.model.marshalled_rows import read_rows
 from rangecast.types.attributes import MISSING, Category, Codes, Encoded
 from rangecast.types.column_names import named_columns, row_keys
 from rangecast.types.columns import Column, arrow_of, as_column
@@ -58,7 +61,6 @@ from rangecast.types.frames import kind_of, table_of
 from rangecast.types.lists import list_codes
 from rangecast.types.places import degrees_from
 from rangecast.types.schema import Schema
-from rangecast.types.strings import arrow_numbers
 from rangecast.types.vocabulary import UNKNOWN, Vocabulary
 
 RowNumbers = npt.NDArray[np.int64]
@@ -107,9 +109,9 @@ class Events:
         out._hidden.given = {a.name: row for a, row in zip(schema.attributes[n:], codes[n:], strict=False)}
         return out
 
-    def note_strangers(self, position: int, known: int, rows: RowNumbers, words: pa.Array[Any]) -> None:
-        """Note the strings that are not among the first `known` words of a dictionary."""
-        self._strangers[position] = Strangers(known, rows, words)
+    def note_strangers(self, position: int, strangers: Strangers) -> None:
+        """Note the strings of an attribute that are in no dictionary."""
+        self._strangers[position] = strangers
 
     def __len__(self) -> int:
         if self.owners is not None:
@@ -155,10 +157,9 @@ class Events:
             return schema[position].decode(int(self.codes_for(schema)[position, event]))
         code = int(self.codes[position, event])
         if code == UNKNOWN and position in self._strangers:
-            strangers = self._strangers[position]
-            at = int(np.searchsorted(strangers.rows, event))
-            if at < len(strangers.rows) and strangers.rows[at] == event:
-                return strangers.words[at].as_py()
+            word = self._strangers[position].word(event)
+            if word is not None:
+                return word
         return self.schema[position].decode(code)
 
     def select(self, rows: Any) -> Events:
@@ -175,13 +176,9 @@ class Events:
         out.owners = owners
         out._hidden.given = {name: row[rows] for name, row in dict(self._hidden.given).items()}
         for position, strangers in self._strangers.items():
-            where = np.full(self._said.shape[1], -1, np.int64)
-            where[strangers.rows] = np.arange(len(strangers.rows))
-            held = where[rows]
-            kept = np.flatnonzero(held >= 0)
-            if len(kept):
-                words = strangers.words.take(arrow_numbers(held[kept]))
-                out._strangers[position] = Strangers(strangers.known, kept, words)
+            kept = strangers.among(rows, self._said.shape[1])
+            if kept is not None:
+                out._strangers[position] = kept
         return out
 
     def first_columns(self) -> npt.NDArray[np.int64]:
@@ -249,7 +246,7 @@ class Events:
         """A declared attribute as values, for expressions."""
         position = self.schema.position(name)
         strangers = self._strangers.get(position)
-        rows, words = (None, None) if strangers is None else strangers[1:]
+        rows, words = (None, None) if strangers is None else strangers.found()
         return values_of(self.schema[position], self.codes[position], rows, words)
 
     def _first_view(self, schema: Schema) -> CodeView:
@@ -266,11 +263,8 @@ class Events:
         """As `view`, with the strangers that have got a code since."""
         codes = view.codes.copy()
         strangers: dict[int, Strangers] = {}
-        for (position, (_, rows, words)), now in zip(view.strangers.items(), known, strict=True):
-            found = self._vocabulary(position).encode(words, grow=False)
-            codes[position, rows] = found
-            rest = np.flatnonzero(found == UNKNOWN)
-            strangers[position] = Strangers(now, rows[rest], words.take(arrow_numbers(rest)))
+        for (position, one), now in zip(view.strangers.items(), known, strict=True):
+            strangers[position] = one.named(self._vocabulary(position), codes[position], now)
         return CodeView(view.schema, view.vocabularies, known, codes, strangers)
 
     def _vocabulary(self, position: int) -> Vocabulary:
@@ -303,15 +297,10 @@ class Events:
 
         With on_error="collect" an event with a bad value is left out and listed in `rejected`.
         """
-        if on_error not in ("raise", "collect"):
-            raise EventError(f"on_error must be 'raise' or 'collect', got {on_error!r}")
+        check_on_error(on_error)
         schema = schema.declared
         given = {schema.position(name): arrow_of(column) for name, column in columns.items()}
-        lengths = {len(column) for column in given.values()}
-        if len(lengths) > 1:
-            shown = ", ".join(f"{schema[at].name} {len(column)}" for at, column in given.items())
-            raise EventError(f"event columns must be equally long, got {shown}")
-        n = lengths.pop() if lengths else 0
+        n = common_length(schema, given)
         all_of = {position: (None, column) for position, column in given.items()}
         return cls._encoded(schema, all_of, n, on_error) or cls._from_lists(schema, given, n, on_error)
 
@@ -341,7 +330,7 @@ class Events:
             target.put(position, own, codes)
             strange, words = told or strange_words(attribute, column, codes)
             if len(strange):
-                strangers[position] = Strangers(known, strange if own is None else own[strange], words)
+                strangers[position] = Strangers(known, (strange if own is None else own[strange], words))
         out = cls(schema, target.codes(), copy=False)
         out._strangers = strangers
         out._make_points(reasons, on_error)
@@ -408,7 +397,8 @@ class Events:
             if isinstance(schema[position], Category):
                 strange = np.flatnonzero(out.codes[position] == UNKNOWN)
                 if len(strange):
-                    out.note_strangers(position, known, strange, words_at(column, sources[strange]))
+                    found = strange, words_at(column, sources[strange])
+                    out.note_strangers(position, Strangers(known, found))
         out.owners = variants.owners
         out._make_points(reasons, on_error)
         return out._without(reasons, on_error)
@@ -483,6 +473,14 @@ class Events:
         schema = schema.declared
         if len(rows) == 0:
             return cls(schema, np.empty((len(schema), 0), np.int64), copy=False)
+        check_on_error(on_error)
+        read = read_rows(schema, rows) if len(schema) < WIDE and not schema.points else None
+        if read is not None:
+            if read.named is not None:
+                read.named.check(strict=strict, every=False)
+            out = cls(schema, read.codes, copy=False)
+            out._strangers = read.strangers
+            return out
         alike = columns_alike(rows, schema.read_names) if len(schema) < WIDE and not schema.points else None
         if alike is not None and (not strict or len(alike) == len(schema.read_names)):
             return cls.from_arrays(schema, alike, on_error=on_error)

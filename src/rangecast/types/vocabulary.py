@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast import forks
+from rangecast.kernels.machine.views import Views
 from rangecast.kernels.types.strings import WordTable
 from rangecast.types.strings import arrow_numbers, find_strings, without_views, word_table
 
@@ -43,6 +44,7 @@ class Vocabulary:
         self._words: list[str] = []
         self._lock = threading.Lock()
         self._table: WordTable | None = None
+        self._placed: tuple[WordTable, npt.NDArray[np.int64]] | None = None
         self._stale = 0
         forks.watch(self)
         for word in words:
@@ -136,6 +138,14 @@ class Vocabulary:
             table = self._table = word_table(self.words())
             self._stale = 0
         return table
+
+    def placed_table(self) -> tuple[WordTable, npt.NDArray[np.int64]]:
+        """The table, and where its arrays lie for a kernel that looks up words of several columns."""
+        table = self.table()
+        placed = self._placed
+        if placed is None or placed[0] is not table:
+            placed = self._placed = table, Views(*table).table
+        return placed
 
     def agrees_with(self, other: Vocabulary) -> bool:
         """Whether each of the two gives the other's strings the same codes, as far as both go."""

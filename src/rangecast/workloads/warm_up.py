@@ -16,6 +16,7 @@ from rangecast.compile_clock import compile_seconds
 from rangecast.engine import open_index
 from rangecast.engine.first_layout import lay_out_at_once
 from rangecast.model.events import Events
+from rangecast.model.marshalled_rows import PATIENCE
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Category, Float, Int, Timestamp
 from rangecast.types.schema import Schema
@@ -61,6 +62,8 @@ def _texts_and_rows() -> None:
         events = Events.from_rows(schema, rows)
         index.match(events).sort().to_arrow()
         index.match_one(rows[0])
+    # so many rows are read by a kernel (model/marshalled_rows.py)
+    Events.from_rows(schema, [{"price": 7, "change": 0.5, "symbol": "s7"}] * PATIENCE)
     import pyarrow as pa
 
     from rangecast.loading.json_codes import LineCoder

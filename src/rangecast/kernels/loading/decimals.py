@@ -31,18 +31,21 @@ _TENS = np.array([10.0**k for k in range(_MOST_EXACT + 1)])
 
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
-    def _bits_of(number: Any) -> Any:
+    def bits_of(number: Any) -> Any:
+        """The bits of a double."""
         return int(np.float64(number).view(np.int64))
 
     def _rounded(digits: Any, power: Any, powers: Any) -> Any:
         """The bits of digits * 10 ** power, -1 where they cannot be told."""
         number = float(f"{digits}e{power}")
-        return _bits_of(number) if 1e-300 < number < np.inf else -1
+        return bits_of(number) if 1e-300 < number < np.inf else -1
 
 else:
 
     @intrinsic
-    def _bits_of(typing_context, number):
+    def bits_of(typing_context, number):
+        """The bits of a double."""
+
         def generate(context, builder, signature, arguments):
             return builder.bitcast(arguments[0], ir.IntType(64))
 
@@ -173,7 +176,7 @@ def float_code(sign, digits, power, powers):
     elif digits <= _EXACT and -_MOST_EXACT <= power <= _MOST_EXACT:
         number = np.float64(digits)
         number = number / _TENS[-power] if power < 0 else number * _TENS[power]
-        bits = _bits_of(number)
+        bits = bits_of(number)
     else:
         bits = _rounded(digits, power, powers)
         if bits < 0:

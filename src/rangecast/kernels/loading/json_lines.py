@@ -33,8 +33,8 @@ from numba import config
 
 from rangecast.kernels import inlined_kernel, kernel
 from rangecast.kernels.loading.decimals import float_code, is_digit, read_number
-from rangecast.kernels.machine.views import view, view_rows
-from rangecast.kernels.types.strings import WordTable, eight, find_word, same_letters
+from rangecast.kernels.machine.views import view
+from rangecast.kernels.types.strings import eight, find_in, same_letters
 
 SKIPPED, INT, FLOAT, BOOL, WORD, INSTANT, TICKS, TEXT, UNSURE = range(9)
 TAKEN, ODD, BLANK = range(3)
@@ -201,17 +201,6 @@ def _find_key(letters, at, end, known, near):
 
 
 @inlined_kernel
-def _find_word(letters, a, b, tables, column):
-    """The code of a word in the table of a column, 0 where it has none."""
-    words = WordTable(
-        view_rows(tables[3 * column], np.uint64),
-        view(tables[3 * column + 1], np.int64),
-        view(tables[3 * column + 2], np.uint8),
-    )
-    return find_word(letters, a, b - a, words)
-
-
-@inlined_kernel
 def _literal(letters, at, end):
     """Of true, false or null at a place: where it ends and 1, 0 or -1; an end of -1 for anything else."""
     if at + 4 <= end:
@@ -232,7 +221,7 @@ def _take_string(letters, at, end, kind, column, line, known, out):
     if stop < 0 or kind == SKIPPED:
         return stop + 1 if stop >= 0 else -1
     if kind == WORD:
-        code = _find_word(letters, at, stop, known.tables, column)
+        code = find_in(letters, at, stop - at, known.tables, column)
         out.codes[column, line] = code
         if code == 0:
             k = out.counts[column]

@@ -20,7 +20,7 @@ from numba import config, types
 from numba.extending import intrinsic
 
 from rangecast.kernels import inlined_kernel, kernel
-from rangecast.kernels.machine.views import view
+from rangecast.kernels.machine.views import view, view_rows
 
 MISSING = -(2**63)
 _A = np.uint64(0x9E3779B97F4A7C15)
@@ -189,6 +189,17 @@ def find_word(letters, a, n, words):
                 return code
         place = (place + _ONE) & mask
     return np.int64(0)
+
+
+@inlined_kernel
+def find_in(letters, a, n, tables, column):
+    """The same in the table of a column, of which `tables` has three rows (machine/views.py)."""
+    words = WordTable(
+        view_rows(tables[3 * column], np.uint64),
+        view(tables[3 * column + 1], np.int64),
+        view(tables[3 * column + 2], np.uint8),
+    )
+    return find_word(letters, a, n, words)
 
 
 @inlined_kernel
