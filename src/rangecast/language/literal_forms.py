@@ -18,10 +18,10 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rangecast.errors import SchemaError
 from rangecast.types import addresses
+from rangecast.types.arrow_compute import pc
 from rangecast.types.attributes import LAST, PRESENT, Interval
 from rangecast.types.columns import is_unicode
 from rangecast.types.derived import PART, text_code, text_range

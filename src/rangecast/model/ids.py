@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rangecast import buffers
 from rangecast.errors import SubscriptionError
 from rangecast.kernels.model import ids as kernels
+from rangecast.types.arrow_compute import pc
 from rangecast.types.columns import describe, is_unicode
 from rangecast.types.strings import arrow_numbers, arrow_words
 

@@ -26,9 +26,9 @@ from typing import Any, ClassVar, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rangecast.errors import SchemaError, warn
+from rangecast.types.arrow_compute import pc
 from rangecast.types.booleans import boolean_codes, boolean_of
 from rangecast.types.columns import Column, as_column, describe, is_unicode
 from rangecast.types.expressions import Expression

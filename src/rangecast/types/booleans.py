@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from rangecast.types.arrow_compute import pc
 from rangecast.types.columns import Column
 from rangecast.types.numerals import MISSING, Mask
 

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from rangecast.types.arrow_compute import pc
 from rangecast.types.instants import (
     instant_of_number,
     instants_of_arrow,

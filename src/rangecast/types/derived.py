@@ -29,12 +29,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rangecast import forks
 from rangecast.errors import CapacityError, SchemaError
 from rangecast.kernels.types.traits import code_texts
 from rangecast.types import addresses
+from rangecast.types.arrow_compute import pc
 from rangecast.types.attributes import (
     LAST,
     MISSING,

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from rangecast.types.arrow_compute import pc
 from rangecast.types.numerals import Integers, Mask, integers_of_floats
 
 MISSING = -(2**63)

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from rangecast.types.arrow_compute import pc
 
 Mask = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]

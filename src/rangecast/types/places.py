@@ -33,10 +33,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rangecast.errors import SchemaError
 from rangecast.kernels.types.places import SCALE, SOUTH, WEST, RegionArrays, mark_inside
+from rangecast.types.arrow_compute import pc
 from rangecast.types.attributes import (
     KINDS,
     LAST,

@@ -39,11 +39,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rangecast import forks
 from rangecast.errors import CapacityError
 from rangecast.kernels.types import traits as kernels
+from rangecast.types.arrow_compute import pc
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Codes
 from rangecast.types.expressions import unescaped
 from rangecast.types.literal_pieces import like_marks, longest_piece, needed_piece, other_bigram

@@ -14,7 +14,6 @@ from llvmlite import ir
 from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.arrayobj import populate_array
 
 from rangecast.kernels import inlined_kernel
 
@@ -98,6 +97,9 @@ else:
         array = types.Array(dtype.dtype, 1, "C")
 
         def generate(context, builder, signature, arguments):
+            # loading this takes 30 ms, and only compiling needs it
+            from numba.np.arrayobj import populate_array
+
             size = context.get_constant(types.intp, n.literal_value)
             kind = context.get_data_type(array.dtype)
             width = context.get_constant(types.intp, context.get_abi_sizeof(kind))

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba import carray, config, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
-from numba.np.arrayobj import populate_array
 
 
 class Views:
@@ -47,6 +46,9 @@ class Views:
 
 def _read(context, builder, row, kind):
     """The array that a row of the table tells of, in compiled code."""
+    # loading this takes 30 ms, and only compiling needs it
+    from numba.np.arrayobj import populate_array
+
     numbers = context.make_array(types.Array(types.int64, 1, "C"))(context, builder, row).data
     place, *shape = (builder.load(builder.gep(numbers, [ir.IntType(64)(k)])) for k in range(1 + kind.ndim))
     width = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
