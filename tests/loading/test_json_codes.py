@@ -202,6 +202,23 @@ def test_a_decimal_is_the_nearest_double(tmp_path_factory, decimals):
                     assert batch.events.codes.tolist() == wanted.codes.tolist()
 
 
+@pytest.mark.parametrize("behind", [b"", b",", b"/0", b":9", b"\xff1", b"}\n", b" 12345678", b"x" * 9])
+def test_digits_are_read_to_their_end(behind):
+    for n in range(1, 22):
+        for text in ("1234567890123456789012"[:n], "9" * n, "0." + "0" * (n - 1) + "7", f"{10**n}.{'5' * n}"):
+            raw = np.frombuffer(b"-" + text.encode() + behind, np.uint8).copy()
+            for begin, sign in ((0, -1), (1, 1)):
+                stop, got, digits, power, whole, many = decimals.read_number(raw, begin, len(raw))
+                exact = int(text.replace(".", ""))
+                assert (stop, got, whole) == (len(text) + 1, sign, "." not in text)
+                assert many == (exact >= 2**63)
+                assert many or (digits, power) == (exact, -len(text.partition(".")[2]))
+    # digits behind the end are not its own
+    raw = np.frombuffer(b"12345678901234", np.uint8).copy()
+    for end in range(1, 14):
+        assert decimals.read_number(raw, 0, end)[:3] == (end, 1, int(raw[:end].tobytes()))
+
+
 def test_powers_of_five_are_their_first_128_bits():
     table = decimals.powers_of_five().astype(object)
     for power in (0, 1, 27, 28, 55, 56, 308):
