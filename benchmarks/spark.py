@@ -47,7 +47,7 @@ import typer
 import rangecast as rc
 from rangecast import spark as rs
 from rangecast import workloads
-from rangecast.loading.pairs import pair_file
+from rangecast.loading.pairs import ParquetPairs
 from rangecast.papers.measuring import WALL, timed
 from rangecast.spark.batch.file_tasks import read_unit
 from rangecast.spark.batch.files import units_of
@@ -256,9 +256,10 @@ class Bench:
                 if sum(piece.num_rows for piece in pieces) != found:
                     raise SystemExit("file mode by part: pairs were lost")
                 spent["write"] -= process_time()
-                with pair_file(self.folder / "parts.parquet", pieces[0].schema) as writer:
-                    for piece in pieces:
-                        writer.write_batch(piece)
+                writer = ParquetPairs(self.folder / "parts.parquet", group=1 << 18)
+                for piece in pieces:
+                    writer.write(pa.Table.from_batches([piece]))
+                writer.close()
                 spent["write"] += process_time()
             best = {name: min(best[name], spent[name]) for name in best}
         return best

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.loading.match_file import read_ahead
-from rangecast.loading.pairs import pair_file
+from rangecast.loading.pairs import ParquetPairs, pair_file
 
 pytestmark = pytest.mark.without_kernels
 
@@ -44,6 +44,29 @@ def test_whole_numbers_are_written_as_differences(tmp_path, columns, counted):
         writer.write_table(table.slice(0, 0))
     assert pq.read_table(path).equals(table)
     assert ["DELTA_BINARY_PACKED" in one for one in encodings(path)] == counted
+
+
+def test_columns_that_are_always_filled_and_row_groups(tmp_path):
+    path = tmp_path / "pairs.parquet"
+    pairs = pa.table({"event_id": [7, 7, 8], "subscription_id": [1, 2, 3], "kept": ["a", None, "b"]})
+    writer = ParquetPairs(path, group=5)
+    for _ in range(5):
+        writer.write(pairs)
+    writer.close()
+    assert pq.read_table(path).to_pylist() == pairs.to_pylist() * 5
+    metadata = pq.read_metadata(path)
+    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+    assert [group.num_rows for group in groups] == [6, 6, 3]
+    assert [field.nullable for field in pq.read_schema(path)] == [False, False, True]
+    assert [groups[0].column(k).is_stats_set for k in range(3)] == [True, False, True]
+    writer = ParquetPairs(path)
+    writer.write(pa.table({"event_id": [7], "subscription_id": pa.array([None], pa.int64())}))
+    with pytest.raises(pa.ArrowInvalid, match="subscription_id"):
+        writer.close()
+    writer = ParquetPairs(path, filled=["event_id"])
+    writer.close(pairs.schema)
+    assert [field.nullable for field in pq.read_schema(path)] == [False, True, True]
+    assert pq.read_metadata(path).num_rows == 0
 
 
 def test_reading_ahead_ends_with_its_source():

@@ -3,6 +3,7 @@
 import csv
 import datetime as dt
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from strategies import int_schema, random_events, random_subscriptions
 
 pytestmark = pytest.mark.spark
 rs = pytest.importorskip("rangecast.spark")
+context_of = pytest.importorskip("rangecast.spark.session").context_of
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +93,58 @@ def test_pairs_are_those_of_the_library(spark, folder, store, expected, tmp_path
     assert manifest["pairs"] == len(expected)
     # Spark reads the folder as it is
     assert spark.read.parquet(str(tmp_path / "out")).count() == len(expected)
+
+
+def test_jobs_without_a_plan_run_in_the_workers_of_dataframes(spark):
+    def daemons(numbers):
+        return [os.getppid() for _ in numbers]
+
+    def daemons_of_batches(batches):
+        for batch in batches:
+            pids = pa.array([os.getppid()] * batch.num_rows, pa.int64())
+            yield pa.RecordBatch.from_arrays([pids], ["id"])
+
+    context = context_of(spark)
+    assert context is not None
+    frame = spark.range(0, 2, 1, 2).mapInArrow(daemons_of_batches, "id long").collect()
+    assert {pid for (pid,) in frame} == set(context.parallelize([1, 2], 2).mapPartitions(daemons).collect())
+
+
+def test_as_a_dataframe_where_workers_are_elsewhere(spark, folder, store, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr("rangecast.spark.batch.files.is_beside", lambda spark: False)
+    report = rs.match_files(spark, folder, store, tmp_path / "out")
+    assert read(tmp_path / "out")[0] == expected
+    assert (report.files, report.pairs) == (3, len(expected))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_a_worker_says_is_said_here(spark, folder, store, tmp_path, monkeypatch, elsewhere):
+    if elsewhere:
+        monkeypatch.setattr("rangecast.spark.batch.files.is_beside", lambda spark: False)
+    seen = []
+
+    def spoil(done, units):  # before the job begins
+        seen.append(done)
+        (tmp_path / "out/_rangecast/plan.json").unlink(missing_ok=True)
+
+    with pytest.raises(rc.StorageError, match="a worker must see the same files as the driver"):
+        rs.match_files(spark, folder, store, tmp_path / "out", progress=spoil)
+    assert seen[0] == 0
+
+
+def test_which_columns_have_a_value_in_each_row(spark, folder, store, tmp_path):
+    def nullable(name, **options):
+        rs.match_files(spark, folder, store, tmp_path / name, keep=["note"], **options)
+        parts = sorted((tmp_path / name).glob("part-*"))
+        kinds = {tuple(field.nullable for field in pq.read_schema(path)) for path in parts}
+        # no row group is small but for the last one
+        assert all(pq.read_metadata(path).num_row_groups == 1 for path in parts)
+        return kinds
+
+    assert nullable("pairs") == {(False, False, True)}
+    assert nullable("outer", outer=True) == {(False, True, True)}
+    assert nullable("lists", form="lists") == {(False, True, True)}
+    assert nullable("counts", form="counts", outer=True) == {(False, False, True)}
 
 
 def test_a_run_is_taken_up_where_it_was_left(spark, folder, store, expected, tmp_path):

@@ -3,7 +3,8 @@
     DataFrame --ingest--> store (change log, snapshots) --match, files, SQL, streams--> matches
 
 Each step is useful alone. All of it works on a classic session and over Spark Connect: closures
-carry the path of a snapshot that workers map, and nothing uses sparkContext, RDDs or broadcasts.
+carry the path of a snapshot that workers map, and nothing needs sparkContext, RDDs or broadcasts. File
+mode has its tasks as an RDD where one machine does all, since that is cheaper.
 
     session.py                 a session, and a Java to run it
     output.py                  what comes out of matching, for every mode: Output, and Answer for workers

@@ -14,6 +14,9 @@ is made when it is needed, in the user's cache (rangecast.kernels.cache_folders)
     PYSPARK_PYTHON                                    else workers take the python3 of the PATH
     time zone UTC                                     text without a zone means the same as in the library
     log4j2.properties                                 local mode says warnings, and nothing about itself
+    spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK      tasks of RDDs run in the workers of DataFrames: Spark
+                                                      keeps workers apart by their environment, and has this
+                                                      in that of DataFrames alone
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from rangecast.errors import SetupError, extra_hint
@@ -38,6 +42,7 @@ from rangecast.kernels import cache_folders
 
 OLDEST_JAVA = 17
 _DROPPED = "--add-modules=jdk.incubator.vector"
+_OF_FRAMES = "SPARK_SIMPLIFIED_TRACEBACK"
 _SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -49,6 +54,7 @@ _LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.connect.grpc.binding.address": "127.0.0.1",
+    f"spark.executorEnv.{_OF_FRAMES}": "1",
 }
 
 
@@ -88,6 +94,12 @@ def session(
         # a Connect client tries to set again what its own server was started with
         warnings.filterwarnings("ignore", "Failed to set", UserWarning)
         return builder.getOrCreate()
+
+
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """What starts jobs without a plan, if its tasks run in the workers that DataFrames have."""
+    context: SparkContext | None = getattr(spark, "sparkContext", None)  # Connect has none
+    return context if context is not None and context.environment.get(_OF_FRAMES) == "1" else None
 
 
 def _leave_out_greeting() -> None:

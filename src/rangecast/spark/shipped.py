@@ -25,7 +25,7 @@ _sent: dict[str, str] = {}
 def ship(file: Path) -> str:
     """Under which path workers find a file of the driver's; sent to them unless they run beside it."""
     spark = SparkSession.getActiveSession()
-    if spark is None or _beside(spark):
+    if spark is None or is_beside(spark):
         return str(file)
     spark.addArtifact(str(file), file=True)
     _sent[file.name] = str(file)
@@ -45,7 +45,7 @@ def file_here(path: str) -> str:
     return _sent.get(name) or SparkFiles.get(name)
 
 
-def _beside(spark: SparkSession) -> bool:
+def is_beside(spark: SparkSession) -> bool:
     """Whether the workers are threads and children of a process on this machine."""
     master = spark.conf.get("spark.master", "") or ""
     if not master.startswith("local") or master.startswith("local-cluster"):

@@ -13,7 +13,6 @@ In a bucket nothing is renamed. There each attempt puts its output under a name 
 
 from __future__ import annotations
 
-import contextlib
 import time
 import uuid
 from collections.abc import Iterator
@@ -32,16 +31,18 @@ from rangecast.loading import EventFile, RejectedRow
 from rangecast.loading.events import whole_file_reason
 from rangecast.loading.match_file import read_ahead
 from rangecast.loading.pace import Pace
-from rangecast.loading.pairs import pair_file
+from rangecast.loading.pairs import ParquetPairs
 from rangecast.loading.rejected import rejected_table
 from rangecast.model.events import Events
 from rangecast.spark.failures import beside_driver
-from rangecast.spark.output import COUNTS, LISTS, Answer
+from rangecast.spark.output import COUNTS, LISTS, PAIRS, Answer
 from rangecast.spark.worker import answer_events, mapped, pairs_in
 from rangecast.store.home import Home, home_of
 from rangecast.types.schema import Schema
 
 STATE = "_rangecast"
+# Pairs of a row group, but for the last one: so many of them are written while the next ones are matched.
+_GROUP_AT_LEAST = 1 << 18
 
 
 class Unit(NamedTuple):
@@ -135,27 +136,23 @@ def run_unit(plan: FileRun, number: int) -> dict[str, Any]:
     home, part = plan.home, plan.part(number)
     scratch = home.scratch(f"{STATE}/tmp/{number:05}-{uuid.uuid4().hex}.parquet")
     id_type = pa.type_for_alias(plan.id_type)
+    writer = ParquetPairs(scratch, plan.compression, _filled(plan.answer), _GROUP_AT_LEAST)
     try:
-        with contextlib.ExitStack() as stack:
-            writer: pq.ParquetWriter | None = None
 
-            def matched() -> Iterator[pa.RecordBatch]:
-                for batch in read_ahead(read_unit(unit, index.schema, plan.answer, id_type)):
-                    counted["events"] += len(batch.events)
-                    aside.extend(batch.rejected)
-                    yield from answer_events(index, batch.events, batch.table, plan.answer, pace)
+        def matched() -> Iterator[pa.RecordBatch]:
+            for batch in read_ahead(read_unit(unit, index.schema, plan.answer, id_type)):
+                counted["events"] += len(batch.events)
+                aside.extend(batch.rejected)
+                yield from answer_events(index, batch.events, batch.table, plan.answer, pace)
 
-            for piece in read_ahead(matched()):
-                if writer is None:
-                    with beside_driver(plan.out):
-                        writer = stack.enter_context(pair_file(scratch, piece.schema, plan.compression))
-                writer.write_batch(piece)
-                counted["rows"] += piece.num_rows
-                counted["pairs"] += pairs_in(piece, plan.answer.form)
-            if writer is None:
-                schema = _empty_schema(index, plan.answer, unit, id_type)
-                with beside_driver(plan.out):
-                    stack.enter_context(pair_file(scratch, schema, plan.compression))
+        for piece in read_ahead(matched()):
+            with beside_driver(plan.out):
+                writer.write(pa.Table.from_batches([piece]))
+            counted["rows"] += piece.num_rows
+            counted["pairs"] += pairs_in(piece, plan.answer.form)
+        schema = _empty_schema(index, plan.answer, unit, id_type) if writer.is_empty else None
+        with beside_driver(plan.out):
+            writer.close(schema)
         counted["bytes"] = scratch.stat().st_size
         with beside_driver(plan.out):
             home.take(part, scratch)
@@ -168,6 +165,7 @@ def run_unit(plan: FileRun, number: int) -> dict[str, Any]:
         home.remove_all([part])
         part, counted["bytes"] = "", 0
     finally:
+        writer.release()
         scratch.unlink(missing_ok=True)
     counted["rejected"] = len(aside)
     rejected = f"{STATE}/rejected/{plan.part(number)}" if aside else ""
@@ -197,6 +195,13 @@ def read_unit(unit: Unit, schema: Schema, answer: Answer, id_type: pa.DataType) 
         for batch in file:
             assert batch.rows is not None
             yield FileBatch(batch.events, batch.table(answer.event_id), batch.rejected, batch.rows)
+
+
+def _filled(answer: Answer) -> tuple[str, ...]:
+    """The columns that have a value in each row: an event without an id is rejected."""
+    event, second = answer.names[:2]
+    always = answer.form == COUNTS or (answer.form == PAIRS and not answer.outer)
+    return (event, second) if always else (event,)
 
 
 def _empty_schema(index: Index, answer: Answer, unit: Unit, id_type: pa.DataType) -> pa.Schema:

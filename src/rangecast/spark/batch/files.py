@@ -27,7 +27,7 @@ import glob
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Unpack
@@ -47,6 +47,8 @@ from rangecast.spark.batch.file_tasks import STATE, FileRun, Unit, done_name, ru
 from rangecast.spark.failures import told
 from rangecast.spark.output import ALL, Answer, Output, OutputKeywords
 from rangecast.spark.report import Report
+from rangecast.spark.session import context_of
+from rangecast.spark.shipped import is_beside
 from rangecast.spark.snapshots import Snapshot, resolve
 from rangecast.spark.worker import mapped
 from rangecast.store.home import Home, home_of
@@ -239,32 +241,53 @@ def _run(
         progress(len(run.units) - len(todo), len(run.units))
     if not todo:
         return
-    schema = T.StructType([T.StructField("unit", T.LongType(), False)])
-    # one task a unit, so that a lost worker costs one unit; positions, since units may be any subset
-    positions = spark.range(0, len(todo), 1, len(todo)).toDF("unit")
-    finished = positions.mapInArrow(_task(run.out, tuple(todo)), schema)
+    job = _job(spark, run, todo)
     if progress is None:
         with told():
-            finished.collect()
+            job()
         return
     with ThreadPoolExecutor(1) as pool, told():
-        running = pool.submit(finished.collect)
+        running = pool.submit(job)
         while not wait([running], _LOOK_SECONDS).done:
             progress(len(run.done_units()), len(run.units))
         running.result()
     progress(len(run.units), len(run.units))
 
 
-def _task(out: str, todo: tuple[int, ...]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def _job(spark: SparkSession, run: FileRun, todo: list[int]) -> Callable[[], object]:
+    """What has the workers do units: one task for each, so that a lost worker costs one unit."""
+    context = context_of(spark) if is_beside(spark) else None
+    if context is not None:
+        # an RDD has no plan: two tasks cost 48 ms of processor time, and those of a DataFrame 80. On other
+        # machines its workers may lack what Spark brings to those of a DataFrame: artifacts of the session
+        return context.parallelize(todo, len(todo)).mapPartitions(_work(run.out)).collect
+    # positions, since units may be any subset; `id` is Spark's own name, and another one takes a step more
+    schema = T.StructType([T.StructField("id", T.LongType(), False)])
+    return (
+        spark.range(0, len(todo), 1, len(todo)).mapInArrow(_arrow_work(run.out, tuple(todo)), schema).collect
+    )
+
+
+def _work(out: str) -> Callable[[Iterable[int]], Iterable[int]]:
+    """The function for mapPartitions: does the units that it gets."""
+
+    def work(numbers: Iterable[int]) -> Iterable[int]:
+        run = FileRun.read(out)
+        for number in numbers:
+            run_unit(run, number)
+            yield number
+
+    return work
+
+
+def _arrow_work(out: str, todo: tuple[int, ...]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """The function for mapInArrow: does the units at the positions that it gets."""
+    each = _work(out)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        run = FileRun.read(out)
         for batch in batches:
-            numbers = [todo[position] for position in batch.column(0).to_pylist()]
-            for number in numbers:
-                run_unit(run, number)
-            yield pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64())], ["unit"])
+            numbers = list(each(todo[position] for position in batch.column(0).to_pylist()))
+            yield pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64())], ["id"])
 
     return work
 
