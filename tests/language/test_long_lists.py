@@ -4,12 +4,19 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import rangecast as rc
+from rangecast.kernels.model.boxes import SET
 from rangecast.language import long_lists
 from rangecast.language.compiler import compile_conditions
+from rangecast.language.tokens import MAX_LISTED
 
-SCHEMA = rc.Schema(rc.Int("product"), rc.Int("price"), rc.Float("change"), rc.Category("symbol"))
+SCHEMA = rc.Schema(
+    rc.Int("product"), rc.Int("price"), rc.Float("change"), rc.Category("symbol"), rc.Category("title"),
+    rc.Text("named"), rc.Tags("tags"), rc.Timestamp("at"),
+)  # fmt: skip
 N = long_lists.LEAST
 
 
@@ -19,6 +26,10 @@ def written(values, between=", ") -> str:
 
 def numbers(n: int = N, seed: int = 1, low: int = -500, high: int = 4_000) -> str:
     return written(np.random.default_rng(seed).integers(low, high, n).tolist())
+
+
+def strings(n: int = N, seed: int = 1, sign="'w%d'") -> str:
+    return written([sign % k for k in np.random.default_rng(seed).integers(0, 4_000, n).tolist()])
 
 
 def compiled_whole(texts, monkeypatch):
@@ -45,10 +56,32 @@ PLAIN = [
     f"product not in ({written(range(N, 0, -1))})",
     f"product in ({written([-(10**18) + 1, 10**18 - 1, *range(0, 2 * N, 2)])})",
     f"product in ({written(['007', '-0', '-12', *range(N)])})",
+    "symbol = '\u00e9' and product in (" + written(range(N)) + ") and symbol != '\u20ac'",
     # two long ones on two attributes: one is cut out
     f"product in ({numbers(seed=8)}) and price in ({numbers(seed=9)})",
 ]
+WORDS = [
+    f"symbol in ({strings()})",
+    f"symbol not in ({strings(seed=2)}) and price < 5",
+    f"price in (3, 5) and symbol IN( {strings(seed=3)}\n) and change > 2",
+    "symbol in (" + written([f"'a long string of letters {k} and its end'" for k in range(N)]) + ")",
+    "symbol in ('it''s', '''', '', 'a, b', ')', 'in (1, 2)', '\n', 'é', '\U0001f600', " + strings() + ")",
+    "symbol in (" + written([f"'{'é' * (k % 9)}{k}''{k}'" for k in range(N)], "\t,\n") + ") and title = 'é'",
+    f"symbol in ({strings()}) and title not in ({strings(seed=5)})",
+    f"title in ({written([repr(str(k)) for k in range(N)])})",
+]
 OTHERS = [
+    f"symbol in ({strings()}, 7)",
+    f"symbol in ({strings()}, TRUE)",
+    f"symbol in ({strings()}, \u2018w\u2019)",
+    f"symbol in ({strings()} /* none */, 'a')",
+    f"symbol in ({strings()}) or title in ({strings()})",
+    f"symbol in ({strings()}) and symbol != 'w1'",
+    f"not symbol in ({strings()})",
+    "title = 'symbol in (" + strings(sign="''w%d''") + ")'",
+    f"price < 5 -- symbol in ({strings()})",
+    f"named in ({strings()})",
+    "at in (" + written([f"'2026-01-{k % 28 + 1:02}'" for k in range(N)]) + ")",
     # what is not one clause, or bounds the attribute twice
     f"product in ({numbers()}) or price < 5",
     f"not (product in ({numbers()}) and price < 5)",
@@ -67,10 +100,21 @@ OTHERS = [
     f"symbol = 'product in ({numbers()})'",
     f"price < 5 -- product in ({numbers()})",
     f"price - product in ({numbers()})",
-    "product in (" + written(range(N)) + ") and symbol = '\u00e9'",
     "product in (1, 2, 3)",
 ]
 WRONG = [
+    f"product in (1,000, {numbers()})",
+    f"product in ({numbers()},012)",
+    f"symbol in ({strings()}",
+    f"symbol in ({strings()}, 'a",
+    f"symbol in ({strings()},)",
+    f"symbol in ({strings()} 'a')",
+    f"symbol in ({strings()}, NULL)",
+    f"symbol in ({strings()}) and nothing = 3",
+    f"product in ({strings()})",
+    f"tags in ({strings()})",
+    f"symbol in ({strings()}, '\ud800')",
+    f"symbol in ({strings()}) and price < 'abc'",
     f"product in ({numbers()}) and",
     f"product in ({numbers()}",
     f"product in ({numbers()},)",
@@ -83,9 +127,114 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("texts", [PLAIN, OTHERS, WRONG, [*PLAIN, *WRONG, *OTHERS, *PLAIN]])
+@pytest.mark.parametrize(
+    "texts", [PLAIN, WORDS, OTHERS, WRONG, [*PLAIN, *WORDS, *WRONG, *OTHERS, *WORDS, *PLAIN]]
+)
 def test_a_list_that_is_cut_out_gives_what_the_whole_text_does(texts, monkeypatch):
-    assert said(compile_conditions(SCHEMA, texts)) == said(compiled_whole(texts, monkeypatch))
+    whole = said(compiled_whole(texts, monkeypatch))  # which names all strings
+    assert said(compile_conditions(SCHEMA, texts)) == whole
+
+
+NUMBERS = [
+    "0", "7", "-7", "8", "007", "12", "012", "000", "-012", "-0", "1234567", "12345678", "123456789",
+    "999999999999999999", "1000000000000000000", str(2**63 - 1), str(2**63), "-999999999999999999",
+    str(-(2**63)), "+7", "1e3", "2.5", "7.0", "1_000", "3k", "NULL", "x", "'7'", "- 7", "--7", "7-", "",
+]  # fmt: skip
+STRINGS = [
+    "'a'", "'b'", "''", "''''", "'it''s'", "'''a'''", "' '", "'\n'", "'a, b'", "')'", "'é'",
+    "'\u20ac\U0001f600'", "'sixteen letters!'", "'seventeen letters'", "'seventeen lEtters'",
+    "'of more than sixteen letters, one'", "'of more than sixtEen letters, one'", "7", "TRUE", '"a"', "NULL",
+    "x", "'a", "'a''", "a'", "",
+]  # fmt: skip
+GAPS = [",", ", ", ", ", ", ", " ,", ",\n", ",\t ", ",\u00a0", ",,", " ", ";", ", /* a */ ", "-- a\n,"]
+AROUND = [
+    "{} in ({})",
+    "{} IN( {} )",
+    "{} not in ({}) and price < 5",
+    "change > 1 and {} in ({}\n)",
+    "{} in ({}",
+]
+
+
+def lists_of(items, good):
+    """Texts of lists of a few literals, mostly of those that a kernel reads."""
+    item = st.one_of(*[st.sampled_from(items[:good])] * 9, st.sampled_from(items))
+    gap = st.one_of(*[st.sampled_from(GAPS[:4])] * 9, st.sampled_from(GAPS))
+    parts = st.lists(st.tuples(item, gap), min_size=2, max_size=9)
+    inside = parts.map(lambda some: "".join(a + b for a, b in some[:-1]) + some[-1][0])
+    return st.tuples(st.sampled_from(AROUND), inside)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.one_of(lists_of(NUMBERS, 14), lists_of(STRINGS, 17)), min_size=1, max_size=6))
+def test_any_list_gives_what_the_whole_text_does(lists):
+    names = ["symbol" if "'" in inside else "product" for _, inside in lists]
+    texts = [around.format(name, inside) for name, (around, inside) in zip(names, lists, strict=True)]
+    with pytest.MonkeyPatch.context() as patch:
+        whole = said(compiled_whole(texts, patch))
+        patch.setattr(long_lists, "LEAST", 2)
+        assert said(compile_conditions(SCHEMA, texts)) == whole
+
+
+def test_strings_are_named_as_they_come():
+    schema = rc.Schema(rc.Category("a"), rc.Category("b"))
+    rng = np.random.default_rng(3)
+    drawn = [rng.integers(0, 9_000, 2 * N).tolist() for _ in range(60)]
+    sizes = [1, 7, 8, 9, 15, 16, 17, 40]
+
+    def word(k):
+        return f"{k}'" + "x" * sizes[k % 8]
+
+    def literal(k):
+        return "'" + word(k).replace("'", "''") + "'"
+
+    texts = [f"{'ab'[i % 2]} in ({written(map(literal, own))})" for i, own in enumerate(drawn)]
+    compiled = compile_conditions(schema, texts)
+    assert not compiled.errors
+    for i, own in enumerate(drawn):
+        vocabulary = schema["ab"[i % 2]].vocabulary
+        spans = [(int(compiled.lows[i]), int(compiled.highs[i]))]
+        if compiled.attributes[i] & SET:
+            at = int(np.searchsorted(compiled.sets, i))
+            own_set = slice(compiled.set_starts[at], compiled.set_starts[at + 1])
+            spans = np.stack([compiled.set_lows, compiled.set_highs], axis=1)[own_set].tolist()
+        codes = [code for low, high in spans for code in range(low, high + 1)]
+        assert codes == sorted(vocabulary.look_up(word(k)) for k in set(own))
+    asked = {k for own in drawn[::2] for k in own}
+    assert sorted(schema["a"].vocabulary.words()) == sorted(map(word, asked))
+
+
+@pytest.mark.parametrize("text", ["symbol in ({}", "symbol in ({}, 7)", "price < 5 -- symbol in ({})"])
+def test_what_is_not_read_names_no_string(text):
+    schema = rc.Schema(rc.Int("symbol"), rc.Category("price"), rc.Category("title"))
+    compile_conditions(schema, [text.format(strings())])
+    assert not schema["price"].vocabulary.words()
+    schema = rc.Schema(rc.Category("symbol"), rc.Int("price"))
+    assert len(compile_conditions(schema, [text.format(strings())]).errors) == ("--" not in text)
+    assert not schema["symbol"].vocabulary.words()
+
+
+def test_as_many_values_as_a_condition_may_have():
+    texts = [f"product in ({written(['7'] * n, ',')})" for n in (MAX_LISTED, MAX_LISTED + 1)]
+    cut = long_lists.LongLists(SCHEMA)
+    assert cut.without(0, texts[0]) == "product in (0, 1)"
+    assert cut.without(1, texts[1]) is texts[1]
+    ((_, error),) = compile_conditions(SCHEMA, texts[1:]).errors
+    assert "the IN lists of a condition may have 262,144 values, these have more" in str(error)
+
+
+def test_values_that_touch_after_many_that_do_not():
+    schema = rc.Schema(rc.Int("product"))
+    lists = [range(0, 4 * N, 2), range(N), [5, *range(0, 6 * N, 3)], range(1, 4 * N, 2)]
+    texts = [f"product in ({written(own)})" for own in lists] + [f"product not in ({written(lists[0])})"]
+    subs = rc.Subscriptions.parse(schema, dict(enumerate(texts)))
+    index = rc.open_index("auto", schema)
+    index.insert(subs)
+    values = range(-3, 6 * N)
+    found = index.match(rc.Events.from_rows(schema, [{"product": k} for k in values])).sort()
+    for row, value in enumerate(values):
+        wanted = [k for k, own in enumerate(lists) if value in own] + [4] * (value not in lists[0])
+        assert found.row(row).tolist() == wanted
 
 
 @pytest.mark.parametrize("rest", ["", " and price < {}", " and symbol = 's{}' and change > {}"])
@@ -103,10 +252,11 @@ def test_many_texts_of_one_shape(rest, monkeypatch):
 
 def test_only_plain_texts_are_cut():
     cut = long_lists.LongLists(SCHEMA)
-    assert all(len(cut.without(row, text)) < len(text) for row, text in enumerate(PLAIN))
-    assert len(cut.found) == len(PLAIN)
-    assert all(cut.without(99, text) is text for text in [*OTHERS, *WRONG[:4]])
-    assert len(cut.found) == len(PLAIN)
+    good = [*PLAIN, *WORDS]
+    assert all(len(cut.without(row, text)) < len(text) for row, text in enumerate(good))
+    assert len(cut.found) == len(good)
+    assert all(cut.without(99, text) is text for text in [*OTHERS, *WRONG[:11]])
+    assert len(cut.found) == len(good)
 
 
 def test_lists_match_as_they_say():

@@ -1,13 +1,17 @@
-"""Long IN lists of whole numbers, read from the bytes of a text and not by a tree of literals.
+"""Long IN lists of whole numbers or strings, read from the bytes of a text and not by a tree of literals.
 
 A list of thousands of values is most of its text, and a Python object for each of them is most of what
-compiling it takes: 1.7 us per value, of which splitting the text and looking each literal up are half. So the
-list is cut out of the text. What is left, with two numbers in its place, has a shape that all texts alike
-share (templates.py), and once its clause is there, the values of the list take their place in it:
+compiling it takes: 1.7 us per number, of which splitting the text and looking each literal up are half, and
+5 to 10 us per string. So the list is cut out of the text. What is left, with two values in its place, has a
+shape that all texts alike share (templates.py), and once its clause is there, the values of the list take
+their place in it:
 
     text      product IN (17, 4, ..., 90) AND price < 5
     short     product IN (0, 1) AND price < 5
     list      spans of 4, 17, ..., 90, for the attribute of `product`
+
+Numbers are read into the array where they stay. As long as no list has values that touch each other, it holds
+both ends of all spans.
 
 This needs a condition that is one clause in which nothing else bounds the attribute of the list: a predicate
 alone, or an AND of predicates. Any other text, and one whose list is written in another way, is compiled as a
@@ -25,27 +29,42 @@ import numpy.typing as npt
 from rangecast.errors import LanguageError
 from rangecast.kernels.language import lists as kernels
 from rangecast.kernels.model.boxes import SET
-from rangecast.language.normal_form import WORK_LIMIT
+from rangecast.language.listed_words import ListedWords
 from rangecast.language.parser import read
 from rangecast.language.templates import split
+from rangecast.language.tokens import MAX_LISTED
 from rangecast.language.tree import And, Comparison, Condition, Membership, Presence, Range
-from rangecast.types.attributes import LAST, PRESENT, Codes
+from rangecast.types.attributes import LAST, PRESENT, Category, Codes
 from rangecast.types.schema import Schema
 
 LEAST = 256
 """Values of a list that is cut out: below it, looking for one costs what it saves."""
 
-_OPENING = re.compile(r"\bin\s*\(\s*(?=[-0-9])", re.IGNORECASE)
-_INSTEAD = "0, 1"
+_OPENING = re.compile(r"\bin\s*\(\s*(?=[-0-9'])", re.IGNORECASE)
+_PADDING = "\0" * kernels.PADDING
 _PREDICATES = (Comparison, Range, Membership, Presence)
+_MANY_TEXTS = 4_096
+_NUMBERS = "0, 1"
 
 
 class CutText(NamedTuple):
-    """A text without its long list: where the list was, and its values as they were written."""
+    """A text without its long list: what stood before and behind it, and two values that are put instead.
 
-    short: str
-    place: int
-    values: Codes
+    `n` values were read, from the next place of the spans on: strings by their numbers if they are `textual`.
+    `apart` says that they ascend and that none touches the next one.
+    """
+
+    before: str
+    instead: str
+    behind: str
+    n: int
+    textual: bool
+    apart: bool
+
+    @property
+    def short(self) -> str:
+        """The text with the two values."""
+        return self.before + self.instead + self.behind
 
 
 class ListPlace(NamedTuple):
@@ -71,8 +90,11 @@ class LongLists:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._places: dict[tuple[object, ...], ListPlace | None] = {}
-        self._room = np.empty(0, np.int64)
-        self._lows, self._highs = np.empty(0, np.int64), np.empty(0, np.int64)
+        self._seen: dict[tuple[str, str, bool], ListPlace | None] = {}
+        self._words = ListedWords()
+        self._lows = np.empty(0, np.int64)
+        self._highs: Codes | None = None  # as long as None: the lows
+        self._found = np.zeros(2, np.int64)
         self._n_spans = 0
         self.found: list[ListSpans] = []
 
@@ -85,65 +107,117 @@ class LongLists:
         if place is None:
             return text
         first = self._n_spans
-        self._add_spans(cut.values, place.negated)
+        self._add_spans(cut, place)
         self.found.append(ListSpans(row, place.position, first, self._n_spans))
         return cut.short
 
     def spans(self) -> tuple[Codes, Codes]:
         """The spans of all lists, when there are no more to come."""
-        for array in (self._lows, self._highs):
-            array.resize(self._n_spans, refcheck=False)
+        self._lows.resize(self._n_spans, refcheck=False)
+        if self._highs is None:
+            return self._lows, self._lows
+        self._highs.resize(self._n_spans, refcheck=False)
         return self._lows, self._highs
 
-    def _add_spans(self, values: Codes, negated: bool) -> None:
-        """Note the spans of values in any order, or of all others."""
-        values.sort()
-        first = self._n_spans
-        wanted = first + len(values) + 1
-        if wanted > len(self._lows):
-            # memory that is touched for the first time costs more than all else that is done to a value, so
-            # the arrays are made longer where they are, if that can be, and never joined from pieces
-            for array in (self._lows, self._highs):
-                array.resize(max(wanted, len(array) + (len(array) >> 2)), refcheck=False)
+    def _add_spans(self, cut: CutText, place: ListPlace) -> None:
+        """Note the spans of the values that were read, or of all others."""
+        first, n = self._n_spans, cut.n
+        values = self._lows[first : first + n]
+        attribute = self._schema.attribute(place.position)
+        if isinstance(attribute, Category):
+            self._words.name(values, place.position, attribute.vocabulary)
+        if not cut.apart:
+            values.sort()
+        if not place.negated and (cut.apart or bool((values[1:] > values[:-1] + 1).all())):
+            if self._highs is not None:
+                self._highs[first : first + n] = values
+            self._n_spans += n
+            return
+        if self._highs is None:
+            self._highs = self._lows.copy()
         lows, highs = self._lows[first:], self._highs[first:]
-        if not negated:
+        if not place.negated:
             self._n_spans += kernels.unite_values(values, lows, highs)
             return
         # values of eighteen digits lie within the codes: there are others before the first and after the last
-        n = kernels.unite_values(values, highs[:-1], lows[1:])
+        n = kernels.unite_values(values.copy(), highs[:-1], lows[1:])
         highs[:n] -= 1
         lows[1 : n + 1] += 1
         lows[0], highs[n] = PRESENT, LAST
         self._n_spans += n + 1
 
+    def _reserve(self, n: int) -> None:
+        """Make room for n spans more, in arrays that are made longer where they are, if that can be: memory
+        that is touched for the first time costs more than all else that is done to a value."""
+        wanted = self._n_spans + n
+        if wanted > len(self._lows):
+            longer = max(wanted, len(self._lows) + (len(self._lows) >> 2))
+            self._lows.resize(longer, refcheck=False)
+            if self._highs is not None:
+                self._highs.resize(longer, refcheck=False)
+
     def _cut(self, text: str) -> CutText | None:
-        if not isinstance(text, str) or len(text) < 2 * LEAST or not text.isascii():
+        if not isinstance(text, str) or len(text) < 2 * LEAST:
             return None
-        if len(self._room) < len(text):
-            self._room = np.empty(2 * len(text), np.int64)
-        letters = np.frombuffer(bytearray(text, "ascii"), np.uint8)
-        end = np.zeros(1, np.int64)
+        if len(text) >= 2 * MAX_LISTED and text.count(",") >= MAX_LISTED:
+            return None  # they may be too many
+        letters = None
         for opening in _OPENING.finditer(text):
-            n = kernels.read_numbers(letters, opening.end(), self._room, end)
-            if LEAST <= n <= WORK_LIMIT:
-                short = text[: opening.end()] + _INSTEAD + text[int(end[0]) :]
-                return CutText(short, opening.end(), self._room[:n])
+            if letters is None:
+                try:
+                    letters = np.frombuffer(bytearray(text + _PADDING, "utf-8"), np.uint8)
+                except UnicodeEncodeError:
+                    return None
+            cut = self._read(text, letters, opening.end())
+            if cut is not None and cut.n >= LEAST:
+                return cut
         return None
+
+    def _read(self, text: str, letters: npt.NDArray[np.uint8], at: int) -> CutText | None:
+        """The list from a place of a text on, None where it is written in another way."""
+        before, found = text[:at], self._found
+        first = at if text.isascii() else len(before.encode())
+        # of a value there are at least a digit and a comma; a list has one span more than values at most
+        self._reserve((len(letters) - first) // 2 + 2)
+        out = self._lows[self._n_spans :]
+        textual = text[at] == "'"
+        if textual:
+            n = self._words.read(letters, first, out, found)
+        else:
+            n = int(kernels.read_numbers(letters, first, out, found))
+        if n < 0:
+            return None
+        end, apart, instead = int(found[0]), not textual and bool(found[1]), _NUMBERS
+        if textual:
+            # no other word: whatever stands in a text is named in the vocabulary
+            word = letters[first : int(found[1])].tobytes().decode()
+            instead = f"{word}, {word}"
+        behind = text[end:] if text.isascii() else letters[end : -len(_PADDING)].tobytes().decode()
+        return CutText(before, instead, behind, n, textual, apart)
 
     def _place(self, cut: CutText) -> ListPlace | None:
         """What the list of a text bounds; None where it cannot be cut out."""
+        around = cut.before, cut.behind, cut.textual
+        if around not in self._seen:
+            if len(self._seen) >= _MANY_TEXTS:
+                self._seen.clear()
+            self._seen[around] = self._place_in_shape(cut)
+        return self._seen[around]
+
+    def _place_in_shape(self, cut: CutText) -> ListPlace | None:
         shape, literals = split(cut.short)
-        key = shape, len(split(cut.short[: cut.place])[1])
+        key = shape, len(split(cut.before)[1]), cut.textual
         if key not in self._places:
             try:
                 condition, found = read(cut.short, self._schema)
             except LanguageError:
                 return None
             # as for shapes: where a comment or a name in quotes misled `split`, texts are not alike
-            self._places[key] = self._bounded(condition, cut.place) if found == literals else None
+            alike = found == literals
+            self._places[key] = self._bounded(condition, len(cut.before), cut.textual) if alike else None
         return self._places[key]
 
-    def _bounded(self, condition: Condition, place: int) -> ListPlace | None:
+    def _bounded(self, condition: Condition, place: int, textual: bool) -> ListPlace | None:
         parts = condition.parts if isinstance(condition, And) else (condition,)
         own = None
         for part in parts:
@@ -151,7 +225,8 @@ class LongLists:
                 return None
             if isinstance(part, Membership) and part.literals[0].start == place:
                 own = part
-        if own is None or self._schema.attribute(own.position).kind != "int":
+        wanted = "category" if textual else "int"
+        if own is None or self._schema.attribute(own.position).kind != wanted:
             return None
         if sum(part.position == own.position for part in parts if isinstance(part, _PREDICATES)) != 1:
             return None

@@ -1,52 +1,149 @@
-"""Lists of whole numbers, from the bytes that write them."""
+"""Lists of whole numbers and of strings, from the bytes that write them.
+
+`letters` are those of a text with PADDING zeros behind them: a zero ends every loop, and eight bytes can be
+read from any place of the text. A number of up to seven digits is told by the eight bytes from its first one
+on, without a branch on how many there are: 6 ns for a number of six digits and its comma, where a step per
+digit takes 16.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.kernels import inlined_kernel, kernel
+from rangecast.kernels.machine.bitsets import lowest
+from rangecast.kernels.types.strings import eight, number_word
 
+PADDING = 16
 _MOST_DIGITS = 18  # any number of so many digits has a code
-_ZERO, _NINE, _MINUS, _COMMA, _END = 48, 57, 45, 44, 41
+_SPACE, _QUOTE, _MINUS, _COMMA, _END, _ZERO, _NINE = 32, 39, 45, 44, 41, 48, 57
+_ZEROS = np.uint64(0x3030303030303030)
+_HIGH_HALVES = np.uint64(0xF0F0F0F0F0F0F0F0)
+_LOW_HALVES = np.uint64(0x0F0F0F0F0F0F0F0F)
+_SIXES = np.uint64(0x0606060606060606)
+_PAIRS = np.uint64(0x00FF00FF00FF00FF)
+_FOURS = np.uint64(0x0000FFFF0000FFFF)
+_ALL = np.uint64(0x00000000FFFFFFFF)
+_TEN, _HUNDRED, _MYRIAD = np.uint64(10), np.uint64(100), np.uint64(10_000)
+_BYTE, _TWO, _FOUR = np.uint64(8), np.uint64(16), np.uint64(32)
 
 
-@kernel
+@inlined_kernel
 def _after_spaces(letters, at):
     """The next place that has no space, tab or end of a line."""
-    while at < letters.size and (letters[at] == 32 or (9 <= letters[at] and letters[at] <= 13)):
+    while letters[at] == _SPACE or (9 <= letters[at] and letters[at] <= 13):
         at += 1
     return at
 
 
+@inlined_kernel
+def _few_digits(letters, at):
+    """How many digits stand at a place, and the number that they write; 8 and 0 for eight and more."""
+    word = eight(letters, at) ^ _ZEROS
+    others = (word & _HIGH_HALVES) | (((word & _LOW_HALVES) + _SIXES) & _HIGH_HALVES)
+    if others == 0:
+        return np.int64(8), np.int64(0)
+    n = lowest(others) >> 3
+    if n == 0:
+        return n, np.int64(0)
+    # the first digit is the lowest byte: zeros come before it, and digits, pairs and fours are joined
+    word = word << np.uint64(64 - 8 * n)
+    word = (word * _TEN + (word >> _BYTE)) & _PAIRS
+    word = (word * _HUNDRED + (word >> _TWO)) & _FOURS
+    word = (word * _MYRIAD + (word >> _FOUR)) & _ALL
+    return n, np.int64(word)
+
+
 @kernel
-def read_numbers(letters, first, out, end):
+def read_numbers(letters, first, out, found):
     """Read whole numbers with commas between them, up to the bracket that ends their list.
 
-    Returns how many there are, with the place of the bracket in end[0]; -1 where something else stands there:
-    a number with a point, an exponent, a plus, or more digits than surely have a code.
+    Returns how many there are, with the place of the bracket in found[0], and in found[1] whether they ascend
+    and none touches the next one; -1 where something else stands there: a number with a point, an exponent, a
+    plus, or more digits than surely have a code, or three digits behind a comma that may be thousands.
     """
     n = 0
     at = np.int64(first)
+    apart = True
+    before = np.int64(0)
     while True:
         at = _after_spaces(letters, at)
-        negative = at < letters.size and letters[at] == _MINUS
+        negative = letters[at] == _MINUS
         at += negative
-        begin = at
-        number = np.int64(0)
-        while at < letters.size and _ZERO <= letters[at] and letters[at] <= _NINE:
-            if at - begin == _MOST_DIGITS:
-                return -1
-            number = number * 10 + (np.int64(letters[at]) - _ZERO)
-            at += 1
-        if at == begin:
+        digits, number = _few_digits(letters, at)
+        if digits == 0:
             return -1
-        out[n] = -number if negative else number
+        if digits == 8:
+            digits = np.int64(0)
+            while _ZERO <= letters[at + digits] and letters[at + digits] <= _NINE:
+                if digits == _MOST_DIGITS:
+                    return -1
+                number = number * 10 + (np.int64(letters[at + digits]) - _ZERO)
+                digits += 1
+        elif digits == 3 and number < 100 and n > 0 and letters[at - 1] == _COMMA:
+            return -1
+        at += digits
+        if negative:
+            number = -number
+        apart &= n == 0 or number > before + 1
+        before = number
+        out[n] = number
+        n += 1
+        if letters[at] != _COMMA:
+            at = _after_spaces(letters, at)
+            if letters[at] == _END:
+                found[0] = at
+                found[1] = apart
+                return n
+            if letters[at] != _COMMA:
+                return -1
+        at += 1
+
+
+@kernel
+def read_words(letters, first, words, counts, room, out, found):
+    """Read strings in quotes with commas between them, likewise, and number them by a table of words that
+    takes in new ones (number_word).
+
+    Returns how many there are, with the place of the bracket in found[0] and the end of the first one in
+    found[1]; -1 where something else stands there. `room` is for a string with quotes inside.
+    """
+    n = 0
+    last = letters.size - PADDING
+    at = np.int64(first)
+    while True:
+        at = _after_spaces(letters, at)
+        if letters[at] != _QUOTE:
+            return -1
+        at += 1
+        begin = at
+        doubled = 0
+        while True:
+            while letters[at] != _QUOTE:
+                at += 1
+                if at >= last:
+                    return -1
+            if letters[at + 1] != _QUOTE:
+                break
+            doubled += 1
+            at += 2
+        if doubled:
+            size = 0
+            q = begin
+            while q < at:
+                room[size] = letters[q]
+                size += 1
+                q += 2 if letters[q] == _QUOTE else 1
+            out[n] = number_word(room, np.int64(0), np.int64(size), words, counts)
+        else:
+            out[n] = number_word(letters, begin, at - begin, words, counts)
+        at += 1
+        if n == 0:
+            found[1] = at
         n += 1
         at = _after_spaces(letters, at)
-        if at == letters.size:
-            return -1
         if letters[at] == _END:
-            end[0] = at
+            found[0] = at
             return n
         if letters[at] != _COMMA:
             return -1
@@ -55,13 +152,17 @@ def read_numbers(letters, first, out, end):
 
 @kernel
 def unite_values(values, lows, highs):
-    """The spans of ascending values; those that touch become one. Returns how many there are."""
+    """The spans of ascending values; those that touch become one. Returns how many there are.
+
+    `lows` may be the values themselves: no span is written before its first value was read.
+    """
     n = 0
     for i in range(values.size):
-        if n > 0 and values[i] <= highs[n - 1] + 1:
-            highs[n - 1] = values[i]
+        value = values[i]
+        if n > 0 and value <= highs[n - 1] + 1:
+            highs[n - 1] = value
         else:
-            lows[n] = values[i]
-            highs[n] = values[i]
+            lows[n] = value
+            highs[n] = value
             n += 1
     return n

@@ -172,8 +172,8 @@ def enter_words(words, first):
 
 
 @inlined_kernel
-def find_word(letters, a, n, words):
-    """The code of letters[a:a + n] in a table, 0 where no word is it."""
+def _place_of(letters, a, n, words):
+    """The place of letters[a:a + n] in a table, free where no word is it, and its first and last eight."""
     mask = np.uint64(words.places.shape[0] - 1)
     first, last = _ends(letters, a, n)
     place = _hash(letters, a, n, first, last) & mask
@@ -186,9 +186,38 @@ def find_word(letters, a, n, words):
         ):
             code = np.int64(mark & _CODES)
             if n <= _WHOLE or same_letters(letters, a, n, words.letters, words.starts[code - 1]):
-                return code
+                break
         place = (place + _ONE) & mask
-    return np.int64(0)
+    return place, first, last
+
+
+@inlined_kernel
+def find_word(letters, a, n, words):
+    """The code of letters[a:a + n] in a table, 0 where no word is it."""
+    place, _, _ = _place_of(letters, a, n, words)
+    return np.int64(words.places[place, 2] & _CODES)
+
+
+@kernel
+def number_word(letters, a, n, words, counts):
+    """The code of letters[a:a + n] in a table that grows: a word that is new is entered.
+
+    There is room for one more. counts: how many words the table has, and how many letters they have.
+    """
+    place, first, last = _place_of(letters, a, n, words)
+    mark = words.places[place, 2]
+    if mark != 0:
+        return np.int64(mark & _CODES)
+    code, used = counts[0] + 1, counts[1]
+    words.places[place, 0] = first
+    words.places[place, 1] = last
+    words.places[place, 2] = (np.uint64(n) << _HALF) | np.uint64(code)
+    for q in range(n):
+        words.letters[used + q] = letters[a + q]
+    words.starts[code] = used + n
+    counts[0] = code
+    counts[1] = used + n
+    return code
 
 
 @inlined_kernel
