@@ -65,8 +65,15 @@ def test_codes_are_those_of_a_dictionary(words, first, n):
     table = word_table(known)
     wanted = [MISSING if w is None else known.index(w) + 1 if w in known else 0 for w in words]
     for column in forms(words):
-        assert find_strings(table, column).tolist() == wanted, column.type
-        assert find_strings(table, column[first:]).tolist() == wanted[first:], column.type
+        assert find_strings(table, column).codes.tolist() == wanted, column.type
+        assert find_strings(table, column[first:]).codes.tolist() == wanted[first:], column.type
+        # counted, unless one of them is not ASCII or rows point into a dictionary
+        n_strange = find_strings(table, column).n_strange
+        strange = [word for word, code in zip(words, wanted, strict=True) if code == 0]
+        if n_strange is not None:
+            assert n_strange == len(strange)
+        elif not pa.types.is_dictionary(column.type):
+            assert not all(map(str.isascii, strange))
 
 
 @pytest.mark.parametrize("n", range(30))
@@ -78,25 +85,25 @@ def test_nothing_behind_the_bytes_is_needed(n):
         letters = np.frombuffer(b"--" + word.encode(), np.uint8).copy()
         starts = pa.py_buffer(np.array([2, 2 + n], np.int32))
         column = pa.StringArray.from_buffers(1, starts, pa.py_buffer(letters))
-        assert find_strings(table, column).tolist() == [code]
+        assert find_strings(table, column).codes.tolist() == [code]
         assert words_of(column, np.array([0])).to_pylist() == [word]
-    assert find_strings(table, pa.array(["x" * (n + 1)])).tolist() == [0]
+    assert find_strings(table, pa.array(["x" * (n + 1)])).codes.tolist() == [0]
 
 
 def test_many_words(size):
     words = [f"{k:x}" * (k % 5 + 1) + str(k) for k in range(size(20_000))]
     column = pa.array(words[::-1])
-    assert find_strings(word_table(words), column).tolist() == list(range(len(words), 0, -1))
+    assert find_strings(word_table(words), column).codes.tolist() == list(range(len(words), 0, -1))
 
 
 def test_a_vocabulary_that_grows_is_looked_up_as_it_is():
     vocabulary = Vocabulary(["w0"])
     names = pa.array([f"w{k}" for k in range(64)])
-    assert vocabulary.find(names).tolist() == [1, *63 * [0]]
+    assert vocabulary.find(names).codes.tolist() == [1, *63 * [0]]
     for k in range(1, 64):
         vocabulary.add(f"w{k}")
-        assert vocabulary.find(names).tolist() == [*range(1, k + 2), *(63 - k) * [0]]
-    assert vocabulary.find(names.dictionary_encode()).tolist() == [*range(1, 65)]
+        assert vocabulary.find(names).codes.tolist() == [*range(1, k + 2), *(63 - k) * [0]]
+    assert vocabulary.find(names.dictionary_encode()).codes.tolist() == [*range(1, 65)]
 
 
 def test_words_that_are_younger_than_the_table_are_found_in_chunks():
@@ -105,7 +112,7 @@ def test_words_that_are_younger_than_the_table_are_found_in_chunks():
     vocabulary.find(columns[0])
     vocabulary.add("b")
     for column in columns:
-        assert vocabulary.find(column).tolist() == [1, 2, 0, 2, MISSING]
+        assert vocabulary.find(column).codes.tolist() == [1, 2, 0, 2, MISSING]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
@@ -170,3 +177,43 @@ def test_bad_values_and_lists_in_arrow_columns():
     index.insert(rc.Subscriptions.parse(schema, {1: "c = 'a'", 2: "c = 'b'"}))
     lists = rc.Events.from_arrow(schema, pa.table({"c": [["a", "b"], ["c"], None] * 20}))
     assert index.match(lists).n_pairs == 40
+
+
+@pytest.mark.parametrize(
+    "word", ["new", "sixteen letters.", "more than sixteen letters", "neu ü", "ü" * 9, "x" * 17 + "é"]
+)
+def test_strangers_are_known_when_they_are_asked_for(word):
+    schema = rc.Schema(rc.Category("c", ["IBM", "日本"]), rc.Int("i"))
+    words = [*["IBM", "日本", None] * 30, word, "last"]
+    for column in forms(words):
+        events = rc.Events.from_arrow(schema, pa.table({"c": column, "i": range(len(words))}))
+        assert [events.value("c", row) for row in (0, 1, 2, 90, 91)] == ["IBM", "日本", None, word, "last"]
+        kept = events.select([91, 1, 90])
+        assert [kept.value("c", row) for row in range(3)] == ["last", "日本", word]
+    only = rc.Events.from_arrow(schema, pa.table({"c": words[:90]}))
+    assert only._strangers == {}
+
+
+@pytest.mark.parametrize("at", [0, 40, 63])
+@pytest.mark.parametrize("raw", [b"\xff", b"new \xed\xa0\x80", b"twenty letters \x80 here"])
+def test_a_stranger_that_is_not_unicode_is_refused_at_once(at, raw):
+    raws = [b"IBM", b"new"] * 32
+    raws[at] = raw
+    column = pa.array(raws, pa.binary()).view(pa.string())
+    schema = rc.Schema(rc.Category("c", ["IBM"]))
+    with pytest.raises(rc.EventError, match=f"event {at}: 'c' is a category"):
+        rc.Events.from_arrow(schema, pa.table({"c": column}))
+    good = rc.Events.from_arrow(schema, pa.table({"c": column}), on_error="collect")
+    assert [row.row for row in good.rejected] == [at]
+
+
+def test_strangers_stay_what_they_were_when_the_dictionary_grows():
+    schema = rc.Schema(rc.Category("c", ["IBM"]))
+    table = pa.table({"c": ["IBM", "new", "newer"] * 20})
+    events = rc.Events.from_arrow(schema, table)
+    index = rc.open_index("scan", schema)
+    index.insert(rc.Subscriptions.parse(schema, {1: "c = 'newer'"}))
+    again = rc.Events.from_arrow(schema, table)
+    for some in (events, again):
+        assert index.match(some).counts.tolist() == [0, 0, 1] * 20
+        assert some.value("c", 1) == "new"

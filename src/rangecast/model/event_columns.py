@@ -17,7 +17,7 @@ from rangecast.types.attributes import Attribute, Category, Codes
 from rangecast.types.column_names import named_columns
 from rangecast.types.columns import Column, as_column
 from rangecast.types.schema import Schema
-from rangecast.types.strings import arrow_numbers, arrow_words, without_views
+from rangecast.types.strings import StrangeStrings, arrow_numbers, arrow_words, without_views
 from rangecast.types.vocabulary import UNKNOWN, Vocabulary
 
 _NOBODY = np.empty(0, np.int64)
@@ -68,11 +68,16 @@ class Strangers:
         """The string of each."""
         return self.found()[1]
 
+    def placed(self, places: npt.NDArray[np.int64]) -> Strangers:
+        """The same where row k of these is row places[k] of all."""
+        rows, words = self.found()
+        return Strangers(self.known, (places[rows], words))
+
     def word(self, row: int) -> str | None:
         """The string of one row, None where it is no stranger's."""
         rows, words = self.found()
         at = int(np.searchsorted(rows, row))
-        return words[at].as_py() if at < len(rows) and rows[at] == row else None  # type: ignore[no-any-return]
+        return words[at].as_py() if at < len(rows) and rows[at] == row else None
 
     def among(self, rows: npt.NDArray[np.int64], n: int) -> Strangers | None:
         """Those who are in some rows of n, by their number among these; None where nobody is."""
@@ -190,12 +195,15 @@ def columns_of(schema: Schema, names: Sequence[str], what: str, strict: bool) ->
     return named.columns
 
 
-def strange_words(
-    attribute: Attribute, column: Any, codes: Codes
-) -> tuple[npt.NDArray[np.int64], pa.Array[Any] | None]:
-    """The rows of a column whose string no subscription names, and the strings if there are some."""
+def strangers_of(
+    attribute: Attribute, column: Any, codes: Codes, known: int, told: StrangeStrings | tuple[()] | None
+) -> Strangers | None:
+    """The rows of a column whose string no subscription names, with their strings, or None where there are
+    none; `told` is what encoding has said of them, if it has."""
+    if told is not None:
+        return Strangers(known, told) if told else None
     strange = np.flatnonzero(codes == UNKNOWN) if isinstance(attribute, Category) else _NOBODY
-    return strange, words_at(column, strange) if len(strange) else None
+    return Strangers(known, (strange, words_at(column, strange))) if len(strange) else None
 
 
 def words_at(column: Any, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:

@@ -46,7 +46,7 @@ from rangecast.model.event_columns import (
     common_length,
     row_columns,
     said_rows,
-    strange_words,
+    strangers_of,
     warn_of_points,
     words_at,
 )
@@ -328,9 +328,9 @@ class Events:
                 codes, told = encoded.codes, encoded.strange
                 encoded.note(reasons, own if own is None else own[encoded.bad], every=on_error == "collect")
             target.put(position, own, codes)
-            strange, words = told or strange_words(attribute, column, codes)
-            if len(strange):
-                strangers[position] = Strangers(known, (strange if own is None else own[strange], words))
+            noted = strangers_of(attribute, column, codes, known, told)
+            if noted is not None:
+                strangers[position] = noted if own is None else noted.placed(own)
         out = cls(schema, target.codes(), copy=False)
         out._strangers = strangers
         out._make_points(reasons, on_error)

@@ -136,7 +136,8 @@ class _Coder:
         for k, attribute in enumerate(schema):
             if isinstance(attribute, Category):
                 self._tables[k], places[3 * k : 3 * k + 3] = attribute.vocabulary.placed_table()
-        self._known = RowKeys(*_spelled(keys, kinds), places)
+        spelled = _spelled(keys, kinds)
+        self._known = RowKeys(spelled[0], spelled[1], places)
 
     def met_keys(self) -> list[str]:
         """The keys that some row has."""
@@ -179,7 +180,8 @@ class _Coder:
             if len(self.keys) == MOST_KEYS:
                 return False
             self.keys = (*self.keys, marshal.loads(written[out.state[4] :]))
-            self._known = RowKeys(*_spelled(self.keys, self._kinds), self._known.tables)
+            spelled = _spelled(self.keys, self._kinds)
+            self._known = RowKeys(spelled[0], spelled[1], self._known.tables)
         if out.counts.any():
             self._strange.append((written, out.spans, out.counts))
         return bool(said == kernels.DONE)

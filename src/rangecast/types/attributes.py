@@ -41,7 +41,7 @@ from rangecast.types.instants import (
     microseconds_of,
     unit_of_numbers,
 )
-from rangecast.types.strings import is_text, without_views, words_of
+from rangecast.types.strings import StrangeStrings, is_text, strange_strings, without_views
 from rangecast.types.vocabulary import FEW, UNKNOWN, Vocabulary
 
 MISSING = -(2**63)
@@ -63,7 +63,7 @@ class Encoded(NamedTuple):
     codes: Codes
     bad: npt.NDArray[np.int64]
     reasons: Sequence[str]
-    strange: tuple[npt.NDArray[np.int64], pa.Array[Any]] | None = None
+    strange: StrangeStrings | tuple[()] | None = None
 
     def note(self, reasons: dict[int, str], rows: Any = None, *, every: bool) -> None:
         """Add the reasons of bad rows to those that others have; the rows may have other numbers there.
@@ -417,9 +417,8 @@ class Category(Attribute):
             return None
         try:
             column = without_views(column)
-            codes = self.vocabulary.find(column, out)
-            strange = np.flatnonzero(codes == UNKNOWN)
-            return Encoded(codes, np.empty(0, np.int64), [], (strange, words_of(column, strange)))
+            found = self.vocabulary.find(column, out)
+            return Encoded(found.codes, np.empty(0, np.int64), [], strange_strings(column, found))
         except pa.ArrowInvalid:
             return None
 

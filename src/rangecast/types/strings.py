@@ -15,7 +15,7 @@ become much.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -60,8 +60,8 @@ def arrow_words(words: Sequence[str]) -> pa.Array[Any]:
 def word_table(words: list[str]) -> WordTable:
     """A table of these words, which all differ; word k has the code k + 1.
 
-    >>> find_strings(word_table(["IBM", "HAL"]), pa.array(["HAL", None, "DEC"])).tolist()
-    [2, -9223372036854775808, 0]
+    >>> find_strings(word_table(["IBM", "HAL"]), pa.array(["DEC", "HAL"])).codes.tolist()
+    [0, 2]
     """
     text = arrow_words(words)
     starts = np.frombuffer(text.buffers()[1], np.int64, len(text) + 1).copy()
@@ -149,34 +149,71 @@ def strings_of_spans(
     return pa.Array.from_buffers(kind, len(sizes), [valid, pa.py_buffer(offsets), pa.py_buffer(letters)])
 
 
-def find_strings(
-    table: WordTable, column: Any, out: npt.NDArray[np.int64] | None = None
-) -> npt.NDArray[np.int64]:
-    """The codes of a column of text: 0 where no word is it, MISSING where it is null; in `out` if given.
+class FoundStrings(NamedTuple):
+    """The codes of a column of text: 0 where no word is it, MISSING where it is null; and how many have the
+    code 0, None where nobody has counted them or not all of them are ASCII."""
+
+    codes: npt.NDArray[np.int64]
+    n_strange: int | None
+
+
+def find_strings(table: WordTable, column: Any, out: npt.NDArray[np.int64] | None = None) -> FoundStrings:
+    """Look the strings of a column up; the codes are put into `out` if it is given.
 
     Raises ArrowInvalid where the column's buffers are not what its type says. What a word equals is
     Unicode; whether what no word equals is, the caller has to find out.
+
+    >>> find_strings(word_table(["IBM", "HAL"]), pa.array(["HAL", None, "DEC"])).codes.tolist()
+    [2, -9223372036854775808, 0]
     """
     out = np.empty(len(column), np.int64) if out is None else out
     at = 0
+    n_strange: int | None = 0
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-        _find(table, chunk, out[at : at + len(chunk)])
+        more = _find(table, chunk, out[at : at + len(chunk)])
+        n_strange = None if more is None or n_strange is None else n_strange + more
         at += len(chunk)
-    return out
+    return FoundStrings(out, n_strange)
 
 
-def _find(table: WordTable, chunk: pa.Array[Any], out: npt.NDArray[np.int64]) -> None:
+class StrangeStrings:
+    """The strings of a column that have the code 0, found when they are asked for."""
+
+    __slots__ = ("_codes", "_column", "_found")
+
+    def __init__(self, column: Any, codes: npt.NDArray[np.int64]) -> None:
+        self._column = column
+        self._codes = codes
+        self._found: tuple[npt.NDArray[np.int64], pa.Array[Any]] | None = None
+
+    def __call__(self) -> tuple[npt.NDArray[np.int64], pa.Array[Any]]:
+        """Their rows and they themselves, as `words_of` has them."""
+        if self._found is None:
+            rows = np.flatnonzero(self._codes == 0)
+            self._found = rows, words_of(self._column, rows)
+        return self._found
+
+
+def strange_strings(column: Any, found: FoundStrings) -> StrangeStrings | tuple[()]:
+    """The strings of a column that no word is, () where there are none; ArrowInvalid where one is not
+    Unicode, which must be known at once."""
+    strange = StrangeStrings(column, found.codes)
+    n = len(strange()[0]) if found.n_strange is None else found.n_strange
+    return strange if n else ()
+
+
+def _find(table: WordTable, chunk: pa.Array[Any], out: npt.NDArray[np.int64]) -> int | None:
+    """The codes of a chunk in `out`; returns how many are 0 as FoundStrings has it."""
     kind = chunk.type
     if pa.types.is_dictionary(kind):
         if len(chunk.dictionary) > 2 * len(chunk):
-            _find(table, chunk.dictionary_decode(), out)
-            return
+            return _find(table, chunk.dictionary_decode(), out)
         codes = np.empty(len(chunk.dictionary) + 1, np.int64)
         _find(table, chunk.dictionary, codes[:-1])
         codes[-1] = MISSING
         indices = chunk.indices.fill_null(len(codes) - 1) if chunk.indices.null_count else chunk.indices
         np.take(codes, indices.to_numpy(zero_copy_only=False), out=out)
-        return
+        return None
     if pa.types.is_string_view(kind):
         chunk = chunk.cast(pa.large_string())
         kind = chunk.type
@@ -184,7 +221,7 @@ def _find(table: WordTable, chunk: pa.Array[Any], out: npt.NDArray[np.int64]) ->
     valid, starts, letters = chunk.buffers()
     if starts is None or not len(chunk):
         out[:] = MISSING
-        return
+        return 0
     narrow = pa.types.is_string(kind)
     places = np.array(
         [
@@ -195,8 +232,10 @@ def _find(table: WordTable, chunk: pa.Array[Any], out: npt.NDArray[np.int64]) ->
         np.int64,
     )
     find = kernels.find_words_narrow if narrow else kernels.find_words
-    if not find(places, chunk.offset, table, out):
+    told = int(find(places, chunk.offset, table, out))
+    if told < 0:
         raise pa.ArrowInvalid("the offsets of a column of text lead beyond its bytes")
+    return None if told & 1 else told >> 1
 
 
 def _letters(buffer: pa.Buffer | None) -> npt.NDArray[np.uint8]:

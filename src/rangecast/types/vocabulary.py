@@ -24,7 +24,7 @@ import pyarrow as pa
 from rangecast import forks
 from rangecast.kernels.machine.views import Views
 from rangecast.kernels.types.strings import WordTable
-from rangecast.types.strings import arrow_numbers, find_strings, without_views, word_table
+from rangecast.types.strings import FoundStrings, arrow_numbers, find_strings, without_views, word_table
 
 UNKNOWN = 0
 FEW = 32  # strings: fewer are looked up sooner in Python's own dictionary
@@ -98,7 +98,7 @@ class Vocabulary:
     def encode(self, column: pa.Array[Any], grow: bool) -> npt.NDArray[np.int64]:
         """Codes of a column of strings without nulls; `grow` names the new ones."""
         if not grow and len(column) >= FEW:
-            return self.find(column)
+            return self.find(column).codes
         return self._by_dictionary(column, self.add if grow else self.look_up)
 
     def _by_dictionary(self, column: pa.Array[Any], give: Callable[[str], int]) -> npt.NDArray[np.int64]:
@@ -110,25 +110,26 @@ class Vocabulary:
         where: npt.NDArray[np.int64] = uniques.indices.to_numpy(zero_copy_only=False)
         return codes[where]
 
-    def find(self, column: Any, out: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+    def find(self, column: Any, out: npt.NDArray[np.int64] | None = None) -> FoundStrings:
         """Codes of an Arrow column of strings (strings.py), chunked or not: 0 for the unknown ones. They are
         put into `out` if it is given.
 
-        >>> Vocabulary(["IBM"]).find(pa.array(["HAL", "IBM", None])).tolist()
+        >>> Vocabulary(["IBM"]).find(pa.array(["HAL", "IBM", None])).codes.tolist()
         [0, 1, -9223372036854775808]
         """
         known = len(self._words)
         table = self.table()
-        codes = find_strings(table, column, out)
-        if known >= len(table.starts):
-            rows = np.flatnonzero(codes == UNKNOWN)
-            if len(rows):
-                self._stale += 1
-                words = without_views(column).take(arrow_numbers(rows)).cast(pa.large_string())
-                if isinstance(words, pa.ChunkedArray):
-                    words = pa.concat_arrays(words.chunks)
-                codes[rows] = self._by_dictionary(words, self.look_up)
-        return codes
+        found = find_strings(table, column, out)
+        if known < len(table.starts) or found.n_strange == 0:
+            return found
+        rows = np.flatnonzero(found.codes == UNKNOWN)
+        if len(rows):
+            self._stale += 1
+            words = without_views(column).take(arrow_numbers(rows)).cast(pa.large_string())
+            if isinstance(words, pa.ChunkedArray):
+                words = pa.concat_arrays(words.chunks)
+            found.codes[rows] = self._by_dictionary(words, self.look_up)
+        return FoundStrings(found.codes, None)
 
     def table(self) -> WordTable:
         """A table of the words, or of all but few of them: of the first ones."""

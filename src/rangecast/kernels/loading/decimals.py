@@ -86,7 +86,7 @@ else:
         """How many of the next eight letters are digits, up to the first that is none, and their number."""
         word = eight(letters, at) ^ _ZEROS
         others = ((word + _BEYOND_NINE) | word) & _TOPS
-        n = _zeros_below(others) >> 3 if others else np.int64(8)
+        n = _zeros_below(others) >> 3 if others else np.int64(8)  # type: ignore[call-arg]
         if n == 0:
             return np.int64(0), np.int64(0)
         # zeros before them, since the first letter is the lowest byte

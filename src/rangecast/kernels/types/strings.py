@@ -29,6 +29,7 @@ _HALF = np.uint64(32)
 _ONE = np.uint64(1)
 _ALL = np.uint64(2**64 - 1)
 _CODES = np.uint64(2**32 - 1)
+_TOPS = np.uint64(0x8080808080808080)
 _WHOLE = 16  # bytes of the longest string that its place in the table holds
 
 
@@ -232,7 +233,22 @@ def find_in(letters, a, n, tables, column):
 
 
 @inlined_kernel
+def _is_ascii(letters, a, n):
+    bits = np.uint64(0)
+    at = a
+    while at + 8 <= a + n:
+        bits |= eight(letters, at)
+        at += 8
+    while at < a + n:
+        bits |= np.uint64(letters[at])
+        at += 1
+    return bits & _TOPS == 0
+
+
+@inlined_kernel
 def _find(starts, letters, valid, first_bit, words, out):
+    strange = np.int64(0)
+    foreign = np.int64(0)
     for i in range(out.size):
         if valid.size:
             bit = first_bit + i
@@ -242,9 +258,14 @@ def _find(starts, letters, valid, first_bit, words, out):
         a = np.int64(starts[i])
         n = np.int64(starts[i + 1]) - a
         if a < 0 or n < 0 or a + n > letters.size:
-            return False
-        out[i] = find_word(letters, a, n, words)
-    return True
+            return np.int64(-1)
+        code = find_word(letters, a, n, words)
+        out[i] = code
+        if code == 0:
+            strange += 1
+            if not foreign and not _is_ascii(letters, a, n):
+                foreign = np.int64(1)
+    return 2 * strange + foreign
 
 
 @kernel
@@ -253,7 +274,8 @@ def find_words(buffers, first_bit, words, out):
 
     `buffers` says where offsets of 64 bits, letters and bits of validity lie (machine/views.py): arrays over
     Arrow's are now writable and now not, which would be types of their own. `valid` has a bit per string from
-    `first_bit` on, or nothing where none is null. Returns whether all offsets lead to letters.
+    `first_bit` on, or nothing where none is null. Returns twice how many strings are no word, and 1 more
+    where one of those is not ASCII; -1 where an offset does not lead to letters.
     """
     starts, letters, valid = (
         view(buffers[0], np.int64),
