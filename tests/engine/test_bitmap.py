@@ -20,6 +20,7 @@ from rangecast.engine.bitmap import (
 from rangecast.kernels import kernel
 from rangecast.kernels.engine.bitmap_building import TOP, count_cells
 from rangecast.kernels.machine.bitsets import count_bits, lowest
+from rangecast.kernels.machine.fields import WIDEST, compare_word
 from rangecast.types.attributes import LAST, MISSING
 from strategies import int_schema
 
@@ -205,6 +206,64 @@ def test_lowest_bit_and_how_many():
     lowest_of(words, out)
     assert (out % 100).tolist() == [64, *range(64), *range(64)]
     assert (out // 100).tolist() == [0] + 64 * [1] + 63 * [2] + [1]
+
+
+@kernel
+def compare_all(bounds, first, left, points, e, ones, out, doubtful, ends):
+    ends[0], ends[1] = compare_word(
+        bounds, np.uint64(first), left, points, np.uint64(e), ones, 0, out, 0, doubtful
+    )
+
+
+@pytest.mark.parametrize("width", [16, 24, 32, 40, WIDEST])
+@pytest.mark.parametrize("left", [0, 1, 1 << 63, 0x8000_0100_0000_0011, 2**64 - 1])
+def test_a_word_of_candidates_is_compared_like_each_of_them(width, left):
+    rng = np.random.default_rng(width)
+    # the event's fields or one beside them: all three answers are common, and each field decides in some row
+    points = rng.integers(1, 255, (3, width)).astype(np.uint8)
+    bounds = np.zeros((70, width), np.uint8)
+    for row in range(1, 70):
+        bounds[row, rng.integers(width)] = points[1, rng.integers(width)]
+        k = row % width
+        bounds[row, k] = points[1, k].astype(np.int64) + (row % 3 - 1)
+    ones = np.ones(width, np.uint8)
+    expected = [[], []]
+    for b in range(64):
+        if left >> b & 1:
+            row = bounds[3 + b].astype(np.int64)
+            if (row < points[1]).all():
+                expected[0].append(1 << 32 | (3 + b))
+            elif (row <= points[1]).all():
+                expected[1].append(1 << 32 | (3 + b))
+    out, doubtful = np.zeros((2, 66), np.uint64)
+    ends = np.zeros(2, np.int64)
+    compare_all(bounds, 3, np.uint64(left), points, 1, ones, out, doubtful, ends)
+    assert [out[: ends[0]].tolist(), doubtful[: ends[1]].tolist()] == expected
+
+
+@pytest.mark.parametrize("d", [2, 12, 20, 32, 33])
+@pytest.mark.parametrize("span", [60, 2**40])
+def test_many_candidates_in_each_of_several_blocks(size, d, span):
+    """So many that the fields of a block are asked for in order, and words are compared as they are found."""
+    n = size(6 * BLOCK)
+    rng = np.random.default_rng(d)
+    schema = int_schema(d)
+    lows = rng.integers(0, span // 2, (d, n))
+    highs = lows + span // 2
+    free = rng.random((d, n)) > 4 / d
+    lows[free], highs[free] = MISSING, LAST
+    # ends of boxes among the values, so that bounds touch, and missing ones
+    values = rng.integers(0, span, (d, 130))
+    values[:, ::3] = np.where(lows == MISSING, 0, lows)[:, rng.integers(n, size=44)]
+    values[rng.random(values.shape) < 0.02] = MISSING
+    events = rc.Events(schema, values)
+    subs = rc.Subscriptions(schema, np.arange(n), lows, highs)
+    index, scan = rc.open_index("bitmap", schema), rc.open_index("scan", schema)
+    index.insert(subs)
+    scan.insert(subs)
+    assert index.match(events) == scan.match(events)
+    counts = scan.match(events).counts
+    assert index.match(events, limit=3).counts.tolist() == np.minimum(counts, 3).tolist()
 
 
 def test_options_and_limit():

@@ -8,8 +8,8 @@ few bits they leave, twelve at once and then eight at a time, until nothing is l
 events of the last block had something left after twelve; one that no box of the block bounds has no bitsets
 and costs nothing. Whether an event has bits left follows no pattern, so that is no branch: those who have
 stand in a queue, and so do the words of theirs that are not empty, and the candidates in these, which are
-compared some hundreds at a time, with their fields asked for ahead. Where a batch asks for many boxes of a
-block, all of their fields are asked for in order while the block before is looked at.
+compared some hundreds at a time, with their fields asked for ahead; where a batch asks for many boxes of a
+block, word by word, with all fields asked for while the block before is compared (kernels/engine/bitmap.py).
 
 The same idea one floor up: per attribute and cell a bitset of blocks that have somebody there. An
 event ANDs these first and looks only at the blocks left. Boxes are put in an order that makes them
