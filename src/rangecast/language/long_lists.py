@@ -242,21 +242,26 @@ def put_lists(
     attributes, lows, highs = entries
     at, set_starts, set_lows, set_highs = sets
     list_lows, list_highs = lists.spans()
+    if not len(attributes):
+        return sets
     counts = np.zeros(len(attributes), np.int64)
     counts[at] = np.diff(set_starts)
     firsts = np.zeros(len(attributes), np.int64)
     # those of lists come first, and then those of other sets
     firsts[at] = set_starts[:-1] + len(list_lows)
-    for row, position, first, last in lists.found:
-        box = int(np.searchsorted(owners, row))
-        if box == len(owners) or owners[box] != row:
-            continue  # it failed, or can never hold
-        entry = int(starts[box]) + int(
-            np.flatnonzero((attributes[starts[box] : starts[box + 1]] & ~SET) == position)[0]
-        )
-        lows[entry], highs[entry] = list_lows[first], list_highs[last - 1]
-        attributes[entry] = position | (SET if last - first > 1 else 0)
-        counts[entry], firsts[entry] = (last - first, first) if last - first > 1 else (0, 0)
+    rows, positions, begins, ends = np.array(lists.found, np.int64).T
+    box = np.minimum(np.searchsorted(owners, rows), len(owners) - 1)
+    there = np.flatnonzero(owners[box] == rows)  # the others failed, or can never hold
+    box, positions, begins, sizes = box[there], positions[there], begins[there], (ends - begins)[there]
+    # entries stand by box, and in each by attribute
+    own = attributes & ~SET
+    width = int(own.max()) + 1
+    keys = np.repeat(np.arange(len(owners)), np.diff(starts)) * width + own
+    entry = np.searchsorted(keys, box * width + positions)
+    lows[entry], highs[entry] = list_lows[begins], list_highs[begins + sizes - 1]
+    several = sizes > 1
+    attributes[entry] = positions | np.where(several, SET, 0)
+    counts[entry], firsts[entry] = np.where(several, sizes, 0), np.where(several, begins, 0)
     kept = np.flatnonzero(counts)
     sizes = counts[kept]
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])

@@ -17,6 +17,8 @@ from rangecast.kernels.types.strings import eight, number_word
 PADDING = 16
 _MOST_DIGITS = 18  # any number of so many digits has a code
 _SPACE, _QUOTE, _MINUS, _COMMA, _END, _ZERO, _NINE = 32, 39, 45, 44, 41, 48, 57
+_LEAST = -(2**62)  # less than any number of eighteen digits
+_COMMA_SPACE, _TWO_LETTERS = np.uint64(0x202C), np.uint64(0xFFFF)
 _ZEROS = np.uint64(0x3030303030303030)
 _HIGH_HALVES = np.uint64(0xF0F0F0F0F0F0F0F0)
 _LOW_HALVES = np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -37,21 +39,19 @@ def _after_spaces(letters, at):
 
 
 @inlined_kernel
-def _few_digits(letters, at):
-    """How many digits stand at a place, and the number that they write; 8 and 0 for eight and more."""
-    word = eight(letters, at) ^ _ZEROS
-    others = (word & _HIGH_HALVES) | (((word & _LOW_HALVES) + _SIXES) & _HIGH_HALVES)
-    if others == 0:
-        return np.int64(8), np.int64(0)
-    n = lowest(others) >> 3
-    if n == 0:
-        return n, np.int64(0)
+def _count_digits(word):
+    """How many digits stand first in eight letters, which were compared with zeros."""
+    return lowest((word & _HIGH_HALVES) | (((word & _LOW_HALVES) + _SIXES) & _HIGH_HALVES)) >> 3
+
+
+@inlined_kernel
+def _number_of(word, n):
+    """The number that the first n of eight letters write, n from 1 to 7."""
     # the first digit is the lowest byte: zeros come before it, and digits, pairs and fours are joined
     word = word << np.uint64(64 - 8 * n)
     word = (word * _TEN + (word >> _BYTE)) & _PAIRS
     word = (word * _HUNDRED + (word >> _TWO)) & _FOURS
-    word = (word * _MYRIAD + (word >> _FOUR)) & _ALL
-    return n, np.int64(word)
+    return np.int64((word * _MYRIAD + (word >> _FOUR)) & _ALL)
 
 
 @kernel
@@ -62,17 +62,32 @@ def read_numbers(letters, first, out, found):
     and none touches the next one; -1 where something else stands there: a number with a point, an exponent, a
     plus, or more digits than surely have a code, or three digits behind a comma that may be thousands.
     """
-    n = 0
+    n = np.int64(0)
     at = np.int64(first)
     apart = True
-    before = np.int64(0)
+    before = np.int64(_LEAST)
     while True:
+        here = eight(letters, at)
+        word = here ^ _ZEROS
+        digits = _count_digits(word)
+        plain = digits > 0 and digits <= 6 and digits != 3
+        if plain and (here >> np.uint64(8 * digits)) & _TWO_LETTERS == _COMMA_SPACE:
+            # as most are written: the place of the next one depends on nothing but how many digits there are
+            number = _number_of(word, digits)
+            at += digits + 2
+            apart &= number > before + 1
+            before = number
+            out[n] = number
+            n += 1
+            continue
         at = _after_spaces(letters, at)
         negative = letters[at] == _MINUS
         at += negative
-        digits, number = _few_digits(letters, at)
+        word = eight(letters, at) ^ _ZEROS
+        digits = _count_digits(word)
         if digits == 0:
             return -1
+        number = np.int64(0)
         if digits == 8:
             digits = np.int64(0)
             while _ZERO <= letters[at + digits] and letters[at + digits] <= _NINE:
@@ -80,12 +95,14 @@ def read_numbers(letters, first, out, found):
                     return -1
                 number = number * 10 + (np.int64(letters[at + digits]) - _ZERO)
                 digits += 1
-        elif digits == 3 and number < 100 and n > 0 and letters[at - 1] == _COMMA:
-            return -1
+        else:
+            number = _number_of(word, digits)
+            if digits == 3 and number < 100 and n > 0 and letters[at - 1] == _COMMA:
+                return -1
         at += digits
         if negative:
             number = -number
-        apart &= n == 0 or number > before + 1
+        apart &= number > before + 1
         before = number
         out[n] = number
         n += 1
@@ -98,6 +115,7 @@ def read_numbers(letters, first, out, found):
             if letters[at] != _COMMA:
                 return -1
         at += 1
+        at += letters[at] == _SPACE
 
 
 @kernel

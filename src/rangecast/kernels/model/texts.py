@@ -26,6 +26,7 @@ _SIXES = np.uint64(0x0606060606060606)
 _BYTES = np.uint64(0x00FF00FF00FF00FF)
 _TWOS = np.uint64(0x0000FFFF0000FFFF)
 _FOURS = np.uint64(0x00000000FFFFFFFF)
+_COMMA_SPACE, _TWO_LETTERS, _PAIR = np.uint64(0x202C), np.uint64(0xFFFF), np.uint64(10)
 _4, _8, _16 = np.uint64(4), np.uint64(8), np.uint64(16)
 
 
@@ -40,7 +41,8 @@ def pack_digits(letters, n, out, first):
     word = np.uint64(0)
     bits = 0
     while at < n:
-        digits = eight(letters, at) ^ _ZEROS
+        letters_here = eight(letters, at)
+        digits = letters_here ^ _ZEROS
         others = (digits & _HIGH_HALVES) | (((digits & _LOW_HALVES) + _SIXES) & _HIGH_HALVES)
         k = lowest(others) >> 3  # 8 where all are digits
         if k > 0:
@@ -51,6 +53,15 @@ def pack_digits(letters, n, out, first):
             digits = (digits | (digits >> _16)) & _FOURS
             word |= digits << np.uint64(bits)
             bits += 4 * k
+            if k <= 6 and (letters_here >> np.uint64(8 * k)) & _TWO_LETTERS == _COMMA_SPACE:
+                # as most lists are written: the next place depends on nothing but how many digits there are
+                at += k + 2
+                word |= _PAIR << np.uint64(bits)
+                put_eight(out, w, word)
+                w += (bits + 4) >> 3
+                word = word >> np.uint64((bits + 4) & 56)
+                bits = (bits + 4) & 7
+                continue
             at += k
         letter = letters[at]
         if letter == _COMMA:
