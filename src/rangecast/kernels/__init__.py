@@ -94,6 +94,7 @@ if "NUMBA_CACHE_DIR" not in os.environ:
 
 from numba import config, njit
 from numba.core.caching import FunctionCache
+from numba.core.runtime.nrt import rtsys
 
 # nobody calls a kernel from C: without a wrapper for it, compiling takes a fifteenth less
 _COUNTED: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True}
@@ -101,16 +102,17 @@ _UNCOUNTED: dict[str, Any] = {**_COUNTED, "_nrt": False}
 
 
 class _KernelCache:
-    """Numba's cache on the disk, for kernels that get no memory.
+    """Numba's cache on the disk.
 
     Numba makes all that compiling may need ready before it loads anything: 0.15 s of a process that compiles
-    nothing. What is loaded here needs none of that, and does not even call Numba's runtime. For each kernel
+    nothing. What is loaded needs none of it, but Numba's runtime where a kernel gets memory. For each kernel
     Numba also writes a file to prove that its folder can be written to, 0.1 ms for each of 300; here that is
     done for those that are called.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], counted: bool) -> None:
         self._function = function
+        self._counted = counted
         self._found: Any = None
 
     @property
@@ -121,6 +123,8 @@ class _KernelCache:
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """What the cache has for a signature, or None."""
+        if self._counted:
+            rtsys.initialize(target_context)
         with self._files._guard_against_spurious_io_errors():
             return self._files._load_overload(sig, target_context)
 
@@ -128,20 +132,20 @@ class _KernelCache:
         return getattr(self._files, name)
 
 
-def _uncounted(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    compiled = njit(**_UNCOUNTED, **options)
+def _decorator(counted: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    compiled = njit(**(_COUNTED if counted else _UNCOUNTED), **options)
 
     def decorate(function: Callable[..., Any]) -> Any:
         made = compiled(function)
         if not config.DISABLE_JIT:  # type: ignore[attr-defined]
-            made._cache = _KernelCache(function)
+            made._cache = _KernelCache(function, counted)
         return made
 
     return decorate
 
 
-kernel = _uncounted()
-inlined_kernel = _uncounted(forceinline=True)
-allocating_kernel = njit(**_COUNTED, cache=True)
+kernel = _decorator(counted=False)
+inlined_kernel = _decorator(counted=False, forceinline=True)
+allocating_kernel = _decorator(counted=True)
 
 __all__ = ["allocating_kernel", "cache_folders", "inlined_kernel", "kernel"]
