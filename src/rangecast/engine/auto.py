@@ -178,6 +178,13 @@ class AutoPart(Part):
         """What one event matches, or None where it is much: nothing is joined that is not there."""
         found = None
         start = perf_counter()
+        if len(self._asked) == 1:
+            ((k, ask),) = self._asked
+            found = ask(codes, boxes)
+            if found is not None:
+                self.seconds[k] += perf_counter() - start
+                self.events += 1
+            return found
         for k, ask in self._asked:
             slots = ask(codes, boxes)
             if slots is None:  # many, or of a path that knows batches alone

@@ -78,7 +78,7 @@ class Boxes:
         a = self.arrays
         return Views(a.words, a.heads, a.starts, a.bases, a.slots, np.array([a.n, a.stride], np.int64))
 
-    @property
+    @cached_property
     def table(self) -> _BoxNumbers:
         """The table from which `view_boxes` makes the arrays again."""
         return self._views.table

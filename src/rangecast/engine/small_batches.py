@@ -27,6 +27,8 @@ ROOM = 256  # matches per event at first
 MOST_ROOM = 1 << 14
 """Matches of one event for which room is kept ready."""
 _NO_BOXES = np.empty((0, 3), np.int64)
+# of a class numpy makes one of these at each call, which is a third of the time of a small array
+_SLOT, _OFFSET = np.dtype(np.int32), np.dtype(np.int64)
 
 
 class FewEvents:
@@ -68,16 +70,16 @@ class FewEvents:
     ) -> npt.NDArray[np.int32]:
         """The boxes that hold one event; with `slots`, those of the boxes."""
         own = _NO_BOXES if boxes is None else boxes.table
-        out = np.empty(self._room_of_one, np.int32)
-        n = self._kernel(self._views.table, own, codes, np.empty(2, np.int64), out)
+        out = np.empty(self._room_of_one, _SLOT)
+        n = self._kernel(self._views.table, own, codes, np.empty(2, _OFFSET), out)
         if n < 0 or self._room_of_one > self._room:
             out, n = self._fitted(own, codes, out, n)
         return out[:n] if slots is None else slots[out[:n]]
 
     def stab_one_small(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         """The same as `stab_small`, of one event."""
-        out = np.empty(self._room_of_one, np.int32)
-        n = self._kernel(self._views.table, boxes.table, codes, np.empty(2, np.int64), out)
+        out = np.empty(self._room_of_one, _SLOT)
+        n = self._kernel(self._views.table, boxes.table, codes, np.empty(2, _OFFSET), out)
         if n < -MOST_ROOM:
             return None
         if n < 0 or self._room_of_one > self._room:

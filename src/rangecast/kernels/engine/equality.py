@@ -277,7 +277,8 @@ def stab_few(part, own_boxes, codes, offsets, out):
         view_rows(part[7], np.int64),
     )
     own = codes[lists.on]
-    found = np.empty(m, np.int32)
+    # on the stack where it fits: memory of one's own is counted by who holds it
+    found = scratch(_CHUNK, np.int32)[:m] if m <= _CHUNK else np.empty(m, np.int32)
     if lists.dense:
         origin = lists.values[0] if lists.values.size else 0
         total = find_dense(own, origin, lists.table, lists.starts, found)
@@ -291,7 +292,12 @@ def stab_few(part, own_boxes, codes, offsets, out):
         offsets[:] = 0
         return 0
     fields = Fields(view(part[8], np.uint64), view(part[9], np.uint64), view(part[10], np.int64))
-    words = np.empty((m, fields.ones.size), np.uint64)
+    n_words = fields.ones.size
+    words = (
+        scratch(_CHUNK, np.uint64)[: m * n_words].reshape((m, n_words))
+        if m * n_words <= _CHUNK
+        else np.empty((m, n_words), np.uint64)
+    )
     pack_values(codes, view_rows(part[11], np.int64), words)
     boxes = view_boxes(own_boxes)
     return stab_lists(found, lists, words, fields, codes, boxes, offsets, out)

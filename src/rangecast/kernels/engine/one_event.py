@@ -36,6 +36,7 @@ from rangecast.kernels.machine.views import view, view_rows
 _FIRST = 4
 _BLOCK = 64 * WORDS
 _SHORTEST = 2
+_ON_STACK = 256
 LEADS_ATTRIBUTES = 1024
 _LEADS_RECORDS = 2048
 _ONE = np.uint64(1)
@@ -92,15 +93,24 @@ def stab_bitmap(part, own_boxes, codes, offsets, out):
     n_blocks = blocks.n_block_attributes.size
     width = blocks.bounds.shape[1]
     # what the event is: its fields, its cells, the blocks that may hold it
-    values = np.empty((1, max(1, (n_attributes + 1) >> 1)), np.uint64)
+    # on the stack where it fits: memory of one's own is counted by who holds it
+    n_values = max(1, (n_attributes + 1) >> 1)
+    n_tops = blocks.tops.shape[1]
+    n_words = n_values + 2 * n_tops
+    words = scratch(_ON_STACK, np.uint64) if n_words <= _ON_STACK else np.empty(n_words, np.uint64)
+    n_bytes = n_attributes + 2 * width
+    fields = scratch(_ON_STACK, np.uint8) if n_bytes <= _ON_STACK else np.empty(n_bytes, np.uint8)
+    n_rows = 2 * n_attributes
+    rows = scratch(_ON_STACK, np.int64) if n_rows <= _ON_STACK else np.empty(n_rows, np.int64)
+    values = words[:n_values].reshape((1, n_values))
     pack_values(codes, view_rows(part[15], np.int64), values)
-    cells = np.empty((1, n_attributes), np.uint8)
-    points = np.empty((2, 1, width), np.uint8)
-    line = np.empty((2, blocks.tops.shape[1]), np.uint64)
-    chosen = line[1]
-    choose_blocks(values, blocks, cells, points, line[0], chosen.reshape((chosen.size, 1)))
-    attributes = np.empty(n_attributes, np.int64)
-    bases = np.empty(n_attributes, np.int64)
+    points = fields[: 2 * width].reshape((2, 1, width))
+    cells = fields[2 * width : n_bytes].reshape((1, n_attributes))
+    line = words[n_values : n_values + n_tops]
+    chosen = words[n_values + n_tops : n_words]
+    choose_blocks(values, blocks, cells, points, line, chosen.reshape((n_tops, 1)))
+    attributes = rows[:n_attributes]
+    bases = rows[n_attributes:n_rows]
     left = scratch(WORDS, np.uint64)
     # rows are collected over blocks, so that their bounds are on the way while others are looked for
     done = np.int64(0)
