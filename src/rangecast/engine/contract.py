@@ -51,10 +51,8 @@ LAYOUT = 9
 """Changes when the arrays of some index in a file do; files of another layout are rebuilt when read."""
 # by layout, what structures have in another form since
 _CHANGED: dict[Any, tuple[str, ...]] = {
-    5: ("LeadLists", "BitmapBlocks", "PlaneCells"),
-    6: ("LeadLists", "BitmapBlocks", "PlaneCells"),
-    7: ("LeadLists", "PlaneCells"),
-    8: ("LeadLists",),
+    **dict.fromkeys((5, 6, 7), ("LeadLists", "BitmapBlocks", "PlaneCells")),
+    8: ("LeadLists", "BitmapBlocks"),
 }
 
 

@@ -1,8 +1,8 @@
 """Bitsets of WORDS words, ANDed in registers.
 
 A loop over rows that keeps what is left in an array loads and stores it once per row, and Numba makes no
-vectors of sixteen words of its own accord. Here they are one value of the intermediate language, which
-becomes as many registers as the processor needs: two where they have 512 bits.
+vectors of 32 words of its own accord. Here they are one value of the intermediate language, which
+becomes as many registers as the processor needs: four where they have 512 bits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-WORDS = 16
+WORDS = 32
 _WORD = ir.IntType(64)
 _BITSET = ir.VectorType(_WORD, WORDS)
 
