@@ -97,7 +97,7 @@ def test_deletes_are_swept():
     swept = index._state.parts[0].part
     assert swept is not part
     assert len(swept.lists.boxes) < len(part.lists.boxes)
-    assert swept.lists.marks is part.lists.marks
+    assert swept.lists.flags is part.lists.flags
     check(index, events)
     check(pickle.loads(pickle.dumps(index)), events)
 
@@ -233,8 +233,8 @@ def test_what_a_file_may_not_hold():
         held._replace(couples=held.couples + 4),
         held._replace(couples=np.zeros((17, 2), np.int64)),
         held._replace(couples=held.couples.reshape(2, 3)),
-        held._replace(marks=held.marks[:-1]),
-        held._replace(marks=held.marks[:1]),
+        held._replace(flags=held.flags[:-1]),
+        held._replace(flags=held.flags[:1]),
         held._replace(starts=held.starts[:-1]),
         held._replace(starts=held.starts[::-1].copy()),
         held._replace(boxes=held.boxes[:-1]),

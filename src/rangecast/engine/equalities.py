@@ -7,7 +7,7 @@ which takes one word of a table, and the answer is nearly always no.
 
     array     dtype    shape          meaning
     couples   int64    (k, 2)         the couples of attributes
-    marks     uint64   2^i            two bits for each box, in the word that the hash of its two values names
+    flags     uint64   2^i            two bits for each box, in the word that the hash of its two values names
     starts    int32    2^j + 1        where lists begin; which list is told by other bits of the same hash
     boxes     int32    n              the boxes, list after list
 
@@ -75,11 +75,11 @@ class EqualitiesPart(Part):
         self.few = FewEvents(kernels.stab_few, Views(*self.lists))
 
     def check(self, boxes: Boxes, n_slots: int) -> None:
-        couples, marks, starts, held = self.lists
+        couples, flags, starts, held = self.lists
         shaped("couples of attributes", couples, len(couples), 2)
         hold("that couples are few", len(couples) <= MOST_COUPLES)
         within("couples of attributes", couples, boxes.n_attributes)
-        for size, least in ((len(marks), 2), (len(starts) - 1, 1)):
+        for size, least in ((len(flags), 2), (len(starts) - 1, 1)):
             hold("that tables are powers of two", size >= least and size & (size - 1) == 0)
         ascending("starts of lists by two values", starts, len(held))
         within("boxes of lists by two values", held, boxes.n)
@@ -114,7 +114,7 @@ class EqualitiesPart(Part):
             return None
         living = dead[self.lists.boxes] == 0
         before = np.concatenate([[0], np.cumsum(living)]).astype(np.int32)
-        # marks stay: one of a dead box leads to a list without it
+        # flags stay: one of a dead box leads to a list without it
         swept = self.lists._replace(starts=before[self.lists.starts], boxes=self.lists.boxes[living])
         return EqualitiesPart(self.identical, swept)
 
@@ -140,11 +140,11 @@ def build_equalities(boxes: Boxes, coupled: Coupled) -> EqualitiesPart:
     sort_by_cell(cells, np.zeros(n_lists + 1, np.int64), order)
     # 16 to 32 bits for each box, of which it sets two: about one in a hundred couples of values, or one in
     # two hundred, finds the bits of others
-    marks = np.zeros(max(n_lists // 2, 2), np.uint64)
-    kernels.set_marks(hashes, marks)
+    flags = np.zeros(max(n_lists // 2, 2), np.uint64)
+    kernels.set_flags(hashes, flags)
     couples = np.array(coupled.couples, np.int64).reshape(-1, 2)
     held = numbers[order].astype(np.int32)
-    return EqualitiesPart(boxes.are_slots(numbers), CoupleLists(couples, marks, starts, held))
+    return EqualitiesPart(boxes.are_slots(numbers), CoupleLists(couples, flags, starts, held))
 
 
 def _list_count(n: int) -> int:

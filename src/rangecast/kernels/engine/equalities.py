@@ -16,7 +16,7 @@ from rangecast.kernels.machine.views import view, view_rows
 BLOCK = 128
 """Events whose hashes are computed before the first of them is looked up."""
 MOST_COUPLES = 16
-"""Couples of attributes of one part: each is a bit of an event's mark."""
+"""Couples of attributes of one part: each is a bit of what an event found."""
 ROWS = 4
 """Rows of the table of views that `stab_few` takes."""
 _HASHES = BLOCK * MOST_COUPLES
@@ -36,14 +36,14 @@ class CoupleLists(NamedTuple):
     """Lists by the values of couples of attributes; engine/equalities.py tells what the arrays are."""
 
     couples: npt.NDArray[np.int64]
-    marks: npt.NDArray[np.uint64]
+    flags: npt.NDArray[np.uint64]
     starts: npt.NDArray[np.int32]
     boxes: npt.NDArray[np.int32]
 
 
 @inlined_kernel
 def _hash(first, second, c):
-    """Of the values of couple c: the upper bits name a word of marks, the lower ones its bits and a list."""
+    """Of the values of couple c: the upper bits name a word of flags, the lower ones its bits and a list."""
     h = np.uint64(first) * _A + np.uint64(second) * _B + np.uint64(c) * _C
     h = (h ^ (h >> _HALF)) * _C
     return h ^ (h >> _HALF)
@@ -51,7 +51,7 @@ def _hash(first, second, c):
 
 @inlined_kernel
 def _bits(h):
-    """The two bits of a word of marks that a hash has."""
+    """The two bits of a word of flags that a hash has."""
     return (_ONE << (h & _BIT)) | (_ONE << ((h >> _SIX) & _BIT))
 
 
@@ -95,21 +95,21 @@ def count_alike(hashes, table, out):
 
 
 @kernel
-def set_marks(hashes, marks):
+def set_flags(hashes, flags):
     """Set the bits of hashes."""
-    shift = _shift(marks.size)
+    shift = _shift(flags.size)
     for i in range(hashes.size):
-        marks[hashes[i] >> shift] |= _bits(hashes[i])
+        flags[hashes[i] >> shift] |= _bits(hashes[i])
 
 
 @kernel
-def _mark_block(codes, lists, begin, end, hashes, found):
+def _ask_block(codes, lists, begin, end, hashes, found):
     """found[k] = a bit for each couple whose values event begin + k may have a list for.
 
     Couple by couple, so that its loops have nothing to choose; words are asked for one loop ahead.
     """
-    marks = lists.marks
-    shift = _shift(marks.size)
+    flags = lists.flags
+    shift = _shift(flags.size)
     n = np.uint64(end - begin)
     for k in range(n):
         found[k] = _NONE
@@ -120,15 +120,15 @@ def _mark_block(codes, lists, begin, end, hashes, found):
         for k in range(n):
             own[k] = _hash(firsts[k], seconds[k], c)
         # those that fit the first cache are there
-        if marks.size > _NEAR:
+        if flags.size > _NEAR:
             for k in range(n):
-                prefetch(marks, own[k] >> shift)
+                prefetch(flags, own[k] >> shift)
     for c in range(lists.couples.shape[0]):
         own = hashes[c * BLOCK : (c + 1) * BLOCK]
         bit = np.uint64(c)
         for k in range(n):
             bits = _bits(own[k])
-            found[k] |= np.uint64((marks[own[k] >> shift] & bits) == bits) << bit
+            found[k] |= np.uint64((flags[own[k] >> shift] & bits) == bits) << bit
 
 
 @inlined_kernel
@@ -157,7 +157,7 @@ def stab(codes, lists, boxes, e, offsets, out):
     to = offsets[e]
     for begin in range(e, m, BLOCK):
         end = min(begin + BLOCK, m)
-        _mark_block(codes, lists, begin, end, hashes, found)
+        _ask_block(codes, lists, begin, end, hashes, found)
         for k in range(end - begin):
             rest = found[k]
             before = _NONE
@@ -187,7 +187,7 @@ def count_candidates(codes, lists, counts):
     n_lists = lists.starts.size - 1
     for begin in range(0, m, BLOCK):
         end = min(begin + BLOCK, m)
-        _mark_block(codes, lists, begin, end, hashes, found)
+        _ask_block(codes, lists, begin, end, hashes, found)
         for k in range(end - begin):
             total = 0
             for c in range(lists.couples.shape[0]):
