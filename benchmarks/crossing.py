@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
+from pyspark import cloudpickle
 
 import doors_page
 import rangecast as rc
@@ -50,6 +51,9 @@ def crossing(n_events: int, rounds: int, cores: int = 2) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="rangecast-crossing-") as folder:
         path = Path(folder) / "events.parquet"
         pq.write_table(table, path, row_group_size=max(1, n_events // (4 * cores)))
+        if __name__ != "__main__":
+            # workers have no path to this module: its functions go with the tasks
+            cloudpickle.register_pickle_by_value(sys.modules[__name__])
         spark = rs.session(f"local[{cores},3]", conf={"spark.ui.enabled": "false"})
         events = spark.read.parquet(str(path))
         needed = events.select("id", *shape.schema.names)
