@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.engine import answers, runs
+from rangecast.engine import answers, past_caches, runs
 
 SCHEMA = rc.Schema(rc.Int("key"), rc.Int("a", 0, 9_999), rc.Int("b", 0, 99))
 
@@ -29,11 +29,44 @@ def batch(m: int, n: int, seed: int) -> rc.Events:
     return rc.Events.from_arrays(SCHEMA, {name: rng.integers(0, top, m) for name, top in tops.items()})
 
 
-@pytest.fixture(params=["caches", "past them"])
+@pytest.fixture(params=["caches", "past them", "by turns"])
 def written(request, monkeypatch):
-    """Every answer is written past the caches, or none."""
-    monkeypatch.setattr(answers, "CACHES", -1 if request.param == "past them" else 1 << 60)
+    """Every answer is written past the caches, or none, or pieces of it."""
+    monkeypatch.setattr(past_caches, "CACHES", 1 << 60 if request.param == "caches" else -1)
+    monkeypatch.setattr(past_caches, "_TRIED", 1 << 60)
+    monkeypatch.setattr(past_caches.STORES, "past", None if request.param == "by turns" else True)
     monkeypatch.setattr(answers, "SHARED", 0)
+
+
+@pytest.mark.parametrize(("cost", "chosen"), [({True: 1, False: 2}, True), ({True: 3, False: 2}, False)])
+def test_the_first_large_answers_tell_how_to_write(cost, chosen, monkeypatch):
+    now = 0
+    monkeypatch.setattr(past_caches, "perf_counter", lambda: now)
+    stores, out, pieces = past_caches.Stores(), np.empty(0, np.int64), []
+    large = past_caches.CACHES // out.itemsize + 1
+
+    def write(first, last, past):
+        nonlocal now
+        pieces.append((first, last, past))
+        n = large * (last - first) // 100
+        now += cost[past] * n
+        return n
+
+    stores.write(large - 1, 100, out, write)
+    assert pieces == [(0, 100, False)]
+    # one row has it all, so that the other pieces tell nothing
+    pieces.clear()
+    stores.write(large, 1, out, write)
+    assert sum(last - first for first, last, _ in pieces) == 1
+    assert stores.past is None
+    for _ in range(3):
+        assert stores.past is None
+        pieces.clear()
+        stores.write(large, 100, out, write)
+        assert pieces == [(0, 25, True), (25, 50, False), (50, 75, True), (75, 100, False)]
+    pieces.clear()
+    stores.write(large, 100, out, write)
+    assert pieces == [(0, 100, chosen)]
 
 
 @pytest.mark.parametrize("named", ["counting up", "with gaps", "strings"])

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from rangecast import buffers
 from rangecast.engine.boxes import Boxes, ExpandedBoxes
 from rangecast.engine.catalog import Catalog
+from rangecast.engine.past_caches import STORES
 from rangecast.engine.threads import Run, pool
 from rangecast.kernels.engine import scan as scan_kernels
 from rangecast.kernels.engine.grid import sort_by_cell
@@ -31,7 +32,6 @@ from rangecast.model.matches import Matches
 from rangecast.types.attributes import Codes
 
 SHARED = 1 << 16
-CACHES = 32 << 20
 _ORDER_BITS = 14
 _FIRST = np.arange(64)
 _NO_ROWS = np.empty(0, np.int32)
@@ -236,15 +236,6 @@ class Counted(NamedTuple):
 Found = Rows | Counted
 
 
-def writes_past_caches(n: int, out: npt.NDArray[Any]) -> bool:
-    """Whether one portion writes so much that nobody would find it in the caches.
-
-    What little another adds to each row does not: a line that is written past them in pieces costs more than
-    one that is fetched.
-    """
-    return n * out.itemsize > CACHES
-
-
 def count_rows(found: Found) -> npt.NDArray[np.int64]:
     """Matches per event."""
     return found.counts if isinstance(found, Counted) else np.diff(found[0])
@@ -255,9 +246,15 @@ def write_found(found: Found, places: npt.NDArray[np.int64], out: npt.NDArray[An
     if isinstance(found, Counted):
         found.fill(places, out, add)
     else:
-        match_kernels.place_rows(
-            *found, places, out.dtype.type(add), writes_past_caches(len(found[1]), out), out
-        )
+        offsets, slots = found
+        plus = out.dtype.type(add)
+
+        def write(first: int, last: int, past: bool) -> int:
+            own = offsets[first : last + 1]
+            match_kernels.place_rows(own, slots, places[first:last], plus, past, out)
+            return int(own[-1] - own[0])
+
+        STORES.write(len(slots), len(places), out, write)
 
 
 def event_order(n_events: int) -> npt.NDArray[np.int64]:
@@ -287,8 +284,14 @@ def restore_order(
     counts[order] = np.diff(offsets)
 
     def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
-        past, plus = writes_past_caches(len(slots), out), out.dtype.type(add)
-        match_kernels.place_turned(order, offsets, slots, places, plus, past, out)
+        plus = out.dtype.type(add)
+
+        def write(first: int, last: int, past: bool) -> int:
+            own = offsets[first : last + 1]
+            match_kernels.place_turned(order[first:last], own, slots, places, plus, past, out)
+            return int(own[-1] - own[0])
+
+        STORES.write(len(slots), len(order), out, write)
 
     return Counted(counts, fill)
 

@@ -41,11 +41,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast import buffers
-from rangecast.engine.answers import Counted, Found, Rows, event_order, order_by_cell, writes_past_caches
+from rangecast.engine.answers import Counted, Found, Rows, event_order, order_by_cell
 from rangecast.engine.boxes import Boxes, ExpandedBoxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.grid import Grid
 from rangecast.engine.parts import StaticIndex
+from rangecast.engine.past_caches import STORES
 from rangecast.engine.selectivity import bounded_attributes, choose_attributes, named_attributes
 from rangecast.engine.small_batches import FEW_EVENTS, FewEvents
 from rangecast.engine.static_part import Part
@@ -121,8 +122,14 @@ class RunsPart(Part):
         if not len(runs.boxes):
 
             def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
-                past, plus = writes_past_caches(total, out), out.dtype.type(add)
-                kernels.copy(order, not turned, cells, runs, places, plus, past, out)
+                plus = out.dtype.type(add)
+
+                def write(first: int, last: int, past: bool) -> int:
+                    own = order[first:last]
+                    kernels.copy(own, not turned, cells, runs, places, plus, past, out)
+                    return total if len(own) == m else int(counts[own].sum())
+
+                STORES.write(total, m, out, write)
 
             return Counted(counts, fill)
         offsets = np.empty(m + 1, np.int64)
