@@ -106,7 +106,8 @@ def _protocols(loop):
 
     from rangecast.broker.server import BrokerServer
 
-    (server,) = (one for one in gc.get_objects() if isinstance(one, BrokerServer) and not one.should_exit)
+    # by its type: isinstance asks a weak proxy for the class of what it stands for, which may be gone
+    (server,) = (one for one in gc.get_objects() if type(one) is BrokerServer and not one.should_exit)
     return list(server.server_state.connections)
 
 
