@@ -256,6 +256,8 @@ def test_a_process_serves_metrics_and_ends_when_it_is_told(store, bootstrap, top
                 said = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
             except urllib.error.HTTPError as error:
                 raise AssertionError("the metrics cannot be read") from error
+            except TimeoutError as error:
+                raise AssertionError("whoever asks for metrics waits for the worker") from error
             except OSError:
                 pass  # not yet
             time.sleep(0.1)

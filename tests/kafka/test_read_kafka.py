@@ -282,7 +282,7 @@ def test_options_that_cannot_be(store):
         ({"stat": "latest"}, "no option 'stat'"),
         ({"start": "noon"}, "earliest, latest or a time"),
         ({"format": "avro"}, "need a registry"),
-        ({"keep": "*"}, "does not tell"),
+        ({"keep": "*"}, "has no columns"),
         ({"eventId": "@time"}, "@key or @offset"),
         ({"eventId": "@key", "idType": "int64"}, "are strings"),
         ({"lostMessages": "skip"}, "must be one of fail, reject"),

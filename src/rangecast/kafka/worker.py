@@ -120,6 +120,8 @@ class TopicWorker:
         self._next: dict[int, int] = {}
         # partitions that are ours, with what was committed when they became so, negative for nothing
         self._begun: dict[int, int] = {}
+        # where those began and ended when messages were last asked for
+        self._spans: dict[int, tuple[int, int]] = {}
         self._failures = 0
         self._undelivered: str | None = None
         self._kafka = client()
@@ -188,17 +190,14 @@ class TopicWorker:
         return len(messages)
 
     def lag(self) -> dict[int, int]:
-        """How many messages are still to be read of each partition that is ours, as far as is known here.
+        """How many messages are still to be read of each partition that is ours, as the last step left it.
 
-        Other threads may ask at any time.
+        Other threads may ask at any time. So the client is not asked here: such a call can wait for one that
+        consumes, and keep that from going on, for a minute.
         """
         out = {}
         for partition, begun in list(self._begun.items()):
-            place = self._kafka.TopicPartition(self.job.source, partition)
-            try:
-                first, end = self._consumer.get_watermark_offsets(place, cached=True)
-            except (RuntimeError, self._kafka.KafkaException):
-                continue  # closed, or never asked for
+            first, end = self._spans.get(partition, (-1, -1))
             at = self._next.get(partition, begun)
             if end >= 0:
                 fresh = end if self.job.start == LATEST else max(first, 0)
@@ -211,6 +210,7 @@ class TopicWorker:
         """Messages of partitions that are ours, none of them twice."""
         # in short steps, so that whoever asks it to stop does not wait
         got = self._consumer.consume(self.job.batch_events, timeout=max(self.job.linger, 0.001))
+        self._spans = self._known_spans()
         if not got:
             return []
         ours = {place.partition for place in self._consumer.assignment()}
@@ -230,6 +230,15 @@ class TopicWorker:
             self._next[partition] = message.offset() + 1
             taken.append(message)
         return taken
+
+    def _known_spans(self) -> dict[int, tuple[int, int]]:
+        """Where the partitions that are ours begin and end, as far as the client knows without asking."""
+        out = {}
+        for partition in self._begun:
+            place = self._kafka.TopicPartition(self.job.source, partition)
+            with contextlib.suppress(RuntimeError, self._kafka.KafkaException):  # never asked for
+                out[partition] = self._consumer.get_watermark_offsets(place, cached=True)
+        return out
 
     def _work(self, messages: list[Any]) -> None:
         began = time.perf_counter()
