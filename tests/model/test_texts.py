@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import rangecast as rc
 from rangecast.array_file import read_arrays
 from rangecast.model import texts as module
-from rangecast.model.texts import PackedTexts, Texts
+from rangecast.model.packed_texts import PackedTexts
+from rangecast.model.texts import Texts
 
 pytestmark = pytest.mark.without_kernels
 

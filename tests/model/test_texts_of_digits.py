@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from rangecast.kernels.model import texts as kernels
-from rangecast.model import texts as module
+from rangecast.model import packed_texts as module
 from rangecast.model.texts import Texts
 
 LETTERS = st.text(st.sampled_from("0123456789,, -abc'é€\n\0"), max_size=40)
@@ -112,3 +112,14 @@ def test_damage_that_has_its_sum(harm, reason):
     damaged = head + np.array([zlib.crc32(block)], "<u4").tobytes() + block
     with pytest.raises(rc.StorageError, match=reason):
         Texts.unpack(np.frombuffer(damaged, np.uint8)).to_list()
+
+
+def test_what_cannot_be_made_smaller_has_room():
+    """The first block takes half of its letters, and those behind it more than what is left."""
+    rng = np.random.default_rng(3)
+    strange = ["".join(map(chr, rng.integers(0x4E00, 0x9000, 1500).tolist())) for _ in range(300)]
+    both = [*[numbers(250, k) for k in range(module._BLOCK_ROWS)], *strange]
+    texts = Texts.of(both)
+    assert texts.to_list() == both == Texts.unpack(texts.pack()).to_list()
+    escaped = [numbers(600, k) + " and title = '" + "\u20ac" * 100 + "'" for k in range(100)]
+    assert Texts.of(escaped).to_list() == escaped

@@ -114,6 +114,7 @@ def compile_conditions(schema: Schema, texts: Sequence[str]) -> Compiled:
     ([0, 2], [1])
     """
     compiler = _Compiler(schema)
+    compiler.lists.expect(texts)
     for start in range(0, len(texts), _CHUNK):
         compiler.add(start, texts[start : start + _CHUNK])
     return compiler.result()

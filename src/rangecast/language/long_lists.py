@@ -21,6 +21,7 @@ whole, which alone makes the errors.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,12 +37,12 @@ from rangecast.language.tokens import MAX_LISTED
 from rangecast.language.tree import And, Comparison, Condition, Membership, Presence, Range
 from rangecast.types.attributes import LAST, PRESENT, Category, Codes
 from rangecast.types.schema import Schema
+from rangecast.types.strings import LettersRoom
 
 LEAST = 256
 """Values of a list that is cut out: below it, looking for one costs what it saves."""
 
 _OPENING = re.compile(r"\bin\s*\(\s*(?=[-0-9'])", re.IGNORECASE)
-_PADDING = "\0" * kernels.PADDING
 _PREDICATES = (Comparison, Range, Membership, Presence)
 _MANY_TEXTS = 4_096
 _NUMBERS = "0, 1"
@@ -92,11 +93,18 @@ class LongLists:
         self._places: dict[tuple[object, ...], ListPlace | None] = {}
         self._seen: dict[tuple[str, str, bool], ListPlace | None] = {}
         self._words = ListedWords()
+        self._letters = LettersRoom(kernels.PADDING)
+        self._texts: Sequence[str] = ()
         self._lows = np.empty(0, np.int64)
         self._highs: Codes | None = None  # as long as None: the lows
         self._found = np.zeros(2, np.int64)
         self._n_spans = 0
+        self._n_letters = 0
         self.found: list[ListSpans] = []
+
+    def expect(self, texts: Sequence[str]) -> None:
+        """Say which texts will come, so that there can be room for the lists of all of them at once."""
+        self._texts = texts
 
     def without(self, row: int, text: str) -> str:
         """A text without its long list, whose spans are noted for the row; the same text if it has none."""
@@ -108,6 +116,7 @@ class LongLists:
             return text
         first = self._n_spans
         self._add_spans(cut, place)
+        self._n_letters += len(text)
         self.found.append(ListSpans(row, place.position, first, self._n_spans))
         return cut.short
 
@@ -147,14 +156,28 @@ class LongLists:
         self._n_spans += n + 1
 
     def _reserve(self, n: int) -> None:
-        """Make room for n spans more, in arrays that are made longer where they are, if that can be: memory
-        that is touched for the first time costs more than all else that is done to a value."""
+        """Make room for n spans more.
+
+        Memory that is touched for the first time costs more than all else that is done to a value, unless it
+        is asked for in one piece, which then comes in large pages. So there is room for the lists of all
+        texts that were announced, as soon as the first one has told how many letters a value takes; what is
+        not written to takes no memory. If that was too little, arrays are made longer where they are.
+        """
         wanted = self._n_spans + n
-        if wanted > len(self._lows):
-            longer = max(wanted, len(self._lows) + (len(self._lows) >> 2))
-            self._lows.resize(longer, refcheck=False)
+        if wanted <= len(self._lows):
+            return
+        if self._n_spans and self._texts:
+            coming = sum(len(text) for text in self._texts if isinstance(text, str))
+            self._texts = ()
+            longer = wanted + int(1.02 * coming * self._n_spans / self._n_letters)
+            self._lows = _moved(self._lows, self._n_spans, longer)
             if self._highs is not None:
-                self._highs.resize(longer, refcheck=False)
+                self._highs = _moved(self._highs, self._n_spans, longer)
+            return
+        longer = max(wanted, len(self._lows) + (len(self._lows) >> 2))
+        self._lows.resize(longer, refcheck=False)
+        if self._highs is not None:
+            self._highs.resize(longer, refcheck=False)
 
     def _cut(self, text: str) -> CutText | None:
         if not isinstance(text, str) or len(text) < 2 * LEAST:
@@ -165,7 +188,7 @@ class LongLists:
         for opening in _OPENING.finditer(text):
             if letters is None:
                 try:
-                    letters = np.frombuffer(bytearray(text + _PADDING, "utf-8"), np.uint8)
+                    letters = self._letters.put(text)
                 except UnicodeEncodeError:
                     return None
             cut = self._read(text, letters, opening.end())
@@ -192,7 +215,7 @@ class LongLists:
             # no other word: whatever stands in a text is named in the vocabulary
             word = letters[first : int(found[1])].tobytes().decode()
             instead = f"{word}, {word}"
-        behind = text[end:] if text.isascii() else letters[end : -len(_PADDING)].tobytes().decode()
+        behind = text[end:] if text.isascii() else letters[end : -kernels.PADDING].tobytes().decode()
         return CutText(before, instead, behind, n, textual, apart)
 
     def _place(self, cut: CutText) -> ListPlace | None:
@@ -231,6 +254,13 @@ class LongLists:
         if sum(part.position == own.position for part in parts if isinstance(part, _PREDICATES)) != 1:
             return None
         return ListPlace(own.position, own.negated)
+
+
+def _moved(spans: Codes, n: int, longer: int) -> Codes:
+    """The first n of some ends of spans, in an array with more room."""
+    out = np.empty(longer, np.int64)
+    out[:n] = spans[:n]
+    return out
 
 
 def put_lists(

@@ -236,7 +236,7 @@ class Ids:
 
     def dense_order(self) -> npt.NDArray[np.int64] | None:
         """How to put the ids so that they count up by one; None where they cannot, or do already."""
-        if not self.dense or self.counts_up():
+        if self.counts_up() or not self.dense:
             return None
         n = len(self._values)
         order = np.full(n, -1, np.int64)
@@ -252,7 +252,7 @@ class Ids:
         n = len(values)
         if self.textual or not n or int(values[-1]) - int(values[0]) != n - 1:
             return False
-        return bool((values[1:] - values[:-1] == 1).all())
+        return bool(kernels.counts_up(values))
 
     def take_arrow(self, slots: npt.NDArray[Any]) -> pa.Array[Any]:
         """The ids at some slots: int64, or a dictionary array that shares this row's strings."""

@@ -57,6 +57,29 @@ def arrow_words(words: Sequence[str]) -> pa.Array[Any]:
     return pa.Array.from_buffers(pa.large_string(), len(sizes), buffers)
 
 
+class LettersRoom:
+    """The UTF-8 of one text after the other, with zeros behind it, in memory that is used again."""
+
+    def __init__(self, n_zeros: int) -> None:
+        self._n_zeros = n_zeros
+        self._room = np.empty(0, np.uint8)
+
+    def put(self, text: str) -> npt.NDArray[np.uint8]:
+        """The letters of a text and the zeros, until the next one is put; UnicodeEncodeError for half of a
+        surrogate pair.
+
+        >>> LettersRoom(2).put("aé").tolist()
+        [97, 195, 169, 0, 0]
+        """
+        letters = text.encode()
+        n = len(letters)
+        if n + self._n_zeros > len(self._room):
+            self._room = np.empty(2 * n + self._n_zeros, np.uint8)
+        self._room.data[:n] = letters
+        self._room[n : n + self._n_zeros] = 0
+        return self._room[: n + self._n_zeros]
+
+
 def word_table(words: list[str]) -> WordTable:
     """A table of these words, which all differ; word k has the code k + 1.
 

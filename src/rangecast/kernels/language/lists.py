@@ -12,9 +12,11 @@ import numpy as np
 
 from rangecast.kernels import inlined_kernel, kernel
 from rangecast.kernels.machine.bitsets import lowest
-from rangecast.kernels.types.strings import eight, number_word
+from rangecast.kernels.machine.memory import prefetch
+from rangecast.kernels.types.strings import eight, hash_word, number_word
 
 PADDING = 16
+_AHEAD = 16  # strings; half or twice as many: the same
 _MOST_DIGITS = 18  # any number of so many digits has a code
 _SPACE, _QUOTE, _MINUS, _COMMA, _END, _ZERO, _NINE = 32, 39, 45, 44, 41, 48, 57
 _LEAST = -(2**62)  # less than any number of eighteen digits
@@ -119,14 +121,42 @@ def read_numbers(letters, first, out, found):
 
 
 @kernel
-def read_words(letters, first, words, counts, room, out, found):
+def read_words(letters, first, words, counts, room, spans, out, found):
     """Read strings in quotes with commas between them, likewise, and number them by a table of words that
     takes in new ones (number_word).
 
     Returns how many there are, with the place of the bracket in found[0] and the end of the first one in
-    found[1]; -1 where something else stands there. `room` is for a string with quotes inside.
+    found[1]; -1 where something else stands there. `room` is for strings with quotes inside.
+
+    Each string is a place of its own in a table that no cache holds. So spans[i] notes where string i begins
+    and how long it is, and when all of them are known, the places of those some strings ahead are asked for.
     """
+    n = _split_words(letters, first, room, spans, found)
+    mask = np.uint64(words.places.shape[0] - 1)
+    for i in range(n + _AHEAD):
+        if i < n:
+            if spans[i, 0] >= 0:
+                place = hash_word(letters, spans[i, 0], spans[i, 1]) & mask
+            else:
+                place = hash_word(room, ~spans[i, 0], spans[i, 1]) & mask
+            # a place may lie in two lines of memory, and the next one too
+            prefetch(words.places, 3 * np.int64(place))
+            prefetch(words.places, 3 * np.int64(place) + 5)
+        k = i - _AHEAD
+        if k >= 0:
+            if spans[k, 0] >= 0:
+                out[k] = number_word(letters, spans[k, 0], spans[k, 1], words, counts)
+            else:
+                out[k] = number_word(room, ~spans[k, 0], spans[k, 1], words, counts)
+    return n
+
+
+@kernel
+def _split_words(letters, first, room, spans, found):
+    """Where the strings of a list lie; one with quotes inside is written to `room` without them, and ~ of
+    where it begins there is noted."""
     n = 0
+    used = np.int64(0)
     last = letters.size - PADDING
     at = np.int64(first)
     while True:
@@ -146,15 +176,16 @@ def read_words(letters, first, words, counts, room, out, found):
             doubled += 1
             at += 2
         if doubled:
-            size = 0
+            spans[n, 0] = ~used
+            spans[n, 1] = at - begin - doubled
             q = begin
             while q < at:
-                room[size] = letters[q]
-                size += 1
+                room[used] = letters[q]
+                used += 1
                 q += 2 if letters[q] == _QUOTE else 1
-            out[n] = number_word(room, np.int64(0), np.int64(size), words, counts)
         else:
-            out[n] = number_word(letters, begin, at - begin, words, counts)
+            spans[n, 0] = begin
+            spans[n, 1] = at - begin
         at += 1
         if n == 0:
             found[1] = at

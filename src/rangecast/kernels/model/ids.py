@@ -9,6 +9,7 @@ from rangecast.kernels import kernel
 _A = np.uint64(0xBF58476D1CE4E5B9)
 _B = np.uint64(0x94D049BB133111EB)
 _C = np.uint64(0x9E3779B97F4A7C15)
+_AT_ONCE = 4096
 
 
 @kernel
@@ -129,3 +130,19 @@ def gather(values, slots, out):
     for p in range(slots.size):
         # unsigned, so that Numba does not look for negative indexes: 2.3 ns instead of 3.9 at random
         out[p] = values[np.uint32(slots[p])]
+
+
+@kernel
+def counts_up(values):
+    """Whether each value is one more than the one before it."""
+    # block by block: a loop that may end at any value is not vectorised, and takes three times as long
+    for first in range(0, values.size - 1, _AT_ONCE):
+        last = min(first + _AT_ONCE, values.size - 1)
+        before = values[first:last]
+        after = values[first + 1 : last + 1]
+        n = 0
+        for i in range(before.size):
+            n += after[i] - before[i] == 1
+        if n < last - first:
+            return False
+    return True

@@ -199,7 +199,14 @@ def find_word(letters, a, n, words):
     return np.int64(words.places[place, 2] & _CODES)
 
 
-@kernel
+@inlined_kernel
+def hash_word(letters, a, n):
+    """The hash of letters[a:a + n], whose lowest bits are where a table is looked at first."""
+    first, last = _ends(letters, a, n)
+    return _hash(letters, a, n, first, last)
+
+
+@inlined_kernel
 def number_word(letters, a, n, words, counts):
     """The code of letters[a:a + n] in a table that grows: a word that is new is entered.
 
