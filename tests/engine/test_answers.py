@@ -1,10 +1,14 @@
 """Answers as they are written: past the caches or not, by one thread or several, as slots or as ids."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 import rangecast as rc
 from rangecast.engine import answers, past_caches, runs
+from rangecast.kernels import kernel
+from rangecast.kernels.model.matches import copy_run
 
 SCHEMA = rc.Schema(rc.Int("key"), rc.Int("a", 0, 9_999), rc.Int("b", 0, 99))
 
@@ -34,7 +38,8 @@ def written(request, monkeypatch):
     """Every answer is written past the caches, or none, or pieces of it."""
     monkeypatch.setattr(past_caches, "CACHES", 1 << 60 if request.param == "caches" else -1)
     monkeypatch.setattr(past_caches, "_TRIED", 1 << 60)
-    monkeypatch.setattr(past_caches.STORES, "past", None if request.param == "by turns" else True)
+    for stores in (past_caches.STORES, past_caches.TURNED):
+        monkeypatch.setattr(stores, "past", None if request.param == "by turns" else True)
     monkeypatch.setattr(answers, "SHARED", 0)
 
 
@@ -100,3 +105,23 @@ def test_answers_are_the_same_however_they_are_written(name, turned, named, size
         assert [
             sorted(row.tolist()) for row in map(index.match(events, threads).row, range(len(events)))
         ] == expected
+
+
+@kernel
+def _copy_past(source, start, n, add, out, p):
+    return copy_run(source, start, n, add, True, out, p)
+
+
+@pytest.mark.parametrize("target", [np.int32, np.int64])
+@pytest.mark.parametrize("source", [np.int32, np.uint32, np.int64])
+def test_lines_are_written_past_the_caches_wherever_they_begin(source, target):
+    add = target(7 if target == np.int64 else 0)
+    most = min(int(np.iinfo(source).max), int(np.iinfo(target).max) - int(add))
+    held = np.concatenate([np.arange(-3 if source != np.uint32 else 0, 60), [most, most - 1]]).astype(source)
+    for start, p in itertools.product((0, 1, 5), range(17)):
+        for n in (0, 1, 7, 8, 15, 16, 17, 33, len(held) - start):
+            out = np.full(100, -9, target)
+            assert _copy_past(held, start, n, add, out, p) == p + n
+            assert np.array_equal(out[p : p + n], held[start : start + n].astype(target) + add)
+            assert (out[:p] == -9).all()
+            assert (out[p + n :] == -9).all()

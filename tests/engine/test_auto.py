@@ -7,6 +7,7 @@ import pytest
 
 import rangecast as rc
 from rangecast import workloads
+from rangecast.engine import box_entries, boxes, windows
 from rangecast.errors import OptionError
 
 
@@ -100,8 +101,13 @@ def test_keeps_its_plan_in_a_file(tmp_path):
     assert paths(rc.load_index(tmp_path / "i")) == paths(index)
 
 
-@pytest.mark.parametrize("name", ["intervals", "equality-led", "market", "boxes-12d"])
-def test_built_by_several_threads(name, size):
+@pytest.mark.parametrize(
+    "name", ["intervals", "intervals-wide-domain", "equality-led", "market", "boxes-12d"]
+)
+def test_built_by_several_threads(name, size, monkeypatch):
+    monkeypatch.setattr(box_entries, "CHUNK", 64)
+    for module in (boxes, windows):
+        monkeypatch.setattr(module, "AT_ONCE", 64)
     w = workloads.workload(name, max(size(4_000), 300), 20)
     subs, batch = w.subscriptions(), w.events()
     one, several = rc.open_index("auto", w.schema), rc.open_index("auto", w.schema, build_threads=3)
@@ -110,6 +116,10 @@ def test_built_by_several_threads(name, size):
     assert several.match(batch) == one.match(batch)
     kinds = [[(path["path"], path["boxes"]) for path in index.plan()] for index in (one, several)]
     assert kinds[0] == kinds[1]
+    (_, alone), (_, shared) = one._dump(), several._dump()
+    assert list(alone) == list(shared)
+    for part in alone:
+        assert alone[part].tobytes() == shared[part].tobytes(), part
 
 
 @pytest.mark.parametrize("build_threads", [0, -1, True, 1.5, "2"])

@@ -13,6 +13,7 @@ from rangecast.engine.bitmap import (
     CLUSTERED,
     FEWEST_CELLS,
     MIDDLE,
+    BitmapPart,
     _clustered,
     choose_cells,
     row_width,
@@ -264,6 +265,32 @@ def test_many_candidates_in_each_of_several_blocks(size, d, span):
     assert index.match(events) == scan.match(events)
     counts = scan.match(events).counts
     assert index.match(events, limit=3).counts.tolist() == np.minimum(counts, 3).tolist()
+
+
+def test_a_block_has_rows_only_where_somebody_is():
+    n = 4 * BLOCK
+    schema, rng = int_schema(2), np.random.default_rng(3)
+    # narrow on the first attribute, by which they are put in order
+    lows = np.stack([np.arange(n), rng.integers(0, 900, n)])
+    highs = lows + np.array([[5], [400]])
+    index, scan = (rc.open_index(name, schema) for name in ("bitmap", "scan"))
+    for one in (index, scan):
+        one.insert(rc.Subscriptions(schema, np.arange(n), lows, highs))
+    events = rc.Events(schema, np.stack([rng.integers(-9, n + 9, 300), rng.integers(-9, 1_400, 300)]))
+    assert index.match(events) == scan.match(events)
+    part, boxes = index._state.parts[0].part, index._state.boxes
+    blocks = part.blocks
+    assert blocks.bits.any(axis=1).all()
+    part.check(boxes, n)
+    # a file cannot make a block read rows that are not its own
+    for field, spoiled in (
+        ("row_bases", blocks.row_bases - 1),
+        ("row_bases", blocks.row_bases + 1),
+        ("tops", np.full_like(blocks.tops, 2**64 - 1)),
+    ):
+        crafted = BitmapPart(part.packed, part.identical, blocks._replace(**{field: spoiled}))
+        with pytest.raises(rc.StorageError, match="reads its own bitsets"):
+            crafted.check(boxes, n)
 
 
 def test_options_and_limit():

@@ -11,7 +11,7 @@ import rangecast as rc
 from oracle import match_boxes, rows_of
 from rangecast.engine import box_entries
 from rangecast.engine.box_entries import BoxEntries, EntryArrays
-from rangecast.engine.boxes import FEW, Boxes, ExpandedBoxes
+from rangecast.engine.boxes import FEW, Boxes, ExpandedBoxes, follow_each_other
 from rangecast.errors import CapacityError, StorageError
 from rangecast.kernels.engine import boxes as kernels
 from rangecast.kernels.engine.boxes import NARROW
@@ -300,3 +300,47 @@ def test_a_large_load_by_several_threads(data, threads, before):
         own = boxes.column(j, np.arange(boxes.n))
         assert np.array_equal(own[0], lows[j])
         assert np.array_equal(own[1], highs[j])
+
+
+@given(data=st.data())
+def test_a_large_load_is_the_same_by_any_number_of_threads(data):
+    kinds = [(0, 5), (3, 3), (2, LAST), (PRESENT, 7), (MISSING, 7), (MISSING, LAST), (LAST - 1, LAST)]
+    kinds += [(0, NARROW), (1, NARROW + 1), (LAST - NARROW, LAST - 1), (PRESENT, LAST), (MISSING, MISSING)]
+    usual = data.draw(st.tuples(st.sampled_from(kinds), st.sampled_from(kinds)))
+    boxes = [list(usual) for _ in range(data.draw(st.integers(1, 14)))]
+    for _ in range(data.draw(st.integers(0, 2))):
+        boxes[data.draw(st.integers(0, len(boxes) - 1))][data.draw(st.integers(0, 1))] = data.draw(
+            st.sampled_from(kinds)
+        )
+    lows, highs = (np.array([[one[j][k] for one in boxes] for j in range(2)]) for k in range(2))
+    stored = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(box_entries, "CHUNK", 4)
+        for threads in (1, 3):
+            entries = BoxEntries(2)
+            entries.threads = threads
+            entries.add_dense(DenseBoxes(lows, highs, np.arange(len(boxes), dtype=np.int32)))
+            stored.append(entries.stored())
+            for j in range(2):
+                own = boxes_of(entries).column(j, np.arange(len(boxes)))
+                assert np.array_equal(own[0], lows[j])
+                assert np.array_equal(own[1], highs[j])
+            dense = ExpandedBoxes(lows, highs, np.arange(len(boxes), dtype=np.int32), len(boxes))
+            numbers = np.arange(len(boxes))
+            assert boxes_of(entries).bounded(numbers) == dense.bounded(numbers)
+            assert boxes_of(entries).count_entries(numbers) == len(
+                from_dense(DenseBoxes(lows, highs, numbers)).lows
+            )
+    for one, other in zip(*stored, strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.parametrize("n", [1, 2, 4096, 4097, 4098, 9000])
+def test_numbers_that_follow_each_other(n, kind):
+    numbers = np.arange(5, 5 + n, dtype=kind)
+    assert follow_each_other(numbers)
+    for k in {1, 4095, 4096, 4097, n - 2} & set(range(1, n - 1)):
+        other = numbers.copy()
+        other[k] += 1
+        assert not follow_each_other(other)

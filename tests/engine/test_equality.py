@@ -7,10 +7,18 @@ import pytest
 
 import rangecast as rc
 from rangecast.engine import equality
-from rangecast.engine.parts import StaticIndex
+from rangecast.engine.parts import TAIL_LIMIT, StaticIndex
 from rangecast.kernels import kernel
 from rangecast.kernels.engine.equality import _CHUNK
-from rangecast.kernels.machine.kept_members import keep_members, keep_one_by_one
+from rangecast.kernels.machine.kept_members import (
+    EIGHT,
+    hold_one_by_one,
+    hold_row,
+    keep_members,
+    keep_one_by_one,
+    put_one_by_one,
+    put_row,
+)
 
 SCHEMA = rc.Schema(
     rc.Int("key"),
@@ -24,6 +32,16 @@ SCHEMA = rc.Schema(
 @kernel
 def _keep(members, bounds, first, among, value, guard, out, to):
     return keep_members(members, bounds, first, among, value, guard, out, to)
+
+
+@kernel
+def _hold(bounds, first, stride, values, guards):
+    return hold_row(bounds, first, stride, values, guards)
+
+
+@kernel
+def _put(members, first, held, out, to):
+    return put_row(members, first, held, out, to)
 
 
 class Lists(StaticIndex):
@@ -142,6 +160,84 @@ def test_four_members_are_kept_as_one_by_one(among):
             assert (out[6:] == -1).all()
             kept.append(out[2 : 2 + int(n)].tolist())
         assert kept == [[103 + k for k in range(4) if among & held & 1 << k]] * 2
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 15, 16, 17, 40, _CHUNK + 1])
+@pytest.mark.parametrize("rare", [0, 5, 40])
+def test_several_exact_words_in_lists_of_any_length(n, rare, leg):
+    if leg == "nojit" and n not in (1, 9, 16):
+        pytest.skip("too slow without compiled kernels")
+    # 0: nobody bounds r0; 5: many do, so that it has fields of its own; 40: few do
+    n_lists = max(5, TAIL_LIMIT // n + 1)
+    keys = np.repeat(np.arange(n_lists), n)
+    k = np.arange(len(keys))
+    lows = {"key": keys, "small": k % 7, "price": (k % 5).astype(float), "large": 10**6 * (k % 3)}
+    highs = {
+        "key": keys,
+        "small": k % 7 + k % 3,
+        "price": (k % 5 + k % 2).astype(float),
+        "large": lows["large"],
+    }
+    subs = rc.Subscriptions.from_arrays(SCHEMA, k, lows, highs)
+    if rare:
+        chosen = k[k % rare == 0]
+        subs.lows[4, chosen], subs.highs[4, chosen] = 3, 4 + chosen % 2
+    index = Lists(SCHEMA)
+    index.insert(subs)
+    part = index._state.parts[0].part
+    assert all(part.packed.exact)
+    assert part.packed.n_words > 1
+    assert bool(len(part.lists.rare)) == (rare == 40)
+    # values at ends, one before and one behind, keys without a list, missing values of each attribute
+    rows = [
+        {
+            "key": n_lists - j % 6,
+            "small": j % 9,
+            "price": j % 6 + 0.5 * (j % 4 == 0),
+            "large": 10**6 * (j % 4),
+            "r0": j % 7,
+        }
+        for j in range(60)
+    ]
+    for j, name in ((3, "small"), (5, "price"), (7, "r0"), (11, "key"), (13, "large")):
+        for row in rows[j::17]:
+            row.pop(name, None)
+    events = rc.Events.from_rows(SCHEMA, rows)
+    assert n == 1 or index.match(events).n_pairs
+    check(index, events)
+    index.delete(k[::3])
+    check(index, events)
+
+
+@pytest.mark.parametrize("n_words", [0, 1, 2, 5])
+def test_a_row_of_members_holds_as_one_by_one(n_words):
+    rng = np.random.default_rng(n_words)
+    guards = np.full(max(n_words, 1), 1 << 15 | 1 << 31 | 1 << 63, np.uint64)
+    guards[-1] = 1 << 20 | 1 << 62
+    for turn in range(200):
+        # values as large as fields are, equal to bounds and one off
+        bounds = rng.integers(0, 3, n_words * 11 + 9).astype(np.uint64) * np.uint64(1 << 32 | 1 << 16 | 1)
+        values = (rng.integers(1, 4, n_words).astype(np.uint64) * np.uint64(1 << 32 | 1 << 16 | 1)) | guards[
+            :n_words
+        ]
+        if turn % 2:
+            bounds[:] = values[0] & ~guards[0] if n_words else 0
+            bounds[rng.integers(len(bounds))] += np.uint64(1)
+        at, stride = np.uint64(turn % 2), np.uint64(11)
+        held = hold_one_by_one(bounds, at, stride, values, guards[: max(n_words, 1)])
+        assert int(_hold(bounds, at, stride, values, guards[: max(n_words, 1)])) == int(held)
+        assert n_words or int(held) == (1 << EIGHT) - 1
+
+
+def test_a_row_of_members_is_put_as_one_by_one():
+    members = np.arange(100, 112, dtype=np.int32)
+    for held in range(1 << EIGHT):
+        for put in (_put, put_one_by_one):
+            out = np.full(EIGHT + 4, -1, np.int32)
+            n = int(put(members, np.uint64(3), np.uint64(held), out, np.uint64(2)))
+            assert out[2 : 2 + n].tolist() == [103 + k for k in range(EIGHT) if held >> k & 1]
+            assert out[:2].tolist() == [-1, -1]
+            assert (out[2 + EIGHT :] == -1).all()
 
 
 def test_bounds_that_ask_only_whether_a_value_is_there():

@@ -188,11 +188,11 @@ def test_more_rows_than_32_bits_number(monkeypatch):
 def test_texts_longer_than_their_lengths_can_say(monkeypatch):
     schema = int_schema(1)
     texts = {1: "a0 = 1", 2: "a0 = 2 or a0 = 5"}
-    monkeypatch.setattr("rangecast.model.texts.MOST_BYTES", 22)
+    monkeypatch.setattr("rangecast.model.packed_texts.MOST_BYTES", 22)
     index = rc.open_index("scan", schema)
     index.insert(rc.Subscriptions.parse(schema, texts))
     assert index.subscriptions().texts.pack() is not None
-    monkeypatch.setattr("rangecast.model.texts.MOST_BYTES", 21)
+    monkeypatch.setattr("rangecast.model.packed_texts.MOST_BYTES", 21)
     with pytest.raises(
         CapacityError, match="texts of 2 subscriptions can have 21 bytes, got 22; write shorter"
     ):

@@ -13,7 +13,8 @@ from rangecast.array_file import read_arrays, write_arrays
 from rangecast.engine import contract, listed_paths, listed_values, parts
 from rangecast.engine.auto import AutoIndex
 from rangecast.engine.said_boxes import into_pieces
-from rangecast.types.attributes import LAST, PRESENT
+from rangecast.model import boxes as sparse
+from rangecast.types.attributes import LAST, MISSING, PRESENT
 
 SHORT = 20
 
@@ -360,3 +361,22 @@ def test_changes_one_by_one_equal_what_is_held():
         if step % 6 == 5:
             want = match_held(held, events)
             assert rows(index.match(events)) == [set(ids) for ids in want]
+
+
+def test_both_ends_in_one_array_are_values():
+    """Lists are measured by how many spans they have where both ends are the same memory, and only there."""
+    ends = np.arange(0, 9 * SHORT, 3)
+    ends[2 * SHORT] = MISSING
+    starts = np.array([0, SHORT, 2 * SHORT - 1, 2 * SHORT, 3 * SHORT])
+    n = len(starts) - 1
+    boxes = sparse.SparseBoxes(
+        np.arange(n, dtype=np.int32), np.arange(n + 1), np.full(n, sparse.SET, np.int32),
+        np.zeros(n, np.int64), np.zeros(n, np.int64), np.arange(n), starts, ends, ends,
+    )  # fmt: skip
+    want = [SHORT, 0, 0, 0]  # too few of them, one, and one that a missing value may be
+    assert listed_values.measure_sets(boxes).tolist() == want
+    assert listed_values.measure_sets(boxes._replace(set_lows=ends[:])).tolist() == want
+    assert listed_values.measure_sets(boxes._replace(set_lows=ends.copy())).tolist() == want
+    # one place further on in the same memory: spans of four values
+    moved = boxes._replace(set_lows=ends[:-1], set_highs=ends[1:])
+    assert listed_values.measure_sets(moved)[0] == 4 * SHORT

@@ -15,9 +15,19 @@ from rangecast.engine import windows
 from rangecast.engine.answers import write_rows
 from rangecast.engine.box_entries import BoxEntries
 from rangecast.engine.boxes import Boxes, ExpandedBoxes
+from rangecast.engine.limited import ALL
 from rangecast.errors import CapacityError
 from rangecast.kernels import kernel
-from rangecast.kernels.machine.kept_members import keep_reaching, reach_one_by_one
+from rangecast.kernels.engine import windows as kernels
+from rangecast.kernels.machine.kept_members import (
+    EIGHT,
+    eight_one_by_one,
+    keep_eight,
+    keep_eight_reaching,
+    keep_reaching,
+    reach_eight_one_by_one,
+    reach_one_by_one,
+)
 from rangecast.model.boxes import DenseBoxes, from_dense
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 
@@ -156,6 +166,24 @@ def test_what_is_read_in_pieces_is_laid_out_alike(monkeypatch, kind, far):
         assert np.array_equal(one, other)
 
 
+@pytest.mark.parametrize(
+    ("top", "dtype"), [(2**32 - 2, np.uint32), (2**32 - 1, np.uint64), (2**33, np.uint64)]
+)
+@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.parametrize("base", [-5, 0, PRESENT + 1])
+def test_ends_are_read_as_distances_up_to_the_limit(monkeypatch, base, equal, top, dtype):
+    monkeypatch.setattr(windows, "AT_ONCE", 2)
+    lows = base + np.array([0, 3, 7, top])
+    highs = lows if equal else np.array([base, base + top - 1, base + top, base + top])
+    entries = BoxEntries(1)
+    entries.add(from_dense(DenseBoxes(lows[None], highs[None], np.arange(4, dtype=np.int32))))
+    boxes = Boxes(entries.arrays(np.empty(0, np.int32)))
+    built = windows.build_windows(boxes, np.arange(4), 0, threads=2).windows
+    assert (built.base, built.lows.dtype, built.highs.dtype) == (base, dtype, dtype)
+    found = sorted(zip(built.slots.tolist(), built.lows.tolist(), built.highs.tolist(), strict=True))
+    assert found == [(k, int(lows[k]) - base, int(highs[k]) - base) for k in range(4)]
+
+
 @given(data=st.data(), threads=st.integers(1, 3))
 def test_laid_out_by_class_and_low_end(data, threads):
     dtype = data.draw(st.sampled_from([np.uint32, np.uint64]))
@@ -200,3 +228,61 @@ def test_four_ends_are_compared_as_one_by_one(kind):
             n = reach(members, highs, np.uint64(3), np.uint64(among), kind(value), out, np.uint64(2))
             assert out[2 : 2 + int(n)].tolist() == [103 + k for k in range(4) if among & held & 1 << k]
             assert (out[[0, 1, 6, 7]] == -1).all()
+
+
+@kernel
+def _keep_eight(members, lows, highs, first, left, value, out, to):
+    return keep_eight(members, lows, highs, first, left, value, out, to)
+
+
+@kernel
+def _reach_eight(members, highs, first, left, value, out, to):
+    return keep_eight_reaching(members, highs, first, left, value, out, to)
+
+
+@pytest.mark.parametrize("kind", [np.uint32, np.uint64])
+def test_eight_ends_are_compared_as_one_by_one(kind):
+    members, most = np.arange(100, 120, dtype=np.int32), int(np.iinfo(kind).max)
+    rng = np.random.default_rng(3)
+    for left, value in itertools.product((*range(10), 1000), (1, 7, most)):
+        for held in (0, 1, 128, 255, *rng.integers(0, 256, 8).tolist()):
+            begun = int(rng.integers(0, 256))
+            lows, highs = np.zeros(20, kind), np.full(20, most, kind)
+            for k in range(8):
+                highs[3 + k] = value if held >> k & 1 else value - 1
+                if value < most:
+                    lows[3 + k] = value if begun >> k & 1 else value + 1
+            among = [k for k in range(min(left, 8)) if held >> k & 1]
+            both = [k for k in among if value == most or begun >> k & 1]
+            where = np.uint64(3), np.uint64(left), kind(value)
+            for keep in (_keep_eight, eight_one_by_one):
+                out = np.full(12, -1, np.int32)
+                n = keep(members, lows, highs, *where, out, np.uint64(2))
+                assert out[2 : 2 + int(n)].tolist() == [103 + k for k in both]
+                assert (out[[0, 1, 10, 11]] == -1).all()
+            for reach in (_reach_eight, reach_eight_one_by_one):
+                out = np.full(12, -1, np.int32)
+                n = reach(members, highs, *where, out, np.uint64(2))
+                assert out[2 : 2 + int(n)].tolist() == [103 + k for k in among]
+                assert (out[[0, 1, 10, 11]] == -1).all()
+
+
+@given(data=st.data(), wide=st.booleans())
+def test_eight_at_a_time_finds_what_is_held(data, wide):
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    n, far = data.draw(st.integers(1, 90)), 2**40 if wide else 60
+    lows = rng.integers(0, far if wide else 50, n)
+    highs = lows + rng.integers(0, data.draw(st.sampled_from([1, 3, 40])), n)
+    values = np.sort(np.concatenate([lows, highs, highs + 1, rng.integers(-3, 120, 20)]))
+    part = windows.build_windows(
+        boxes_of(list(zip(lows.tolist(), highs.tolist(), strict=True))), np.arange(n), 0
+    )
+    order, counts = np.arange(len(values)), np.empty(len(values), np.int64)
+    total = int(kernels.count_candidates(order, values, part.windows, counts))
+    want = [np.flatnonzero((lows <= v) & (v <= highs)).tolist() for v in values]
+    for more in (1, data.draw(st.integers(2, 7)), EIGHT, 50):
+        offsets, out = np.empty(len(values) + 1, np.int64), np.full(total + more + 9, -1, np.int32)
+        room = out[: total + more]
+        assert kernels.stab(order, values, part.windows, ALL, offsets, room) == sum(map(len, want))
+        assert [sorted(row.tolist()) for row in np.split(room[: offsets[-1]], offsets[1:-1])] == want
+        assert (out[total + more :] == -1).all()

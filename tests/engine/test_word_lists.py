@@ -12,14 +12,20 @@ from rangecast.engine.parts import StaticIndex
 from rangecast.engine.word_lists import WordListsPart
 from rangecast.errors import StorageError
 from rangecast.kernels import kernel
-from rangecast.kernels.machine.kept_members import keep_words, words_one_by_one
+from rangecast.kernels.machine.kept_members import (
+    EIGHT,
+    TOGETHER,
+    WORDS_AT_ONCE,
+    keep_words,
+    words_one_by_one,
+)
 
 SCHEMA = rc.Schema(rc.Int("key"), rc.Int("small", 0, 99), rc.Int("large"), rc.Float("price"))
 
 
 @kernel
-def _keep(words, first, value, guard, mask, add, out, to):
-    return keep_words(words, first, value, guard, mask, add, out, to)
+def _keep(words, first, left, value, guard, mask, add, out, to):
+    return keep_words(words, first, left, value, guard, mask, add, out, to)
 
 
 class Lists(StaticIndex):
@@ -198,20 +204,23 @@ def test_bounds_that_do_not_fit_a_word_stay_beside_it():
     check(index, batch(450, 200, 8))
 
 
-def test_four_words_are_kept_as_one_by_one():
-    mask, guard, value = np.uint64(7), np.uint64(1 << 8), np.uint64(1 << 8 | 5 << 3 | 7)
-    for held in range(16):
-        words = np.full(9, 9 << 3, np.uint64)
-        words[3:7] = [(5 if held >> k & 1 else 6) << 3 | k + 1 for k in range(4)]
+@pytest.mark.parametrize("left", [TOGETHER, EIGHT, 5 * TOGETHER])
+def test_words_are_kept_as_one_by_one(left):
+    mask, guard, value = np.uint64(15), np.uint64(1 << 8), np.uint64(1 << 8 | 5 << 4 | 15)
+    seen = min(left, WORDS_AT_ONCE)
+    for held in range(1 << seen):
+        # those of the list end with the array, or four behind them would count and must not
+        words = np.full(3 + max(left, TOGETHER), 5 << 4, np.uint64)
+        words[3 : 3 + seen] = [(5 if held >> k & 1 else 6) << 4 | k + 1 for k in range(seen)]
         for dtype in (np.int32, np.int64):
             kept = []
             for keep in (_keep, words_one_by_one):
-                out = np.full(8, -1, dtype)
-                n = keep(words, np.uint64(3), value, guard, mask, 100, out, np.uint64(2))
+                out = np.full(2 + EIGHT + 2, -1, dtype)
+                n = keep(words, np.uint64(3), np.uint64(left), value, guard, mask, 100, out, np.uint64(2))
                 assert out[:2].tolist() == [-1, -1]
-                assert (out[6:] == -1).all()
+                assert (out[2 + EIGHT :] == -1).all()
                 kept.append(out[2 : 2 + int(n)].tolist())
-            assert kept == [[101 + k for k in range(4) if held & 1 << k]] * 2
+            assert kept == [[101 + k for k in range(seen) if held & 1 << k]] * 2
 
 
 @pytest.mark.parametrize(

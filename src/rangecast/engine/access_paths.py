@@ -15,9 +15,10 @@ from rangecast.engine.cells import CellsPart
 from rangecast.engine.equalities import EqualitiesPart
 from rangecast.engine.equality import EqualityPart
 from rangecast.engine.nested import NestedPart
-from rangecast.engine.planner import Layout, Plan
+from rangecast.engine.planner import Plan
 from rangecast.engine.small_batches import ROOM, FewEvents
 from rangecast.engine.static_part import Part
+from rangecast.engine.weighing import Layout
 from rangecast.engine.word_lists import WordListsPart
 from rangecast.kernels.engine import equality as equality_kernels
 from rangecast.kernels.engine import nested as nested_kernels

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from rangecast import buffers
 from rangecast.engine.boxes import Boxes, ExpandedBoxes
 from rangecast.engine.catalog import Catalog
-from rangecast.engine.past_caches import STORES
+from rangecast.engine.past_caches import STORES, TURNED
 from rangecast.engine.threads import Run, pool
 from rangecast.kernels.engine import scan as scan_kernels
 from rangecast.kernels.engine.grid import sort_by_cell
@@ -291,7 +291,7 @@ def restore_order(
             match_kernels.place_turned(order[first:last], own, slots, places, plus, past, out)
             return int(own[-1] - own[0])
 
-        STORES.write(len(slots), len(order), out, write)
+        TURNED.write(len(slots), len(order), out, write)
 
     return Counted(counts, fill)
 

@@ -21,7 +21,7 @@ case too. But a rest of a few thousand boxes costs more a box than one of a mill
 in `predicates-16` 1,873 boxes of 1.2 million took half the time, before lists on three more attributes
 left 173 of them.
 
-What costs less is estimated on samples (planner.py): of boxes, and of events once some were seen. A part
+What costs less is estimated on samples (weighing.py): of boxes, and of events once some were seen. A part
 that was built before, or for other events, is rebuilt when what it loses beside the best layout
 exceeds what building costs (planner.py). One that came from a file or a pickle stays as it is: it may be
 mapped into several processes, and a private copy in each would take their memory.

@@ -17,7 +17,6 @@ that load lie in the middle of what 32 bits hold, and is written behind nobody's
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +27,7 @@ from rangecast.engine.checks import ascending, hold, shaped
 from rangecast.engine.threads import runner
 from rangecast.errors import CapacityError
 from rangecast.kernels.engine import boxes as kernels
+from rangecast.kernels.engine import shared_heads
 from rangecast.kernels.engine.boxes import NARROW, BoxArrays
 from rangecast.model.boxes import DenseBoxes, SparseBoxes, from_dense
 from rangecast.types.attributes import LAST, MISSING, Codes
@@ -94,10 +94,10 @@ class BoxEntries:
 
     def add_dense(self, boxes: DenseBoxes) -> None:
         """Append boxes with one interval per attribute, some at a time: by entry they take twice the room."""
-        n, d = boxes.lows.shape[1], len(self._bases)
-        least, largest, firsts = np.full(d, LAST), np.full(d, MISSING), np.zeros(d, np.int64)
-        kernels.span_dense(boxes.lows, boxes.highs, least, largest, firsts)
-        self._take_bases(least, largest, firsts)
+        n = boxes.lows.shape[1]
+        if not n:
+            return
+        self._take_bases(*self._span_dense(boxes))
 
         def chunk(first: int) -> SparseBoxes:
             own = slice(first, first + CHUNK)
@@ -109,27 +109,40 @@ class BoxEntries:
                 # exactly, where all are alike
                 wanted = self._n_words + -(-(n - CHUNK) * self._n_words // self.n)
                 self._words = with_room(self._words, self._n_words, min(wanted, MOST_WORDS))
-                if self.threads > 1 and self._add_alike(chunk, n):
+                if self._add_alike(boxes):
                     break
             self.add(chunk(first))
 
-    def _add_alike(self, chunk: Callable[[int], SparseBoxes], n: int) -> bool:
-        """Append the chunks behind the first by several threads, if all have the heads of those before: then
-        each knows its place."""
-        stride, used, words = self._stride, self._n_words, self._words
+    def _span_dense(self, boxes: DenseBoxes) -> tuple[Codes, Codes, Codes]:
+        """The least, the largest and the first end of each attribute."""
+        d = len(self._bases)
+
+        def look(first: int) -> tuple[Codes, Codes, Codes]:
+            found = np.full(d, LAST), np.full(d, MISSING), np.zeros(d, np.int64)
+            kernels.span_dense(boxes.lows, boxes.highs, first, first + CHUNK, *found)
+            return found
+
+        seen = list(runner(self.threads)(look, range(0, boxes.lows.shape[1], CHUNK)))
+        least, largest, firsts = (np.stack(column) for column in zip(*seen, strict=True))
+        # of the first chunk that has any
+        at = np.argmax(least <= largest, axis=0)
+        return least.min(axis=0), largest.max(axis=0), firsts[at, np.arange(d)]
+
+    def _add_alike(self, boxes: DenseBoxes) -> bool:
+        """Append the chunks behind the first, if all have the heads of those before: then each knows its
+        place, and several threads may put them there."""
+        stride, used, words, n = self._stride, self._n_words, self._words, boxes.lows.shape[1]
         if not len(self._heads):
             return False
         self._check_room((n - CHUNK) * stride)
 
         def put(first: int) -> bool:
-            own = chunk(first)
-            ends = own.starts, own.attributes, own.lows, own.highs, self._bases
-            if not kernels.share_heads(*ends, True, self._heads):
-                return False
-            kernels.fill_ends(*ends, self._heads, used + (first - CHUNK) * stride, words)
-            return True
+            last, to = min(first + CHUNK, n), used + (first - CHUNK) * stride
+            ends = boxes.lows, boxes.highs, first, last, self._bases, self._heads
+            return bool(shared_heads.put_dense(*ends, to, words))
 
-        # what lies behind the words in use is nobody's, so those that were put there in vain do no harm
+        # what lies behind the words in use is nobody's, so those that were put there in vain do no harm, once
+        # no thread writes any more: all are waited for, also where one has said no
         if not all(list(runner(self.threads)(put, range(CHUNK, n, CHUNK)))):
             return False
         self._n_words = used + (n - CHUNK) * stride
@@ -149,12 +162,12 @@ class BoxEntries:
         n, fixed = len(boxes.starts) - 1, self.n > 0
         ends = boxes.starts, boxes.attributes, boxes.lows, boxes.highs, self._bases
         heads = self._heads if fixed else np.zeros(int(boxes.starts[1] - boxes.starts[0]), np.uint32)
-        if not len(heads) or not kernels.share_heads(*ends, fixed, heads):
+        if not len(heads) or not shared_heads.share_heads(*ends, fixed, heads):
             return False
-        stride, used = int(kernels.count_ends(heads)), self._n_words
+        stride, used = int(shared_heads.count_ends(heads)), self._n_words
         self._check_room(n * stride)
         self._words = with_room(self._words, used, used + n * stride)
-        kernels.fill_ends(*ends, heads, used, self._words)
+        shared_heads.fill_ends(*ends, heads, used, self._words)
         self._heads, self._stride = heads, stride
         self._n_words = used + n * stride
         self.n += n
@@ -167,7 +180,7 @@ class BoxEntries:
         owners = np.empty(0, np.int32)
         stride = self._stride + len(self._heads)
         words = np.empty(self.n * stride, np.uint32)
-        kernels.interleave_heads(self.arrays(owners), words)
+        shared_heads.interleave_heads(self.arrays(owners), words)
         self._words, self._n_words = words, len(words)
         self._heads, self._stride = _NO_STARTS, stride
 
@@ -245,8 +258,8 @@ class BoxEntries:
             hold(
                 "that shared heads are of 32 bits", arrays.heads.dtype == np.uint32 and not len(arrays.starts)
             )
-            hold("that shared heads are of entries", kernels.check_heads(arrays.heads, n_attributes))
-            hold("that bounds are ends", arrays.stride == kernels.count_ends(arrays.heads))
+            hold("that shared heads are of entries", shared_heads.check_heads(arrays.heads, n_attributes))
+            hold("that bounds are ends", arrays.stride == shared_heads.count_ends(arrays.heads))
         else:
             hold("that bounds are on attributes", n_attributes > 0 or not n_words)
             whole = kernels.check_last(arrays.words, arrays.starts, int(arrays.stride), n)

@@ -21,9 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels.engine import boxes as kernels
-from rangecast.kernels.engine.boxes import BoxArrays, DenseArrays
+from rangecast.kernels.engine import shared_heads
+from rangecast.kernels.engine.boxes import POSITION, BoxArrays, DenseArrays
 from rangecast.kernels.machine.views import Views
 from rangecast.kernels.model.boxes import ListedValues
+from rangecast.kernels.model.ids import counts_up
 from rangecast.model.boxes import DenseBoxes, SparseBoxes, from_dense, starts_of
 from rangecast.types.attributes import LAST, MISSING, Codes
 
@@ -101,7 +103,7 @@ class Boxes:
         turned = self._turned
         if n <= FEW or len(self.arrays.heads):
             lows, highs = np.empty(n, np.int64), np.empty(n, np.int64)
-            fill = kernels.fill_shared_column if len(self.arrays.heads) else kernels.fill_column
+            fill = shared_heads.fill_shared_column if len(self.arrays.heads) else kernels.fill_column
             fill(self.arrays, np.ascontiguousarray(numbers), j, lows, highs)
             return lows, highs
         first, last = int(numbers.min()), int(numbers.max()) + 1
@@ -124,9 +126,25 @@ class Boxes:
     def column_pieces(self, j: int, numbers: _BoxNumbers) -> Iterator[tuple[int, Codes, Codes]]:
         """The same, some boxes at a time, with the place of the first: all codes of an attribute may take as
         much memory as all that is built of them. At once where the boxes have to be turned around anyway."""
-        step = AT_ONCE if self.stand_in_columns else max(len(numbers), 1)
-        for first in range(0, len(numbers), step):
-            yield first, *self.column(j, numbers[first : first + step])
+        for first, last in self.pieces(len(numbers)):
+            yield first, *self.column(j, numbers[first:last])
+
+    def pieces(self, n: int) -> list[tuple[int, int]]:
+        """Where to cut n boxes of which a column is read: threads may read the pieces side by side."""
+        step = AT_ONCE if self.stand_in_columns else max(n, 1)
+        return [(first, min(first + step, n)) for first in range(0, n, step)]
+
+    def distances(self, j: int, numbers: _BoxNumbers, base: int, dtype: Any) -> tuple[Any, Any]:
+        """The low and the high ends of boxes that have both on an attribute, unsigned and from a base on."""
+        lows, highs = np.empty(len(numbers), dtype), np.empty(len(numbers), dtype)
+        if dtype == np.uint32 and not isinstance(self, ExpandedBoxes) and len(self.arrays.heads):
+            own = np.ascontiguousarray(numbers)
+            if shared_heads.fill_distances(self.arrays, own, j, base, lows, highs):
+                return lows, highs
+        origin = np.array([base]).view(np.uint64)
+        for codes, out in zip(self.column(j, numbers), (lows, highs), strict=True):
+            np.subtract(codes.view(np.uint64), origin, out=out, casting="unsafe")
+        return lows, highs
 
     def _turn(self, first: int, last: int) -> _Turned:
         counts = np.zeros(self.n_attributes, np.int64)
@@ -147,6 +165,9 @@ class Boxes:
 
     def bounded(self, numbers: _BoxNumbers) -> list[int]:
         """The attributes that some of the boxes bound."""
+        if len(self.arrays.heads) and len(numbers):
+            shared: list[int] = np.unique(self.arrays.heads & np.uint32(POSITION)).tolist()
+            return shared
         marks = np.zeros(self.n_attributes, np.uint8)
         kernels.mark_bounded(self.arrays, np.ascontiguousarray(numbers), marks)
         found: list[int] = np.flatnonzero(marks).tolist()
@@ -178,7 +199,8 @@ class Boxes:
 
     def count_entries(self, numbers: _BoxNumbers) -> int:
         """How many entries some boxes have together."""
-        return int(self.entry_counts(numbers).sum())
+        shared = len(self.arrays.heads)
+        return shared * len(numbers) if shared else int(self.entry_counts(numbers).sum())
 
     def slots_of(self, numbers: _BoxNumbers) -> npt.NDArray[np.int32]:
         """The slots of some boxes."""
@@ -249,7 +271,7 @@ class ExpandedBoxes(Boxes):
         return from_dense(DenseBoxes(self.lows[:, numbers], self.highs[:, numbers], owners))
 
 
-def follow_each_other(numbers: _BoxNumbers) -> bool:
+def follow_each_other(numbers: npt.NDArray[Any]) -> bool:
     """Whether each number is one more than the one before it.
 
     >>> follow_each_other(np.array([4, 5, 6])), follow_each_other(np.array([4, 6, 5, 7]))
@@ -258,7 +280,7 @@ def follow_each_other(numbers: _BoxNumbers) -> bool:
     n = len(numbers)
     if not n or int(numbers[-1]) - int(numbers[0]) != n - 1:
         return False
-    return bool((numbers[1:] - numbers[:-1] == 1).all())
+    return bool(counts_up(numbers))
 
 
 def grown(array: npt.NDArray[Any], used: int, wanted: int) -> npt.NDArray[Any]:

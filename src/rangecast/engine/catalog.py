@@ -40,7 +40,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.engine.box_entries import BoxEntries, EntryArrays
-from rangecast.engine.boxes import Boxes, ExpandedBoxes, grown
+from rangecast.engine.boxes import Boxes, ExpandedBoxes, follow_each_other, grown
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.said_boxes import SaidArrays, SaidBoxes, into_pieces
 from rangecast.errors import CapacityError, SubscriptionError
@@ -290,7 +290,7 @@ class Catalog:
         """Take note of which of k new slots has each of the boxes that were added."""
         n, m, n_pieces = self.n_slots, self.n_boxes, len(owners)
         if self._single:
-            if n_pieces == k and bool((owners == np.arange(k)).all()):
+            if n_pieces == k and (not k or (owners[0] == 0 and follow_each_other(owners))):
                 return
             self._single = False
             self.box_slots, self.first_boxes = np.arange(m, dtype=np.int32), np.arange(n + 1)

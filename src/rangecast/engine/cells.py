@@ -348,7 +348,7 @@ def build_cells(
     packed = Packed(
         np.array(on, np.int64), np.empty((0, 2), np.int64), list(grids), [known for _, known in fitted]
     )
-    levels, shifts, per_box = _assign_levels(firsts, lasts, grids, budget)
+    levels, shifts, per_box = assign_levels(firsts, lasts, grids, budget)
     checked = bounded_attributes(boxes, numbers, on)
     check_fits(
         int(per_box * n) + 8 * (len(checked) + 1 >> 1) * n,
@@ -372,10 +372,14 @@ def build_cells(
     return CellsPart(np.array(on, np.int64), packed, boxed, identical, cells, rest)
 
 
-def _assign_levels(
-    firsts: npt.NDArray[np.int32], lasts: npt.NDArray[np.int32], grids: list[Grid], budget: float
+def assign_levels(
+    firsts: npt.NDArray[np.int32],
+    lasts: npt.NDArray[np.int32],
+    grids: list[Grid],
+    budget: float,
+    each: float = 1.0,
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int64], float]:
-    """The level of each box, and the shifts of the levels."""
+    """The level of each box, and the shifts of the levels; a box stands for so many."""
     n_axes, n = firsts.shape
     if n == 0:
         return np.empty(0, np.int8), np.zeros((1, n_axes), np.int64), 0.0
@@ -392,9 +396,8 @@ def _assign_levels(
     widths = [
         np.bincount(classes, lasts[k] - firsts[k] + 1.0)[present] / counts[present] for k in range(n_axes)
     ]
-    chosen = choose_levels(
-        present, widths, counts[present].astype(np.float64), [g.n_cells for g in grids], crowding, budget
-    )
+    held: npt.NDArray[np.float64] = counts[present].astype(np.float64) * each
+    chosen = choose_levels(present, widths, held, [g.n_cells for g in grids], crowding, budget)
     return chosen.level_of_class[classes], chosen.shifts, chosen.bytes_per_box
 
 

@@ -42,10 +42,10 @@ from rangecast import buffers
 from rangecast.engine.answers import Found, Rows
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
-from rangecast.engine.planner import draw_boxes
 from rangecast.engine.small_batches import FEW_EVENTS, FewEvents
 from rangecast.engine.static_part import Part
 from rangecast.engine.value_lists import LIST_NS, PROBE_NS, AskedValues, rest_ns
+from rangecast.engine.weighing import draw_boxes
 from rangecast.kernels.engine import equalities as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels
 from rangecast.kernels.engine.equalities import MOST_COUPLES, CoupleLists

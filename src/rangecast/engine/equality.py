@@ -42,7 +42,7 @@ from rangecast.kernels.engine import equality as kernels
 from rangecast.kernels.engine import packed_bounds as packed_kernels
 from rangecast.kernels.engine.equality import ValueLists
 from rangecast.kernels.engine.grid import sort_by_cell
-from rangecast.kernels.machine.kept_members import TOGETHER
+from rangecast.kernels.machine.kept_members import EIGHT
 from rangecast.kernels.machine.views import Views
 from rangecast.kernels.model.ids import hash_integers
 from rangecast.memory import check_numbered
@@ -139,7 +139,7 @@ class EqualityPart(Part):
     def _stab_lists(self, found: npt.NDArray[np.int32], total: int, codes: Codes, boxes: Boxes) -> Rows:
         """The matches of events whose lists have so many entries together."""
         offsets = np.empty(len(found) + 1, np.int64)
-        out = buffers.empty(total + TOGETHER, np.int32)
+        out = buffers.empty(total + EIGHT, np.int32)
         values = self.packed.pack_events(codes)
         n = kernels.stab_lists(
             found, self.lists, values, self.packed.fields, codes, boxes.arrays, offsets, out

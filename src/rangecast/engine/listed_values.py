@@ -34,6 +34,7 @@ from rangecast.kernels.engine import listed_values as kernels
 from rangecast.kernels.model.boxes import SET, ListedValues
 from rangecast.model import boxes as sparse
 from rangecast.model.boxes import SparseBoxes
+from rangecast.types.attributes import MISSING, Codes
 
 LEAST = 256
 """Spans of a set that is kept as a list."""
@@ -56,8 +57,22 @@ class Listing(NamedTuple):
 def measure_sets(boxes: SparseBoxes) -> npt.NDArray[np.int64]:
     """How many values each set has that is a list; 0 for any other."""
     sizes = np.zeros(len(boxes.sets), np.int64)
+    if _are_same(boxes.set_lows, boxes.set_highs):
+        # both ends are one array, as lists that were just read have it: each span is one value, and looking
+        # at none of them saves a fifth of what laying them out takes
+        counts = np.diff(boxes.set_starts)
+        own = np.flatnonzero(counts >= LEAST)
+        own = own[boxes.set_lows[boxes.set_starts[own]] != MISSING]
+        sizes[own] = counts[own]
+        return sizes
     kernels.measure_sets(boxes, LEAST, WIDEST, sizes)
     return sizes
+
+
+def _are_same(lows: Codes, highs: Codes) -> bool:
+    """Whether two arrays are the same memory, and not only equal."""
+    alike = len(lows) == len(highs) and lows.strides == highs.strides
+    return alike and bool(lows.ctypes.data == highs.ctypes.data)
 
 
 def choose_led(boxes: SparseBoxes, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:

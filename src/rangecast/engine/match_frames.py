@@ -61,7 +61,9 @@ def match(  # noqa: PLR0913 - each is an option of whoever calls it
         subs = Subscriptions.from_arrow(schema, beside, id=id, condition=condition)
     names = ["event_id", "subscription_id", *keep, *payload]
     if len(set(names)) < len(names):
-        raise OptionError(f"columns of the answer must differ, got {', '.join(names)}; rename what is kept")
+        raise OptionError(
+            f"columns of the answer must differ, got {', '.join(names)}; rename the columns that you keep"
+        )
     made = open_index(index, schema)
     made.insert(subs)
     matches = made.match(Events.from_arrow(schema, table, strict=strict), threads=threads).sort()

@@ -10,9 +10,9 @@ for they are made by a few forms and screens:
     closed    a value       a larger value
     odd       any other: those that hold a missing value and some others
 
-For each outline with FEWEST boxes or more it is counted on samples, as in planner.py, how many boxes an event
-would look at in lists by one of its equalities, sorted by one of its other attributes. In nanoseconds per
-event, judged by runs of `market` with 200,000 boxes, and not fitted:
+For each outline with FEWEST boxes or more it is counted on samples, as in weighing.py, how many boxes an
+event would look at in lists by one of its equalities, sorted by one of its other attributes. In nanoseconds
+per event, judged by runs of `market` with 200,000 boxes, and not fitted:
 
     sorted lists     100 + 12 per halving of the list + 0.4 per member read, 0.8 if closed, + 1.3 per check
     lists by value   40 + 1.5 per member
@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.catalog import Boxes
-from rangecast.engine.planner import Weighed, draw_boxes, invent_events, weigh_layouts
+from rangecast.engine.weighing import Weighed, draw_boxes, invent_events, least_roughly
 from rangecast.kernels.engine.nested import CLOSED, FALLING, RISING
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Codes
 
@@ -124,7 +124,9 @@ def choose_sorted(
             # one attribute has paths of its own
             continue
         own = tuple(outline.bounds)
-        seen = invent_events(boxes, draw_boxes(numbers, 0.5), own) if events is None else events
+        seen = events
+        if seen is None:
+            seen = invent_events(boxes, draw_boxes(numbers, 0.5), own, centres=False)
         weighed = Weighed.of(boxes, draw_boxes(outline.sample), outline.n, own, seen)
         best = _best_sorted(outline.bounds, weighed)
         if best is not None and best.ns < UNSURE * _other_ns(boxes, outline, weighed, seen):
@@ -161,8 +163,7 @@ def _best_sorted(bounds: dict[int, int], weighed: Weighed) -> SortedChoice | Non
 def _other_ns(boxes: Boxes, outline: Outline, weighed: Weighed, events: Codes) -> float:
     """What the boxes of an outline cost on the path that they would have otherwise."""
     own = tuple(outline.bounds)
-    layouts = weigh_layouts(boxes, draw_boxes(outline.sample), outline.n, own, events)
-    best = layouts[0].ns
+    best = least_roughly(boxes, draw_boxes(outline.sample), outline.n, own, events)
     for k, j in enumerate(own):
         if outline.bounds[j] == _EQUAL:
             best = min(best, 40 + 1.5 * weighed.holders((k,)))

@@ -41,6 +41,7 @@ from rangecast import buffers
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.checks import hold, shaped, within
 from rangecast.engine.grid import Grid
+from rangecast.engine.threads import runner
 from rangecast.kernels.engine import packed_bounds as kernels
 from rangecast.kernels.engine.packed_bounds import CheckedBounds, Fields
 from rangecast.kernels.machine.views import Views
@@ -262,14 +263,18 @@ def _wide_span(lows: Codes, highs: Codes, cheap: bool) -> tuple[int, int] | None
     return (low, high) if high - low < kernels.WIDE_TOP - 8 else None
 
 
-def span_of_ends(boxes: Boxes, numbers: npt.NDArray[np.int64], j: int) -> tuple[int, int]:
+def span_of_ends(boxes: Boxes, numbers: npt.NDArray[np.int64], j: int, threads: int = 1) -> tuple[int, int]:
     """The least and the largest end of some boxes on one attribute; the first above the second for none."""
-    low, high = int(LAST), int(MISSING)
-    for _, lows, highs in boxes.column_pieces(j, numbers):
-        for ends in (lows[lows > PRESENT], highs[(highs > MISSING) & (highs < LAST)]):
-            if len(ends):
-                low, high = min(low, int(ends.min())), max(high, int(ends.max()))
-    return low, high
+
+    def look(piece: tuple[int, int]) -> tuple[int, int]:
+        low, high = kernels.span_column(*boxes.column(j, numbers[slice(*piece)]))
+        return int(low), int(high)
+
+    spans = list(runner(threads)(look, boxes.pieces(len(numbers))))
+    return (
+        min((low for low, _ in spans), default=int(LAST)),
+        max((high for _, high in spans), default=int(MISSING)),
+    )
 
 
 def fit_grid(lows: Codes, highs: Codes, cells: int) -> tuple[Grid, bool]:

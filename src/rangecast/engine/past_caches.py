@@ -5,6 +5,9 @@ past them. On one machine that takes 0.8 of the time, on another 1.6 times as lo
 event with 20,000 matches. So the first large answers of a process are written in four pieces, by turns past
 the caches and not, and what took less per match, at its best, is what all later ones do. That costs nothing
 but the worse way itself.
+
+Rows that are written in another order than they stand in are tried apart: on one machine those of 400 ids
+take 0.87 of the time past the caches, and rows of 20,000 in their order 1.2 times as long.
 """
 
 from __future__ import annotations
@@ -66,3 +69,7 @@ class Stores:
 
 
 STORES = Stores()
+"""For rows in the order in which they stand."""
+
+TURNED = Stores()
+"""For rows in any other order."""

@@ -26,21 +26,22 @@ from rangecast.engine.listed_paths import build_listed, led_boxes
 from rangecast.engine.nested import NestedPart, build_nested
 from rangecast.engine.outlines import SortedChoice, assign_boxes, choose_sorted, many_alone
 from rangecast.engine.packed_bounds import span_of_ends
-from rangecast.engine.planner import Corrections, choose_layout, draw_boxes
+from rangecast.engine.planner import choose_layout
 from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, build_runs
 from rangecast.engine.scan import ScanPart
 from rangecast.engine.selectivity import bounded_attributes
 from rangecast.engine.threads import runner
 from rangecast.engine.value_lists import ask_values, choose_equalities
+from rangecast.engine.weighing import Corrections, draw_boxes
 from rangecast.engine.windows import build_windows
 from rangecast.engine.word_lists import WordListsPart, build_lists
 from rangecast.errors import CapacityError
+from rangecast.kernels.engine.boxes import drop_marked
 from rangecast.memory import check_fits
 from rangecast.types.attributes import LAST, PRESENT, Codes
 
 TINY = 192
 _LINE_SAMPLE = 256
-_AT_ONCE = 1 << 18
 # Of cells on two attributes where there is no third. With 72, as the index `cells` has it, heaped rectangles
 # of mixed sizes take 63 bytes each instead of 42, and an event 0.94 of the time.
 _PLANE_BUDGET = 46
@@ -95,13 +96,13 @@ def build_paths(
     rest = _drop(taken, numbers)
     if building:
         used = bounded_attributes(boxes, rest)
-    asked = ask_values(boxes, rest, used)
+    asked = ask_values(boxes, rest, used, threads)
     listed = choose_equalities(asked, rest)
     coupled = choose_couples(boxes, rest, asked, [on for on, _ in listed])
     if coupled is not None:
         building.append(partial(_equalities_path, boxes, coupled))
         rest = _drop(coupled.numbers, rest)
-        listed = choose_equalities(ask_values(boxes, rest, bounded_attributes(boxes, rest)), rest)
+        listed = choose_equalities(ask_values(boxes, rest, bounded_attributes(boxes, rest), threads), rest)
     building += [partial(_equality_path, boxes, own, on) for on, own in listed]
     rest = _drop([own for _, own in listed], rest)
     alone_on = many_alone(boxes, rest)
@@ -159,16 +160,10 @@ def _drop(taken: Sequence[npt.NDArray[Any]], numbers: npt.NDArray[np.int64]) -> 
     """The same, in the place of the numbers."""
     if not any(map(len, taken)) or not len(numbers):
         return numbers
-    marks = np.zeros(int(numbers[-1]) + 1, bool)
+    marks = np.zeros(int(numbers[-1]) + 1, np.uint8)
     for held in taken:
-        marks[held] = True
-    n = 0
-    for first in range(0, len(numbers), _AT_ONCE):
-        own = numbers[first : first + _AT_ONCE]
-        kept = own[~marks[own]]
-        numbers[n : n + len(kept)] = kept
-        n += len(kept)
-    return numbers[:n]
+        marks[held] = 1
+    return numbers[: int(drop_marked(numbers, marks))]
 
 
 def rest_path(
@@ -207,7 +202,7 @@ def _line_path(
     # a value per cell: nothing is compared then, and lists are slices whatever the widths; a small part may
     # have as many cells as beside the large one do not matter
     most = min(max(4 * n, boxes.n // 2, FEWEST_CELLS), MOST_CELLS)
-    low, high = span_of_ends(boxes, numbers, on)
+    low, high = span_of_ends(boxes, numbers, on, threads)
     try:
         if PRESENT < low <= high < LAST and high - low + 4 <= most:
             grid = Grid.uniform(low, high, most)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from rangecast.engine.bitmap import BLOCK
 from rangecast.engine.catalog import Boxes
 from rangecast.engine.equality import COUNTED, span_of
+from rangecast.engine.threads import runner
 from rangecast.types.attributes import Codes
 
 _NEARLY = 1.5
@@ -39,12 +40,14 @@ class AskedValues(NamedTuple):
     costs: dict[int, npt.NDArray[np.float32]]
 
 
-def ask_values(boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int]) -> AskedValues:
+def ask_values(
+    boxes: Boxes, numbers: npt.NDArray[np.int64], used: list[int], threads: int = 1
+) -> AskedValues:
     """What boxes ask for on the attributes that they bound."""
     n = len(numbers)
     asked: dict[int, tuple[npt.NDArray[np.int64], Codes]] = {}
     for j in used:
-        rows, values = _equal_rows(boxes, numbers, j)
+        rows, values = _equal_rows(boxes, numbers, j, threads)
         if len(rows) * rest_ns(len(rows)) >= PROBE_NS / 8 or len(rows) >= max(n // 2, 1):
             asked[j] = rows, values
     # boxes without any of these values are in no list, whatever is chosen
@@ -91,13 +94,18 @@ def choose_equalities(
     return [(j, numbers[some[winner == k]]) for k, j in enumerate(chosen) if (winner == k).any()]
 
 
-def _equal_rows(boxes: Boxes, numbers: npt.NDArray[np.int64], j: int) -> tuple[npt.NDArray[np.int64], Codes]:
+def _equal_rows(
+    boxes: Boxes, numbers: npt.NDArray[np.int64], j: int, threads: int
+) -> tuple[npt.NDArray[np.int64], Codes]:
     """Which of the boxes give one value to an attribute, and the values."""
-    rows, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for first, lows, highs in boxes.column_pieces(j, numbers):
+
+    def look(piece: tuple[int, int]) -> tuple[npt.NDArray[np.int64], Codes]:
+        lows, highs = boxes.column(j, numbers[slice(*piece)])
         own = np.flatnonzero(lows == highs)
-        rows.append(own + first)
-        values.append(lows[own])
+        return own + piece[0], lows[own]
+
+    none = np.empty(0, np.int64)
+    rows, values = zip((none, none), *runner(threads)(look, boxes.pieces(len(numbers))), strict=True)
     return np.concatenate(rows), np.concatenate(values)
 
 

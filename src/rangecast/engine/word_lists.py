@@ -30,6 +30,8 @@ written past the caches. Tried in prototypes on a busy machine, as factors of th
     three lines per list asked for, and not the one that it ends in             1.05 to 1.15
     one function for all, in which registers run out                            1.2
     a branch for events that have no list, and a look into a table of all       1.2
+    cells of events looked up by gathers                                        1.08
+    lists asked for into the second cache and not the first                     1.05
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ from rangecast.engine.small_batches import FEW_EVENTS, ROOM, FewEvents
 from rangecast.engine.static_part import IdRows, Part
 from rangecast.kernels.engine import word_lists as kernels
 from rangecast.kernels.engine.word_lists import WordFields, WordLists
-from rangecast.kernels.machine.kept_members import TOGETHER
+from rangecast.kernels.machine.kept_members import MOST_TOGETHER, TOGETHER
 from rangecast.kernels.machine.views import Views
 from rangecast.types.attributes import LAST, MISSING, Codes
 
@@ -87,7 +89,7 @@ class WordListsPart(Part):
         longest = int(np.diff(lists.starts).max(initial=0)) * TOGETHER
         # room for an answer; what a batch needed beyond it is there for the next
         self._per_event = min(len(lists.words) / max(len(lists.values), 1), _AT_FIRST)
-        self.few = FewEvents(kernels.stab_few, views, min(longest + TOGETHER, ROOM))
+        self.few = FewEvents(kernels.stab_few, views, min(longest + MOST_TOGETHER, ROOM))
 
     @property
     def members(self) -> npt.NDArray[np.int32]:

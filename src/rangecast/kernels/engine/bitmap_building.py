@@ -83,37 +83,41 @@ def count_cells(bounds, sizes, counts):
 
 
 @kernel
-def block_spans(bounds, sizes, bases, coarse, n_cells, sums):
-    """sums[k, b] = the share of coarse cells that the boxes of block b touch on attribute k, added up."""
+def block_spans(bounds, sizes, bases, coarse, n_cells, sums, ends):
+    """sums[k, b] = the share of coarse cells that the boxes of block b touch on attribute k, added up;
+    ends[:, k, b] = the first and the last of them, which it begins as the last and the first there are."""
     for i in range(bounds.shape[0]):
+        b = i // BLOCK
         for k in range(sizes.size):
             first = np.int64(coarse[bases[k] + first_of(bounds, i, k)])
             last = np.int64(coarse[bases[k] + last_of(bounds, i, k, sizes[k])])
-            sums[k, i // BLOCK] += (last - first + 1) / n_cells[k]
+            sums[k, b] += (last - first + 1) / n_cells[k]
+            ends[0, k, b] = min(ends[0, k, b], first)
+            ends[1, k, b] = max(ends[1, k, b], last)
 
 
 @kernel
-def fill_rows(bounds, sizes, bases, coarse, n_cells, row_bases, bits):
+def fill_rows(bounds, sizes, bases, coarse, ends, bounded, row_bases, bits):
     """Set the bits of each box: in the rows of all coarse cells that it touches.
 
     A bit is toggled in the first row and in the row after the last; then each row takes over the bits
-    of the row before it.
+    of the row before it. A block has rows for the cells that some box of it touches.
     """
     n = bounds.shape[0]
     for b in range(row_bases.shape[0]):
         for k in range(sizes.size):
-            base = row_bases[b, k]
-            if base < 0:
+            if not bounded[k, b]:
                 continue
+            base = np.int64(row_bases[b, k])
             for i in range(b * BLOCK, min((b + 1) * BLOCK, n)):
                 w = (i % BLOCK) >> 6
                 bit = _ONE << np.uint64(i & 63)
                 first = np.int64(coarse[bases[k] + first_of(bounds, i, k)])
                 behind = np.int64(coarse[bases[k] + last_of(bounds, i, k, sizes[k])]) + 1
                 bits[base + first, w] ^= bit
-                if behind < n_cells[k]:
+                if behind <= ends[1, k, b]:
                     bits[base + behind, w] ^= bit
-            for c in range(1, n_cells[k]):
+            for c in range(ends[0, k, b] + 1, ends[1, k, b] + 1):
                 for w in range(WORDS):
                     bits[base + c, w] ^= bits[base + c - 1, w]
 

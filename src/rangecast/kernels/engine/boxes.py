@@ -23,7 +23,7 @@ compare packed bounds first.
 
 Where all boxes bound the same attributes in the same ways, their heads are kept once, and the words are ends
 alone: 8 bytes per range and 4 per equality. A kind without ends has no words to be counted by, so boxes with
-such an entry have their own heads.
+such an entry have their own heads. shared_heads.py writes and reads those.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NARROW = 0xFFFF_FFFF
 _MISSING = np.iinfo(np.int64).min
 _PRESENT = _MISSING + 1
 _LAST = np.iinfo(np.int64).max
-_POSITION = MOST_ATTRIBUTES - 1
+POSITION = MOST_ATTRIBUTES - 1
 _LONGEST = 5
 """The words of the longest entry: a head and two wide ends."""
 BETWEEN, EQUAL, AT_LEAST, AT_MOST, ANY, ABSENT, OR_ABSENT = range(7)
@@ -105,10 +105,10 @@ def read_entry(boxes, p, k):
     bases = boxes.bases
     if boxes.heads.size:
         head = np.int64(boxes.heads[k])
-        j = head & _POSITION
+        j = head & POSITION
     else:
         head = np.int64(words[p])
-        j = min(head & _POSITION, np.int64(bases.size - 1))
+        j = min(head & POSITION, np.int64(bases.size - 1))
         p += 1
     k += 1
     kind = (head >> 28) & 7
@@ -183,7 +183,8 @@ def holds_dense_value(boxes, box, j, v):
 
 
 @inlined_kernel
-def _kind_of(low, high):
+def kind_of(low, high):
+    """Which kind of entry an interval is."""
     if low == _MISSING:
         return ABSENT if high == _MISSING else OR_ABSENT
     if low == high:
@@ -194,7 +195,7 @@ def _kind_of(low, high):
 
 
 @inlined_kernel
-def _is_narrow(kind, low, high, base):
+def is_narrow(kind, low, high, base):
     """Whether the ends that are written fit a word each."""
     top = base + NARROW
     if kind == AT_MOST or kind == OR_ABSENT:
@@ -205,7 +206,8 @@ def _is_narrow(kind, low, high, base):
 
 
 @inlined_kernel
-def _count_ends(kind):
+def count_own_ends(kind):
+    """How many ends of a kind are written."""
     return 2 if kind == BETWEEN else (0 if kind == ANY or kind == ABSENT else 1)
 
 
@@ -215,9 +217,9 @@ def count_words(starts, attributes, lows, highs, bases, counts):
     for b in range(counts.size):
         n = 0
         for i in range(starts[b], starts[b + 1]):
-            kind = _kind_of(lows[i], highs[i])
-            narrow = _is_narrow(kind, lows[i], highs[i], bases[attributes[i]])
-            n += 1 + _count_ends(kind) * (1 if narrow else 2)
+            kind = kind_of(lows[i], highs[i])
+            narrow = is_narrow(kind, lows[i], highs[i], bases[attributes[i]])
+            n += 1 + count_own_ends(kind) * (1 if narrow else 2)
         counts[b] = n
 
 
@@ -237,9 +239,9 @@ def fill_words(starts, attributes, lows, highs, bases, p, words):
     for b in range(starts.size - 1):
         for i in range(starts[b], starts[b + 1]):
             j = np.int64(attributes[i])
-            kind = _kind_of(lows[i], highs[i])
-            ends = _count_ends(kind)
-            narrow = ends == 0 or _is_narrow(kind, lows[i], highs[i], bases[j])
+            kind = kind_of(lows[i], highs[i])
+            ends = count_own_ends(kind)
+            narrow = ends == 0 or is_narrow(kind, lows[i], highs[i], bases[j])
             words[p] = np.uint32(j | (np.int64(kind) << 28) | (0 if narrow else np.int64(1) << 31))
             p += 1
             if kind == AT_MOST or kind == OR_ABSENT:
@@ -248,85 +250,6 @@ def fill_words(starts, attributes, lows, highs, bases, p, words):
                 p = _put(words, p, lows[i], narrow, bases[j])
                 if ends == 2:
                     p = _put(words, p, highs[i], narrow, bases[j])
-
-
-@kernel
-def share_heads(starts, attributes, lows, highs, bases, fixed, heads):
-    """The heads of the entries of every box, if all may have the same, and whether they may.
-
-    Unless `fixed`, they are found: BETWEEN says an equality too, where it stands among ranges.
-    """
-    h = heads.size
-    for b in range(starts.size - 1):
-        if starts[b + 1] - starts[b] != h:
-            return False
-        for k in range(h):
-            i = starts[b] + k
-            j = np.int64(attributes[i])
-            kind = _kind_of(lows[i], highs[i])
-            if _count_ends(kind) == 0 or not _is_narrow(kind, lows[i], highs[i], bases[j]):
-                return False
-            head = j | (np.int64(kind) << 28)
-            if b == 0 and not fixed:
-                heads[k] = head
-            own = np.int64(heads[k])
-            if head == own:
-                continue
-            if own & _POSITION != j or (kind != EQUAL and kind != BETWEEN):
-                return False
-            if own >> 28 == EQUAL and not fixed:
-                heads[k] = j | (np.int64(BETWEEN) << 28)
-            elif own >> 28 != BETWEEN:
-                return False
-    return True
-
-
-@kernel
-def fill_ends(starts, attributes, lows, highs, bases, heads, p, words):
-    """Write the ends of boxes that share their heads, from p on."""
-    for i in range(starts[0], starts[starts.size - 1]):
-        base = bases[attributes[i]]
-        kind = np.int64(heads[(i - starts[0]) % heads.size]) >> 28
-        if kind != AT_MOST and kind != OR_ABSENT:
-            words[p] = np.uint32(lows[i] - base)
-            p += 1
-        if kind != AT_LEAST and kind != EQUAL:
-            words[p] = np.uint32(highs[i] - base)
-            p += 1
-
-
-@kernel
-def interleave_heads(boxes, words):
-    """Write the entries of boxes that share their heads with a head each."""
-    p = np.int64(0)
-    q = np.int64(0)
-    for _ in range(boxes.n):
-        for k in range(boxes.heads.size):
-            words[q] = boxes.heads[k]
-            q += 1
-            for _ in range(_count_ends(np.int64(boxes.heads[k]) >> 28)):
-                words[q] = boxes.words[p]
-                q += 1
-                p += 1
-
-
-@kernel
-def count_ends(heads):
-    """How many words the ends of a box with these heads take."""
-    n = 0
-    for k in range(heads.size):
-        n += _count_ends(np.int64(heads[k]) >> 28)
-    return n
-
-
-@kernel
-def check_heads(heads, d):
-    """Whether heads that boxes share are of narrow entries with ends, on attributes below d."""
-    for k in range(heads.size):
-        kind = np.int64(heads[k]) >> 28
-        if np.int64(heads[k]) & _POSITION >= d or kind > OR_ABSENT or _count_ends(kind) == 0:
-            return False
-    return True
 
 
 @kernel
@@ -343,10 +266,10 @@ def span_ends(attributes, lows, highs, least, largest, firsts):
 
 
 @kernel
-def span_dense(lows, highs, least, largest, firsts):
-    """As `span_ends`, of dense boxes."""
+def span_dense(lows, highs, first, last, least, largest, firsts):
+    """As `span_ends`, of the dense boxes first..last, as far as there are any."""
     for j in range(lows.shape[0]):
-        for b in range(lows.shape[1]):
+        for b in range(first, min(last, lows.shape[1])):
             for end in (lows[j, b], highs[j, b]):
                 if _PRESENT < end and end < _LAST:
                     if least[j] > largest[j]:
@@ -368,7 +291,7 @@ def check_last(words, starts, stride, n):
             break
         while p < end:
             head = np.int64(words[p])
-            p += 1 + _count_ends((head >> 28) & 7) * (2 if head >> 31 else 1)
+            p += 1 + count_own_ends((head >> 28) & 7) * (2 if head >> 31 else 1)
         if p != end:
             return False
     return True
@@ -401,35 +324,6 @@ def fill_column(boxes, numbers, j, lows, highs):
                 lows[i] = low
                 highs[i] = high
                 break
-
-
-@kernel
-def fill_shared_column(boxes, numbers, j, lows, highs):
-    """As `fill_column`, of boxes that share their heads: an entry is at the same place in each."""
-    at = np.int64(0)
-    kind = np.int64(ANY)
-    for k in range(boxes.heads.size):
-        head = np.int64(boxes.heads[k])
-        if head & _POSITION == j:
-            kind = head >> 28
-            break
-        at += _count_ends(head >> 28)
-    if kind == ANY:
-        lows[:] = _MISSING
-        highs[:] = _LAST
-        return
-    base = boxes.bases[j]
-    second = 1 if kind == BETWEEN else 0
-    for i in range(numbers.size):
-        p = np.int64(numbers[i]) * np.int64(boxes.stride) + at
-        lows[i] = base + np.int64(boxes.words[p])
-        highs[i] = base + np.int64(boxes.words[p + second])
-    if kind == AT_LEAST:
-        highs[:] = _LAST
-    elif kind == AT_MOST:
-        lows[:] = _PRESENT
-    elif kind == OR_ABSENT:
-        lows[:] = _MISSING
 
 
 @kernel
@@ -496,3 +390,13 @@ def read_entries(boxes, numbers, attributes, lows, highs):
             lows[q] = low
             highs[q] = high
             q += 1
+
+
+@kernel
+def drop_marked(numbers, marks):
+    """Move the numbers without a mark together, in place; returns how many they are."""
+    n = 0
+    for i in range(numbers.size):
+        numbers[n] = numbers[i]
+        n += marks[numbers[i]] == 0
+    return n

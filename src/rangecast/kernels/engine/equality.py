@@ -11,7 +11,7 @@ from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
 from rangecast.kernels.engine import equalities, word_lists
 from rangecast.kernels.engine.boxes import holds, view_boxes
 from rangecast.kernels.engine.packed_bounds import Fields, pack_values
-from rangecast.kernels.machine.kept_members import TOGETHER, keep_members
+from rangecast.kernels.machine.kept_members import EIGHT, TOGETHER, hold_row, keep_members, put_row
 from rangecast.kernels.machine.memory import ask, prefetch, scratch
 from rangecast.kernels.machine.views import view, view_rows
 from rangecast.kernels.model.ids import hash_integers
@@ -21,6 +21,7 @@ _CHUNK = 512
 _BLOCK = 64
 _NEXT = 6
 _LINES = 16
+_MOST_WORDS = 64
 _ALL = np.uint64(2**64 - 1)
 _NONE = np.uint64(0)
 _ONE = np.uint64(1)
@@ -177,6 +178,37 @@ def _keep_exact(members, bounds, first, last, value, guard, out, p):
     return np.int64(to)
 
 
+@inlined_kernel
+def _keep_listed(lists, a, n, rare_first, rare_last, values, guards, codes, e, out, p):
+    """Emit the members of a list of n from `a` on whose words all hold an event's, and whose rare bounds do;
+    returns where the next would go.
+
+    All words of eight boxes are compared in registers, and what one of them misses is never written.
+    """
+    n_words = values.size
+    q = np.uint64(0)
+    size = np.uint64(n)
+    eight = np.uint64(EIGHT)
+    first = np.uint64(a)
+    column = first * np.uint64(n_words)
+    to = np.uint64(p)
+    r = rare_first
+    while q < size:
+        held = hold_row(lists.bounds, column + q, size, values, guards)
+        if size - q < eight:
+            # of the last eight only those of this list
+            held &= (_ONE << (size - q)) - _ONE
+        # bounds that few boxes have, in the order of the list
+        while r < rare_last and np.uint64(lists.rare[r, 0]) < q + eight:
+            v = codes[lists.rare[r, 1], e]
+            missed = np.uint64(v < lists.rare[r, 2] or v > lists.rare[r, 3])
+            held &= ~(missed << (np.uint64(lists.rare[r, 0]) - q))
+            r += 1
+        to += put_row(lists.boxes, first + q, held, out, to)
+        q += eight
+    return np.int64(to)
+
+
 @kernel
 def stab_lists(found, lists, values, fields, codes, boxes, offsets, out):
     """Emit the boxes of each event's list that hold it; found[e] is the list of event e, -1 for none."""
@@ -196,6 +228,8 @@ def stab_lists(found, lists, values, fields, codes, boxes, offsets, out):
     member_lines = min(members.size // n_lists // 16 + 1, _LINES)
     missed = scratch(_CHUNK, np.uint64)
     unsure = scratch(_CHUNK, np.uint64)
+    own_words = scratch(_MOST_WORDS, np.uint64)
+    in_registers = inexact.size == 0 and 0 < n_words <= _MOST_WORDS
     for e in range(found.size):
         offsets[e] = p
         _ask_ahead(found, e, lists, n_words, bound_lines, member_lines)
@@ -210,10 +244,16 @@ def stab_lists(found, lists, values, fields, codes, boxes, offsets, out):
         if rare.size == 0 and inexact.size == 0 and n_words == 1:
             p = _keep_exact(members, bounds, a, a + n, values[e, 0] | guards[0], guards[0], out, p)
             continue
-        # a chunk at a time, word by word: each word is one loop that compares several boxes at once, and what
-        # it finds missed stays in the first cache
         r = np.int64(rare_starts[found[e]])
         last_rare = np.int64(rare_starts[found[e] + 1])
+        # nothing is read behind the arrays, or written behind the answer
+        if in_registers and a + n + EIGHT <= members.size and p + n + EIGHT <= out.size:
+            for w in range(n_words):
+                own_words[w] = values[e, w] | guards[w]
+            p = _keep_listed(lists, a, n, r, last_rare, own_words[:n_words], guards, codes, e, out, p)
+            continue
+        # a chunk at a time, word by word: each word is one loop that compares several boxes at once, and what
+        # it finds missed stays in the first cache
         for first in range(0, n, _CHUNK):
             size = min(n - first, _CHUNK)
             missed[:size] = _NONE

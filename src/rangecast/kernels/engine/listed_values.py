@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels import inlined_kernel, kernel
+from rangecast.kernels.machine.memory import prefetch
 
+_AHEAD = 8  # lists: 4 and 16 are as good
+_LINE = 16  # words
 _MISSING = np.iinfo(np.int64).min
 _NARROW = np.uint64(2**32)
 _HALF = np.uint64(32)
@@ -161,10 +164,13 @@ def lay_out_by_key(words, firsts, lasts, adds, members, tile, cursors, starts, o
     keys ascend within a list.
 
     All lists are walked through together, `tile` keys at a time, so that what is counted and written lies
-    within the caches.
+    within the caches. A list has few words in a tile, and there are more lists than a processor foresees: the
+    words of one some lists ahead are asked for, in both passes, which halves the time (35 ns per value
+    become 17 with 20,000 lists of 5,000; asked for in the first pass alone, 29).
     """
     n_keys = starts.size - 1
-    for i in range(firsts.size):
+    n_lists = firsts.size
+    for i in range(n_lists):
         cursors[i] = firsts[i]
     for key in range(starts.size):
         starts[key] = 0
@@ -172,7 +178,10 @@ def lay_out_by_key(words, firsts, lasts, adds, members, tile, cursors, starts, o
     for first in range(0, n_keys, tile):
         last = min(first + tile, n_keys)
         # starts[key + 1] counts, and becomes the place of the next member of the key: at last where it ends
-        for i in range(firsts.size):
+        for i in range(n_lists):
+            ahead = cursors[min(i + _AHEAD, n_lists - 1)]
+            prefetch(words, ahead)
+            prefetch(words, ahead + _LINE)
             add = adds[i]
             q = cursors[i]
             while q < lasts[i]:
@@ -185,7 +194,10 @@ def lay_out_by_key(words, firsts, lasts, adds, members, tile, cursors, starts, o
             n = starts[key + 1]
             starts[key + 1] = p
             p += n
-        for i in range(firsts.size):
+        for i in range(n_lists):
+            ahead = cursors[min(i + _AHEAD, n_lists - 1)]
+            prefetch(words, ahead)
+            prefetch(words, ahead + _LINE)
             add = adds[i]
             q = cursors[i]
             member = members[i]

@@ -272,3 +272,18 @@ def to_slots(boxes, n, box_slots):
     """Turn the first n box numbers into slots, in place."""
     for p in range(n):
         boxes[p] = box_slots[boxes[p]]
+
+
+@kernel
+def span_column(lows, highs):
+    """The least and the largest end of intervals, those that stand for no end left out."""
+    low = np.int64(_LAST)
+    high = np.int64(_MISSING)
+    for i in range(lows.size):
+        if lows[i] > _MISSING + 1:
+            low = min(low, lows[i])
+            high = max(high, lows[i])
+        if _MISSING < highs[i] and highs[i] < _LAST:
+            low = min(low, highs[i])
+            high = max(high, highs[i])
+    return low, high

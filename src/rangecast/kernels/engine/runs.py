@@ -15,11 +15,12 @@ import numpy.typing as npt
 from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.engine.boxes import holds, holds_value, view_boxes
 from rangecast.kernels.engine.grid import locate
-from rangecast.kernels.machine.memory import ask, prefetch, settle
+from rangecast.kernels.machine.memory import ask, prefetch, prefetch_to_write, settle
 from rangecast.kernels.machine.views import view, view_rows
 from rangecast.kernels.model.matches import copy_run
 
 _LAST = np.iinfo(np.int64).max
+_ROWS_AHEAD = 16
 
 
 class Runs(NamedTuple):
@@ -211,6 +212,9 @@ def copy(order, scattered, cells, runs, places, add, past, out):
             c = np.int64(cells[order[i + 1]])
             for j in range(n_columns):
                 ask(slots, np.int64(starts[max(c + 1 - spans[j], 0), j]), np.int64(starts[c + 1, j]))
+        # a small part writes a few entries behind those of a large one: each row would be waited for
+        if not past and i + _ROWS_AHEAD < order.size:
+            prefetch_to_write(out, np.uint64(places[order[i + _ROWS_AHEAD]]))
         e = order[i]
         c = np.int64(cells[e])
         p = places[e]

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
-from rangecast.kernels.machine.memory import put_past, settle
+from rangecast.kernels.machine.memory import (
+    count_to_line,
+    prefetch,
+    prefetch_to_write,
+    put_line_past,
+    put_past,
+    settle,
+)
+
+_ROWS_AHEAD = 8
 
 
 @inlined_kernel
@@ -14,13 +23,22 @@ def copy_run(source, start, n, add, past, out, p):
 
     Returns where the next would go. Places are unsigned here: an index might be negative for all that the
     compiler knows, and the test for it keeps the loop from being vectorised (0.68 ns per entry instead of
-    0.16; 0.43 through slices).
+    0.16; 0.43 through slices). Past the caches a line is written at once: entry by entry, a row of 400 takes
+    1.2 times as long.
     """
     first = np.uint64(start)
     to = np.uint64(p)
     if past:
-        for q in range(np.uint64(n)):
-            put_past(out, to + q, source[first + q] + add)
+        all_of_it = np.uint64(n)
+        line = np.uint64(64 // out.itemsize)
+        q = min(count_to_line(out, to), all_of_it)
+        for k in range(q):
+            put_past(out, to + k, source[first + k] + add)
+        while q + line <= all_of_it:
+            put_line_past(source, first + q, add, out, to + q)
+            q += line
+        for k in range(q, all_of_it):
+            put_past(out, to + k, source[first + k] + add)
     else:
         for q in range(np.uint64(n)):
             out[to + q] = source[first + q] + add
@@ -176,8 +194,17 @@ def place_turned(order, offsets, slots, places, add, past, out):
 
 @kernel
 def name_rows(counts, values, places, out):
-    """Turn the slots of some rows into ids, where they stand."""
+    """Turn the slots of some rows into ids, where they stand.
+
+    Rows are far apart where these are a few behind many, and ids are anywhere: both are asked for ahead.
+    """
     for e in range(places.size):
+        if e + 2 * _ROWS_AHEAD < places.size:
+            prefetch_to_write(out, np.uint64(places[e + 2 * _ROWS_AHEAD]))
+        if e + _ROWS_AHEAD < places.size:
+            p = np.uint64(places[e + _ROWS_AHEAD])
+            for q in range(np.uint64(min(counts[e + _ROWS_AHEAD], _ROWS_AHEAD))):
+                prefetch(values, np.int64(out[p + q]))
         p = np.uint64(places[e])
         for q in range(np.uint64(counts[e])):
             out[p + q] = values[np.uint64(out[p + q])]
