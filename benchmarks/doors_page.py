@@ -7,13 +7,14 @@ from typing import Any
 
 HEAD = """# Every way in
 
-From what users have to ids, beside the cheapest way to the same columns without us: PyArrow's look-up of
-strings, PyArrow's readers on the same file, a Python loop over the dicts. Each part is measured in one
-process and in turns, so read the ratios. Where matching itself takes most of the time, `encoded before` says
-so: it is the same match without a way in. Measured by `python benchmarks/doors.py`, whose head says what the
-shapes of events are, kept in `benchmarks/figures/doors.json`, and written from there by
-`python benchmarks/doors.py --page docs/performance-doors.md`; [loading.md](loading.md) has the ways in
-themselves."""
+This page shows how long it takes to get from events in various forms to the ids of the subscriptions that
+they match. [loading.md](loading.md) describes these forms. The column "alone" has the time of the cheapest
+way to the same columns without rangecast: PyArrow's look-up of strings, PyArrow's readers on the same file,
+or a Python loop over the dicts. All contenders of a table take turns in one process, so read the ratios.
+The rows `encoded before` are the same match with events that were read beforehand; they show where matching
+itself takes most of the time. `python benchmarks/doors.py` measures all this, and its head describes the
+shapes of events. The figures are kept in `benchmarks/figures/doors.json`, from which `python
+benchmarks/doors.py --page docs/performance-doors.md` writes this page."""
 
 TITLES = {
     "paths": "## One event at a time, by access path",
@@ -53,24 +54,26 @@ def part(name: str, found: Any, subscriptions: int, events: int, **_: int) -> st
                 for row in found
             ]
             return table("workload | access paths | matches per event | us", "llrr", rows) + (
-                f"\n\n{subscriptions:,} subscriptions; events that were encoded before, the median of 400."
+                f"\n\nThe index has {subscriptions:,} subscriptions. The events were encoded beforehand, "
+                "and the time is the median of 400."
             )
         case "texts":
-            return f"{subscriptions:,} mixed conditions from text: {found:.2f} s."
+            return f"{subscriptions:,} mixed conditions are read from text in {found:.2f} s."
         case "frames":
             beside = " and ".join(
-                f"{found[one] / found['pandas']:.2f} with {one}" for one in ("Polars", "Arrow")
+                f"{found[one] / found['pandas']:.2f} of the time with {one}" for one in ("Polars", "Arrow")
             )
             return (
-                f"The time of `rc.match(events, rules)`, {events:,} events and {subscriptions // 5:,} "
-                f"subscriptions, beside that with pandas frames: {beside} frames."
+                f"Compared with pandas frames, `rc.match` takes {beside} frames "
+                f"({events:,} events, {subscriptions // 5:,} subscriptions)."
             )
         case "start":
             rows = [[f"{int(n):,}", f"{warm:.2f}", f"{cold:.1f}"] for n, (warm, cold) in found.items()]
             return (
-                "Seconds from the start of the process to the ids of one dict, with the conditions parsed on "
-                "the way: with kernels from the cache, and where they are compiled and `auto` scans. "
-                "Coverage and yaml, which Numba loads where they are installed, are not there.\n\n"
+                "The table has the seconds from the start of the process to the ids of one dict, including "
+                "the time to parse the conditions: with kernels from the cache, and with kernels that must "
+                "be compiled, while `auto` scans. The packages coverage and yaml, which Numba loads if "
+                "they are installed, were not installed.\n\n"
             ) + table("conditions | from the cache | compiled", "rrr", rows)
         case "demo":
             parts = ", ".join(f"{one} {seconds:.1f}" for one, seconds in found.items() if one != "all")
@@ -87,12 +90,12 @@ def crossing(found: dict[str, Any]) -> str:
     names = ("identity, all", "identity, needed", "pairs, no match", "match")
     rows = [[name, f"{found[name] * each:.2f}", f"{found[name] / identity:.2f}"] for name in names]
     return table("crossing | CPU us/event | times identity, needed", "lrr", rows) + (
-        f"\n\n{found['events']:,} events of 41 columns, {found['pairs']:,} pairs, best of {found['rounds']}, "
-        "by `python benchmarks/crossing.py`, whose head says what the crossings are. `rs.match` costs "
-        f"{found['match'] / identity:.2f} times an identity of the columns that it lets cross, and "
-        f"{(found['match'] - bare) / found['match']:.0%} of it is above workers that emit as many pairs "
-        f"without matching. An identity of all columns costs {found['identity, all'] / identity:.1f} times "
-        "that of the needed ones."
+        f"\n\n`python benchmarks/crossing.py` measures this with {found['events']:,} events of 41 columns, "
+        f"which have {found['pairs']:,} pairs, as the best of {found['rounds']} rounds; its head describes "
+        f"the rows. `rs.match` costs {found['match'] / identity:.2f} times as much as workers that return "
+        "the columns it needs as they are. Workers that emit as many pairs without matching cost "
+        f"{(found['match'] - bare) / found['match']:.0%} less than `rs.match`. Returning all columns costs "
+        f"{found['identity, all'] / identity:.1f} times as much as returning the needed ones."
     )
 
 
@@ -106,8 +109,8 @@ def losses(kept: dict[str, Any]) -> str:
         if row.get("alone") and row["door"].startswith("JSON lines") and row["ours"] > 1.6 * row["alone"]
     ]
     lines = [
-        "- Rows and single dicts lose to a bare Python loop on every shape, which has codes and no answer.",
-        "- Arrow loses to PyArrow's look-up of strings on every shape, by the match.",
+        "- Rows and dicts are slower than a bare Python loop on every shape, but that loop finds no matches.",
+        "- Arrow is slower than PyArrow's look-up of strings on every shape, because it also matches.",
     ]
     if worst:
         lines.append(f"- Files of JSON lines take over 1.6 times PyArrow's reader: {', '.join(worst)}.")
@@ -120,9 +123,10 @@ def page(kept: dict[str, Any]) -> str:
     lists = [rows for name, rows in kept.items() if name not in TITLES and isinstance(rows, list)]
     texts = [
         HEAD,
-        f"{sizes['subscriptions']:,} subscriptions, {sizes['events']:,} events, best of {sizes['repeat']}.",
+        f"The index has {sizes['subscriptions']:,} subscriptions, a batch has {sizes['events']:,} events, "
+        f"and the best of {sizes['repeat']} rounds counts.",
         doors(list(itertools.chain.from_iterable(lists))),
-        "## Where we lose",
+        "## Where rangecast is slower",
         losses(kept),
     ]
     for name, title in TITLES.items():

@@ -47,6 +47,11 @@ def load(name: str) -> dict[str, Any]:
     return found
 
 
+def today() -> str:
+    """The day on which something is measured."""
+    return dt.datetime.now(dt.UTC).date().isoformat()
+
+
 def keep(
     page: Path, name: str, command: str, text: str, marks: tuple[str, str] | None = None, whole: bool = False
 ) -> None:
@@ -57,7 +62,7 @@ def keep(
     inside = page.resolve().is_relative_to(ROOT)
     kept = {
         "command": command,
-        "measured": dt.datetime.now(dt.UTC).date().isoformat(),
+        "measured": today(),
         "page": page.resolve().relative_to(ROOT).as_posix() if inside else str(page),
         "marks": None if whole else list(marks or marks_of(name)),
         "text": text.strip().splitlines(),
@@ -111,12 +116,15 @@ def readme() -> str:
             f"{found[name]['subscriptions']:,}",
             brief(found[name]["us_per_event"]),
             brief(found[name]["bytes"]),
-            f"{brief(found[name]['ratio'])}, {PEERS.get(found[name]['beside'], found[name]['beside'])}",
+            brief(found[name]["ratio"]),
+            PEERS.get(found[name]["beside"], found[name]["beside"]),
         ]
         for name, said in SHOWN.items()
     ]
     return table(
-        "workload | subscriptions | us per event | bytes per subscription | times faster than", "lrrrl", rows
+        "workload | subscriptions | us per event | bytes per subscription | times faster | than",
+        "lrrrrl",
+        rows,
     )
 
 

@@ -6,7 +6,7 @@
 For each workload all boxes are laid out in each of the ways that the planner weighs, and a batch of 400
 events is matched by each, in turns, processor time. A line per layout: its estimate from events like those of
 the batch, and the time; the JSON file has the counts that the estimate is made of as well, to fit its
-constants by (engine/planner.py). Then what the choices cost beside the best layout: that by events, and that
+constants by (engine/weighing.py). Then what the choices cost beside the best layout: that by events, and that
 by subscriptions alone.
 """
 
@@ -22,7 +22,7 @@ import typer
 
 import rangecast as rc
 from rangecast import workloads
-from rangecast.engine import planner
+from rangecast.engine import planner, weighing
 from rangecast.engine.answers import count_rows
 from rangecast.engine.bitmap import build_bitmap
 from rangecast.engine.cells import BUDGET, build_cells
@@ -45,28 +45,30 @@ def measure(name: str, n: int, rounds: int) -> dict[str, Any]:
     used = tuple(boxes.bounded(numbers))
     codes = w.events().codes_for(w.schema)
     seen, batch = codes[:, EVENTS:], np.ascontiguousarray(codes[:, :EVENTS])
-    sample = planner.draw_boxes(numbers)
-    weighed = planner.Weighed.of(boxes, sample, boxes.n, used, seen)
-    layouts = planner.weigh_layouts(boxes, sample, boxes.n, used, seen)
+    sample = weighing.draw_boxes(numbers)
+    weighed = weighing.Weighed.of(boxes, sample, boxes.n, used, seen)
+    ways = sorted(weighed.ways(), key=weighed.ns)
+    chosen = weighing.weigh_layouts(boxes, sample, boxes.n, used, seen)[0]
+    alone = planner.choose_layout(boxes, numbers, list(used), numbers, None).chosen
     parts = {}
-    for kind, on, _ in layouts:
-        part = build_cells(boxes, numbers, on, BUDGET) if kind == "cells" else build_bitmap(boxes, numbers)
-        parts[kind, on] = partial(part.stab, batch, boxes)
+    # what is chosen without events may be none of those that are weighed with them
+    for on in {tuple(used[k] for k in way): None for way in ways} | {alone.on: None}:
+        part = build_cells(boxes, numbers, on, BUDGET) if on else build_bitmap(boxes, numbers)
+        parts[on] = partial(part.stab, batch, boxes)
     taken = take_turns(parts, rounds, clock=PROCESS, count=lambda found: int(count_rows(found).sum()))
-    times = {key: one.best / EVENTS * 1e9 for key, one in taken.items()}
+    times = {on: one.best / EVENTS * 1e9 for on, one in taken.items()}
     rows = [
         {
-            "kind": one.kind, "on": [w.schema[j].name for j in one.on], "estimate": one.ns,
-            "ns": times[one.kind, one.on], "counts": weighed.counts(tuple(used.index(j) for j in one.on)),
+            "kind": "cells" if on else "bitmap", "on": [w.schema[j].name for j in on],
+            "estimate": weighed.ns(way), "ns": times[on], "counts": weighed.counts(way),
         }
-        for one in layouts
+        for on, way in ((on, tuple(used.index(j) for j in on)) for on in parts)
     ]  # fmt: skip
-    alone = planner.choose_layout(boxes, numbers, list(used), numbers, None).chosen
     best = min(times.values())
     return {
         "workload": name, "subscriptions": n, "attributes": len(used), "layouts": rows,
-        "by_events": times[layouts[0][:2]] / best,
-        "by_subscriptions": times.get(alone[:2], np.nan) / best,
+        "by_events": times[chosen.on] / best,
+        "by_subscriptions": times[alone.on] / best,
     }  # fmt: skip
 
 

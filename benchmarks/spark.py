@@ -336,13 +336,17 @@ def page(
     lines = [
         "# Matching on Spark, measured",
         "",
-        "Written by `python benchmarks/spark.py --page docs/performance-spark.md`; its head says "
-        "how it measures. Read the ratios: the machine was shared.",
+        "This page compares the ways to match on Spark with the joins that you would write otherwise: a "
+        "nested loop, and a grid join, which joins by cells. `boundary` is a job that moves the same rows "
+        "into Python and back without matching them. `python benchmarks/spark.py --page "
+        "docs/performance-spark.md` wrote this page, and the head of that script says how it measures. The "
+        "machine was shared, so read the ratios.",
         "",
-        f"{bench.n_events:,} events, {n:,} rectangles on two attributes, {bench.expected:,} pairs "
-        f"({bench.expected / bench.n_events:.1f} per event); index `{rc.load_index(bench.snapshot).name}`. "
-        f"Parquet in, Parquet out; pair counts equal. PySpark {_version()}, Python "
-        f"{platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores.",
+        f"{bench.n_events:,} events are matched against {n:,} rectangles on two attributes, with the index "
+        f"`{rc.load_index(bench.snapshot).name}`; they have {bench.expected:,} pairs, "
+        f"{bench.expected / bench.n_events:.1f} per event. All contenders read and write Parquet and find "
+        f"equally many pairs. They ran on PySpark {_version()}, Python {platform.python_version()}, "
+        f"{platform.machine()}, {os.cpu_count()} cores.",
         "",
         "| contender | CPU us per event | wall s | times the grid join |",
         "|---|--:|--:|--:|",
@@ -360,16 +364,16 @@ def page(
         f"- mapInArrow is {join / us['mapInArrow']:.1f} times and file mode "
         f"{join / us['file mode']:.1f} times cheaper than the grid join; mapInArrow is "
         f"{us['nested loop'] / us['mapInArrow']:,.0f} times cheaper than the nested loop.",
-        f"- The boundary (rows into Arrow and back, Parquet on both sides) is {share:.0%} of what mapInArrow "
-        "costs; file mode does not cross it.",
-        f"- Of file mode, {by_part} us per event are what a worker does, {sum(parts.values()):.2f} together; "
-        "the rest is the job around it.",
-        f"- Prepared once: the grid's explosion {bench.explode_s[grid]:.1f} s CPU; store and snapshot "
-        f"{bench.publish_s:.1f} s. The first job of a session, with the start of its workers, took "
-        f"{cold:.1f} s CPU.",
-        f"- The snapshot has {size / 1e6:,.1f} MB; mapping it and matching raised a worker's own memory "
-        f"(what no file backs) by at most {grown / 1e6:,.1f} MB, {grown / size:.2f} of that.",
-        f"- On {len(checked)} workloads `match` and `match_files` gave exactly the library's pairs "
+        f"- The boundary (rows into Arrow and back, Parquet on both sides) costs {share:.0%} of what "
+        "mapInArrow costs; file mode does not cross it.",
+        f"- In file mode, a worker takes {sum(parts.values()):.2f} us per event ({by_part}); the rest is the "
+        "job around it.",
+        f"- Some work is done once: exploding the grid takes {bench.explode_s[grid]:.1f} s of processor "
+        f"time, and the store and its snapshot take {bench.publish_s:.1f} s. The first job of a session, "
+        f"which starts the workers, took {cold:.1f} s.",
+        f"- The snapshot has {size / 1e6:,.1f} MB. Mapping it and matching raised a worker's private memory "
+        f"by at most {grown / 1e6:,.1f} MB, {grown / size:.2f} times that size.",
+        f"- On {len(checked)} workloads, `match` and `match_files` gave exactly the library's pairs "
         f"({sum(pairs for _, pairs in checked):,} in all): {', '.join(name for name, _ in checked)}.",
         "",
     ]

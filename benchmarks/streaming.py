@@ -346,18 +346,21 @@ def page(bench: Bench, found: dict[str, dict[str, Any]]) -> str:
     lines = [
         "# Streams, measured",
         "",
-        "Written by `python benchmarks/streaming.py --docs docs/performance-streaming.md`; its head says "
-        "how it measures. Read the ratios: the machine was shared.",
+        "This page shows how long a micro-batch takes and how much memory the workers need while "
+        "subscriptions change, and how soon a new subscription is matched. `python benchmarks/streaming.py "
+        "--spans 3 --docs docs/performance-streaming.md` wrote it, and the head of that script says how it "
+        "measures. The machine was shared, so read the ratios.",
         "",
-        f"{bench.n:,} rectangles on two attributes, micro-batches in {bench.cores} tasks; of the "
-        f"subscriptions {bench.share:.0%} are to be replaced per second, in {CHANGES_PER_SECOND} changes. "
-        f"PySpark {pyspark.__version__}, Python {platform.python_version()}, "
+        f"The subscriptions are {bench.n:,} rectangles on two attributes, of which {bench.share:.0%} are to "
+        f"be replaced per second, in {CHANGES_PER_SECOND} changes. A micro-batch has {bench.cores} tasks. "
+        f"It ran on PySpark {pyspark.__version__}, Python {platform.python_version()}, "
         f"{platform.machine()}, {os.cpu_count()} cores.",
         "",
         "## Batch time with changes and without",
         "",
-        "From the arrival of the files to the commit of their micro-batch; medians, and their ratio. The "
-        "other ratios are of the fastest micro-batches, and of the CPU time of JVM and Python workers.",
+        "A time lasts from the arrival of the files to the commit of their micro-batch. The table has the "
+        "medians and their ratio, and then the ratios of the fastest micro-batches and of the processor "
+        "time of the JVM and the Python workers.",
         "",
         "| | events | without changes | with changes | ratio | of the best | of CPU | changed per second "
         "| batches |",
@@ -375,8 +378,9 @@ def page(bench: Bench, found: dict[str, dict[str, Any]]) -> str:
         "",
         "## Memory of the workers",
         "",
-        "The own memory of the largest Python worker after each micro-batch, with changes all the time: "
-        "median of the second quarter of the micro-batches and of the last.",
+        "The table shows the private memory of the largest Python worker after each micro-batch, with "
+        "changes all the time, as the median over the second quarter of the micro-batches and over the "
+        "last quarter.",
         "",
         "| | batches | events each | versions | changed per second | second quarter | last quarter | growth "
         "| most |",
@@ -395,12 +399,17 @@ def page(bench: Bench, found: dict[str, dict[str, Any]]) -> str:
         if "soon" in found.get(way, {}):
             soon = found[way]["soon"]
             lines.append(
-                f"- {words}: inserted {len(soon)} times while micro-batches ran; matched at the latest by "
-                f"number {max(soon)} after the one under way (on average {statistics.mean(soon):.2f})."
+                f"- {words}: {len(soon)} subscriptions were inserted while micro-batches ran. Each was "
+                f"matched by the micro-batch number {max(soon)} after the running one at the latest (on "
+                f"average {statistics.mean(soon):.2f})."
             )
     measured = [r[what] for r in found.values() for what in ("time", "memory") if what in r]
     checked = sum(r["pairs checked"] for r in measured)
-    lines += ["", f"{checked:,} pairs in sampled micro-batches are those that the library finds.", ""]
+    lines += [
+        "",
+        f"The {checked:,} pairs of sampled micro-batches are exactly those that the library finds.",
+        "",
+    ]
     return "\n".join(lines)
 
 

@@ -15,14 +15,15 @@ CLOSE = 1.2
 # ruff: noqa: E501
 HEAD = """# Every index on every workload
 
-Made by `python benchmarks/run.py{arguments}`, whose figures [benchmarks.md](benchmarks.md) explains. Wall-clock time
-of one run on a machine in use, the best of {repeat} rounds after a second of settling, all ids delivered, answers
-compared. Read the ratios.
+`python benchmarks/run.py{arguments}` made this page on {day}, and [benchmarks.md](benchmarks.md) explains its figures.
+The times are elapsed time, the best of {repeat} rounds, after each contender had answered its batch for a second. All
+contenders deliver all ids, and their answers were compared. The machine was in use during the run, so read the ratios. The
+changelog says what has changed since.
 
-## `auto` beside the best of the others
+## `auto` compared with the best of the others
 
-`best index` is the fastest other index of ours, `x best index` how many times faster than it `auto` is: below 1 it is
-slower. Below {floor:.2f} is more than {close} times slower.
+`best index` is the fastest of our other indexes, and `x best index` says how many times faster than it `auto` is; below 1,
+`auto` is slower, and below {floor:.2f} it is more than {close} times slower.
 
 | workload | subscriptions | pairs/event | auto us/event | bytes/sub | best index | x best index | best peer | x best peer |
 |---|--:|--:|--:|--:|---|--:|---|--:|
@@ -51,7 +52,11 @@ def page(report: dict[str, Any]) -> str:
     """The whole page."""
     settings = report["settings"]
     text = HEAD.format(
-        arguments=settings.get("arguments", ""), repeat=settings["repeat"], floor=1 / CLOSE, close=CLOSE
+        arguments=settings.get("arguments", ""),
+        repeat=settings["repeat"],
+        day=figures.today(),
+        floor=1 / CLOSE,
+        close=CLOSE,
     )
     slower = []
     for result in report["workloads"]:
@@ -61,9 +66,9 @@ def page(report: dict[str, Any]) -> str:
             slower.append(f"`{result['workload']}` ({best}, {1 / ratio:.2f} times as fast)")
     text += "\n"
     if slower:
-        text += f"Where `auto` is not within {CLOSE} of the best: {'; '.join(slower)}.\n"
+        text += f"`auto` takes more than {CLOSE} times as long as the best index here: {'; '.join(slower)}.\n"
     else:
-        text += f"`auto` is within {CLOSE} of the best index everywhere.\n"
+        text += f"`auto` takes at most {CLOSE} times as long as the best index everywhere.\n"
     for result in report["workloads"]:
         text += "\n" + details(result)
     return text
