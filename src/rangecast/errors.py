@@ -1,21 +1,22 @@
-"""The errors of rangecast, one tree.
+"""All errors of rangecast form one tree.
 
     RangecastError
-    ├── SchemaError          (ValueError)   a schema that cannot be, or two that do not fit together
-    ├── LanguageError        (ValueError)   a condition's text: position and what was expected
-    ├── SubscriptionError    (ValueError)   a subscription's id or bounds
-    ├── EventError           (ValueError)   an event's value
-    ├── OptionError          (ValueError)   an option of an index or a command
-    ├── UnknownIndexError    (LookupError)  a name that no index has
-    ├── CapacityError        (MemoryError)  a build that would not fit
-    ├── SetupError           (RuntimeError) something outside the package is missing
-    ├── ForkError            (RuntimeError) a forked process has an object that was being changed
-    └── StorageError         (OSError)      a saved index, store or input file that cannot be read
+    ├── SchemaError       (ValueError)   an impossible schema, or two that differ
+    ├── LanguageError     (ValueError)   a condition's text: where, and what was expected
+    ├── SubscriptionError (ValueError)   a subscription's id or bounds
+    ├── EventError        (ValueError)   an event's value
+    ├── OptionError       (ValueError)   an option of an index or a command
+    ├── UnknownIndexError (LookupError)  a name that no index has
+    ├── CapacityError     (MemoryError)  a build that would not fit into memory
+    ├── SetupError        (RuntimeError) something outside the package is missing
+    ├── ForkError         (RuntimeError) a forked object that was being changed
+    └── StorageError      (OSError)      a saved index, store or file that cannot be read
 
-What works and was probably not meant is a RangecastWarning (UserWarning); of a condition, it is an
-OddConditionWarning.
+Each error also inherits the built-in error in parentheses, so that callers can catch it without knowing
+rangecast.
 
-Each also inherits the built-in that a caller would catch without knowing rangecast.
+Input that is valid but was probably not meant causes a RangecastWarning (a UserWarning). If it is a
+condition, the warning is an OddConditionWarning.
 """
 
 from __future__ import annotations

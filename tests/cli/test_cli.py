@@ -255,7 +255,7 @@ class TestMatch:
         assert result.exit_code == 0
         got = pairs_in(Path("out.csv").read_text())
         assert got == [*pairs_in(run(*match("--sort")).stdout), (99, 1)]
-        assert "stdin, which cannot be read beside other files" in fails(*match("--events", "-"))
+        assert "stdin, which cannot be combined with other files" in fails(*match("--events", "-"))
         assert "no file has a name like this" in fails(*match("--events", "no*.csv"))
 
     def test_a_misspelt_column_is_said(self, folder):
@@ -337,7 +337,7 @@ class TestMatch:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (match("--out", "out.xlsx"), "out.xlsx: the format must be told by the suffix"),
+            (match("--out", "out.xlsx"), "out.xlsx: the format must be given by the suffix"),
             (match("--out", "none/out.csv"), "none/out.csv: cannot be written: No such file"),
             (match("--index", "magic"), "no index is called 'magic'; there are"),
             (match("--index", "direct", "--option", "on=size"), "unknown attribute 'size'"),
@@ -349,7 +349,7 @@ class TestMatch:
             (match(subscriptions="none.csv"), "none.csv: cannot be read: No such file"),
             (match(events="none.parquet"), "none.parquet: cannot be read: No such file"),
             (match(events="subs.csv"), "subs.csv: must have a column of the schema (price, symbol, at), got"),
-            (match(subscriptions="schema.toml"), "schema.toml: the format must be told"),
+            (match(subscriptions="schema.toml"), "schema.toml: the format must be given"),
             (match(events="-"), "--events - needs --events-format csv or jsonl"),
         ],
         ids=lambda value: value if isinstance(value, str) else "",

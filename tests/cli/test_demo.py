@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,16 @@ def test_what_the_demo_suggests_can_be_typed(market, tmp_path, monkeypatch, caps
     assert [run(*words).exit_code for words in commands] == [0, 0, 0]
     assert commands[0][0] == "explain"
     assert example(market, *pairs)[0] in found.ids
+
+
+def test_what_the_demo_suggests_has_the_path_that_was_called(monkeypatch):
+    monkeypatch.setattr(sys, "argv", [".venv/bin/rangecast", "demo"])
+    monkeypatch.setattr(demo.shutil, "which", lambda name: None)
+    assert demo.called_name() == ".venv/bin/rangecast"
+    monkeypatch.setattr(demo.shutil, "which", lambda name: "/usr/bin/rangecast")
+    assert demo.called_name() == "rangecast"
+    monkeypatch.setattr(sys, "argv", ["pytest"])
+    assert demo.called_name() == "rangecast"
 
 
 def test_the_extra_is_checked_first(tmp_path, monkeypatch):

@@ -118,7 +118,7 @@ def test_the_ledger_writes_what_is_read(store):
     assert explain("--id", 7, "--batch", 0, "--out", "out").stdout.splitlines() == TOLD
     books.put_pin(ledger.Pin(1, store.id, 2, oldest=1))
     words = ["explain", "--store", "s", "--event", EVENT, "--id", 7, "--batch", 1, "--out", "out"]
-    assert "against the version of its own time" in fails(*words)
+    assert "against the version at its time" in fails(*words)
 
 
 def test_errors(store):
@@ -152,7 +152,7 @@ def test_errors_of_batches(store):
     assert "out: has no batch 5; its batches are 0 to 1" in fails(*words, 5)
     begun = Path("ckpt/_rangecast/stream.json")
     begun.write_text(json.dumps({"store": store.id, "version": "event-time"}))
-    by_time = "each event of batch 1 was matched against the version of its own time, 2 or older"
+    by_time = "each event of batch 1 was matched against the version at its time, 2 or older"
     assert by_time in fails(*words, 1)
     begun.write_text(json.dumps({"store": "another", "version": "newest"}))
     assert "out: holds the matches of another store than" in fails(*words, 1)

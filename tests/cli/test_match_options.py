@@ -101,7 +101,7 @@ def test_subscriptions_from_a_pipe(folder):
     done = run(*match("--subscriptions-format", "csv", rules="-"), input=RULES)
     assert done.stdout == PAIRS
     assert "--subscriptions - needs --subscriptions-format" in fails(*match(rules="-"))
-    assert "cannot be read beside" in fails(*match("--events-format", "csv", rules="-", events="-"))
+    assert "cannot be combined with" in fails(*match("--events-format", "csv", rules="-", events="-"))
 
 
 def test_columns_come_along(folder):

@@ -111,8 +111,8 @@ UNDOINGS = {
         [
             (
                 "kernels/engine/boxes.py",
-                "j = min(head & _POSITION, np.int64(bases.size - 1))",
-                "j = head & _POSITION",
+                "j = min(head & POSITION, np.int64(bases.size - 1))",
+                "j = head & POSITION",
             )
         ],
         ["tests/engine/test_box_entries.py::test_whatever_the_words_are_kernels_stay_within_them"],

@@ -287,7 +287,7 @@ def test_formats():
         "parquet",
         "parquet",
     ]
-    with pytest.raises(OptionError, match=r"a\.xlsx: the format must be told by the suffix .*, got 'xlsx'"):
+    with pytest.raises(OptionError, match=r"a\.xlsx: the format must be given by the suffix .*, got 'xlsx'"):
         format_of("a.xlsx")
     with pytest.raises(OptionError, match="got 'none'"):
         format_of("-")

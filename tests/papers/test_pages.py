@@ -35,7 +35,7 @@ def test_the_code_has_not_changed_since_the_page_was_made(name):
 @pytest.mark.once
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_no_page_is_of_a_quick_run(name):
-    assert f"Written by `rangecast experiment {name} --docs`" in text_of(name), REMAKE.format(name)
+    assert f"was written by `rangecast experiment {name} --docs`" in text_of(name), REMAKE.format(name)
     # every file of the experiment is on its page
     for path in PAGES.glob(f"{name}-*"):
         assert path.name in text_of(name)

@@ -236,7 +236,7 @@ def test_errors():
         router.unsubscribe([1], "x")
     with pytest.raises(rc.OptionError, match="source must be None or a neighbour, got 'y'"):
         router.subscribe(one, "y")
-    with pytest.raises(rc.OptionError, match="a name of its own, got 'x'"):
+    with pytest.raises(rc.OptionError, match="a new name, got 'x'"):
         router.connect("x")
     with pytest.raises(rc.OptionError, match="epsilon must be None"):
         rc.Router(schema, epsilon=2)

@@ -244,7 +244,7 @@ def test_text_files_and_what_cannot_be_read(store, folder):
         ("no-id.csv", None, None): "there is no column 'id', only a0, a1, a2",
         ("torn.csv.gz", None, None): "",
         ("torn.parquet", None, None): "not a Parquet file that can be read",
-        ("what.is-it", None, None): "the format must be told by the suffix",
+        ("what.is-it", None, None): "the format must be given by the suffix",
         ("words.parquet", 1, "x"): "must be a whole number in this run",
         ("wrong.parquet", None, None): "column 'a0' must be a whole number for an int, got string",
         ("z.parquet", 2, None): "an event must have an id",

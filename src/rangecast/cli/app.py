@@ -44,7 +44,9 @@ COMMANDS = {
         "broker", "serve", "Serve subscriptions and events over HTTP, until SIGTERM or Ctrl-C."
     ),
     "token": _CommandPlace(
-        "broker", "token", "Make a token and print it; the file keeps its hash, so it is shown this once."
+        "broker",
+        "token",
+        "Make a token and print it once; the file keeps only its hash.",
     ),
     "publish": _CommandPlace(
         "broker", "publish", "Publish JSON lines from stdin; rejected lines go to stderr, with exit code 1."
@@ -64,7 +66,7 @@ COMMANDS = {
     "experiment": _CommandPlace(
         "experiment",
         "experiment",
-        "Run the experiment of a paper: tables, plots, and a page that weighs its claims.",
+        "Run the experiment of a paper: tables, plots, and a page that assesses its claims.",
     ),
     "completion": _CommandPlace(
         "completion",
@@ -80,7 +82,7 @@ COMMANDS = {
     "stream-demo": _CommandPlace(
         "stream_demo",
         "stream_demo",
-        "Let stock ticks flow through a stream on Spark while another process adds and removes alerts.",
+        "Send stock ticks through a stream on Spark while another process adds and removes alerts.",
     ),
     "serve-demo": _CommandPlace(
         "serve_demo",
@@ -92,7 +94,7 @@ COMMANDS = {
     "spark": _CommandPlace(
         "spark_stream",
         "app",
-        "The same on Spark: ingest subscriptions, match files of events, streams, reduce by covering.",
+        "Match on Spark: ingest subscriptions, match files and streams of events, reduce by covering.",
     ),
     "kafka": _CommandPlace("kafka", "app", "Match the events of a Kafka topic; take subscriptions from one."),
 }

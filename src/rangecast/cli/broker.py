@@ -28,7 +28,7 @@ def serve(
     listen: Annotated[
         str | None, typer.Option(help="HOST:PORT to listen on.", show_default="127.0.0.1:8080")
     ] = None,
-    schema: Annotated[Path | None, typer.Option(help="Schema file (TOML) of the space, to make it.")] = None,
+    schema: Annotated[Path | None, typer.Option(help="Schema file (TOML) for creating the space.")] = None,
     space: Annotated[str, typer.Option(help="The space that --schema is for.")] = "main",
     tokens: Annotated[Path | None, typer.Option(help="File of tokens; see `rangecast token`.")] = None,
     config: Annotated[
@@ -43,7 +43,7 @@ def serve(
         str | None, typer.Option(help="Attribute of --schema whose events are states of one object.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Processes that deliver, beside the one that writes.")
+        int | None, typer.Option(min=0, help="Number of processes that deliver, besides the one that writes.")
     ] = None,
     log: Annotated[str | None, typer.Option(help="How logs are written to stderr: text or json.")] = None,
 ) -> None:
@@ -108,12 +108,12 @@ def serve(
 
 def token(
     name: Annotated[str, typer.Argument(help="Who it is for; also the consumer that it may be.")],
-    tokens: Annotated[Path, typer.Option(help="File of tokens, made if it is not there.")],
+    tokens: Annotated[Path, typer.Option(help="File of tokens, created if it does not exist.")],
     scope: Annotated[list[str], typer.Option(help="publish, subscribe, read or admin; repeat for more.")],
     space: Annotated[list[str] | None, typer.Option(help="A space; all by default.")] = None,
     consumer: Annotated[list[str] | None, typer.Option(help="A consumer, or *; the name by default.")] = None,
 ) -> None:
-    """Make a token and print it; the file keeps its hash, so it is shown this once."""
+    """Make a token and print it once; the file keeps only its hash."""
     from rangecast.broker.tokens import add_token
 
     typer.echo(add_token(tokens, name, scope, space or ["*"], consumer or []))
@@ -147,7 +147,9 @@ def publish(
 def subscribe(
     consumer: Annotated[str, typer.Argument(help="The consumer.")],
     name: Annotated[str, typer.Argument(help="Name of the subscription.")],
-    condition: Annotated[str | None, typer.Argument(help="The condition; none deletes it.")] = None,
+    condition: Annotated[
+        str | None, typer.Argument(help="The condition; leave it out to delete the subscription.")
+    ] = None,
     ttl: Annotated[str | None, typer.Option(help="How long it is kept, as in 90s, 2h or 1d.")] = None,
     payload: Annotated[str | None, typer.Option(help="JSON that is kept with it.")] = None,
     url: Address = _HERE,
@@ -174,7 +176,9 @@ def tail(
     ] = "earliest",
     ack: Annotated[bool, typer.Option(help="Acknowledge each message after it was printed.")] = False,
     most: Annotated[int | None, typer.Option("--max", min=1, help="End after this many messages.")] = None,
-    notices: Annotated[bool, typer.Option(help="Print progress, gaps and the rest as well.")] = False,
+    notices: Annotated[
+        bool, typer.Option(help="Print other messages too, such as progress and gaps.")
+    ] = False,
     url: Address = _HERE,
     token: TokenText = None,
     space: SpaceName = "main",

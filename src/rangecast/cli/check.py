@@ -21,7 +21,8 @@ def check(
     file: Annotated[str, typer.Argument(help="Subscriptions: .csv, .jsonl or .parquet.")],
     schema: Annotated[Path | None, typer.Option(help="Schema file (TOML); a store has its own.")] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="STORE", help="Folder or address of the store that they are for.")
+        str | None,
+        typer.Option(metavar="STORE", help="Folder or address of the store for which they are meant."),
     ] = None,
     id: Annotated[str, typer.Option(help="Column of the subscriptions' ids.")] = "id",
     condition: Annotated[

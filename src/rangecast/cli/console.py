@@ -162,8 +162,10 @@ def live_table(title: str) -> Iterator[LiveTable]:
         yield LiveTable(live, title, shown)
 
 
-def table_lines(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
+def table_lines(header: Sequence[str], rows: Sequence[Sequence[Any]], numbers: bool = False) -> Iterator[str]:
     """Aligned columns, as wide as they need to be: a pipe has no width to fit into.
+
+    With `numbers`, all columns but the first are aligned on the right.
 
     >>> for line in table_lines(["name", "is"], [["scan", "all boxes"], ["direct", "lists"]]):
     ...     print(line)
@@ -173,13 +175,15 @@ def table_lines(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterato
     """
     cells = [list(header), *([visible(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    aligned = [str.ljust, *[str.rjust if numbers else str.ljust] * (len(header) - 1)]
     for row in cells:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        parts = zip(aligned, row, widths, strict=True)
+        yield "  ".join(align(cell, width) for align, cell, width in parts).rstrip()
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]], numbers: bool = False) -> None:
     """A table on stdout."""
-    typer.echo("\n".join(table_lines(header, rows)))
+    typer.echo("\n".join(table_lines(header, rows, numbers)))
 
 
 def options_of(settings: Sequence[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -71,20 +72,20 @@ class Files:
 
 
 def demo(
-    subscriptions: Annotated[int, typer.Option(min=2, help="How many alerts.")] = 200_000,
-    events: Annotated[int, typer.Option(min=1, help="How many trades.")] = 1_000_000,
+    subscriptions: Annotated[int, typer.Option(min=2, help="Number of alerts.")] = 200_000,
+    events: Annotated[int, typer.Option(min=1, help="Number of trades.")] = 1_000_000,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo-output"),
     threads: Annotated[
         int, typer.Option(min=1, help="Threads that match.", show_default="all cores")
     ] = available_cores(),
     spark: Annotated[
-        bool, typer.Option("--spark/--no-spark", help="The pipeline on local Spark, or in this process.")
+        bool, typer.Option("--spark/--no-spark", help="Use a local Spark, or only this process.")
     ] = True,
 ) -> None:
     """Match a day of made-up trades against price alerts: a table, a picture, and how fast it was.
 
     On Spark the alerts are ingested into a store, a snapshot is published, and workers match the trades
-    in files. With --no-spark this process does it alone.
+    in files. With --no-spark this process does everything.
 
     Half of the alerts are conditions in text and half are bounds in columns. A few texts are broken on
     purpose: they are rejected with their reasons and stop nothing.
@@ -112,10 +113,11 @@ def demo(
         market = generate(files, subscriptions, events)
         pairs = run_here(Schema.from_toml(files.schema), files, threads)
     found = np.asarray(pairs["event_id"]) - 1, np.asarray(pairs["subscription_id"]) - 1
-    print_table(HEADER, busiest(market, *found))
+    say()
+    print_table(HEADER, busiest(market, *found), numbers=True)
     picture = out / "day.png"
     if draw_day(market, *found, picture):
-        say(f"the day of the busiest symbol: {picture}")
+        say(f"\na picture of the busiest symbol's day: {picture}")
     else:
         say(f"no picture: it needs Matplotlib; {extra_hint('bench')}")
     suggest(market, found, files, home)
@@ -232,7 +234,7 @@ def run_pipeline(rs: Any, spark: Any, files: Files, home: Path, out: Path) -> pa
     typer.echo()
     for line in rejected:
         say(f"rejected: {line}")
-    say(f"matches: {matches}; the store: {home}; what Spark says: {out / 'spark.log'}")
+    say(f"matches: {matches}; store: {home}; Spark's log: {out / 'spark.log'}")
     return pairs
 
 
@@ -283,6 +285,7 @@ def suggest(
     home: Path | None,
 ) -> None:
     """Say which three commands to try next."""
+    name = called_name()
     say()
     say("to try next:")
     source = (
@@ -290,9 +293,16 @@ def suggest(
     )
     if home is not None and len(found[0]):
         alert, event = example(market, *found)
-        say(f"  rangecast explain {source} --id {alert} --event '{json.dumps(event)}'")
-        say(f"  rangecast store list {home} --limit 5")
+        say(f"  {name} explain {source} --id {alert} --event '{json.dumps(event)}'")
+        say(f"  {name} store list {home} --limit 5")
     else:
-        say(f"  rangecast schema show {files.schema}")
-        say("  rangecast demo   # the same on Spark, with a store")
-    say(f"  rangecast match {source} --events {files.events} --keep symbol --keep price --out found.csv")
+        say(f"  {name} schema show {files.schema}")
+        say(f"  {name} demo   # the same on Spark, with a store")
+    say(f"  {name} match {source} --events {files.events} --keep symbol --keep price --out found.csv")
+
+
+def called_name() -> str:
+    """What to type for `rangecast`: the path by which it was called, if the shell does not find the name."""
+    called = sys.argv[0]
+    by_path = os.sep in called and Path(called).name == "rangecast" and shutil.which("rangecast") is None
+    return called if by_path else "rangecast"

@@ -78,7 +78,7 @@ def draw_day(
     left.set(xlabel="time (UTC)", ylabel="price", ylim=(low, high))
     left.xaxis.set_major_formatter(dates.DateFormatter("%H:%M"))  # type: ignore[no-untyped-call]
     left.grid(True, alpha=0.25)
-    drawing.colorbar(shown, ax=left, label="alerts that fire at one trade", pad=0.01, aspect=40)
+    drawing.colorbar(shown, ax=left, pad=0.01, aspect=40).ax.set_title("alerts\nper trade", fontsize=8)
     edges = np.linspace(low, high, 70)
     right.hist(levels, bins=edges.tolist(), orientation="horizontal", color="#c9d3dc", label="set")
     right.hist(fired, bins=edges.tolist(), orientation="horizontal", color="#e8590c", label="fired")

@@ -21,7 +21,7 @@ DOCS = Path("docs") / "experiments"
 def experiment(
     name: Annotated[str | None, typer.Argument(help="Name of the experiment.", show_default=False)] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Use small sizes, to see that everything works.")
+        bool, typer.Option("--quick", help="Use small sizes, to check that everything works.")
     ] = False,
     out: Annotated[
         Path | None,
@@ -33,7 +33,7 @@ def experiment(
     ] = None,
     docs: Annotated[bool, typer.Option("--docs", help="Write to docs/experiments of this clone.")] = False,
     figure: Annotated[
-        str | None, typer.Option(help="Draw this figure alone, as in 6; --list says which there are.")
+        str | None, typer.Option(help="Draw only this figure, as in 6; --list names them.")
     ] = None,
     n: Annotated[int | None, typer.Option("--n", min=2, help="Subscriptions of that figure.")] = None,
     option: Annotated[
@@ -41,7 +41,7 @@ def experiment(
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the experiments with their papers.")] = False,
 ) -> None:
-    """Run the experiment of a paper: tables, plots, and a page that weighs its claims.
+    """Run the experiment of a paper: tables, plots, and a page that assesses its claims.
 
     Plots need Matplotlib, which comes with the bench extra.
 

@@ -47,7 +47,9 @@ def explain(
         int | None, typer.Option(help="Take the version that this batch of a stream was matched against.")
     ] = None,
     out: Annotated[str | None, typer.Option(help="Output of that stream, a folder or an address.")] = None,
-    boxes: Annotated[bool, typer.Option("--boxes", help="Explain the boxes it became.")] = False,
+    boxes: Annotated[
+        bool, typer.Option("--boxes", help="Explain the boxes that the condition became.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print both views as JSON.")] = False,
 ) -> None:
     """Explain, predicate by predicate, why a subscription does or does not match an event.
@@ -121,7 +123,7 @@ def _pinned_version(home: Store, out: str, batch: int) -> int:
         raise OptionError(f"{out}: holds the matches of another store than {home.path}")
     if pin.by_time:
         raise OptionError(
-            f"{out}: each event of batch {batch} was matched against the version of its own time, "
+            f"{out}: each event of batch {batch} was matched against the version at its time, "
             f"{pin.version} or older; say which with --version"
         )
     if pin.by_time is None:

@@ -29,7 +29,9 @@ app = typer.Typer(
     no_args_is_help=True, help="Match the events of a Kafka topic; take subscriptions from one."
 )
 
-Bootstrap = Annotated[str, typer.Option("--bootstrap", help="HOST:PORT of the cluster; several with commas.")]
+Bootstrap = Annotated[
+    str, typer.Option("--bootstrap", help="HOST:PORT of the cluster; separate several by commas.")
+]
 Config = Annotated[
     list[str] | None, typer.Option("--config", help="Setting of the client, as in 'security.protocol=SSL'.")
 ]
@@ -49,32 +51,36 @@ def match(
     start: Annotated[
         str, typer.Option("--from", help="Where a new group begins: earliest, latest, or a time.")
     ] = "earliest",
-    format: Annotated[str, typer.Option(help="What values are: json, avro or protobuf.")] = "json",
+    format: Annotated[str, typer.Option(help="Format of the values: json, avro or protobuf.")] = "json",
     registry: Annotated[
         str | None,
         typer.Option(help="Schema registry, as in http://127.0.0.1:8081.", show_default="none"),
     ] = None,
     schema_file: Annotated[
         Path | None,
-        typer.Option(help="Instead: an Avro schema, or a descriptor set of Protobuf.", show_default="none"),
+        typer.Option(
+            help="An Avro schema or a Protobuf descriptor set, instead of a registry.", show_default="none"
+        ),
     ] = None,
     message: Annotated[
         str | None,
         typer.Option(help="Message of the descriptor set.", show_default="its only one"),
     ] = None,
     event_id: Annotated[str, typer.Option(help="Field of the event's id, @key, or @offset.")] = "id",
-    id_type: Annotated[str, typer.Option(help="What event ids are sent as: string or int64.")] = "string",
+    id_type: Annotated[
+        str, typer.Option(help="Type in which event ids are sent: string or int64.")
+    ] = "string",
     form: Annotated[str, typer.Option(help="lists: a message per event; pairs: one per match.")] = "lists",
-    key: Annotated[str, typer.Option(help="Key of what is sent: event or subscription.")] = "event",
-    keep: Annotated[str, typer.Option(help="Fields of the event that come along, with commas.")] = "",
+    key: Annotated[str, typer.Option(help="Key of the messages: event or subscription.")] = "event",
+    keep: Annotated[str, typer.Option(help="Fields of the event to send too, separated by commas.")] = "",
     exactly_once: Annotated[
-        bool, typer.Option("--exactly-once", help="Matches and offsets in one transaction.")
+        bool, typer.Option("--exactly-once", help="Commit matches and offsets in one transaction.")
     ] = False,
-    batch_events: Annotated[int, typer.Option(min=1, help="Most events of a batch.")] = 5_000,
+    batch_events: Annotated[int, typer.Option(min=1, help="How many events a batch has at most.")] = 5_000,
     linger: Annotated[str, typer.Option(help="How long a batch waits for more, as in 20ms.")] = "20ms",
     worker: Annotated[
         str | None,
-        typer.Option(help="A name that this worker keeps through restarts.", show_default="a new one"),
+        typer.Option(help="Name that this worker keeps across restarts.", show_default="a new one"),
     ] = None,
     metrics: Annotated[
         str | None, typer.Option(help="HOST:PORT for Prometheus.", show_default="none")
@@ -85,7 +91,7 @@ def match(
     ] = None,
     config: Config = None,
 ) -> None:
-    """Match events as they come, against the newest version of the store, and send the matches on.
+    """Match events as they arrive, against the newest version of the store, and send the matches to a topic.
 
     Start as many workers of one group as the topic has partitions. SIGTERM or Ctrl-C ends a worker after the
     current batch. With --exactly-once, readers need isolation.level=read_committed.
@@ -139,7 +145,7 @@ def match(
 def subscriptions(
     store: StoreOption,
     bootstrap: Bootstrap,
-    topic: Annotated[str, typer.Option(help="Compacted topic: key = id, value = what it asks for.")],
+    topic: Annotated[str, typer.Option(help="Compacted topic; the key is the id, the value the condition.")],
     schema: Annotated[
         Path | None, typer.Option(help="Schema file (TOML); needed when the store is made.")
     ] = None,
@@ -147,17 +153,18 @@ def subscriptions(
         str | None, typer.Option(help="Ids of a new store: string or int64.", show_default="string")
     ] = None,
     payload: Annotated[
-        list[str] | None, typer.Option(help="Member of the values that is kept with them; repeat for more.")
+        list[str] | None,
+        typer.Option(help="Member of the values to keep with the subscriptions; repeat for more."),
     ] = None,
     expires_column: Annotated[
-        str | None, typer.Option(help="Member that says when one expires.", show_default="none")
+        str | None, typer.Option(help="Member that says when a subscription expires.", show_default="none")
     ] = None,
     until_end: Annotated[
-        bool, typer.Option("--until-end", help="End when all that is there now is taken in.")
+        bool, typer.Option("--until-end", help="End when everything that is in the topic now has been read.")
     ] = False,
     config: Config = None,
 ) -> None:
-    """Take subscriptions from a compacted topic into a store, each batch as one version.
+    """Copy subscriptions from a compacted topic into a store, each batch as one version.
 
     A value is {"condition": "..."} or bounds such as {"price_low": 1, "price_high": 5}; null deletes. How
     far the topic was read is written with each change, so the command may be ended and started at any
@@ -199,12 +206,12 @@ def status(
     source: Annotated[str, typer.Option("--in", help="Topic of events.")],
     group: Annotated[str, typer.Option(help="Consumer group of the workers.")],
     store: Annotated[
-        str | None, typer.Option("--store", metavar="STORE", help="Also say the store's version.")
+        str | None, typer.Option("--store", metavar="STORE", help="Store whose version is printed too.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object instead of a table.")] = False,
     config: Config = None,
 ) -> None:
-    """Say how far a group of workers is behind, partition by partition.
+    """Print how far a group of workers is behind, partition by partition.
 
     \b
     Example:

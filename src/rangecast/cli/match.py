@@ -57,14 +57,14 @@ def match(
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(metavar="STORE", help="Folder or address of a store to take instead of both."),
+        typer.Option(metavar="STORE", help="Folder or address of a store, instead of the two files."),
     ] = None,
     version: Annotated[
         int | None, typer.Option(help="Version of the store.", show_default="the newest")
     ] = None,
     out: Annotated[str, typer.Option(help="Matches: .csv, .jsonl or .parquet; - is CSV on stdout.")] = STDIO,
     keep: Annotated[
-        list[str] | None, typer.Option(help="Column of the events to write too; repeatable.")
+        list[str] | None, typer.Option(help="Column of the events to write too; repeat for more.")
     ] = None,
     payload: Annotated[
         list[str] | None, typer.Option(help="Column of the subscriptions to write too; repeat for more.")
@@ -74,7 +74,7 @@ def match(
         typer.Option(help="Name of the index; `rangecast indexes` lists them.", show_default="auto"),
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option(help="Option of the index, as in on=symbol; repeatable.")
+        list[str] | None, typer.Option(help="Option of the index, as in on=symbol; repeat for more.")
     ] = None,
     threads: Annotated[
         int, typer.Option(min=1, help="Threads that match.", show_default="all cores")
@@ -93,26 +93,26 @@ def match(
         typer.Option(help="Type of the events' ids: int64 or string.", show_default="by the first of them"),
     ] = None,
     events_format: Annotated[
-        str | None, typer.Option(help="Format of the events where no suffix tells: csv, jsonl or parquet.")
+        str | None, typer.Option(help="Format of events without a suffix: csv, jsonl or parquet.")
     ] = None,
     subscriptions_format: Annotated[
-        str | None, typer.Option(help="Format of the subscriptions where no suffix tells.")
+        str | None, typer.Option(help="Format of subscriptions without a suffix.")
     ] = None,
     delimiter: Annotated[
         str | None,
-        typer.Option(
-            help="What stands between the fields of CSV files; tab for a tab.", show_default="by the header"
-        ),
+        typer.Option(help="Delimiter of CSV files; tab for a tab.", show_default="by the header"),
     ] = None,
     rejects: Annotated[
         Path | None,
         typer.Option(help="CSV file for rows that were rejected.", show_default="OUT.rejects.csv"),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad row.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at the first row that cannot be loaded.")
+    ] = False,
     sort: Annotated[bool, typer.Option("--sort", help="Order each event's subscriptions by id.")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Most events matched at once.")] = ROWS_AT_ONCE,
+    batch: Annotated[int, typer.Option(min=1, help="How many events are matched at once.")] = ROWS_AT_ONCE,
     as_json: Annotated[
-        bool, typer.Option("--json", help="The summary as JSON, on stdout unless matches are there.")
+        bool, typer.Option("--json", help="Print the summary as JSON, on stderr if matches go to stdout.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary.")] = False,
 ) -> None:
@@ -304,7 +304,7 @@ def _stdin(
 ) -> tuple[BinaryIO | None, BinaryIO | None]:
     """Stdin as the stream of events, or of subscriptions."""
     if STDIO in events and (len(events) > 1 or subscriptions == STDIO):
-        raise OptionError("--events - is stdin, which cannot be read beside other files")
+        raise OptionError("--events - is stdin, which cannot be combined with other files")
     for name, piped, form in (
         ("--events", STDIO in events, events_format),
         ("--subscriptions", subscriptions == STDIO, subscriptions_format),

@@ -26,16 +26,14 @@ def infer(
     skip: Annotated[list[str] | None, typer.Option(help="Column to leave out; repeat for more.")] = None,
     delimiter: Annotated[
         str | None,
-        typer.Option(
-            help="What stands between the fields of CSV; tab for a tab.", show_default="by the header"
-        ),
+        typer.Option(help="Delimiter of CSV files; tab for a tab.", show_default="by the header"),
     ] = None,
     rows: Annotated[int, typer.Option(min=1, help="Look at this many rows at most.")] = 1_000_000,
     domains: Annotated[
         bool, typer.Option("--domains", help="State the smallest and largest value seen as each domain.")
     ] = False,
 ) -> None:
-    """Guess the schema of a file of events and print it as TOML.
+    """Infer the schema of a file of events and print it as TOML.
 
     Numbers, instants (ISO 8601) and categories are told apart by the values. Read the result before
     you rely on it: a product number, say, may be better a category.

@@ -24,8 +24,8 @@ _TOGETHER = 5_000
 
 
 def serve_demo(
-    alerts: Annotated[int, typer.Option(min=1, help="Subscriptions of the market's watchers.")] = 100_000,
-    seconds: Annotated[float, typer.Option(min=1, help="When it ends by itself.")] = 120.0,
+    alerts: Annotated[int, typer.Option(min=1, help="Number of subscriptions.")] = 100_000,
+    seconds: Annotated[float, typer.Option(min=1, help="How long it runs, in seconds.")] = 120.0,
     rate: Annotated[int, typer.Option(min=1, help="Ticks of the market per second.")] = 2_000,
     port: Annotated[int, typer.Option(min=0, help="Port to listen on; 0 takes a free one.")] = 8080,
 ) -> None:

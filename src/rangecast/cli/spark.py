@@ -17,7 +17,7 @@ from rangecast.types.schema import Schema
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The same on Spark: ingest subscriptions, match files of events, streams, reduce by covering.",
+    help="Match on Spark: ingest subscriptions, match files and streams of events, reduce by covering.",
 )
 
 StoreOption = Annotated[
@@ -48,10 +48,10 @@ def ingest(
     ] = None,
     op: Annotated[str | None, typer.Option(help="Column that says upsert or delete.")] = None,
     payload: Annotated[
-        list[str] | None, typer.Option(help="Column that is kept with them; repeat for more.")
+        list[str] | None, typer.Option(help="Column to keep with the subscriptions; repeat for more.")
     ] = None,
     expires_column: Annotated[
-        str | None, typer.Option(help="Column that says when each expires.", show_default="none")
+        str | None, typer.Option(help="Column that says when each subscription expires.", show_default="none")
     ] = None,
     format: Annotated[
         str | None, typer.Option(help="csv, jsonl or parquet.", show_default="by suffix")
@@ -100,7 +100,7 @@ def match(
         str,
         typer.Option(
             metavar="FOLDER",
-            help="Folder or address for the matches; a run that broke off is taken up again.",
+            help="Folder or address for the matches; a run that broke off is continued.",
         ),
     ],
     event_id: Annotated[str, typer.Option(help="Column of the events' ids.")] = "id",
@@ -108,7 +108,8 @@ def match(
     form: Annotated[str, typer.Option(help="pairs, lists or counts.")] = "pairs",
     outer: Annotated[bool, typer.Option("--outer", help="Keep events without a match.")] = False,
     absent: Annotated[
-        list[str] | None, typer.Option(help="Attribute that the events have no column for; repeat for more.")
+        list[str] | None,
+        typer.Option(help="Attribute without a column, missing in all events; repeat for more."),
     ] = None,
     version: Annotated[
         int | None, typer.Option(help="Version of the store.", show_default="the newest")
@@ -120,7 +121,7 @@ def match(
         str | None,
         typer.Option(help="Type of the events' ids: int64 or string.", show_default="by the first of them"),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start afresh.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over.")] = False,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
@@ -176,11 +177,9 @@ def reduce(
     condition: Annotated[
         str | None, typer.Option(help="Column of conditions.", show_default="condition, or else bounds")
     ] = None,
-    epsilon: Annotated[
-        float, typer.Option(help="Share of the places where a cover may be that need not be searched.")
-    ] = 0.0,
+    epsilon: Annotated[float, typer.Option(help="Share of the search space that may be left out.")] = 0.0,
     partitions: Annotated[
-        int | None, typer.Option(help="Parts that are reduced on their own first.", show_default="by size")
+        int | None, typer.Option(help="How many parts are first reduced separately.", show_default="by size")
     ] = None,
     format: Annotated[
         str | None, typer.Option(help="csv, jsonl or parquet.", show_default="by suffix")

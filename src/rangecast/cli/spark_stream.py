@@ -39,9 +39,9 @@ def stream(
         str | None,
         typer.Option("--store", metavar="STORE", help="Folder or address (s3://...) of the store."),
     ] = None,
-    events: Annotated[Path | None, typer.Option(help="Folder that files of events arrive in.")] = None,
+    events: Annotated[Path | None, typer.Option(help="Folder in which files of events arrive.")] = None,
     checkpoint: Annotated[str | None, typer.Option(help="Folder for the state of the stream.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Match what is there, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Match what is there now, then stop.")] = False,
     status: Annotated[
         bool, typer.Option("--status", help="Show the state of the stream that writes to --out.")
     ] = False,
@@ -49,7 +49,8 @@ def stream(
     keep: Annotated[list[str] | None, typer.Option(help="Column to keep; repeat for more.")] = None,
     form: Annotated[str, typer.Option(help="pairs, lists or counts.")] = "pairs",
     absent: Annotated[
-        list[str] | None, typer.Option(help="Attribute that the events have no column for; repeat for more.")
+        list[str] | None,
+        typer.Option(help="Attribute without a column, missing in all events; repeat for more."),
     ] = None,
     format: Annotated[
         str | None, typer.Option(help="csv, jsonl or parquet.", show_default="by suffix of the first file")
@@ -66,7 +67,9 @@ def stream(
     every: Annotated[str, typer.Option(help="How often a micro-batch begins.")] = "1 second",
     files_per_batch: Annotated[
         int | None,
-        typer.Option(min=1, help="Most files of a micro-batch.", show_default="all that are there"),
+        typer.Option(
+            min=1, help="How many files a micro-batch has at most.", show_default="all that are there"
+        ),
     ] = None,
     rejects: Annotated[
         Path | None,

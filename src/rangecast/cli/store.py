@@ -114,7 +114,7 @@ def remove(
     store: Place,
     ids: Annotated[list[str] | None, typer.Argument(help="Ids of the subscriptions to remove.")] = None,
     where: Annotated[
-        str | None, typer.Option(help="Those whose own columns fulfil this, as in \"owner = 'ann'\".")
+        str | None, typer.Option(help="Remove those whose own columns fulfil this, as in \"owner = 'ann'\".")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -147,7 +147,9 @@ def remove(
 def list_(
     store: Place,
     version: Annotated[int | None, typer.Option(help="A version.", show_default="the newest")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Most subscriptions to print; 0 for all.")] = 100,
+    limit: Annotated[
+        int, typer.Option(min=0, help="How many subscriptions to print at most; 0 for all.")
+    ] = 100,
     as_json: AsJson = False,
 ) -> None:
     """Print the subscriptions: id and condition as it was written, or the bounds of those that had no text.
@@ -277,7 +279,7 @@ def expire(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete the subscriptions whose time has come, as one version.
+    """Delete the subscriptions that have expired, as one version.
 
     \b
     Example:

@@ -39,12 +39,12 @@ _SHOWN = 4
 
 
 def stream_demo(
-    seconds: Annotated[int, typer.Option(min=2, max=3600, help="How long ticks flow.")] = 30,
+    seconds: Annotated[int, typer.Option(min=2, max=3600, help="How long ticks are sent, in seconds.")] = 30,
     subscriptions: Annotated[int, typer.Option(min=1, help="Alerts that are there from the start.")] = 20_000,
     rate: Annotated[int, typer.Option(min=10, help="Ticks per second.")] = 4_000,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("stream-demo-output"),
 ) -> None:
-    """Let stock ticks flow through a stream on Spark while another process adds and removes alerts.
+    """Send stock ticks through a stream on Spark while another process adds and removes alerts.
 
     Prints a line for each micro-batch, with the matches of the alerts that were added meanwhile. At the end
     all of the output is compared with what the library finds under the versions of the batches. While it

@@ -103,7 +103,7 @@ class _Parser(PlaceReader):
         opened = self.peek
         depth += opened.word == "("
         if depth > MAX_DEPTH:
-            message = f"parentheses and NOTs may be nested {MAX_DEPTH} deep, these go deeper"
+            message = f"parentheses and NOTs may be nested at most {MAX_DEPTH} deep"
             raise error_at(message, self.text, start)
         if opened.word == "(" and not (self.may_derive and self.opens_operand()):
             self.next += 1

@@ -103,10 +103,10 @@ def tokens_of(text: str) -> Tokens:
         if word == "," or (kind == "value" and tokens and tokens[-1].word == ","):
             listed += 1
             if listed == 2 * MAX_LISTED:
-                message = f"the IN lists of a condition may have {MAX_LISTED:,} values, these have more"
+                message = f"the IN lists of a condition may have at most {MAX_LISTED:,} values"
                 raise error_at(message + "; cut it into several subscriptions", text, match.start())
         elif len(tokens) - listed == MAX_TOKENS:
-            message = f"a condition may have {MAX_TOKENS:,} words, values and signs, this one has more"
+            message = f"a condition may have at most {MAX_TOKENS:,} words, values and signs"
             raise error_at(message + "; cut it into several subscriptions", text, match.start())
         tokens.append(Token(kind, piece, match.start(), word, ordinal))
     if tokens and tokens[-1].word == ";":

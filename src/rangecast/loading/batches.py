@@ -132,5 +132,5 @@ def format_of(path: str | Path, given: str | None = None) -> str:
     found = given or suffix_of(path)
     if found not in FORMATS:
         wanted = ".csv, .jsonl or .parquet"
-        raise OptionError(f"{path}: the format must be told by the suffix {wanted}, got {found or 'none'!r}")
+        raise OptionError(f"{path}: the format must be given by the suffix {wanted}, got {found or 'none'!r}")
     return FORMATS[found]

@@ -4,10 +4,11 @@ Source: Christodoulou, Bouros and Mamoulis, "HINT: A hierarchical index for inte
 2022). Level l cuts the domain into 2**l partitions, from the whole domain down to the cells of level m. An
 interval is cut into the fewest partitions (their Algorithm 1), and stands in one of four lists of each:
 
-    list    begins                ends                  what a value in the partition must still be compared
-    with O_in    in the partition      in the partition      both ends O_aft   in the partition      behind
-    it             its begin R_in    before it             in the partition      its end R_aft   before it
-    behind it             nothing
+    list    begins                ends                  what is left to compare with a value in the partition
+    O_in    in the partition      in the partition      both ends
+    O_aft   in the partition      behind it             its begin
+    R_in    before it             in the partition      its end
+    R_aft   before it             behind it             nothing
 
 An event looks at one partition per level.
 

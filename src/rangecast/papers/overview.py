@@ -1,4 +1,4 @@
-"""The page of all papers: how many claims agree, differ and are open, and why those that do not agree.
+"""The page of all papers: how many claims agree, differ and are open, and why some do not agree.
 
 It is made from the papers' pages and from the spread over seeds (seeds/), and rewritten whenever one
 of them is: `rangecast experiment NAME --docs` ends with it.
@@ -42,11 +42,12 @@ def describe(claims: dict[str, list[PageClaim]]) -> str:
     table.append(["all", *map(sum, zip(*counts.values(), strict=True)), ""])
     every = [(name, claim) for name, own in claims.items() for claim in own]
     lines = [
-        "# The papers, weighed",
+        "# The claims of the papers, tested",
         "",
-        "Each page runs the experiments of one paper and weighs its claims. A verdict says by which "
-        "yardstick it was reached; rows that the papers do not have are not claims. This page is made "
-        "from those pages by `rangecast experiment NAME --docs`, and all of them by `make experiments`.",
+        "This library grew out of five papers. For each of them, a page repeats the paper's experiments and "
+        "says which of its claims agree with what was measured here. Each verdict names the yardstick by "
+        "which it was reached. `rangecast experiment NAME --docs` runs the experiments of one paper, and "
+        "writes its page and this one; `make experiments` does so for all of them.",
         "",
         *as_markdown(("paper", "claims", "agree", "differ", "open", "page"), table),
         "",
@@ -59,9 +60,9 @@ def describe(claims: dict[str, list[PageClaim]]) -> str:
         "",
         "## Every verdict, its yardstick, and its spread over seeds",
         "",
-        "A verdict has two sources: the run of the page, and the number that decides the claim, taken "
-        "again with several seeds ([seeds](seeds.md) says with how many subscriptions). It is `agrees` or "
-        "`differs` where the run and most seeds say the same, and open where they disagree.",
+        "A verdict has two sources: the run of the paper's page, and the number that decides the claim, "
+        "measured again with several seeds (on [seeds](seeds.md) you find with how many subscriptions). It "
+        "is `agrees` or `differs` if the run and most seeds say the same, and `open` if they disagree.",
         "",
         *as_markdown(
             ("page", "the paper says", "verdict", "yardstick", "seeds that agree"),

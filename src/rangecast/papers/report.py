@@ -210,9 +210,9 @@ class ExperimentReport:
             "",
             source,
             "",
-            f"Written by `rangecast experiment {self.name}{mode} --docs` on {platform.machine()}, Python "
-            f"{platform.python_version()}, by code `{self.code}`. Times come from one run on a shared "
-            "machine, so read the ratios rather than the times.",
+            f"This page was written by `rangecast experiment {self.name}{mode} --docs` on "
+            f"{platform.machine()}, Python {platform.python_version()}, by code `{self.code}`. Times come "
+            "from one run on a shared machine, so read the ratios rather than the times.",
             "",
         ]
         if self.claims:

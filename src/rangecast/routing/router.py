@@ -82,7 +82,7 @@ class Router:
     def connect(self, neighbour: Any) -> Message:
         """Add a neighbour; returns the message that tells it what is known here."""
         if neighbour in self._links or neighbour is None:
-            raise OptionError(f"a new neighbour must have a name of its own, got {neighbour!r}")
+            raise OptionError(f"a new neighbour must have a new name, got {neighbour!r}")
         self._links[neighbour] = Link(self.schema, self._index, self._options)
         everything = self._known.subscriptions()
         return self._offer(self._links[neighbour], everything)

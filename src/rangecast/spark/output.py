@@ -105,7 +105,8 @@ class Output:
         named_type(self.id_type)
         if len(set(self.names)) < len(self.names):
             raise OptionError(
-                f"columns of the answer must differ, got {', '.join(self.names)}; rename what is kept"
+                f"columns of the answer must differ, got {', '.join(self.names)}; rename the columns that "
+                "you keep"
             )
 
     @classmethod
@@ -249,7 +250,8 @@ class Answer(Output):
             if not isinstance(types[name], taken) and not (texts and isinstance(types[name], T.StringType)):
                 raise EventError(
                     f"column {name!r} must be {words} for {attribute.article} {attribute.kind}, got "
-                    f"{types[name].simpleString()}; cast it first, and see what the cast makes of bad values"
+                    f"{types[name].simpleString()}; cast it first, and check what the cast does with bad "
+                    "values"
                 )
 
     def fields(self, given: T.StructType) -> T.StructType:

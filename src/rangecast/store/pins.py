@@ -49,6 +49,6 @@ def pinned_batch(out: str | os.PathLike[str], batch: int) -> PinnedBatch:
             version = int(commits[batches.index(batch)]["version"])
             return PinnedBatch(batch, version, store, by_time)
     except (KeyError, TypeError, ValueError) as error:
-        raise StorageError(f"{out}: what the stream wrote down of batch {batch} lacks {error}") from None
+        raise StorageError(f"{out}: the stream's record of batch {batch} lacks {error}") from None
     has = f"its batches are {batches[0]} to {batches[-1]}" if batches else "no batch is whole yet"
     raise StorageError(f"{out}: has no batch {batch}; {has}")

@@ -436,7 +436,8 @@ class Store(Versions):
                 note = f" ({hold.note})" if hold.note else ""
                 raise StorageError(
                     f"{self.path}: version {hold.version} is held by {hold.name!r}{note}, so what is before "
-                    f"{keep} cannot go; keep {hold.version}, or release {hold.name!r} if nobody uses it"
+                    f"{keep} cannot be deleted; keep {hold.version}, or release {hold.name!r} if nobody "
+                    "uses it"
                 )
         return keep
 

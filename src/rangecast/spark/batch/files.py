@@ -2,8 +2,9 @@
 
     events/*.parquet --plan--> units (row groups, files) --one task each--> out/part-00017.parquet
 
-No row crosses into the JVM, which is where a DataFrame pays: 0.2 us per event instead of 1.3. The
-output folder keeps its own state, so that a run can be taken up again:
+No row crosses into the JVM, which is most of what a DataFrame costs. On 200,000 events and a million
+rectangles, Parquet in and out, file mode took 1.05 to 1.15 us of processor time per event, 22 to 30
+times less than a join on a grid. The output folder keeps its own state, so that a run can be taken up again:
 
     out/part-00017.parquet            the matches of unit 17
     out/_rangecast/plan.json          units, snapshot, options: fixed when the run begins

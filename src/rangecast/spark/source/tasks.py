@@ -137,7 +137,7 @@ def _check_file(unit: Unit, arrival: Arrival, schema: Schema, answer: Answer, se
         _lost(unit, "was changed", settings)
     if unit.format == UNKNOWN_FORMAT:
         raise FileTrouble(
-            "the format must be told by the suffix .csv, .jsonl or .parquet, or by the option format"
+            "the format must be given by the suffix .csv, .jsonl or .parquet, or by the option format"
         )
     if unit.format == "parquet":
         try:

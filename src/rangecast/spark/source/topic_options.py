@@ -88,7 +88,7 @@ def read_topic_options(options: Mapping[str, str]) -> TopicSettings:
             raise OptionError(f"the option {name!r} must be given")
     output = Output.from_options(given)
     if ALL in output.keep:
-        raise OptionError("keep names fields of the values: a topic does not tell what '*' would stand for")
+        raise OptionError("keep names fields of the values: a topic has no columns that '*' could stand for")
     if output.event_id.startswith("@") and output.event_id not in (KEY, OFFSET):
         raise OptionError(f"an event's id is a field, {KEY} or {OFFSET}, got {output.event_id!r}")
     if output.event_id.startswith("@") and output.id_type == "int64":

@@ -344,7 +344,7 @@ def _deliver(sink: str | Deliver | KafkaSink, out: Any) -> Deliver | KafkaSink |
         return sink
     if callable(sink):
         if out is not None:
-            raise OptionError("out= goes with sink='parquet'; a function puts the matches where it likes")
+            raise OptionError("out= goes with sink='parquet'; a function gets the matches instead")
         return sink
     if sink not in SINKS:
         raise OptionError(
