@@ -19,16 +19,21 @@ class SpaceLimits:
     """
 
     subscriptions: int = 10_000_000
+    """Subscriptions of the space."""
     consumer_subscriptions: int = 1_000_000
+    """Subscriptions of one consumer."""
     boxes: int = 1_024
     """Boxes of one condition."""
     connections: int = 20_000
+    """Connections of all consumers together."""
     consumer_connections: int = 64
+    """Connections of one consumer."""
     body_bytes: int = 64 << 20
     """Bytes of a request, also after it was decompressed."""
     line_bytes: int = 1 << 20
     """Bytes of one event."""
     request_events: int = 1_000_000
+    """Events of one request."""
     backlog: int = 400_000
     """Events that may wait to be matched."""
     events_per_second: int = 0
@@ -36,8 +41,11 @@ class SpaceLimits:
     changes_per_second: int = 0
     """Changed subscriptions, per token."""
     log_bytes: int = 4 << 30
+    """Bytes of the event log; beyond them, its oldest segments are removed."""
     keep_seconds: int = 86_400
+    """How long the event log keeps events."""
     segment_bytes: int = 64 << 20
+    """Bytes after which the event log begins a new segment."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():

@@ -30,12 +30,12 @@ class Metrics:
         self.replayed = counter(
             "events_replayed", "Events that were read again for consumers that were behind"
         )
-        self.refused = counter("publishes_refused", "Requests that were refused since matching lags")
-        self.closed_slow = counter("connections_closed_slow", "Connections closed since they took nothing")
+        self.refused = counter("publishes_refused", "Requests that were refused because matching lags")
+        self.closed_slow = counter("connections_closed_slow", "Connections closed because they took nothing")
         self.gaps = counter("gaps", "Gaps that consumers were told of")
         self.errors = counter("errors", "Failures inside the broker")
         self.hooks_sent = counter("webhook_deliveries", "Requests to webhooks that were answered well")
-        self.hooks_failed = counter("webhook_failures", "Requests to webhooks that were not")
+        self.hooks_failed = counter("webhook_failures", "Requests to webhooks that failed")
         self.subscriptions = gauge("subscriptions", "Subscriptions")
         self.connections = gauge("connections", "Connections of consumers")
         self.live = gauge("connections_live", "Connections that are live")

@@ -83,7 +83,7 @@ class AsyncClient:
         return await self._ask(events_request(self.space, "match", events))
 
     async def test(self, condition: str, events: list[Mapping[str, Any]]) -> dict[str, Any]:
-        """What a condition makes of sample events."""
+        """Which of the sample events a condition matches, and why."""
         body = json.dumps({"condition": condition, "events": events}).encode()
         return await self._ask(Asked("POST", f"{space_path(self.space)}/subscriptions:test", body))
 

@@ -100,7 +100,7 @@ class Client:
         return self._ask(events_request(self.space, "match", events))
 
     def test(self, condition: str, events: list[Mapping[str, Any]]) -> dict[str, Any]:
-        """What a condition makes of sample events."""
+        """Which of the sample events a condition matches, and why."""
         body = json.dumps({"condition": condition, "events": events}).encode()
         return self._ask(Asked("POST", f"{space_path(self.space)}/subscriptions:test", body))
 
@@ -270,7 +270,7 @@ class Publisher:
             self._check()
 
     def close(self) -> None:
-        """Publish what is waiting, and end."""
+        """Publish what is waiting, and end the thread."""
         try:
             self.flush()
         finally:

@@ -48,7 +48,8 @@ class CoverIndex:
     """Subscriptions, ready to be asked for covers.
 
     `bits` is the number of bits of a coordinate on the curve, `on` names the attributes that become
-    coordinates (all of them unless there are more than 16), `max_cubes` bounds a search by `curve`.
+    coordinates (by default all of them, or 16 if there are more), and `max_cubes` bounds a search by
+    `curve`.
 
     >>> from rangecast import Int, Schema
     >>> schema = Schema(Int("price", 0, 99))
@@ -390,8 +391,10 @@ class CoverIndex:
     def stats(self) -> dict[str, Any]:
         """Counts and sizes; figures that begin with `last_` describe the last search.
 
-        last_runs, last_cubes and last_share (of the volume, mean) tell what the curve examined, last_nodes
-        how many blocks the exact search compared, and last_exact for how many subscriptions.
+        last_queries subscriptions were asked about, and last_hits of them had a cover. last_runs, last_cubes,
+        last_candidates and last_share (of the volume, mean) tell what the curve examined, last_nodes how many
+        blocks the exact search compared, and last_exact for how many subscriptions. last_together is how many
+        had none but are covered by several subscriptions together, if that was asked for.
         """
         catalog = self._catalog
         total = catalog.nbytes

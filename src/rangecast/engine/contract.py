@@ -223,7 +223,7 @@ class Index:
     def match(
         self, events: Events | Mapping[str, Any] | Any, threads: int = 1, limit: int | None = None
     ) -> Matches:
-        """The subscriptions that each event matches; `threads` divides the batch only.
+        """The subscriptions that each event matches; `threads` share a batch of events, and never one event.
 
         With a limit, at most that many per event: those of highest priority in descending order if any
         subscription was inserted with a priority, and any of them, in no particular order, if none was. Among
@@ -280,7 +280,7 @@ class Index:
             return reading.count(*events.columns_for(reading.catalog.schema))
 
     def estimate(self, events: Events, level: int | None = None) -> Estimate:
-        """How much work each event will take, before it is matched; `level` is how deep a tree is asked."""
+        """How much work each event will take, before it is matched; `level` is the depth read in a tree."""
         with self._lock:
             self._resume()
             codes, owners = events.spread_for(self.schema)

@@ -63,18 +63,31 @@ class TopicMatch:
     """What a worker does: which store, which topics, which group, and how."""
 
     store: str
+    """The store's path."""
     bootstrap: str
+    """`host:port` of the cluster; several are separated by commas."""
     source: str
+    """The topic of events."""
     out: str
+    """The topic for matches."""
     group: str
+    """The consumer group; the workers of a group share the partitions."""
     dead_letters: str | None = None
+    """The topic for rejected events; None logs them."""
     start: str = EARLIEST
+    """Where a new group begins: earliest, latest, or a time."""
     shape: MessageForm = field(default_factory=MessageForm)
+    """What a message for matches looks like."""
     exactly_once: bool = False
+    """Whether matches and offsets are committed in one transaction."""
     batch_events: int = 5_000
+    """How many events a batch has at most."""
     linger: float = 0.02
+    """How many seconds a batch waits for more events."""
     settings: Mapping[str, str] = field(default_factory=dict)
+    """Further settings of the Kafka client."""
     values: ValueFormat = field(default_factory=ValueFormat)
+    """The format of the events."""
     worker: str | None = None
     """A name of its own that stays the same through restarts lets what a killed worker has begun be ended at
     once, instead of after `transaction.timeout.ms`."""
@@ -102,8 +115,11 @@ class WorkerCounts:
     messages: int = 0
     rejected: int = 0
     repeated: int = 0
+    """Messages that were received again, and left out."""
     aborted: int = 0
+    """Batches that failed and were done again."""
     version: int = 0
+    """The store's version that the last batch was matched against."""
     match_seconds: float = 0.0
 
 
@@ -157,7 +173,7 @@ class TopicWorker:
         self.close()
 
     def close(self) -> None:
-        """Leave the group; what was not committed is somebody else's."""
+        """Leave the group; events that were not committed go to other workers."""
         self._consumer.close()
         self._begun.clear()
 

@@ -67,10 +67,11 @@ def rejected_table(rows: Iterable[RejectedRow]) -> pa.Table:
 
 
 class Rejects:
-    """Takes the rejected rows of a run: all of them in memory, or in the file `path`.
+    """Takes the rejected rows of a run, and counts them all.
 
-    `first` has them, or the first few where there is a file or `most` says so. `strict` raises at the first
-    one instead. As a context, it is closed when the block ends or fails.
+    With a `path`, they are written to that file. `first` has the first `most` of them in memory: all of them
+    by default, or a few if there is a file. `strict` raises at the first one instead. As a context, it is
+    closed when the block ends or fails.
 
     >>> rejects = Rejects()
     >>> rejects.add(RejectedRow("trades.csv", 3, 4, "13", "'price' is an int, got the string 'x'", "13,x"))
@@ -118,7 +119,10 @@ class Rejects:
         return rejected_table(self.first)
 
     def close(self, finished: bool = True) -> None:
-        """Put the side file in its place, or drop it when the run failed."""
+        """Put the side file in its place, or drop it when the run failed.
+
+        A run that finished without a rejected row removes the file that an earlier one left there.
+        """
         if self._file is not None:
             if finished:
                 self._file.keep()

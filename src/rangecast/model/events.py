@@ -120,7 +120,7 @@ class Events:
 
     @property
     def codes(self) -> Codes:
-        """One column per attribute; to be read, never written."""
+        """One row per attribute and one column per event, or per variant of it; to be read, never written."""
         return self._codes if self._entries is None else self._entries.columns()
 
     @property

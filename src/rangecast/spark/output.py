@@ -165,7 +165,7 @@ class Output:
             index.estimate(Events(index.schema, np.empty((len(index.schema), 0), np.int64)))
 
     def check_id_type(self, settled: str | None = None) -> None:
-        """Raise when ids are asked for in another type than the one they have."""
+        """Raise when ids are asked for in another type than `settled`, or in any type if that is None."""
         if self.id_type not in (None, settled):
             has = f", which settled on {settled}" if settled else ""
             raise OptionError(

@@ -110,7 +110,7 @@ class Follower:
                 yield version, rows, index
 
     def stats(self) -> dict[str, int]:
-        """How often it moved by changes and by loading, and how many subscriptions it applied since."""
+        """How often it moved by changes and by loading, and how many changes were applied since."""
         return {"moves": self._moves, "loads": self._loads, "applied": self._applied}
 
     def _move(self, version: int) -> None:

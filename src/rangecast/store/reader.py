@@ -225,9 +225,10 @@ class Versions:
     def publish_if_due(self, share: float = 0.2) -> Path | None:
         """Make a snapshot of the newest version when enough has changed since the last one.
 
-        Enough is a share of the subscriptions (a thousand at least), or a thousand versions. Gives the
-        new snapshot's path; None when none is due, or another process is making it. Nobody waits for
-        it: neither readers nor writers, nor other threads that use this object.
+        Enough is a share of the subscriptions (a thousand at least), or a thousand versions. Returns the
+        new snapshot's path, or None when none is due, another process is making it, or newer stripes were
+        cut without a whole snapshot. Nobody waits for it: neither readers nor writers, nor other threads
+        that use this object.
         """
         reader = Versions(self._home, self._settings, Schema.from_dict(self._settings["schema"]))
         if not _retry_read(lambda: reader._due(share)):

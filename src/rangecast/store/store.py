@@ -171,7 +171,7 @@ class Store(Versions):
         expires: Any = None,
         note: Mapping[str, Any] | None = None,
     ) -> int:
-        """Delete and insert as one version; returns it. Nothing to do makes no version.
+        """Delete and insert as one version, and return it; a change that is empty makes no version.
 
         `note` is kept with the change, so that it is there exactly when the change is: how far a topic was
         read, say. It is a mapping of names to values that JSON can hold; `notes` has the newest of each name.
@@ -220,8 +220,9 @@ class Store(Versions):
     def expire(self, now: Any = None, *, patient: bool = True) -> int:
         """Delete all subscriptions whose time has come, as one version; returns the newest version.
 
-        Takes the lock only when there is something to do; unless `patient`, it is left for the next time
-        when another process is writing. `now` is the present by default.
+        The lock is taken only when there is something to do. If another process is writing, a `patient`
+        call waits for it, and any other one leaves the work for the next time. `now` is the present by
+        default.
         """
         moment = instant(now)
         with self._guard:
@@ -242,7 +243,7 @@ class Store(Versions):
         it.
 
         `compact` keeps them until `release(name)`. A second hold of the same name replaces the
-        first. Refused when the version is gone; needs no writer's lock.
+        first. A version that is gone is refused. No writer's lock is needed.
         """
         with self._home.holding("holds/lock", self.wait):
             with self._guard:
@@ -404,7 +405,8 @@ class Store(Versions):
     def compact(self, keep: int | None = None) -> dict[str, int]:
         """Remove what no version from `keep` on needs: older snapshots and changes.
 
-        `keep` is the oldest version that is held, or the newest one; a `keep` above a hold is refused.
+        By default, `keep` is the oldest version that is held, or the newest one if none is; a `keep` above a
+        hold is refused.
         Returns the number of snapshots and log segments removed and the bytes that this freed.
         """
         return self.exclusively(lambda: self._compact(keep))

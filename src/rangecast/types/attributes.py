@@ -409,8 +409,8 @@ class Category(Attribute):
         return self._encoded(codes, bad, column)
 
     def find(self, column: Any, out: Codes | None = None) -> Encoded | None:
-        """What `encode` gives for an Arrow column of text, its codes in `out` if that is given; None where it
-        is none or short, or where some of it is not Unicode."""
+        """What `encode` returns for an Arrow column of text, with its codes in `out` if that is given, and
+        None if the column is something else, if it is short, or if some of it is not Unicode."""
         if not isinstance(column, pa.Array | pa.ChunkedArray) or len(column) < FEW:
             return None
         if not is_text(column.type):

@@ -139,7 +139,7 @@ class Point(Attribute):
         return self._joined(_column(values))
 
     def joined(self, longitudes: Floats, latitudes: Floats) -> Encoded:
-        """The codes of points whose numbers come in two columns, NaN where there is none."""
+        """The codes of points whose numbers come in two columns; if both are NaN, there is no point."""
         return self._joined(_PointColumn(np.stack([longitudes, latitudes], axis=1)))
 
     def _joined(self, column: _PointColumn) -> Encoded:

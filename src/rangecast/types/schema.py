@@ -91,7 +91,7 @@ class Schema:
 
     @property
     def width(self) -> int:
-        """How many attributes conditions have used by now, hidden ones included."""
+        """How many attributes it has with all hidden ones that conditions have used by now."""
         return len(self.names) + len(self._derivations)
 
     @property
@@ -100,7 +100,7 @@ class Schema:
         return self.with_hidden(0)
 
     def widest(self) -> Schema:
-        """The same schema with all attributes that conditions have used by now."""
+        """The same schema with all hidden attributes that conditions have used by now."""
         return self.with_hidden(len(self._derivations))
 
     def with_hidden(self, n: int) -> Schema:

@@ -83,7 +83,7 @@ class Entries:
         return SparseBoxes(owners, starts, attributes, *ends, sets, set_starts, spans.lows, spans.highs)
 
     def texts(self, schema: Schema, first: int, last: int) -> list[list[str]]:
-        """What each of the subscriptions first to last asks for, predicate by predicate, in the language."""
+        """What each subscription from `first` to before `last` asks for, predicate by predicate, as text."""
         said: list[list[str]] = [[] for _ in range(first, last)]
         own = np.flatnonzero((self.rows >= first) & (self.rows < last))
         columns = self.rows[own], self.attributes[own], self.lows[own], self.highs[own]
@@ -108,7 +108,7 @@ class Entries:
         return f"{attribute.name} {operator} ({', '.join(map(str, values))})"
 
     def said(self, n_attributes: int, first: int, last: int) -> EventEntries:
-        """The values of the events first to last, by event."""
+        """The values of the events from `first` to before `last`, by event."""
         own = np.flatnonzero((self.rows >= first) & (self.rows < last))
         order = own[np.argsort(self.rows[own], kind="stable")]
         starts = starts_of(np.bincount(self.rows[own] - first, minlength=last - first))

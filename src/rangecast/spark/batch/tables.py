@@ -102,14 +102,14 @@ def table_changes(
     output: Output | None = None,
     **keywords: Unpack[OutputKeywords],
 ) -> DataFrame:
-    """What must be merged into a table of matches, one row for each pair that comes, goes or changes.
+    """What must be merged into a table of matches, one row for each pair that is new, gone or changed.
 
     `new` are events that the table does not have yet, `known` those that it has; without `known` its old
     rows stay as they were, also those of subscriptions that have changed. Ids of events must be unique. The
     columns are event_id, subscription_id, those of the events in `keep`, those of the subscriptions in
-    `payload`, `change` ("insert", "update" or "delete") and `version`. A row that goes has the columns that
-    it had. Evaluate it before `finish`, which removes what it reads. `output` and its keywords are those of
-    `match`, in the form "pairs" and without `outer`.
+    `payload`, `change` ("insert", "update" or "delete") and `version`. A row to delete has the columns
+    that it had. Evaluate it before `finish`, which removes what it reads. `output` and its keywords are those
+    of `match`, in the form "pairs" and without `outer`.
     """
     said = Output.of(output, keywords)
     if said.form != PAIRS or said.outer:

@@ -57,8 +57,11 @@ class StreamStatus:
     batches: int = 0
     """How many recent batches there are; the counts and times below are theirs."""
     events: int = 0
+    """Events that were matched."""
     pairs: int = 0
+    """Pairs of an event and a subscription that match."""
     rejected: int = 0
+    """Rows that were rejected."""
     span: float = 0.0
     """Seconds from the first recent batch to the last."""
     busy: float = 0.0
@@ -70,6 +73,7 @@ class StreamStatus:
     running: int | None = None
     """The batch that is running."""
     running_seconds: float = 0.0
+    """Seconds since that batch began."""
     idle_seconds: float = 0.0
     """Seconds since the last batch became whole."""
     last: Commit | None = None
