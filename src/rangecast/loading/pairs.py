@@ -162,6 +162,9 @@ class ParquetPairs(PairWriter):
             table = pa.concat_tables(self._waiting)
             fields = [field.with_nullable(field.name not in self._filled) for field in table.schema]
             table = pa.Table.from_arrays(table.columns, schema=pa.schema(fields))
+            for field, column in zip(fields, table.columns, strict=True):
+                if column.null_count and not field.nullable:  # PyArrow checks this from 19 on
+                    raise pa.ArrowInvalid(f"the column {field.name!r} of a file of pairs has a null")
             if self._writer is None:
                 self._writer = pair_file(self._where, table.schema, self._compression)
             self._writer.write_table(table, ROW_GROUP)
