@@ -7,6 +7,7 @@ import pytest
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
+from rangecast.engine.cell_levels import choose_levels
 from rangecast.engine.packed_bounds import fit_grid
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 
@@ -101,6 +102,29 @@ def test_refuses_what_does_not_fit():
     index = rc.open_index("cells", schema, memory_limit=1_000)
     with pytest.raises(rc.CapacityError, match=r"needs about .* but may use 1.0 kB; a smaller bytes_per"):
         index.insert(rc.Subscriptions(schema, np.arange(2_000), lows, lows + 50))
+
+
+@pytest.mark.parametrize("d", [1, 2])
+@pytest.mark.parametrize("span", [900, 1_500, 3_500, 10**6])
+def test_few_boxes_on_a_wide_domain(d, span, size):
+    """There is a level to choose for any number of boxes, however many values they could tell apart."""
+    rng = np.random.default_rng(span)
+    schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(d)))
+    for n in (1, 7, 60, 255, 256, 257, 500, 900, 1_023, 1_024, 1_500, 2_100):
+        n = min(n, size(1_500))
+        lows = rng.integers(0, span, (d, n))
+        codes = rng.integers(0, span, (d, 12))
+        codes[:, :2] = MISSING
+        index = check(schema, lows, lows + rng.integers(0, 40, (d, n)), codes, on=schema.names)
+        assert len(index._state.parts) == 1
+
+
+@pytest.mark.parametrize("n_cells", [1, 2, 5, 1_024, 4_096, 100_000])
+def test_one_level_at_least_is_chosen(n_cells):
+    for n in (1, 30, 1_000):
+        chosen = choose_levels(np.array([3]), [np.array([2.0])], np.array([float(n)]), [n_cells], 1.0, 72.0)
+        assert len(chosen.shifts) == 1
+        assert chosen.level_of_class.tolist() == [0] * 4
 
 
 def test_grids_are_exact_where_they_can_be():

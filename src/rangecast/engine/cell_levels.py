@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 MOST_LEVELS = 6
+FEW_BOXES = 256  # fewer may have tables as large as those of so many
 MOST_ENTRIES = (16, 64)  # of one box, on one and on two attributes
 # on one and on two attributes, where entries are compared eight at a time and what is read is asked for ahead
 _LEVEL_NS = (60.0, 40.0)
@@ -55,8 +56,8 @@ def choose_levels(
     looks, copies, held, touches = _costs(widths, n_cells, shifts, crowding)
     cells = np.prod([(size >> shifts[:, k]) + 1 for k, size in enumerate(n_cells)], axis=0)
     headers = cells * 8.0 + 8.0 * n_cells[0] if len(n_cells) == 1 else cells * 8.0
-    # a table of more than four cells per box is not worth building
-    usable = np.flatnonzero(headers <= 32.0 * max(n, 256.0))
+    # a table of more than four cells per box is not worth building, but some level there must be
+    usable = np.flatnonzero(headers <= max(32.0 * max(n, FEW_BOXES), headers.min()))
     ns = (looks * _LOOK_NS[len(n_cells) - 1] + copies * _COPY_NS) * counts[:, None]
     # runs of a line are copied whole whatever the cell, so there smaller is better from the start
     ns += np.where(touches > MOST_ENTRIES[len(n_cells) - 1], 1e3, 0.0) * counts[:, None]

@@ -49,7 +49,7 @@ import numpy.typing as npt
 from rangecast import buffers
 from rangecast.engine.answers import Counted, Found, Rows, restore_order
 from rangecast.engine.catalog import Boxes
-from rangecast.engine.cell_levels import choose_levels
+from rangecast.engine.cell_levels import FEW_BOXES, choose_levels
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.grid import Grid
 from rangecast.engine.packed_bounds import CELLS, Checked, Packed, fit_grid
@@ -331,7 +331,9 @@ def build_cells(
 ) -> CellsPart:
     """Cells over the boxes with these numbers, on one or two attributes."""
     n = len(numbers)
-    most = CELLS if len(on) == 2 else min(MOST_FINE, max(4096, n // 2))
+    # on one attribute few boxes get a fine cell for each of their ends and not many more: a level has two
+    # tables by fine cell, and choose_levels keeps those below four cells per box
+    most = CELLS if len(on) == 2 else min(MOST_FINE, max(4096, n // 2), 2 * max(n, FEW_BOXES) + 8)
     fitted = []
     firsts, lasts = (np.empty((len(on), n), np.int32) for _ in range(2))
     edges = np.zeros(n, np.uint8)
