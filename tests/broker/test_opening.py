@@ -16,6 +16,7 @@ from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.opening import Opening
 from rangecast.broker.server import serving
 from rangecast.client import Client
+from rangecast.engine import Index
 from rangecast.errors import OptionError
 
 pytestmark = pytest.mark.once
@@ -66,6 +67,25 @@ def test_spaces_that_cannot_be_opened_end_the_broker(tmp_path, free_port, capfd)
     with pytest.raises(OptionError, match="another schema"):
         server.serve(broker, prepare, lambda: said.append("ready"))
     assert said == []
+
+
+def test_a_match_that_fails_while_kernels_are_prepared_keeps_no_space_closed(start, monkeypatch, caplog):
+    """What a broker does to be faster later must not keep it from starting, now or ever again."""
+    with start() as url, Client(url) as client:
+        client.subscribe("alice", "a", "price > 0")
+
+    def fails(*_, **__):
+        raise ValueError("attempt to get argmin of an empty sequence")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Index, "match", fails)
+        broker = start()
+    assert "preparing the kernels for matching failed, and the start goes on without: attempt" in caplog.text
+    assert {record.space for record in caplog.records if "preparing" in record.message} == {"main"}
+    with broker as url, Client(url) as client:
+        assert httpx.get(f"{url}/readyz").json() == {"ready": True, "failed": []}
+        client.publish({"price": 1})
+        assert next(client.stream("alice")).sequence == 1
 
 
 def test_a_start_that_takes_long_says_so(monkeypatch):

@@ -8,6 +8,7 @@ so while it lasts.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +33,8 @@ from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Category, Float, Int
 from rangecast.types.schema import Schema
+
+_log = logging.getLogger("rangecast.broker")
 
 FIRST_NEWS = 2.0
 """Seconds after which a start is worth a word; compiling is told of at once."""
@@ -81,13 +84,23 @@ class Opening:
             self.ended.wait(NEWS)
 
 
-def warm(schema: Schema, index: Index, directory: Directory, begin: Callable[[str], None]) -> None:
+def warm(
+    space: str, schema: Schema, index: Index, directory: Directory, begin: Callable[[str], None]
+) -> None:
     """Go once through what requests to a space call, so that none of them waits for a kernel to be compiled
-    or loaded; `begin` hears of each step."""
+    or loaded; `begin` hears of each step.
+
+    A step that fails is logged, and the others go on: a request may fail for the same reason, but a space
+    that did not open would answer none at all, at this start and at every later one.
+    """
     steps = list(_steps(schema, index, directory))
     for number, (name, step) in enumerate(steps, 1):
         begin(f"kernels for {name}, {number} of {len(steps)}")
-        step()
+        try:
+            step()
+        except Exception as error:
+            text = "preparing the kernels for %s failed, and the start goes on without: %s"
+            _log.warning(text, name, error, exc_info=True, extra={"space": space})
 
 
 def _steps(schema: Schema, index: Index, directory: Directory) -> Iterator[tuple[str, Callable[[], None]]]:

@@ -109,7 +109,7 @@ class Space:
         self._snapshot_looked = self.directory.version
         begin("building the index")
         self.index: Index = self.directory.index(self.schema)
-        warm(self.schema, self.index, self.directory, begin)
+        warm(self.name, self.schema, self.index, self.directory, begin)
         self.keys = KeyMemory()
         self.keys.load(self.log)
         self._key_locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}

@@ -186,7 +186,7 @@ class FollowedSpace(Space):
         self.directory = Directory(lambda consumer: place_of(self.name, consumer, n_workers) == number)
         self._open_directory(mark.version)
         self.index = self.directory.index(self.schema)
-        warm(self.schema, self.index, self.directory, lambda _: None)
+        warm(self.name, self.schema, self.index, self.directory, lambda _: None)
         self.listeners = set()
         self._connected = {}
         self.followers = None
