@@ -1,4 +1,4 @@
-"""What every run needs before anything else: a Numba cache of its own and a Hypothesis profile per leg.
+"""What every run needs before anything else: a Numba cache of its own, a seed, a Hypothesis profile per leg.
 
 Numba's disk cache notices neither an edit in another file nor NUMBA_BOUNDSCHECK, so a stale kernel
 could pass the tests of the new one. The folder is therefore named by a hash of all kernels and of
@@ -6,14 +6,21 @@ Numba's settings; it overrides a NUMBA_CACHE_DIR from outside, which the package
 """
 
 import hashlib
+import importlib
+import itertools
 import os
+import random
 import sys
+import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
 import pytest
 from _pytest.doctest import DoctestModule
+
+import seeds
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -40,20 +47,45 @@ def numba_cache_dir() -> Path:
 if "numba" in sys.modules:
     raise pytest.UsageError("numba was imported before tests/conftest.py chose its cache folder")
 os.environ["NUMBA_CACHE_DIR"] = str(numba_cache_dir())
-# or what is laid out would depend on whether this folder is new (engine/first_layout.py)
-os.environ["RANGECAST_LAYOUTS"] = "at-once"
 
-# Derandomised, so that a run can be repeated; no deadline, since the first call of a kernel compiles it.
+# No deadline, since the first call of a kernel compiles it. What is drawn depends on the seed of the run, so
+# that a run is repeated without a database.
 for name, max_examples in {"compiled": 20, "bounds": 10, "nojit": 7}.items():
     hypothesis.settings.register_profile(
         name,
         max_examples=max_examples,
-        derandomize=True,
         deadline=None,
         database=None,
+        print_blob=True,
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
 hypothesis.settings.load_profile(LEG)
+
+# drawn before pytest-xdist starts its workers, which get it through the environment
+seeds.run_seed()
+FOUND = ROOT / ".cache" / "seeds-that-found-something"
+
+
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its option
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(seeds.run_seed())
+
+
+def pytest_report_header() -> str:
+    return f"{seeds.repeat()} in the environment draws what this run draws"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say again what a red run has drawn, and keep it."""
+    failed = [*terminalreporter.stats.get("failed", ()), *terminalreporter.stats.get("error", ())]
+    if not failed:
+        return
+    terminalreporter.write_line(f"{seeds.repeat()} in the environment draws what this run drew")
+    FOUND.parent.mkdir(exist_ok=True)
+    with FOUND.open("a") as kept:
+        for report in failed:
+            kept.write(f"{time.strftime('%Y-%m-%d %H:%M')} {seeds.repeat()} {LEG} {report.nodeid}\n")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -74,6 +106,46 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 def leg() -> str:
     """Which leg runs: "compiled", "nojit" (kernels are plain Python) or "bounds"."""
     return LEG
+
+
+# Files that say of a machine that something was laid out there; none of them exists before a test.
+NOTES = map("laid-out-{}".format, itertools.count())
+
+
+@pytest.fixture(autouse=True)
+def machine(request, monkeypatch, tmp_path_factory) -> Callable[[str], None]:
+    """The machine that a test runs on, as far as its own process goes: a "new" one, where `auto` scans until
+    a layout is worth compiling (engine/first_layout.py), or a "used" one, where it lays out at once because
+    something was laid out before.
+
+    Which of them depends on the name of the test and on the seed of the run. A test that is about layouts
+    asks for a fixture below. Kernels of plain Python have nothing to compile: there the package lays out at
+    once.
+    """
+    first_layout = importlib.import_module("rangecast.engine.first_layout")
+
+    def become(kind: str) -> None:
+        note = tmp_path_factory.getbasetemp() / next(NOTES)
+        monkeypatch.setattr(first_layout, "_note", lambda: note)
+        monkeypatch.setattr(first_layout._Layouts, "at_once", kind == "used")
+
+    # pytest-xdist adds a group to the id of a test, which is to run as it does alone
+    name = f"machine of {request.node.path.stem} {request.node.name}"
+    drawn = random.Random(seeds.seed_of(name)).choice(["new", "used"])
+    become("used" if LEG == "nojit" else drawn)
+    return become
+
+
+@pytest.fixture
+def new_machine(machine) -> None:
+    """A machine on which nothing was laid out yet."""
+    machine("new")
+
+
+@pytest.fixture
+def used_machine(machine) -> None:
+    """A machine on which something was laid out before."""
+    machine("used")
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,9 @@ import httpx
 import psutil
 import websockets
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import seeds
+
 HERE = Path(__file__).parent
 
 
@@ -61,6 +64,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--keep", nargs="?", const=True)
+    seeds.add_option(parser)
     options = parser.parse_args()
     if isinstance(options.keep, str):
         keep(options.requests, *printed_counts(Path(options.keep).read_text()))
@@ -73,9 +77,9 @@ def main():
         counts, memory = {}, []
         each = max(1, options.requests // 10)
         for turn in range(10):
-            for status, n in defence.hostile_http(broker.url, each, turn).items():
+            for status, n in defence.hostile_http(broker.url, each, 100 * options.seed + turn).items():
                 counts[status] = counts.get(status, 0) + n
-            asyncio.run(hostile_websockets(broker.url, each // 50, turn))
+            asyncio.run(hostile_websockets(broker.url, each // 50, 100 * options.seed + turn))
             memory.append(process.memory_info().rss)
             print(f"{(turn + 1) * each:8,} requests, {memory[-1] / 1e6:6.0f} MB", flush=True)
         time.sleep(1)

@@ -32,6 +32,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import seeds
 from rangecast import Store
 from rangecast.broker.event_log import EventLog
 from rangecast.client import Client, ClientError
@@ -190,15 +192,15 @@ class Consumer(threading.Thread):
         stream.close()  # cuts; what was not acknowledged comes again
 
 
-def soak(folder, seconds, kills, n_consumers, seed=1, workers=0):
+def soak(folder, seconds, kills, n_consumers, seed, workers=0):
     """Run it; a dict of counts, of which `lost` and `wrong` must be 0."""
     broker = Broker(folder, workers)
     broker.start()
     stop = threading.Event()
     names = [f"c{k}" for k in range(n_consumers)]
-    publishers = [Publisher(broker.url, k, stop) for k in range(2)]
+    publishers = [Publisher(broker.url, 100 * seed + k, stop) for k in range(2)]
     changer = Changer(broker.url, seed, names, stop)
-    consumers = [Consumer(broker.url, name, k, stop) for k, name in enumerate(names)]
+    consumers = [Consumer(broker.url, name, 100 * seed + k, stop) for k, name in enumerate(names)]
     for thread in [*publishers, changer, *consumers]:
         thread.start()
     source = random.Random(seed)
@@ -308,7 +310,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--consumers", type=int, default=12)
-    parser.add_argument("--seed", type=int, default=1)
+    seeds.add_option(parser)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--keep", nargs="?", const=True)
     options = parser.parse_args()

@@ -26,7 +26,7 @@ every_index = pytest.mark.parametrize(
 
 
 @pytest.fixture(autouse=True)
-def small_tails(monkeypatch):
+def small_tails(monkeypatch, used_machine):
     monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 16)
 
 

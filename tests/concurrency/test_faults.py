@@ -74,7 +74,7 @@ WRITES = [insert_new, insert_one, replace_some, delete_some, delete_most, compac
 
 
 @pytest.fixture(autouse=True)
-def small_tails(monkeypatch):
+def small_tails(monkeypatch, used_machine):
     monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 16)
 
 

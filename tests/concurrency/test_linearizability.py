@@ -97,7 +97,7 @@ def asked_numbers(subs):
 
 
 @pytest.fixture
-def restless(monkeypatch):
+def restless(monkeypatch, used_machine):
     rng = random.Random(7)
 
     def rests(plain):

@@ -6,6 +6,6 @@ from rangecast.engine.auto import AutoIndex
 
 
 @pytest.fixture(autouse=True)
-def _paths_of_small_sets(request, monkeypatch):
+def _paths_of_small_sets(request, monkeypatch, used_machine):
     if "tail_alone" not in request.node.name:
         monkeypatch.setattr(AutoIndex, "tail_alone", 1)

@@ -15,12 +15,14 @@ from rangecast.engine import auto, first_layout, parts
 pytestmark = pytest.mark.once
 SCHEMA = rc.Schema(rc.Int("a"), rc.Float("b"), rc.Category("c"))
 N = 2_600
+NOTE = first_layout._note
 
 
 @pytest.fixture
 def cold(monkeypatch, tmp_path):
     """As if Numba's cache were empty; the kernels themselves come from where they are."""
     monkeypatch.setattr(first_layout._Layouts, "at_once", False)
+    monkeypatch.setattr(first_layout, "_note", NOTE)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
 
 

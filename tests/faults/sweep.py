@@ -22,7 +22,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import rangecast as rc
+import seeds
 from rangecast.engine import verified
 from rangecast.sealed import write_document
 from rangecast.spark.stream.ledger import Commit, Ledger, Pin
@@ -211,7 +213,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--flips", type=int, default=60)
     parser.add_argument("--cuts", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=7)
+    seeds.add_option(parser)
     parser.add_argument("--seconds", type=float)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import seeds
 
 Check = Callable[[random.Random, Path], tuple[int, int]]
 
@@ -38,7 +42,7 @@ def main(description: str | None, check: Check, said: str) -> None:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--inputs", type=int, default=10**9)
-    parser.add_argument("--seed", type=int, default=0)
+    seeds.add_option(parser)
     options = parser.parse_args()
     begun = time.monotonic()
     counts = run(check, options.seconds, options.inputs, options.seed)

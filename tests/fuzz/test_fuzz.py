@@ -1,4 +1,7 @@
-"""A short run of each fuzzer, from a fixed seed; as scripts they run for as long as they are told."""
+"""A short run of each fuzzer, from a seed of this run and from those that once found something.
+
+As scripts they run for as long as they are told.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +17,37 @@ import fuzz_indexes
 import fuzz_values
 import fuzzing
 
+import seeds
+
 pytestmark = pytest.mark.once
 
 
-def test_values():
-    done, rounds = fuzzing.run(fuzz_values.check, seconds=60, inputs=3_000, seed=1)
+def some_seeds(*kept):
+    """A new one, and those that found something before; names of tests are the same in every run."""
+    drawn = pytest.param(seeds.seed_of("fuzz"), id="new")
+    return pytest.mark.parametrize("seed", [drawn, *(pytest.param(seed, id=str(seed)) for seed in kept)])
+
+
+@some_seeds(1)
+def test_values(seed):
+    done, rounds = fuzzing.run(fuzz_values.check, seconds=60, inputs=3_000, seed=seed)
     assert rounds > 10
     assert done + rounds >= 3_000
 
 
-def test_conditions():
-    pairs, texts = fuzzing.run(fuzz_conditions.check, seconds=60, inputs=800, seed=1)
+@some_seeds(1)
+def test_conditions(seed):
+    pairs, texts = fuzzing.run(fuzz_conditions.check, seconds=60, inputs=800, seed=seed)
     assert pairs + texts >= 800
 
 
-@pytest.mark.parametrize("seed", fuzz_files.SEEDS)
+@some_seeds(*fuzz_files.SEEDS)
 def test_files(seed):
     rows, files = fuzzing.run(fuzz_files.check, seconds=60, inputs=400, seed=seed)
     assert rows + files >= 400
 
 
-@pytest.mark.parametrize("seed", fuzz_indexes.SEEDS)
+@some_seeds(*fuzz_indexes.SEEDS)
 def test_indexes(seed):
     refused, read = fuzzing.run(fuzz_indexes.check, seconds=60, inputs=150, seed=seed)
     assert refused > 20

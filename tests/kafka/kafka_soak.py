@@ -23,6 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import rangecast as rc
+import seeds
 from rangecast.kafka import read_lag
 
 SCHEMA = {"price": 1_000}
@@ -159,7 +160,7 @@ def main() -> None:
     )
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--events", type=int, default=60_000)
-    parser.add_argument("--seed", type=int, default=7)
+    seeds.add_option(parser)
     given = parser.parse_args()
     from confluent_kafka.admin import AdminClient, NewTopic
 

@@ -33,6 +33,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import seeds
 
 POINTS = ("marks", "produce", "commit", "ledger", "spark")
 
@@ -118,7 +119,7 @@ def drive(folder: Path, bootstrap: str, topic: str) -> None:
     spark.stop()
 
 
-def soak(bootstrap: str, topic: str, folder: Path, kills: int, seed: int = 7) -> dict[str, int]:
+def soak(bootstrap: str, topic: str, folder: Path, kills: int, seed: int) -> dict[str, int]:
     """Feed, kill, start again, and count."""
     import rangecast as rc
 
@@ -214,7 +215,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kills", type=int, default=12)
-    parser.add_argument("--seed", type=int, default=7)
+    seeds.add_option(parser)
     parser.add_argument("--drive", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.drive:

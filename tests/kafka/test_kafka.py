@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import rangecast as rc
+import seeds
 from rangecast.cli.app import app
 from rangecast.errors import OptionError, StorageError
 
@@ -122,7 +123,9 @@ def test_killed_workers_lose_and_double_nothing(bootstrap, topics, tmp_path):
     import kafka_soak
 
     names = topics("ticks", "matches", "dead", partitions=4)
-    counted = kafka_soak.soak(bootstrap, names, tmp_path, kills=2, n_events=4_000, seed=3)
+    counted = kafka_soak.soak(
+        bootstrap, names, tmp_path, kills=2, n_events=4_000, seed=seeds.seed_of("kafka soak")
+    )
     assert counted["kills"] == 2
     assert (counted["lost"], counted["doubled"], counted["wrong"]) == (0, 0, 0), counted
 

@@ -47,6 +47,7 @@ def keep_said(patch, wide=1, sparse=0):
     patch.setattr(event_entries, "SPARSE", sparse)
 
 
+@pytest.mark.usefixtures("used_machine")
 @given(rows=ROWS, texts=TEXTS, leads=st.booleans(), tail=st.sampled_from([0, 256]), threads=st.integers(1, 2))
 def test_matches_what_columns_match(rows, texts, leads, tail, threads):
     subs = rc.Subscriptions.parse(SCHEMA, dict(enumerate(texts)))

@@ -191,6 +191,7 @@ _ROWS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.usefixtures("used_machine")
 @given(
     texts=st.lists(_TEXTS, min_size=1, max_size=12),
     rows=st.lists(_ROWS, min_size=1, max_size=8),
@@ -227,7 +228,7 @@ def test_paths_that_look_at_one_of_an_events_columns(texts, rows, line, tail, de
             assert rows_of(index.match(events, limit=100)) == expected
 
 
-def test_what_is_counted_once_for_events_of_several_columns(monkeypatch):
+def test_what_is_counted_once_for_events_of_several_columns(monkeypatch, used_machine):
     """Other paths than that of the tags see each event once, however many tags it has."""
     monkeypatch.setattr("rangecast.engine.path_building.TINY", 0)
     monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)

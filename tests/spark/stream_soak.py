@@ -49,7 +49,9 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import rangecast as rc
+import seeds
 
 NAMES = ("a0", "a1", "a2")
 SPAN = 1000
@@ -418,7 +420,7 @@ def main() -> None:
     parser.add_argument("--schemes", default="A,B", help="which streams, of A, B, O and T (A,B)")
     parser.add_argument("--bucket", help="address for the output of scheme O")
     parser.add_argument("--control", action="store_true", help="one more stream, without pins")
-    parser.add_argument("--seed", type=int, default=1)
+    seeds.add_option(parser)
     parser.add_argument("--folder", type=Path, help="keep everything in this folder")
     parser.add_argument("--role", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -426,8 +428,6 @@ def main() -> None:
         name, value = given.role
         feed(given.folder, int(value)) if name == "feed" else drive(given.folder, value.split(","))
         return
-    # run as a script: the oracle stands one folder up
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     import stream_check as check
 
     schemes = given.schemes.split(",")
