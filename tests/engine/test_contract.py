@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rangecast as rc
+import seeds
 from oracle import match_boxes, match_held, match_values, rows_of
 from rangecast.array_file import write_arrays
 from rangecast.engine import REGISTRY
@@ -21,6 +22,8 @@ from strategies import events, history, int_schema, random_events, random_subscr
 JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") != "1"
 N = 900 if JIT else 60  # past the limit of an unsorted tail when compiled
 VARIANTS = [(name, {}) for name in REGISTRY]
+NEW_MACHINE = ("auto", {}, "on a new machine")
+VARIANTS += [NEW_MACHINE]
 VARIANTS += [("vci", {"lookup": "table"}), ("vci", {"lookup": "clipped", "constructs": "sci", "L": 4})]
 VARIANTS += [("vcr", {"storage": "array"}), ("vcr", {"storage": "hash", "decomposition": "od"})]
 VARIANTS += [("rtree", {"load": "insert", "node_capacity": 4, "leaf_capacity": 4})]
@@ -32,10 +35,50 @@ def expected(subs, batch):
     return [sorted(row) for row in match_boxes(subs, batch)]
 
 
-@pytest.fixture(scope="module", params=VARIANTS, ids=lambda v: "-".join([v[0], *map(str, v[1].values())]))
+def sizes(rng, most):
+    """A whole number from 1 to `most`, as often between 10 and 100 as between 100 and 1,000."""
+    return round(np.exp(rng.uniform(0, np.log(most))))
+
+
+def boxes_that_hold(subs, batch):
+    """As `match_boxes` of the oracle, for many boxes and events: (event, id), each pair once, in order."""
+    owners = np.empty((0, 2), np.int64)
+    pairs = [owners]
+    for b in range(subs.n_boxes):
+        low, high = subs.lows[:, b, None], subs.highs[:, b, None]
+        own = np.flatnonzero(((low <= batch.codes) & (batch.codes <= high)).all(axis=0))
+        pairs.append(np.column_stack([own, np.full(len(own), subs.ids[int(subs.owners[b])])]))
+    return np.unique(np.concatenate(pairs), axis=0)
+
+
+def pairs_of(matches):
+    """The same of an answer; a pair that was reported twice is there twice."""
+    pairs = np.column_stack([matches.events(), matches.ids]).astype(np.int64)
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+
+
+def events_that_say_little(rng, schema, m, span):
+    """Events of which some, or all, have no value for any attribute."""
+    batch = random_events(
+        schema, m, seed=int(rng.integers(2**32)), span=span, missing=rng.choice([0, 0.1, 1])
+    )
+    batch.codes[:, rng.random(m) < rng.choice([0, 0.05, 0.5])] = MISSING
+    return batch
+
+
+@pytest.fixture(
+    scope="module", params=VARIANTS, ids=lambda v: "-".join([v[0], *map(str, v[1].values()), *v[2:]])
+)
 def make(request):
-    name, options = request.param
+    name, options, *_ = request.param
     return lambda schema: rc.open_index(name, schema, **options)
+
+
+@pytest.fixture(autouse=True)
+def way(request, used_machine):
+    """`auto` begins in two ways: it lays out at once, or scans until that is worth compiling."""
+    if request.node.callspec.params["make"] == NEW_MACHINE:
+        request.getfixturevalue("new_machine")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -57,6 +100,34 @@ def test_bulk_equals_oracle(make, d, boxes):
     index.insert(subs)
     assert rows_of(index.match(batch)) == expected(subs, batch)
     assert len(index) == len(subs)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_any_sizes_equal_the_oracle(make, d, size, monkeypatch):
+    """Sets and batches of 1 to 5,000, on domains of any width: what is built depends on all three."""
+    rng = np.random.default_rng(seeds.seed_of(f"sizes {d}"))
+    schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(d)))
+    for round_ in range(8 if JIT else 2):
+        n = sizes(rng, size(5_000))
+        m = sizes(rng, min(size(5_000), max(1, 2_000_000 // n)))
+        # a domain of 1,024 to 4,096 values once left a few hundred boxes without a layout
+        span, boxes = sizes(rng, 20_000) + 1, int(rng.choice([1, 1, 2]))
+        width = sizes(rng, span)
+        # a new machine lays out after 2**30 boxes looked at, which no test waits for
+        monkeypatch.setattr("rangecast.engine.auto.COLD_WORK", int(rng.choice([1 << 30, 1 << 16, 1])))
+        told = f"round {round_}: {n} subscriptions of {boxes} boxes, {m} events, span {span}, width {width}"
+        drawn = {"seed": int(rng.integers(2**32)), "boxes": boxes}
+        subs = random_subscriptions(schema, n, span=span, width=width, bounded=rng.choice([0.5, 1]), **drawn)
+        index = make(schema)
+        index.insert(subs)
+        for batch in (events_that_say_little(rng, schema, k, span) for k in (m, 1, m)):
+            want = boxes_that_hold(subs, batch)
+            assert np.array_equal(pairs_of(index.match(batch)), want), told
+            assert np.array_equal(index.count(batch), np.bincount(want[:, 0], minlength=len(batch))), told
+        gone = rng.random(n) < rng.choice([0.1, 0.9])
+        assert index.delete(subs.ids.values[gone]) == []
+        left = boxes_that_hold(subs.select(~gone), batch)
+        assert np.array_equal(pairs_of(index.match(batch)), left), told
 
 
 @settings(max_examples=40 if JIT else 10)  # a set as small as these is scanned by most kinds
