@@ -142,6 +142,11 @@ def _flat_events(raw: bytes, kind: str, schema: Schema, limits: SpaceLimits) -> 
         return None
     if not _FEWEST_LINES <= lines <= limits.request_events:
         return None
+    if b"\r" in raw:
+        # between tokens it would end a line of server-sent events: the ordinary way puts a space there
+        raw = raw.replace(b"\r\n", b"\n")
+        if b"\r" in raw:
+            return None
     flat = read_flat(raw, schema)
     if flat is None or flat.longest > limits.line_bytes:
         return None
@@ -149,16 +154,17 @@ def _flat_events(raw: bytes, kind: str, schema: Schema, limits: SpaceLimits) -> 
 
 
 def split_texts(raw: bytes, kind: str) -> list[bytes]:
-    """The JSON texts of a body, each without a line break."""
+    """The JSON texts of a body. Those that are JSON are without a line break, which is a newline or a carriage
+    return to server-sent events and nothing else (U+2028 is a letter there); the others are rejected later."""
     if kind in LINES_TYPES or kind.startswith("text/"):
         texts = [line.strip() for line in raw.split(b"\n")]
-        return [text for text in texts if text]
+        return [_unbroken(text) if b"\r" in text else text for text in texts if text]
     if kind not in JSON_TYPES:
         known = ", ".join((*JSON_TYPES, LINES_TYPES[0], ARROW_TYPES[0]))
         raise UnsupportedError(f"Content-Type must be one of {known}, got {kind[:60]!r}")
     body = raw.strip()
     if not body.startswith(b"["):
-        if b"\n" in body:
+        if b"\n" in body or b"\r" in body:
             try:
                 return [msgspec.json.format(body, indent=-1)]
             except _BAD as error:
@@ -170,9 +176,15 @@ def split_texts(raw: bytes, kind: str) -> list[bytes]:
         texts = [bytes(text) for text in _raws.decode(body)]
     except _BAD as error:
         raise BrokerError(f"the body is not a JSON array: {error}") from None
-    return [
-        msgspec.json.format(text, indent=-1) if b"\n" in text or b"\r" in text else text for text in texts
-    ]
+    return [_unbroken(text) if b"\n" in text or b"\r" in text else text for text in texts]
+
+
+def _unbroken(text: bytes) -> bytes:
+    """A JSON text on one line; what is not JSON stays as it is."""
+    try:
+        return msgspec.json.format(text, indent=-1)
+    except _BAD:
+        return text
 
 
 def _decoded(texts: list[bytes], most: int, rejected: list[tuple[int, str]]) -> list[dict[str, Any]]:

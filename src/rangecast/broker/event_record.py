@@ -288,8 +288,11 @@ class EventRecord:
         starts = np.frombuffer(self._payload, np.uint32, self.head.n + 1, 8 * self.head.words).astype(
             np.int64
         )
-        # a copy, since kernels take arrays that may be written to: an array that may not is another type
-        letters = np.frombuffer(self._payload, np.uint8, self.head.body_length, start).copy()
+        # a copy, since kernels take arrays that may be written to: an array that may not is another type.
+        # Logs of version 0.4.0 may have a carriage return between two tokens, which would end a line of
+        # server-sent events; within a string of JSON there is none
+        raw = bytearray(self._payload[start : start + self.head.body_length])
+        letters = np.frombuffer(raw.replace(b"\r", b" "), np.uint8)
         return taken_strings(JoinedStrings(letters, starts), rows)
 
     def _body_start(self) -> int:
