@@ -1,12 +1,18 @@
 """Bodies of requests: carriage returns between tokens, compressed members, and clients that hang up."""
 
+import gzip
 import json
+import random
 
 import httpx
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from rangecast.broker.bodies import JSON_TYPES, LINES_TYPES, read_events
+from rangecast import Category, Float, Int, Schema
+from rangecast.broker import bodies
+from rangecast.broker.bodies import JSON_TYPES, LINES_TYPES, decompressed, read_events
+from rangecast.broker.errors import BrokerError, TooLargeError
 from rangecast.broker.event_record import (
     EventRecord,
     PublishedBody,
@@ -16,12 +22,14 @@ from rangecast.broker.event_record import (
 )
 from rangecast.broker.limits import SpaceLimits
 
-from .conftest import market
-
 LINES = {"Content-Type": LINES_TYPES[0]}
 # U+2028, U+2029 and U+0085 end a line for Python, and for server-sent events they do not
 STRANGE = "a\u2028b\u2029c\x85d\x7f\\r\\n\u000be".replace("\u000b", "\\u000b")
 EVENT = '{"price":%s 5,"symbol":"' + STRANGE + '"%s}'
+
+
+def market():
+    return Schema(Int("price"), Category("symbol"), Float("change"))
 
 
 def received(raw, kind):
@@ -83,3 +91,67 @@ def test_a_consumer_receives_events_with_strange_white_space(client, url, n):
             if raw.count(b"event: match") == n and b"caught_up" in raw:
                 break
     assert b"\r" not in raw
+
+
+def zstd(raw):
+    return pa.compress(raw, "zstd", asbytes=True)
+
+
+MEMBERS = {"gzip": gzip.compress, "zstd": zstd}
+
+
+@pytest.fixture(params=list(MEMBERS))
+def member(request):
+    return request.param, MEMBERS[request.param]
+
+
+def test_members_of_any_number_and_size_are_read(member):
+    encoding, make = member
+    draw = random.Random(8)
+    for _ in range(60):
+        pieces = [
+            draw.randbytes(draw.choice([0, 1, 100, 700, 5_000, 90_000])) for _ in range(draw.randint(1, 9))
+        ]
+        raw, whole = b"".join(map(make, pieces)), b"".join(pieces)
+        assert decompressed(raw, encoding, len(whole)) == whole
+        if whole:
+            with pytest.raises(TooLargeError, match="when decompressed"):
+                decompressed(raw, encoding, len(whole) - 1)
+        cut = raw[: -draw.randint(1, min(len(make(pieces[-1])) - 1, 30))]
+        with pytest.raises(BrokerError, match=r"not whole|Truncated"):
+            decompressed(cut, encoding, len(whole))
+
+
+@pytest.mark.parametrize("rest", [b"x", b"\0" * 12, b"\x1f\x8b\x08garbage", b'{"price": 1}'])
+def test_what_stands_behind_the_last_member_is_refused(member, rest):
+    encoding, make = member
+    for n in (1, 2):
+        with pytest.raises(BrokerError, match=f"not {encoding}|not whole"):
+            decompressed(make(b"{}\n") * n + rest, encoding, 1_000)
+
+
+def test_the_limit_holds_across_members(member):
+    encoding, make = member
+    bomb = make(b" " * 600_000)
+    assert len(decompressed(bomb, encoding, 1_000_000)) == 600_000
+    for n in (2, 50):
+        with pytest.raises(TooLargeError, match="when decompressed"):
+            decompressed(bomb * n, encoding, 1_000_000)
+
+
+def test_members_of_nothing_are_counted(monkeypatch):
+    monkeypatch.setattr(bodies, "_MOST_MEMBERS", 1_000)
+    empty = gzip.compress(b"")
+    assert decompressed(empty * 1_000, "gzip", 10) == b""
+    with pytest.raises(TooLargeError, match="1,000 members"):
+        decompressed(empty * 1_001, "gzip", 10)
+
+
+def test_all_members_of_a_request_are_published(url, member):
+    encoding, make = member
+    body = make(b'{"price": 1}\n{"price": 2}\n') + make(b'{"price": 3}\n')
+    headers = {**LINES, "Content-Encoding": encoding}
+    answer = httpx.post(f"{url}/v1/main/events", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["last"]) == (200, 3)
+    answer = httpx.post(f"{url}/v1/main/events", content=body + b"more", headers=headers)
+    assert (answer.status_code, "from byte" in answer.text or "zstd" in answer.text) == (400, True)

@@ -26,6 +26,9 @@ from rangecast.types.schema import Schema
 
 BODY_SECONDS = 30.0
 _FEWEST_LINES = 16  # fewer are read sooner one by one
+_MOST_MEMBERS = 100_000  # of gzip; the smallest has 20 bytes, so 64 MB could have three million
+_FIRST_WINDOW, _LAST_WINDOW = 512, 1 << 20
+_NOT_ENCODED = ("", "identity")
 JSON_TYPES = ("application/json",)
 LINES_TYPES = (
     "application/x-ndjson",
@@ -66,22 +69,20 @@ async def read_body(request: Any, limits: SpaceLimits) -> bytes:
                 pieces.append(piece)
     except TimeoutError:
         raise BrokerError(f"the body must come within {BODY_SECONDS:g} seconds") from None
-    return decompressed(b"".join(pieces), request.headers.get("content-encoding", ""), most)
+    encoding = request.headers.get("content-encoding", "")
+    if encoding.strip().lower() in _NOT_ENCODED:
+        return b"".join(pieces)
+    # beside the event loop, since a few kilobytes may become the limit
+    return await asyncio.to_thread(decompressed, b"".join(pieces), encoding, most)
 
 
 def decompressed(raw: bytes, encoding: str, most: int) -> bytes:
     """What was compressed, up to a number of bytes; TooLargeError past it."""
     match encoding.strip().lower():
-        case "" | "identity":
+        case kind if kind in _NOT_ENCODED:
             return raw
         case "gzip":
-            engine = zlib.decompressobj(31)
-            try:
-                out = engine.decompress(raw, most + 1)
-            except zlib.error as error:
-                raise BrokerError(f"the body is not gzip: {error}") from None
-            if len(out) <= most and not engine.eof:
-                raise BrokerError("the body is not whole: the end of the gzip stream is missing")
+            return _gunzipped(raw, most)
         case "zstd":
             try:
                 with pa.CompressedInputStream(pa.BufferReader(raw), "zstd") as stream:
@@ -91,8 +92,42 @@ def decompressed(raw: bytes, encoding: str, most: int) -> bytes:
         case other:
             raise UnsupportedError(f"Content-Encoding must be gzip or zstd, got {other[:40]!r}")
     if len(out) > most:
-        raise TooLargeError(f"the limit 'body_bytes' is {most:,}, and the body is longer when decompressed")
+        raise _too_long(most)
     return bytes(out)
+
+
+def _gunzipped(raw: bytes, most: int) -> bytes:
+    """What the members of a gzip file were, one after the other: `cat a.gz b.gz` is one file, and what pigz
+    or a shipper of logs writes may have a member for each block."""
+    view = memoryview(raw)
+    out: list[bytes] = []
+    size = at = 0
+    for _ in range(_MOST_MEMBERS):
+        engine = zlib.decompressobj(31)
+        # what a piece has behind the end of its member is copied: so the first ones are small
+        window = _FIRST_WINDOW
+        while not engine.eof:
+            piece = view[at : at + window]
+            if not len(piece):
+                raise BrokerError("the body is not whole: the end of the gzip stream is missing")
+            try:
+                part = engine.decompress(piece, most + 1 - size)
+            except zlib.error as error:
+                where = f" from byte {at:,} on" if at else ""
+                raise BrokerError(f"the body is not gzip{where}: {error}") from None
+            out.append(part)
+            size += len(part)
+            if size > most:
+                raise _too_long(most)
+            at += len(piece) - len(engine.unused_data)
+            window = min(2 * window, _LAST_WINDOW)
+        if at == len(raw):
+            return b"".join(out)
+    raise TooLargeError(f"a body of gzip may have {_MOST_MEMBERS:,} members, got more")
+
+
+def _too_long(most: int) -> TooLargeError:
+    return TooLargeError(f"the limit 'body_bytes' is {most:,}, and the body is longer when decompressed")
 
 
 def media_type(header: str | None) -> str:
@@ -154,8 +189,11 @@ def _flat_events(raw: bytes, kind: str, schema: Schema, limits: SpaceLimits) -> 
 
 
 def split_texts(raw: bytes, kind: str) -> list[bytes]:
-    """The JSON texts of a body. Those that are JSON are without a line break, which is a newline or a carriage
-    return to server-sent events and nothing else (U+2028 is a letter there); the others are rejected later."""
+    """The JSON texts of a body; what is not JSON among them is rejected later.
+
+    Those that are JSON have no newline and no carriage return, which end a line of server-sent events;
+    nothing else does, and U+2028 is a letter there.
+    """
     if kind in LINES_TYPES or kind.startswith("text/"):
         texts = [line.strip() for line in raw.split(b"\n")]
         return [_unbroken(text) if b"\r" in text else text for text in texts if text]
