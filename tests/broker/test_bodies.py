@@ -3,6 +3,8 @@
 import gzip
 import json
 import random
+import socket
+import time
 
 import httpx
 import numpy as np
@@ -10,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from rangecast import Category, Float, Int, Schema
-from rangecast.broker import bodies
+from rangecast.broker import app, bodies
 from rangecast.broker.bodies import JSON_TYPES, LINES_TYPES, decompressed, read_events
 from rangecast.broker.errors import BrokerError, TooLargeError
 from rangecast.broker.event_record import (
@@ -155,3 +157,27 @@ def test_all_members_of_a_request_are_published(url, member):
     assert (answer.status_code, answer.json()["last"]) == (200, 3)
     answer = httpx.post(f"{url}/v1/main/events", content=body + b"more", headers=headers)
     assert (answer.status_code, "from byte" in answer.text or "zstd" in answer.text) == (400, True)
+
+
+@pytest.mark.parametrize("path", ["PUT /v1/main/consumers/a/subscriptions/b", "POST /v1/main/events"])
+def test_a_client_that_hangs_up_within_its_body_is_no_fault_of_the_broker(url, path, monkeypatch, caplog):
+    errors = []
+
+    def answered(error, answer=app.error_answer):
+        errors.append(error)
+        return answer(error)
+
+    monkeypatch.setattr(app, "error_answer", answered)
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(
+            f'{path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 99\r\n\r\n{{"pri'.encode()
+        )
+    deadline = time.monotonic() + 30
+    while not errors and time.monotonic() < deadline:
+        time.sleep(0.01)
+    (error,) = errors
+    assert isinstance(error, BrokerError)
+    assert "closed the connection" in str(error)
+    assert httpx.get(f"{url}/healthz").status_code == 200
+    assert not caplog.records

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from starlette.requests import ClientDisconnect
 
 from rangecast.broker.errors import BrokerError, TooLargeError, UnsupportedError
 from rangecast.broker.event_record import PublishedBody, joined_strings
@@ -69,6 +70,8 @@ async def read_body(request: Any, limits: SpaceLimits) -> bytes:
                 pieces.append(piece)
     except TimeoutError:
         raise BrokerError(f"the body must come within {BODY_SECONDS:g} seconds") from None
+    except ClientDisconnect:
+        raise BrokerError("the client closed the connection within its body") from None
     encoding = request.headers.get("content-encoding", "")
     if encoding.strip().lower() in _NOT_ENCODED:
         return b"".join(pieces)
