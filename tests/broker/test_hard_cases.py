@@ -39,6 +39,10 @@ def full(*_):
     raise OSError(28, "No space left on device")
 
 
+def unwritable(path):
+    raise StorageError(f"{path}: cannot be written: No space left on device")
+
+
 def prices(messages):
     return [message["event"]["price"] for message in messages]
 
@@ -241,7 +245,7 @@ def test_a_failure_that_nobody_thought_of_leaves_no_publisher_waiting(client, ur
 
 
 def test_a_journal_after_a_write_that_failed(tmp_path, monkeypatch):
-    """What could not be written is written by the next sync, and half a line is not followed by another."""
+    """What could not be written is taken back, and half a line is not followed by another."""
     table = Journal(tmp_path / "cursors.journal")
     table.put("alice", 1)
     table.sync()
@@ -252,11 +256,19 @@ def test_a_journal_after_a_write_that_failed(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(journal.os, "fdatasync", torn)
-        table.put("bob", 2)
-        with pytest.raises(StorageError, match="No space left on device"):
-            table.sync()
+        patch.setattr(journal, "replacing", unwritable)
+        for _ in range(2):
+            table.put("bob", 2)
+            table.put("alice", 7)
+            table.put("alice", None)
+            with pytest.raises(StorageError, match="No space left on device"):
+                table.sync()
+            assert dict(table.items()) == {"alice": 1}
+            assert dict(Journal(tmp_path / "cursors.journal").items()) == {"alice": 1}
+    table.sync()
     assert dict(Journal(tmp_path / "cursors.journal").items()) == {"alice": 1}
-    table.sync()  # a second try of the same is no less durable than the first
+    table.put("bob", 2)
+    table.sync()
     assert dict(Journal(tmp_path / "cursors.journal").items()) == {"alice": 1, "bob": 2}
     table.put("carl", 3)
     table.sync()
@@ -269,10 +281,25 @@ def test_a_cursor_that_is_not_on_disk_is_not_acknowledged(client, url, start, mo
     ack = f"{url}/v1/main/consumers/alice/ack"
     with monkeypatch.context() as patch:
         patch.setattr(journal.os, "fdatasync", full)
-        patch.setattr(journal, "replacing", lambda _: full())
+        patch.setattr(journal, "replacing", unwritable)
         for _ in range(2):
-            assert httpx.post(ack, json={"sequence": 3}).status_code >= 500
+            assert httpx.post(ack, json={"sequence": 3}).status_code == 503
+            assert prices(client.messages("alice")["messages"]) == [1, 2, 3, 4, 5]
+            assert httpx.get(ack.removesuffix("/ack")).json()["acknowledged"] is None
+    assert prices(client.messages("alice")["messages"]) == [1, 2, 3, 4, 5]
     assert httpx.post(ack, json={"sequence": 3}).json() == {"sequence": 3}
+
+
+def test_a_cursor_that_was_refused_is_not_found_after_a_crash(tmp_path, monkeypatch):
+    table = Journal(tmp_path / "cursors.journal")
+    table.put("alice", 1)
+    table.sync()
+    with monkeypatch.context() as patch:
+        patch.setattr(journal.os, "fdatasync", full)  # its line is in the file, and whole
+        table.put("alice", 7)
+        with pytest.raises(StorageError, match="No space left on device"):
+            table.sync()
+    assert Journal(tmp_path / "cursors.journal").get("alice") == table.get("alice") == 1
 
 
 def test_a_change_that_failed_leaves_the_payload(tmp_path, monkeypatch):

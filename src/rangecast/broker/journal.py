@@ -5,11 +5,13 @@
 Each line is sealed (sealed.py), and the last line of a key counts; null removes it. `put` remembers lines,
 `sync` writes them and waits until they are on disk. A torn last line is cut off when the file is opened.
 When most lines are outdated the file is rewritten, aside and renamed; and so it is after a write that
-failed, which may have left half a line, since nothing may follow that.
+failed, which may have left half a line, since nothing may follow that. What such a write should have made
+durable is taken back: who is refused must find everything as it was.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._values: dict[str, Any] = {}
+        self._before: dict[str, Any] = {}  # by key that was put since the last sync
         self._waiting: list[bytes] = []
         self._lines = 0
         self._torn = False
@@ -54,30 +57,53 @@ class Journal:
 
     def put(self, key: str, value: Any) -> None:
         """Give a key a value, or take it out with None; `sync` makes it durable."""
-        if value is None:
-            if self._values.pop(key, None) is None:
-                return
-        else:
-            self._values[key] = value
+        before = self._values.get(key)
+        if value is None and before is None:
+            return
+        self._before.setdefault(key, before)
+        self._set(key, value)
         self._waiting.append(seal({"key": key, "value": value}))
 
     def sync(self) -> None:
-        """Write what was put, and see that it is on disk."""
+        """Write what was put, and see that it is on disk; what cannot be written is taken back."""
         if not self._waiting and not self._torn:
             return
         torn, self._torn = self._torn, True
-        if torn or self._lines + len(self._waiting) > 4 * len(self._values) + _SLACK:
-            self._rewrite()
+        try:
+            if torn or self._lines + len(self._waiting) > 4 * len(self._values) + _SLACK:
+                self._rewrite()
+            else:
+                self._append()
+        except BaseException:
+            for key, value in self._before.items():
+                self._set(key, value)
+            raise
+        finally:
+            self._waiting, self._before = [], {}
+        self._torn = False
+
+    def _set(self, key: str, value: Any) -> None:
+        if value is None:
+            self._values.pop(key, None)
         else:
-            fresh = not self.path.exists()
-            with writing_to(self.path), open(self.path, "ab") as file:
+            self._values[key] = value
+
+    def _append(self) -> None:
+        fresh = not self.path.exists()
+        with writing_to(self.path), open(self.path, "ab") as file:
+            size = file.tell()
+            try:
                 file.write(b"\n".join(self._waiting) + b"\n")
                 file.flush()
                 os.fdatasync(file.fileno())
-            if fresh:
-                sync_folder(self.path.parent)
-            self._lines += len(self._waiting)
-        self._waiting, self._torn = [], False
+            except OSError:
+                # lines that came to the disk whole would count after a crash
+                with contextlib.suppress(OSError):
+                    os.ftruncate(file.fileno(), size)
+                raise
+        if fresh:
+            sync_folder(self.path.parent)
+        self._lines += len(self._waiting)
 
     def _rewrite(self) -> None:
         with replacing(self.path) as file:
@@ -97,10 +123,7 @@ class Journal:
                 rest = line + rest  # written by a crash: a newline may come to disk before what is before it
                 break
             entry = unseal(line, f"{self.path}, line {number}")
-            if entry["value"] is None:
-                self._values.pop(entry["key"], None)
-            else:
-                self._values[entry["key"]] = entry["value"]
+            self._set(entry["key"], entry["value"])
         self._lines = len(lines)
         if rest:
             self._rewrite()
