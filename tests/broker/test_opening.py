@@ -9,7 +9,7 @@ import time
 import httpx
 import pytest
 
-from rangecast import Category, Int, Schema
+from rangecast import Category, Float, Int, Point, Schema, Timestamp
 from rangecast.broker import opening as module
 from rangecast.broker import server
 from rangecast.broker.broker import Broker, BrokerSettings
@@ -18,6 +18,7 @@ from rangecast.broker.server import serving
 from rangecast.client import Client
 from rangecast.engine import Index
 from rangecast.errors import OptionError
+from rangecast.types.names import quoted_name
 
 pytestmark = pytest.mark.once
 REFUSED = (("GET", "main/schema"), ("POST", "main/events"), ("PUT", "other/schema"), ("GET", "spaces"))
@@ -138,3 +139,25 @@ def test_a_cold_start_listens_says_what_it_compiles_and_can_be_ended(tmp_path, f
             running.send_signal(signal.SIGTERM)
             running.stderr.read()
         assert running.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        [Point("p")],
+        [Timestamp("t")],
+        [Int("a.b")],
+        [Category("the symbol")],
+        [Float('6"')],
+        [Int("and")],
+        [Point("p q"), Int("a.b"), Category("or")],
+    ],
+    ids=str,
+)
+def test_a_broker_starts_with_attributes_of_any_kind_and_name(tmp_path, attributes):
+    broker = Broker(BrokerSettings(data=tmp_path, port=0))
+    broker.ensure_space("main", Schema(*attributes))
+    with serving(broker) as url, Client(url) as client:
+        client.subscribe("alice", "a", f"{quoted_name(attributes[0].name)} is missing")
+        assert client.match([{}])["matches"] == [["alice/a"]]
+        assert httpx.get(f"{url}/readyz").status_code == 200

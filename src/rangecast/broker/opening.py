@@ -25,13 +25,13 @@ from rangecast.broker.limits import SpaceLimits
 from rangecast.broker.replay import EntryIndex
 from rangecast.compile_clock import compile_seconds, when_compiling
 from rangecast.engine import Index
-from rangecast.errors import RangecastError
 from rangecast.kernels.broker import sockets as kernels
 from rangecast.model.boxes import hulls
 from rangecast.model.events import Events
 from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Category, Float, Int
+from rangecast.types.names import quoted_name
 from rangecast.types.schema import Schema
 
 _log = logging.getLogger("rangecast.broker")
@@ -122,14 +122,17 @@ def _read_lines(schema: Schema) -> None:
 
 
 def _samples(schema: Schema) -> dict[str, list[Any]]:
-    """Values for the attributes of common kinds that have a plain name."""
+    """Values for the attributes of common kinds; a schema may have none of them."""
     kinds: dict[type, Callable[[int], Any]] = {Int: int, Float: float, Category: lambda k: f"w{k}"}
-    own = [a for a in schema.attributes if type(a) in kinds and a.name.isidentifier()]
+    own = [a for a in schema.attributes if type(a) in kinds]
     return {a.name: [kinds[type(a)](k) for k in range(_SAMPLES)] for a in own}
 
 
 def _read_arrow(schema: Schema) -> None:
-    table = pa.table(_samples(schema) or {"none": [0]})
+    samples = _samples(schema)
+    if not samples:  # a table must have a column of the schema
+        return
+    table = pa.table(samples)
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, table.schema) as writer:
         writer.write_table(table)
@@ -150,14 +153,13 @@ def _serve_few(schema: Schema) -> None:
     schema = Schema.from_dict(schema.to_dict())
     values = _samples(schema)
     terms = [
-        f"{name} = '{several[0]}'" if isinstance(several[0], str) else f"{name} between 0 and {_SAMPLES}"
+        f"{quoted_name(name)} = '{several[0]}'"
+        if isinstance(several[0], str)
+        else f"{quoted_name(name)} between 0 and {_SAMPLES}"
         for name, several in values.items()
     ]
     texts = [term for term in (*terms, " and ".join(terms)) if term] * 3
-    try:
-        subs = Subscriptions.parse(schema, ids=[f"c/{k}" for k in range(len(texts))], texts=texts)
-    except RangecastError:  # an attribute whose name is a word of the language
-        return
+    subs = Subscriptions.parse(schema, ids=[f"c/{k}" for k in range(len(texts))], texts=texts)
     if not len(subs):
         return
     directory = Directory()
