@@ -16,6 +16,7 @@ import pyarrow as pa
 from starlette.requests import ClientDisconnect
 
 from rangecast.broker.errors import BrokerError, TooLargeError, UnsupportedError
+from rangecast.broker.event_json import unwritable_rows
 from rangecast.broker.event_record import PublishedBody, joined_strings
 from rangecast.broker.flat_lines import read_flat
 from rangecast.broker.limits import SpaceLimits
@@ -256,9 +257,16 @@ def _from_arrow(raw: bytes, schema: Schema, limits: SpaceLimits) -> ReceivedEven
         )
     if len(set(table.column_names)) < len(table.column_names):
         raise BrokerError("the columns of a table must have different names")
+    whole = PublishedBody(table=table, stream=raw)
+    # what cannot be written could be received by nobody, so it is not taken
+    bad = unwritable_rows(table)
+    body = whole.without(sorted(bad))
+    assert body.table is not None
     try:
-        events = Events.from_arrow(schema, table, on_error="collect")
+        events = Events.from_arrow(schema, body.table, on_error="collect")
     except (EventError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
         raise BrokerError(f"the events cannot be read: {error}") from None
-    body = PublishedBody(table=table, stream=raw).without([row for row, _ in events.rejected])
-    return ReceivedEvents(events, body, [(row, reason) for row, reason in events.rejected])
+    body = body.without([row for row, _ in events.rejected])
+    places = [row for row in range(table.num_rows) if row not in bad] if bad else range(table.num_rows)
+    rejected = [*bad.items(), *((places[row], reason) for row, reason in events.rejected)]
+    return ReceivedEvents(events, body, sorted(rejected))

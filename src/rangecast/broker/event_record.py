@@ -43,10 +43,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rangecast.broker.event_json import json_rows, rows_kept
 from rangecast.broker.objects import ObjectLinks
 from rangecast.kernels.broker import frames as kernels
 from rangecast.kernels.broker.frames import JoinedStrings
-from rangecast.types.strings import arrow_numbers
 
 HEAD = struct.Struct("<4sIQQQQIIIIII")
 MAGIC = b"REVT"
@@ -86,18 +86,14 @@ class PublishedBody:
         if self.texts is not None:
             return PublishedBody(texts=taken_strings(self.texts, np.flatnonzero(good)))
         assert self.table is not None
-        return PublishedBody(table=self.table.filter(pa.array(good)))
+        return PublishedBody(table=rows_kept(self.table, good))
 
     def json(self, rows: npt.NDArray[np.int64]) -> JoinedStrings:
-        """Some of the events as JSON objects of one line."""
+        """Some of the events as JSON objects of one line; an empty text for one that cannot be written."""
         if self.texts is not None:
             return taken_strings(self.texts, rows)
         assert self.table is not None
-        found = self.table.take(arrow_numbers(rows)).to_pylist()
-        return joined_strings([
-            msgspec.json.encode({k: v for k, v in row.items() if v is not None}, enc_hook=str)
-            for row in found
-        ])  # fmt: skip
+        return joined_strings(json_rows(self.table, rows))
 
     def stored(self) -> Any:
         """The bytes that the log keeps: the texts one after the other, or an Arrow stream."""
@@ -280,11 +276,15 @@ class EventRecord:
         return msgspec.json.decode(self._payload[end : end + head.note_length], type=RecordNote)
 
     def json(self, rows: npt.NDArray[np.int64]) -> JoinedStrings:
-        """Some of the events as JSON objects of one line."""
+        """Some of the events as JSON objects of one line; an empty text for one that cannot be written."""
         start = self._body_start()
         if self.head.kind == ARROW:
-            with pa.ipc.open_stream(self._payload[start : start + self.head.body_length]) as reader:
-                return PublishedBody(table=reader.read_all()).json(rows)
+            try:
+                with pa.ipc.open_stream(self._payload[start : start + self.head.body_length]) as reader:
+                    table = reader.read_all()
+            except (OSError, pa.ArrowException):  # of a type that this version of Arrow does not know, say
+                return joined_strings([b""] * len(rows))
+            return PublishedBody(table=table).json(rows)
         starts = np.frombuffer(self._payload, np.uint32, self.head.n + 1, 8 * self.head.words).astype(
             np.int64
         )

@@ -6,7 +6,8 @@
 
 One message tells of one event and all subscriptions of the consumer that it matches; in a space with an
 object key also which of them its object has entered, and which it has left (objects.py). `progress`,
-`caught_up`, `gap` and `expired` are messages without an event. Frames are made once for all connections of
+`caught_up`, `gap` and `expired` are messages without an event; an event that cannot be written as JSON is a
+`gap` as well (event_json.py; logs of 0.4.0 may have some). Frames are made once for all connections of
 a consumer; a WebSocket and a poll take the same bytes apart (`split_frames`), since server-sent events are
 what most connections are.
 """
@@ -28,6 +29,7 @@ from rangecast.kernels.broker.frames import CHUNK_HEAD, CHUNK_TAIL, JoinedString
 
 _MARKS = joined_strings([b"event: match\nid: ", b'\ndata: {"sequence":', b',"event":', b',"subscriptions":['])
 _POWERS = 10 ** np.arange(1, 19)
+_UNWRITABLE = "this event cannot be written as JSON"
 _ZERO = np.zeros(1, np.int64)
 
 
@@ -107,6 +109,9 @@ def match_frames(
     firsts = np.concatenate([_ZERO, begins, [len(rows)]])
     of_frames, owners = rows[firsts[:-1]], owners[firsts[:-1]]
     texts, events = _texts(stretches, of_frames, base)
+    if _has_gaps(texts):
+        yield from _written_frames(stretches, rows, entries, None, directory)
+        return
     names = directory.names
     tails = joined_strings([b'],"version":%d}\n\n' % stretch.pin for stretch in stretches])
     starts = np.array([stretch.sequence - base for stretch in stretches])
@@ -154,37 +159,51 @@ def change_frames(
     stretches: Sequence[PinnedEvents], pairs: ChangedPairs, directory: Directory
 ) -> Iterator[OwnerFrames]:
     """As `match_frames`, of states of objects: a frame also says what was entered and what was left."""
-    if not len(pairs.rows):
-        return
+    if len(pairs.rows):
+        yield from _written_frames(stretches, pairs.rows, pairs.entries, pairs, directory)
+
+
+def _written_frames(
+    stretches: Sequence[PinnedEvents],
+    rows: npt.NDArray[np.int64],
+    entries: npt.NDArray[np.int64],
+    changes: ChangedPairs | None,
+    directory: Directory,
+) -> Iterator[OwnerFrames]:
+    """Frames without the kernel, which writes neither changes of objects nor gaps."""
     base = stretches[0].sequence
     pins = np.repeat([stretch.pin for stretch in stretches], [stretch.n for stretch in stretches])
-    texts, places = _texts(stretches, pairs.rows, base)
-    owners = directory.owners[pairs.entries]
+    texts, places = _texts(stretches, rows, base)
+    owners = directory.owners[entries]
     by_owner: dict[int, dict[int, list[int]]] = {}
-    for i, (owner, row) in enumerate(zip(owners.tolist(), pairs.rows.tolist(), strict=True)):
+    for i, (owner, row) in enumerate(zip(owners.tolist(), rows.tolist(), strict=True)):
         by_owner.setdefault(owner, {}).setdefault(row, []).append(i)
     names = directory.names
-    quoted = [names.letters[names.starts[e] : names.starts[e + 1]].tobytes() for e in pairs.entries.tolist()]
-    now, before = pairs.now.tolist(), pairs.before.tolist()
+    quoted = [names.letters[names.starts[e] : names.starts[e + 1]].tobytes() for e in entries.tolist()]
     chunks: list[bytes] = []
     found: list[tuple[int, list[int], list[int]]] = []
     at = 0
     for owner, by_row in sorted(by_owner.items()):
         frames = []
         for row, own in by_row.items():
-            text = int(places[own[0]])
-            frames.append(
-                b'event: match\nid: %d\ndata: {"sequence":%d,"event":%s,"subscriptions":[%s],"entered":[%s],'
-                b'"left":[%s],"version":%d}\n\n'
-                % (
-                    base + row,
-                    base + row,
-                    texts.letters[texts.starts[text] : texts.starts[text + 1]].tobytes(),
-                    b",".join(quoted[i] for i in own if now[i]),
-                    b",".join(quoted[i] for i in own if now[i] and not before[i]),
-                    b",".join(quoted[i] for i in own if not now[i]),
-                    pins[row],
+            k = int(places[own[0]])
+            text = texts.letters[texts.starts[k] : texts.starts[k + 1]].tobytes()
+            if not text:
+                content = {"from": base + row, "to": base + row, "reason": _UNWRITABLE}
+                frames.append(notice("gap", content, base + row))
+                continue
+            named = [quoted[i] for i in own]
+            turns = b""
+            if changes is not None:
+                now, before = changes.now[own], changes.before[own]
+                named = [quoted[i] for i, is_now in zip(own, now, strict=True) if is_now]
+                turns = b',"entered":[%b],"left":[%b]' % (
+                    b",".join(quoted[i] for i, new in zip(own, now & ~before, strict=True) if new),
+                    b",".join(quoted[i] for i, is_now in zip(own, now, strict=True) if not is_now),
                 )
+            frames.append(
+                b'event: match\nid: %d\ndata: {"sequence":%d,"event":%b,"subscriptions":[%b]%b,'
+                b'"version":%d}\n\n' % (base + row, base + row, text, b",".join(named), turns, pins[row])
             )
         data = b"".join(frames)
         chunks.append(b"%08x\r\n%b\r\n" % (len(data), data))
@@ -220,6 +239,11 @@ def _texts(
     starts = [part.starts[:-1] + size for part, size in zip(parts, sizes, strict=False)]
     letters = np.concatenate([part.letters for part in parts])
     return JoinedStrings(letters, np.append(np.concatenate(starts), sizes[-1])), places[rows]
+
+
+def _has_gaps(texts: JoinedStrings) -> bool:
+    """Whether there is an event that could not be written."""
+    return bool((texts.starts[1:] == texts.starts[:-1]).any())
 
 
 def notice(kind: str, content: dict[str, Any], sequence: int | None = None) -> bytes:
