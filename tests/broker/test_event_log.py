@@ -1,13 +1,22 @@
 """The event log: order, sums, torn tails, damage, retention."""
 
 import os
+import random
+import struct
+import zlib
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from rangecast.broker.event_log import DamagedRecordError, EventLog
-from rangecast.broker.event_record import PublishedBody, RecordNote, joined_strings
+from rangecast.broker.event_log import DamagedRecordError, EventLog, readable_records
+from rangecast.broker.event_record import (
+    OLD_MARK,
+    PublishedBody,
+    RecordNote,
+    joined_strings,
+    pack_record,
+)
 from rangecast.errors import StorageError
 
 pytestmark = pytest.mark.without_kernels
@@ -179,7 +188,7 @@ def test_a_clean_end_is_remembered(tmp_path):
         EventLog(tmp_path)
 
 
-@pytest.mark.parametrize("where", [40, 110])
+@pytest.mark.parametrize("where", [48, 118])
 def test_damage_in_an_older_segment_names_what_follows(tmp_path, where):
     log = filled(tmp_path, 20, segment_bytes=500)
     log.close()
@@ -244,3 +253,166 @@ def test_after_a_sync_that_failed_nothing_is_taken(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="nothing can be published"):
         log.append(codes(1), texts(1), pin=0)
     log.close()
+
+
+def old_log(folder, batches=3):
+    """A log as version 0.4.0 wrote it: without a mark."""
+    path = folder / f"{1:020}.events"
+    fields = struct.pack("<QQQ", 1, 1, 0)
+    raw = b"RCEL" + struct.pack("<I", zlib.crc32(fields)) + fields
+    for k in range(batches):
+        raw += b"".join(
+            pack_record(2 * k + 1, 0, k, len(raw), codes(2 * k, 2 * k + 1), texts(2 * k, 2 * k + 1))
+        )
+    path.write_bytes(raw)
+    return path
+
+
+@pytest.mark.parametrize("batches", [0, 3])
+def test_a_log_of_an_older_version_is_read_and_goes_on_in_a_marked_segment(tmp_path, batches):
+    path = old_log(tmp_path, batches)
+    before = path.read_bytes()
+    log = EventLog(tmp_path)
+    assert log.next == 2 * batches + 1
+    assert [row[0] for row in read(log)] == list(range(1, 2 * batches + 1))
+    assert log.append(codes(9), texts(9), pin=9) == 2 * batches + 1
+    log.sync()
+    log.close()
+    assert path.read_bytes() == before or not batches
+    assert len(list(tmp_path.glob("*.events"))) == (2 if batches else 1)
+    again = EventLog(tmp_path)
+    assert [row[0] for row in read(again)] == list(range(1, 2 * batches + 2))
+    assert len(list(tmp_path.glob("*.events"))) == (2 if batches else 1)
+    again.close()
+
+
+def test_an_old_log_on_a_full_disk_goes_on_as_it_is(tmp_path, monkeypatch):
+    old_log(tmp_path)
+
+    def full(_):
+        raise StorageError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rangecast.broker.event_log.replacing", full)
+        log = EventLog(tmp_path)
+    log.append(codes(9), texts(9), pin=9)
+    log.sync()
+    log.close()
+    again = EventLog(tmp_path)
+    assert [row[0] for row in read(again)] == list(range(1, 8))
+    again.close()
+
+
+def forged(sequence, synced, mark=OLD_MARK):
+    """The bytes of a record that says of itself what somebody would like."""
+    return b"".join(pack_record(sequence, 0, 0, synced, codes(1), texts(1), mark=mark))
+
+
+def binary(*values):
+    return PublishedBody(table=pa.table({"blob": pa.array(values, pa.binary())}))
+
+
+@pytest.mark.parametrize("torn", ["head", "payload"])
+def test_a_record_that_was_published_is_none(tmp_path, torn):
+    """The bytes of a record within an event, and the record of that event torn by a crash."""
+    log = filled(tmp_path, 3)
+    end = log._segments[-1].end
+    blobs = [forged(1_000_000, synced) for synced in (2**40, end + 1, end + 100)]
+    log.append(codes(1, 2, 3), binary(*blobs), pin=9)
+    log.append(codes(4), texts(4), pin=9)
+    log.sync()
+    os.close(log._handle)
+    with open(last_segment(tmp_path), "r+b") as file:
+        file.seek(end + (20 if torn == "head" else 70))
+        file.write(b"\xff" * 8)
+    again = EventLog(tmp_path)
+    assert again.next == 7
+    assert again.cut > 0
+    assert [row[0] for row in read(again)] == list(range(1, 7))
+    again.close()
+
+
+def test_a_record_that_was_published_is_not_read_behind_damage(tmp_path):
+    log = filled(tmp_path, 3)
+    end = log._segments[-1].end
+    log.append(codes(1), binary(forged(3, end)), pin=9)
+    log.sync()
+    log.append(codes(2), texts(2), pin=9)
+    log.sync()
+    with open(last_segment(tmp_path), "r+b") as file:
+        file.seek(end + 20)
+        file.write(b"\xff" * 8)
+    with pytest.raises(DamagedRecordError) as caught:
+        read(log)
+    assert caught.value.after == 8
+    assert [row[0] for row in read(log, 8)] == [8]
+    log.close()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_torn_ends_with_forged_records_against_a_model(tmp_path, seed):
+    """Whatever was synced is there or is damage that is told of; nothing else is ever read."""
+    draw = random.Random(seed)
+    log = EventLog(tmp_path, segment_bytes=draw.choice([600, 4_000, 1 << 20]))
+    synced, ends = [], []
+    for tick in range(draw.randint(2, 12)):
+        begin, fresh = (log._segments[-1].path, log._segments[-1].end), []
+        for _ in range(draw.randint(1, 3)):
+            mark = draw.choice([OLD_MARK, draw.randbytes(8)])
+            blobs = [
+                draw.choice([b"x", forged(draw.randint(1, 99), draw.randint(0, 9_000), mark)])
+                for _ in range(draw.randint(1, 3))
+            ]
+            log.append(codes(*range(len(blobs))), binary(*blobs), pin=tick)
+            fresh += blobs
+        log.sync()
+        synced.append(fresh)
+        ends.append(begin)
+    os.close(log._handle)
+    # the last tick was never synced: any part of it may be on disk, in any mixture
+    path, end = ends[-1]
+    raw = path.read_bytes()
+    tail = bytearray(raw[end:])
+    for _ in range(draw.randint(1, 4)):
+        at = draw.randrange(len(tail))
+        size = draw.choice([1, 8, 64, 512])
+        tail[at : at + size] = draw.choice([b"\0", b"\xff"]) * len(tail[at : at + size])
+    if draw.random() < 0.4:
+        del tail[draw.randrange(len(tail)) :]
+    for later in tmp_path.glob("*.events"):
+        if later.name > path.name:
+            later.unlink()
+    path.write_bytes(raw[:end] + tail)
+    again = EventLog(tmp_path)
+    found = [row.get("blob") for record in again.records(1) for row in blobs_of(record)]
+    sure = [blob for tick in synced[:-1] for blob in tick]
+    assert found[: len(sure)] == sure
+    assert found[len(sure) :] == synced[-1][: len(found) - len(sure)]
+    assert again.next == len(found) + 1
+    assert again.append(codes(7), texts(7), pin=99) == len(found) + 1
+    again.sync()
+    again.close()
+    # and a byte of what was synced: refused, or told of where it is read
+    if sure and draw.random() < 0.5:
+        return
+    victim = min(tmp_path.glob("*.events"))
+    raw = bytearray(victim.read_bytes())
+    at = draw.randrange(40, len(raw))
+    raw[at] ^= 0xFF
+    victim.write_bytes(raw)
+    try:
+        damaged = EventLog(tmp_path)
+    except StorageError:
+        return
+    numbers = []
+    for record in readable_records(damaged, 1):
+        numbers += range(record.head.sequence, record.head.next)
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) < len(found) + 1
+    damaged.close()
+
+
+def blobs_of(record):
+    start = record._body_start()
+    with pa.ipc.open_stream(record._payload[start : start + record.head.body_length]) as reader:
+        return reader.read_all().to_pylist()

@@ -2,11 +2,15 @@
 
     log/00000000000000000001.events   a segment, named for its first sequence number
         0-3    b"RCEL"
-        4-7    CRC-32 of bytes 8-31
-        8-15   format, 1
+        4-7    CRC-32 of bytes 8-39
+        8-15   format, 2
         16-23  sequence number of the first event
         24-31  time at which it was begun, microseconds since 1970 UTC
-        32-    records (event_record.py)
+        32-39  mark: random, and in the head of each record
+        40-    records (event_record.py)
+
+A segment of format 1 (version 0.4.0) has no mark, and its records begin at byte 32. It is read, and nothing
+is added to it: a log that ends with one begins a new segment when it is opened.
 
 Each event has a sequence number: 1, 2, 3, ... One thread appends: it gathers the records of a tick, writes
 them at once and calls fdatasync once. Readers are other threads and other processes; they stop at what is
@@ -16,7 +20,8 @@ After a crash the last segment may end in records that are not whole. Each recor
 segment was on disk when it was written, so the largest of those numbers is a limit: what lies beyond it was
 never acknowledged, may have holes, and is cut off at the first record that does not check (and kept beside
 the log); what does not check before it is damage, and is never cut. A clean end writes the same number into
-`clean.json`.
+`clean.json`. Records behind a bad one are looked for by their mark: what a publisher put into a body in the
+shape of a record has none, and would otherwise make a torn end look like damage.
 
 Retention removes whole segments, the oldest first, by age and by bytes; the last segment always stays.
 Where a reader asks for what is gone, `first` says where the log begins now.
@@ -39,9 +44,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import sync_folder, writing_to
+from rangecast.array_file import replacing, sync_folder, writing_to
 from rangecast.broker.event_record import (
     HEAD,
+    OLD_MARK,
     EventRecord,
     PublishedBody,
     RecordHead,
@@ -55,7 +61,8 @@ from rangecast.sealed import read_document, write_document
 
 _START = struct.Struct("<4sIQQQ")
 _MAGIC = b"RCEL"
-_FORMAT = 1
+_FORMAT = 2
+_MARK_SIZE = 8
 _SUFFIX = ".events"
 _STRIDE = 1 << 16  # bytes between two entries of a segment's table of places
 _CHUNK = 1 << 22
@@ -86,13 +93,15 @@ class DamagedRecordError(StorageError):
 class _Segment:
     """One file of the log: where it begins, how much is on disk, and where some of its records stand."""
 
-    def __init__(self, path: Path, first: int, begun: int) -> None:
+    def __init__(self, path: Path, first: int, begun: int, mark: bytes) -> None:
         self.path = path
         self.first = first
         self.begun = begun
-        self.end = _START.size
+        self.mark = mark
+        self.start = _START.size if mark == OLD_MARK else _START.size + _MARK_SIZE
+        self.end = self.start
         self.sequences = [first]
-        self.offsets = [_START.size]
+        self.offsets = [self.start]
         self.listed = False
         self._lock = threading.Lock()
 
@@ -148,6 +157,8 @@ class EventLog:
             self.next = 1
         else:
             self.next = self._recover()
+            if self._segments[-1].mark == OLD_MARK:
+                self._leave_old_format()
         self.durable = self.next
         self._handle = os.open(self._segments[-1].path, os.O_RDWR)
 
@@ -202,7 +213,9 @@ class EventLog:
         segment = self._segments[-1]
         sequence = self.next
         moment = time.time_ns() // 1000 if now is None else now
-        pieces = pack_record(sequence, moment, pin, segment.end, codes, body, note, owners, links)
+        pieces = pack_record(
+            sequence, moment, pin, segment.end, codes, body, note, owners, links, segment.mark
+        )
         segment.note_place(sequence, segment.end + self._waiting_bytes)
         self._waiting += pieces
         self._waiting_bytes += sum(map(len, pieces))
@@ -261,13 +274,23 @@ class EventLog:
     def _begin(self, first: int) -> _Segment:
         path = self.folder / f"{first:020}{_SUFFIX}"
         begun = time.time_ns() // 1000
-        fields = struct.pack("<QQQ", _FORMAT, first, begun)
-        with writing_to(path), open(path, "wb") as file:
+        mark = os.urandom(_MARK_SIZE)
+        fields = struct.pack("<QQQ", _FORMAT, first, begun) + mark
+        # under its name only when it is whole: an empty file among segments would be damage
+        with replacing(path) as file:
             file.write(_MAGIC + struct.pack("<I", zlib.crc32(fields)) + fields)
-            file.flush()
-            os.fsync(file.fileno())
-        sync_folder(self.folder)
-        return _Segment(path, first, begun)
+        return _Segment(path, first, begun, mark)
+
+    def _leave_old_format(self) -> None:
+        """Begin a segment with a mark behind one without; in place of it where it has no events."""
+        try:
+            fresh = self._begin(self.next)
+        except StorageError as error:
+            _log.warning("%s: a segment could not be begun, the old one grows: %s", self.folder, error)
+            return
+        if self.next == self._segments[-1].first:
+            self._segments.pop()
+        self._segments.append(fresh)
 
     def retain(self, now: float | None = None) -> int:
         """Remove segments that are too old, or too many; returns how many went."""
@@ -326,12 +349,12 @@ class EventLog:
         segment = self._segments[-1]
         raw = segment.path.read_bytes()
         view = memoryview(raw)
-        at, sequence, synced = _START.size, segment.first, 0
+        at, sequence, synced = segment.start, segment.first, 0
         clean = read_document(self.folder / "clean.json")
         if clean is not None and clean.get("segment") == segment.path.name:
             synced = int(clean["end"])
         while at < len(raw):
-            head = read_record_head(raw, at)
+            head = read_record_head(raw, at, segment.mark)
             if head is None or head.sequence != sequence:
                 break
             payload = view[at + HEAD.size : at + HEAD.size + head.length]
@@ -342,7 +365,9 @@ class EventLog:
             at += HEAD.size + head.length
             sequence = head.next
         if at < len(raw) or synced > at:
-            synced = max(synced, _synced_beyond(raw, at, sequence))
+            synced = max(
+                synced, max((head.synced for _, head in _records_beyond(segment, raw, at)), default=0)
+            )
             if at < synced:
                 raise StorageError(
                     f"{segment.path}: the events from {sequence} on at byte {at} are damaged, although "
@@ -382,15 +407,15 @@ def segments_of(folder: Path, mend: bool = False) -> list[_Segment]:
                 raise
             continue  # retention was faster
         if start is None:
-            if size <= _START.size and path == paths[-1]:
+            if size <= _START.size + _MARK_SIZE and path == paths[-1]:
                 if mend:
                     path.unlink()  # a crash before its head was on disk: nothing was ever written to it
                 continue
             raise StorageError(f"{path}: cannot be read: its head is damaged; restore it from a copy")
-        first, begun = start
+        first, begun, mark = start
         if int(path.stem) != first:
             raise StorageError(f"{path}: must begin with event {int(path.stem)}, got {first}")
-        segment = _Segment(path, first, begun)
+        segment = _Segment(path, first, begun, mark)
         segment.end = size
         segments.append(segment)
     return segments
@@ -408,31 +433,42 @@ def _write_all(handle: int, pieces: list[Any], offset: int) -> None:
         offset += total
 
 
-def _read_start(path: Path) -> tuple[int, int] | None:
+def _read_start(path: Path) -> tuple[int, int, bytes] | None:
+    """The first event of a segment, when it was begun, and its mark; None where its head does not check."""
     with open(path, "rb") as file:
-        raw = file.read(_START.size)
+        raw = file.read(_START.size + _MARK_SIZE)
     if len(raw) < _START.size:
         return None
-    magic, crc, version, first, begun = _START.unpack(raw)
-    if magic != _MAGIC or zlib.crc32(raw[8:]) != crc:
+    magic, crc, version, first, begun = _START.unpack_from(raw)
+    fields = raw[8 : _START.size] if version == 1 else raw[8:]
+    if magic != _MAGIC or zlib.crc32(fields) != crc:
         return None
-    if version != _FORMAT:
-        raise StorageError(f"{path}: an event log of format {_FORMAT} is read, got {version}")
-    return first, begun
+    if version not in (1, _FORMAT):
+        raise StorageError(f"{path}: an event log of format 1 or {_FORMAT} is read, got {version}")
+    return first, begun, OLD_MARK if version == 1 else raw[_START.size :]
 
 
-def _synced_beyond(raw: bytes, at: int, sequence: int) -> int:
-    """What records after a bad one say was on disk: more than `at` means that the bad one had been."""
-    synced = 0
-    at = raw.find(b"REVT", at + 1)
-    while at >= 0:
-        head = read_record_head(raw, at)
-        if head is not None and head.sequence > sequence:
-            payload = memoryview(raw)[at + HEAD.size : at + HEAD.size + head.length]
-            if EventRecord(head, payload).whole:
-                synced = max(synced, head.synced)
-        at = raw.find(b"REVT", at + 1)
-    return synced
+def _records_beyond(segment: _Segment, raw: bytes, at: int) -> Iterator[tuple[int, RecordHead]]:
+    """Places and heads of the whole records behind a bad one, which stands where the last good one ends.
+
+    Where the bad one has a good head, its length says what is behind it. Otherwise records are looked for by
+    the mark. Those of version 0.4.0 have none, so what looks like one must at least say what may be true: no
+    record knows of more bytes on disk than are before it.
+    """
+    bad = read_record_head(raw, at, segment.mark)
+    first = segment.first if bad is None else bad.sequence
+    begin = at + 1 if bad is None else at + HEAD.size + bad.length
+    view = memoryview(raw)
+    found = raw.find(segment.mark[:4], begin)
+    while found >= 0:
+        head = read_record_head(raw, found, segment.mark)
+        after = found + 1
+        if head is not None and head.sequence > first and head.synced <= found:
+            end = found + HEAD.size + head.length
+            if EventRecord(head, view[found + HEAD.size : end]).whole:
+                yield found, head
+                after = end
+        found = raw.find(segment.mark[:4], after)
 
 
 def _read_segment(
@@ -447,11 +483,11 @@ def _read_segment(
         at = segment.place(sequence)
         raw, base = b"", at
         while at < end:
-            head = read_record_head(raw, at - base)
+            head = read_record_head(raw, at - base, segment.mark)
             need = HEAD.size if head is None else HEAD.size + head.length
             if at - base + need > len(raw):
                 raw, base = os.pread(handle, min(max(_CHUNK, need), end - at), at), at
-                head = read_record_head(raw, 0)
+                head = read_record_head(raw, 0, segment.mark)
                 if head is not None and HEAD.size + head.length > len(raw):
                     raw = os.pread(handle, HEAD.size + head.length, at)
             record = _checked(segment, head, raw, at, base)
@@ -491,10 +527,6 @@ def _after_damage(segment: _Segment, at: int, end: int, after: int) -> tuple[int
     """Place and sequence number of the first record behind a damaged head."""
     with open(segment.path, "rb") as file:
         raw = file.read(end)
-    found = raw.find(b"REVT", at + 1)
-    while found >= 0:
-        head = read_record_head(raw, found)
-        if head is not None:
-            return found, head.sequence
-        found = raw.find(b"REVT", found + 1)
+    for found, head in _records_beyond(segment, raw, at):
+        return found, head.sequence
     return end, after

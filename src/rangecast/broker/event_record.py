@@ -1,7 +1,7 @@
 """A record of the event log: the events of one request, as they were published and as codes. Little-endian:
 
-    0-3      b"REVT"
-    4-7      CRC-32 of bytes 8-63
+    0-3      the first half of the segment's mark (event_log.py)
+    4-7      CRC-32 of bytes 8-63, begun with the other half
     8-15     sequence number of its first event; the others follow without a gap
     16-23    time of the append, microseconds since 1970 UTC
     24-31    pin: the version of the store that its events are matched against
@@ -27,6 +27,10 @@
 The codes are those of the pin's version. A word that no subscription of that version names has the unknown
 code, and is looked up never again: a later subscription does not match an earlier event. So a replay reads
 numbers alone, and parses no text; the body is for those who receive the event.
+
+A body may have anything in it, also the bytes of a record that was never written. So nothing in a segment
+counts as a record only because it looks like one: it must also bear the segment's mark, which is random and
+which no publisher sees. Records of version 0.4.0 have no such mark: theirs is `OLD_MARK`.
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ from rangecast.kernels.broker import frames as kernels
 from rangecast.kernels.broker.frames import JoinedStrings
 
 HEAD = struct.Struct("<4sIQQQQIIIIII")
-MAGIC = b"REVT"
+OLD_MARK = b"REVT\0\0\0\0"
 TEXTS, ARROW, SEVERAL, LINKED = 0, 1, 256, 512
 _ALIGN = 8
 
@@ -137,6 +141,7 @@ def pack_record(
     note: RecordNote | None = None,
     owners: npt.NDArray[np.int64] | None = None,
     links: ObjectLinks | None = None,
+    mark: bytes = OLD_MARK,
 ) -> list[Any]:
     """The bytes of a record, in pieces that are to be written one after the other."""
     n = len(body)
@@ -173,7 +178,11 @@ def pack_record(
         len(raw),
         crc,
     )
-    return [MAGIC + struct.pack("<I", zlib.crc32(fields)) + fields, *pieces]
+    return [mark[:4] + struct.pack("<I", _marked_sum(mark, fields)) + fields, *pieces]
+
+
+def _marked_sum(mark: bytes, fields: Any) -> int:
+    return zlib.crc32(fields, int.from_bytes(mark[4:], "little"))
 
 
 @dataclass(frozen=True)
@@ -209,12 +218,12 @@ class RecordHead:
         return length + -length % _ALIGN
 
 
-def read_record_head(raw: Any, at: int = 0) -> RecordHead | None:
+def read_record_head(raw: Any, at: int = 0, mark: bytes = OLD_MARK) -> RecordHead | None:
     """The head that begins here; None when it does not check."""
     if len(raw) - at < HEAD.size:
         return None
     magic, crc, *fields = HEAD.unpack_from(raw, at)
-    if magic != MAGIC or zlib.crc32(memoryview(raw)[at + 8 : at + HEAD.size]) != crc:
+    if magic != mark[:4] or _marked_sum(mark, memoryview(raw)[at + 8 : at + HEAD.size]) != crc:
         return None
     return RecordHead(*fields)
 
