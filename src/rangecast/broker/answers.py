@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import HTTPConnection
@@ -14,6 +15,9 @@ from rangecast.broker.directory import NAME
 from rangecast.broker.errors import BrokerError
 from rangecast.broker.space import Space
 from rangecast.broker.tokens import Access
+
+LARGE = 64 * 1024  # bytes from which on a body is read beside the event loop
+T = TypeVar("T")
 
 
 class Json(Response):
@@ -62,6 +66,14 @@ def whole_number(request: HTTPConnection, name: str, default: int, low: int, hig
     if not text.isascii() or not text.isdigit() or len(text) > 18 or not low <= int(text) <= high:
         raise BrokerError(f"{name} must be a whole number from {low} to {high}, got {text[:40]!r}")
     return int(text)
+
+
+async def taken(size: int, step: Callable[..., T], *arguments: Any) -> T:
+    """The result of a step whose work grows with a body of so many bytes: a large one is done in a thread, so
+    that streams and other requests go on."""
+    if size > LARGE:
+        return await asyncio.to_thread(step, *arguments)
+    return step(*arguments)
 
 
 def decoded_object(raw: bytes) -> dict[str, Any]:

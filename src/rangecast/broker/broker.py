@@ -84,7 +84,14 @@ class Broker:
         """Called on the event loop when all spaces are open, or with why they cannot be."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._making = asyncio.Lock()
         settings.data.mkdir(parents=True, exist_ok=True)
+
+    async def make_space(self, name: str, schema: Schema, object_key: str | None = None) -> None:
+        """`ensure_space` for requests: in a thread, since it waits for the disk, and one after the other, so
+        that of several who ask for a new space at once one makes it and the others find it."""
+        async with self._making:
+            await asyncio.to_thread(self.ensure_space, name, schema, object_key)
 
     def ensure_space(self, name: str, schema: Schema, object_key: str | None = None) -> None:
         """Make a space unless it is there; ConflictError when it has another schema or object key."""
@@ -241,6 +248,7 @@ class Broker:
         for space in self.spaces.values():
             status = space.status()
             metrics = space.metrics
+            metrics.expressions.set(status["expressions"])
             metrics.connections.set(status["connections"])
             metrics.live.set(status["states"]["live"])
             metrics.behind.set(status["states"]["behind"])

@@ -15,18 +15,24 @@ import contextlib
 import hashlib
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from rangecast.broker.directory import Directory, asked_expressions
 from rangecast.broker.errors import ConflictError, LimitError, NotFoundError, PreconditionError
 from rangecast.broker.journal import Journal
+from rangecast.broker.limits import SpaceLimits
 from rangecast.errors import LanguageError, RangecastError, StorageError, SubscriptionError
+from rangecast.kernels.model.boxes import SET
+from rangecast.language import parse
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.types.schema import Schema
+from rangecast.types.traits import HeldBundle
 
 if TYPE_CHECKING:
     from rangecast.broker.space import Space
@@ -48,8 +54,8 @@ class WantedSubscription:
 class ChangeRequest:
     """Subscriptions to add or replace, and ids to delete, as one request."""
 
-    wanted: list[WantedSubscription] = field(default_factory=list)
-    deleted: list[str] = field(default_factory=list)
+    rows: list[WantedSubscription | str]
+    """What is to be done, in this order: a subscription to add or replace, or an id to delete."""
     if_match: str | None = None
     single: bool = True
     """Whether anything wrong refuses the request; otherwise what is wrong is rejected row by row."""
@@ -57,7 +63,141 @@ class ChangeRequest:
 
     def ids(self) -> set[str]:
         """All ids that the request names."""
-        return {want.id for want in self.wanted} | set(self.deleted)
+        return {row if isinstance(row, str) else row.id for row in self.rows}
+
+
+class _Outcome(NamedTuple):
+    """What becomes of a request: its answer, or why it is refused."""
+
+    request: ChangeRequest
+    answer: dict[str, Any]
+    refusal: Exception | None = None
+
+
+class _Parsed(NamedTuple):
+    """The rows of some requests, one after the other, and what was read of their conditions."""
+
+    base: Schema
+    """The store's schema that they were read with."""
+    width: int
+    """How wide it was."""
+    rows: list[WantedSubscription | str]
+    subs: Subscriptions
+    """Those whose condition could be read, under the numbers of their rows."""
+    places: dict[int, int]
+    """By row, where a subscription stands in `subs`."""
+    refused: dict[int, Exception]
+    """By row, why a subscription cannot be taken."""
+    asked: dict[int, frozenset[str]]
+    """By place in `subs`, the expressions that a condition asks for, if it does."""
+
+    def fits(self, schema: Schema) -> bool:
+        """Whether nobody else has changed the store's schema since."""
+        return self.base is schema and self.width == schema.width
+
+
+class _Draft:
+    """What the requests that were accepted make of a space, before it is written.
+
+    Each request is checked against the directory and all that was accepted before it, so that a limit holds
+    for requests that were sent at once as it does for one after the other.
+    """
+
+    def __init__(self, directory: Directory, limits: SpaceLimits, parsed: _Parsed) -> None:
+        self._directory, self._limits, self._parsed = directory, limits, parsed
+        self.last: dict[str, int | None] = {}
+        """By id, the row that counts in the end; None where it is deleted."""
+        self._total = len(directory)
+        self._counts: dict[str, int] = {}
+        self._expressions: dict[str, Counter[str]] = {}
+
+    def take(self, request: ChangeRequest, first: int) -> dict[str, Any]:
+        """Accept a request whose rows begin at `first`, and return its answer; LimitError beyond a limit."""
+        directory, refused = self._directory, self._parsed.refused
+        last: dict[str, int | None] = {}
+        more: Counter[str] = Counter()
+        deleted = accepted = 0
+        rejected: list[dict[str, Any]] = []
+        for k, row in enumerate(request.rows, first):
+            id = row if isinstance(row, str) else row.id
+            there = last[id] is not None if id in last else id in directory.current
+            if isinstance(row, str):
+                last[id] = None
+                deleted += there
+                more[_consumer(id)] -= there
+            elif k in refused:
+                rejected.append({"row": k - first, "id": id, "reason": str(refused[k])})
+            else:
+                last[id] = k
+                accepted += 1
+                more[_consumer(id)] += not there
+        expressions = self._asked_after(last)
+        self._check(more, expressions)
+        self.last |= last
+        self._total += more.total()
+        for consumer, n in more.items():
+            self._counts[consumer] = self._count(consumer) + n
+        self._expressions |= expressions
+        return {"deleted": deleted, "accepted": accepted, "rejected": rejected}
+
+    def _count(self, consumer: str) -> int:
+        """How many subscriptions a consumer has by now."""
+        found = self._counts.get(consumer)
+        if found is None:
+            number = self._directory.find_consumer(consumer)
+            found = 0 if number is None else self._directory.n_lasting(number)
+        return found
+
+    def _asked_by(self, consumer: str) -> Counter[str]:
+        """How many subscriptions of a consumer ask for each expression by now."""
+        found = self._expressions.get(consumer)
+        if found is None:
+            number = self._directory.find_consumer(consumer)
+            found = Counter() if number is None else self._directory.expressions_of(number)
+        return found
+
+    def _asked_after(self, last: dict[str, int | None]) -> dict[str, Counter[str]]:
+        """The same after a request, for the consumers that it names."""
+        directory, parsed = self._directory, self._parsed
+        if not parsed.asked and not directory.n_expressions:
+            return {}
+        found: dict[str, Counter[str]] = {}
+        for id, k in last.items():
+            consumer = _consumer(id)
+            if consumer not in found:
+                found[consumer] = self._asked_by(consumer).copy()
+            before = directory.current.get(id)
+            if before is not None:
+                found[consumer].subtract(directory.asked(before))
+            if k is not None:
+                found[consumer].update(parsed.asked.get(parsed.places[k], ()))
+        return {consumer: +several for consumer, several in found.items()}
+
+    def _check(self, more: Counter[str], expressions: dict[str, Counter[str]]) -> None:
+        limits = self._limits
+        if more.total() > 0 and self._total + more.total() > limits.subscriptions:
+            raise LimitError(
+                f"the limit 'subscriptions' is {limits.subscriptions:,}, and the space has {self._total:,}"
+            )
+        for consumer, n in more.items():
+            has = self._count(consumer)
+            if n > 0 and has + n > limits.consumer_subscriptions:
+                raise LimitError(
+                    f"the limit 'consumer_subscriptions' is {limits.consumer_subscriptions:,}, and consumer "
+                    f"{consumer!r} has {has:,}"
+                )
+        most = limits.consumer_expressions
+        for consumer, asked in expressions.items():
+            if len(asked) > most and asked.keys() - self._asked_by(consumer).keys():
+                raise LimitError(
+                    f"the limit 'consumer_expressions' is {most:,}, and with this the conditions of consumer "
+                    f"{consumer!r} use {len(asked):,} expressions; bring constants to the other side of a "
+                    "comparison (price / close > 1.05 for price > 1.05 * close), so that conditions share one"
+                )
+
+
+class _SplitError(Exception):
+    """Some requests cannot be one change, although each might be one by itself."""
 
 
 def etag(condition: str | None, payload: Any, expires: int) -> str:
@@ -167,90 +307,101 @@ class Changer:
     def _apply(self, requests: list[ChangeRequest]) -> None:
         store = self._space.store
         try:
+            # before the store is held: a long condition takes seconds, and the matcher looks into the store
+            parsed = self._parse(requests)
             with store.writing():
-                version, answers = self._write(requests)
+                if not parsed.fits(store.schema):
+                    parsed = self._parse(requests)
+                version, outcomes = self._write(requests, parsed)
         except Exception as error:
+            if len(requests) > 1 and not isinstance(error, StorageError | OSError):
+                # nothing was changed, and only the request that is at fault must hear of it
+                half = len(requests) // 2
+                self._apply(requests[:half])
+                self._apply(requests[half:])
+                return
             for request in requests:
-                if not request.future.done():
-                    request.future.set_exception(_told(error))
+                request.future.set_exception(_told(error))
             return
+        answers = []
+        for request, answer, refusal in outcomes:
+            if refusal is None:
+                answers.append((request.future, {**answer, "version": version}))
+            else:
+                request.future.set_exception(refusal)
         # the next change is checked against a directory that has this one
         done = self._space.pump.applied(version, answers)
         while not done.wait(1.0):
             if self._space.pump.failed:
                 return
 
-    def _write(
-        self, requests: list[ChangeRequest]
-    ) -> tuple[int, list[tuple[Future[dict[str, Any]], dict[str, Any]]]]:
-        space, store = self._space, self._space.store
-        accepted = [request for request in requests if self._allowed(request)]
-        wants = [want for request in accepted for want in request.wanted]
+    def _parse(self, requests: list[ChangeRequest]) -> _Parsed:
+        """Read the conditions of requests; what they need of the schema is not yet the store's."""
+        space = self._space
+        base = space.store.schema
+        width = base.width
+        rows = [row for request in requests for row in request.rows]
+        wants = {k: row for k, row in enumerate(rows) if not isinstance(row, str)}
+        if not wants:
+            return _Parsed(base, width, rows, Subscriptions.empty(base), {}, {}, {})
         # the state of an object is one column of codes
-        store.schema.traits.single_columns = space.objects is not None
-        subs = (
-            Subscriptions.parse(
-                store.schema,
-                ids=[want.id for want in wants],
-                texts=[want.condition for want in wants],
-                on_error="collect",
-                remarks=False,
-            )
-            if wants
-            else Subscriptions.empty(store.schema)
+        base.traits.single_columns = space.objects is not None
+        subs = Subscriptions.parse(
+            base.apart(),
+            ids=list(wants),
+            texts=[want.condition for want in wants.values()],
+            on_error="collect",
+            remarks=False,
         )
-        reasons = {rejected.row: rejected for rejected in subs.rejected}
-        boxes = np.bincount(subs.owners, minlength=len(subs)) if len(subs) else np.empty(0, np.int64)
-        kept = [k for k in range(len(wants)) if k not in reasons]
-        refused: dict[int, str] = {k: rejected.reason for k, rejected in reasons.items()}
+        if subs.rejected and len(subs.schema) > width and len(requests) > 1:
+            # a schema has so many expressions and no more: those of a request that will be refused must not
+            # be in the way of another
+            raise _SplitError
+        numbers = list(wants)
+        refused: dict[int, Exception] = {
+            numbers[bad.row]: SubscriptionError(bad.reason) for bad in subs.rejected
+        }
+        places = {int(k): place for place, k in enumerate(subs.ids.values)}
         most = space.limits.boxes
-        for row, k in enumerate(kept):
-            if boxes[row] > most:
-                refused[k] = f"the limit 'boxes' is {most} boxes for one condition, got {int(boxes[row])}"
-        at = 0
-        answers: list[tuple[Future[dict[str, Any]], dict[str, Any]]] = []
-        deleted: list[str] = []
-        taken: list[int] = []
-        for request in accepted:
-            rows = list(range(at, at + len(request.wanted)))
-            at += len(rows)
-            bad = [k for k in rows if k in refused]
-            if bad and request.single:
-                request.future.set_exception(_refusal(reasons.get(bad[0]), refused[bad[0]]))
-                continue
-            taken += [k for k in rows if k not in refused]
-            gone = [id for id in request.deleted if id in space.directory.current]
-            deleted += gone
-            answers.append(
-                (
-                    request.future,
-                    {
-                        "deleted": len(gone),
-                        "accepted": len(rows) - len(bad),
-                        "rejected": [
-                            {"row": k - rows[0], "id": wants[k].id, "reason": refused[k]} for k in bad
-                        ],
-                    },
+        boxes = np.bincount(subs.owners, minlength=len(subs))
+        for k, place in places.items():
+            if boxes[place] > most:
+                refused[k] = LimitError(
+                    f"the limit 'boxes' is {most} boxes for one condition, got {int(boxes[place])}"
                 )
-            )
-        chosen = set(taken)
-        places = [row for row, k in enumerate(kept) if k in chosen]
-        if len(places) < len(kept):
-            subs = subs.select(np.array(places, np.int64))
+        return _Parsed(base, width, rows, subs, places, refused, asked_expressions(subs))
+
+    def _write(self, requests: list[ChangeRequest], parsed: _Parsed) -> tuple[int, list[_Outcome]]:
+        """Make one change of requests that do not name the same ids, as far as they are accepted."""
+        space, store = self._space, self._space.store
+        directory = space.directory
+        draft = _Draft(directory, space.limits, parsed)
+        outcomes: list[_Outcome] = []
+        first = 0
+        for request in requests:
+            try:
+                self._check(request, parsed, first)
+                outcomes.append(_Outcome(request, draft.take(request, first)))
+            except (RangecastError, LookupError) as error:
+                outcomes.append(_Outcome(request, {}, error))
+            first += len(request.rows)
+        taken = [k for k in draft.last.values() if k is not None]
+        deleted = [id for id, k in draft.last.items() if k is None and id in directory.current]
         version = store.version
         if taken or deleted:
-            expires = [wants[k].expires for k in taken]
+            wants = [row for k in taken if not isinstance(row := parsed.rows[k], str)]
+            chosen = parsed.subs.select(np.array([parsed.places[k] for k in taken], np.int64))
+            subs = _without_spare(chosen, parsed, [want.id for want in wants])
+            expires = [want.expires for want in wants]
             try:
-                self._write_payloads([wants[k] for k in taken], deleted, version)
+                self._write_payloads(wants, deleted, version)
                 version = store.apply(subs, deleted, np.array(expires, np.int64) if any(expires) else None)
             except BaseException:
                 # what was not changed keeps its payload; on disk a start sees to it
                 with contextlib.suppress(StorageError):
                     self._mend_payloads()
                 raise
-        for _future, answer in answers:
-            answer["version"] = version
-        return version, answers
+        return version, outcomes
 
     def _write_payloads(self, wants: list[WantedSubscription], deleted: list[str], version: int) -> None:
         for want in wants:
@@ -267,35 +418,9 @@ class Changer:
                 self._payloads.put(id, {"version": version + 1, "payload": None, "before": before})
         self._payloads.sync()
 
-    def _allowed(self, request: ChangeRequest) -> bool:
-        """Whether a request may go ahead; otherwise it has its answer."""
-        try:
-            self._check(request)
-        except (RangecastError, LookupError) as error:
-            request.future.set_exception(error)
-            return False
-        return True
-
-    def _check(self, request: ChangeRequest) -> None:
-        space = self._space
-        directory, limits = space.directory, space.limits
-        fresh = [want.id for want in request.wanted if want.id not in directory.current]
-        if len(directory) + len(fresh) > limits.subscriptions:
-            raise LimitError(
-                f"the limit 'subscriptions' is {limits.subscriptions:,}, and the space has {len(directory):,}"
-            )
-        per_consumer: dict[str, int] = {}
-        for id in fresh:
-            consumer = id.partition("/")[0]
-            per_consumer[consumer] = per_consumer.get(consumer, 0) + 1
-        for consumer, more in per_consumer.items():
-            number = directory.find_consumer(consumer)
-            has = 0 if number is None else directory.n_lasting(number)
-            if has + more > limits.consumer_subscriptions:
-                raise LimitError(
-                    f"the limit 'consumer_subscriptions' is {limits.consumer_subscriptions:,}, and consumer "
-                    f"{consumer!r} has {has:,}"
-                )
+    def _check(self, request: ChangeRequest, parsed: _Parsed, first: int) -> None:
+        """Raise what is wrong with a request, whatever the limits say."""
+        directory = self._space.directory
         if request.if_match is not None:
             for id in request.ids():
                 if id not in directory.current:
@@ -303,17 +428,50 @@ class Changer:
                 state = self.describe(id)["etag"]
                 if request.if_match not in ("*", state):
                     raise PreconditionError(f"If-Match: {id!r} has the state {state}, got {request.if_match}")
-        if request.single and request.deleted and not request.wanted:
-            absent = [id for id in request.deleted if id not in directory.current]
-            if absent:
-                raise NotFoundError(f"there is no subscription {absent[0]!r}")
+        if not request.single:
+            return
+        for k, row in enumerate(request.rows, first):
+            if isinstance(row, str):
+                if row not in directory.current:
+                    raise NotFoundError(f"there is no subscription {row!r}")
+            elif k in parsed.refused:
+                raise _placed(parsed.refused[k], row.condition, parsed.base)
 
 
-def _refusal(rejected: Any, reason: str) -> Exception:
-    if rejected is None:
-        return LimitError(reason)
-    error = getattr(rejected, "error", None)
-    return error if isinstance(error, RangecastError) else SubscriptionError(reason)
+def _consumer(id: str) -> str:
+    return id.partition("/")[0]
+
+
+def _placed(error: Exception, condition: str, schema: Schema) -> Exception:
+    """Why a condition is refused, with the place where it is wrong if it can be said."""
+    if isinstance(error, SubscriptionError):
+        try:
+            parse(condition, Schema.from_dict(schema.to_dict()))
+        except RangecastError as found:
+            return found
+    return error
+
+
+def _without_spare(subs: Subscriptions, parsed: _Parsed, ids: list[str]) -> Subscriptions:
+    """The same under their ids, with the expressions that they ask for and no other ones that are new.
+
+    What was refused, and a condition that turned out to need less, must not take places from others.
+    """
+    boxes, schema = subs.boxes, subs.schema
+    if len(schema) > parsed.width:
+        positions = boxes.attributes & ~SET
+        kept = np.zeros(len(schema), bool)
+        kept[: parsed.width] = True
+        kept[positions] = True
+        bundles = [k for k, attribute in enumerate(schema.attributes) if isinstance(attribute, HeldBundle)]
+        kept[bundles] = kept[bundles].any()  # they stand beside each other
+        fresh = np.flatnonzero(kept[parsed.width :]) + parsed.width
+        schema = parsed.base.apart()
+        schema.take_hidden(parsed.width, [subs.schema.attributes[k] for k in fresh])
+        schema = schema.widest()
+        ranks = (np.cumsum(kept) - 1).astype(np.int32)
+        boxes = boxes._replace(attributes=ranks[positions] | (boxes.attributes & SET))
+    return Subscriptions.of_boxes(schema, ids, boxes, texts=subs.beside)
 
 
 def _told(error: Exception) -> Exception:

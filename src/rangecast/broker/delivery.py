@@ -12,7 +12,15 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from rangecast.broker.answers import Json, allowed, broker_of, consumer_of, decoded_object, whole_number
+from rangecast.broker.answers import (
+    Json,
+    allowed,
+    broker_of,
+    consumer_of,
+    decoded_object,
+    taken,
+    whole_number,
+)
 from rangecast.broker.bodies import read_body
 from rangecast.broker.broker import Broker
 from rangecast.broker.changes import ChangeRequest
@@ -44,6 +52,15 @@ def _opened(request: HTTPConnection) -> tuple[Broker, Space, str, int]:
         broker, space, _ = allowed(request, "subscribe", consumer)
     if broker.ending:
         raise UnavailableError("the broker is ending")
+    _check_room(space, consumer)
+    start = space.start_position(
+        consumer, request.query_params.get("from"), request.headers.get("last-event-id")
+    )
+    return broker, space, consumer, start
+
+
+def _check_room(space: Space, consumer: str) -> None:
+    """Raise BusyError where there are as many connections as the limits allow."""
     limits = space.limits
     if len(space.listeners) >= limits.connections:
         raise BusyError(f"the limit 'connections' of this space is {limits.connections:,}", 5)
@@ -54,10 +71,6 @@ def _opened(request: HTTPConnection) -> tuple[Broker, Space, str, int]:
                 f"the limit 'consumer_connections' is {limits.consumer_connections:,}, and it has {own:,}",
                 5,
             )
-    start = space.start_position(
-        consumer, request.query_params.get("from"), request.headers.get("last-event-id")
-    )
-    return broker, space, consumer, start
 
 
 def _listener(space: Space, consumer: str, position: int, outlet: Outlet) -> Listener:
@@ -135,6 +148,11 @@ async def talk(socket: WebSocket) -> None:
         await socket.close(4000 + error.status, str(error)[:120])
         return
     await socket.accept()
+    try:
+        _check_room(space, consumer)  # others came while it was accepted
+    except BusyError as error:
+        await socket.close(4000 + error.status, str(error)[:120])
+        return
     outlet = MessageOutlet()
     listener = _listener(space, consumer, position, outlet)
     space.listen(listener)
@@ -195,7 +213,8 @@ async def acknowledge(request: Request) -> Response:
     """Acknowledge every message up to a sequence number."""
     consumer = consumer_of(request)
     _, space, _ = allowed(request, "subscribe", consumer)
-    content = decoded_object(await read_body(request, space.limits))
+    raw = await read_body(request, space.limits)
+    content = await taken(len(raw), decoded_object, raw)
     sequence = _acknowledged(content.get("sequence"), "sequence", space)
     return Json({"sequence": await asyncio.wrap_future(space.pump.acknowledge(consumer, sequence))})
 
@@ -212,9 +231,14 @@ async def delete_consumer(request: Request) -> Response:
     consumer = consumer_of(request)
     broker, space, _ = allowed(request, "subscribe", consumer)
     number = space.directory.find_consumer(consumer)
-    with space.lock:
-        names = [] if number is None else space.directory.names_of(number)
-    change = ChangeRequest(deleted=[subscription_id(consumer, name) for name in names], single=False)
+
+    def names() -> list[str]:
+        with space.lock:
+            return [] if number is None else space.directory.names_of(number)
+
+    # the lock may be held for as long as many subscriptions are taken in
+    own = await asyncio.to_thread(names)
+    change = ChangeRequest([subscription_id(consumer, name) for name in own], single=False)
     answer = await asyncio.wrap_future(space.changer.submit(change))
     await asyncio.wrap_future(space.pump.acknowledge(consumer, None))
     broker.webhooks.delete(space, consumer)
@@ -241,7 +265,8 @@ async def put_webhook(request: Request) -> Response:
     """Have the messages of a consumer sent to an address."""
     consumer = consumer_of(request)
     broker, space, _ = allowed(request, "subscribe", consumer)
-    content = decoded_object(await read_body(request, space.limits))
+    raw = await read_body(request, space.limits)
+    content = await taken(len(raw), decoded_object, raw)
     url, secret = content.get("url"), content.get("secret")
     if not isinstance(url, str) or not isinstance(secret, str):
         raise BrokerError("a webhook must have url and secret, both strings")

@@ -22,6 +22,8 @@ class SpaceLimits:
     """Subscriptions of the space."""
     consumer_subscriptions: int = 1_000_000
     """Subscriptions of one consumer."""
+    consumer_expressions: int = 64
+    """Expressions that the conditions of one consumer use; those of a space together may use 256."""
     boxes: int = 1_024
     """Boxes of one condition."""
     connections: int = 20_000

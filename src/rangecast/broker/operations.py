@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import cache
 from importlib import resources
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rangecast.broker.answers import Json, allowed, broker_of, decoded_object, whole_number
+from rangecast.broker.answers import Json, allowed, broker_of, decoded_object, taken, whole_number
 from rangecast.broker.bodies import read_body
 from rangecast.broker.errors import BrokerError
 from rangecast.broker.limits import SpaceLimits
@@ -27,20 +26,20 @@ async def put_schema(request: Request) -> Response:
     broker = broker_of(request)
     name = request.path_params["space"]
     broker.access(request.headers.get("authorization")).check("admin", name)
-    content = decoded_object(await read_body(request, SpaceLimits()))
+    raw = await read_body(request, SpaceLimits())
+    content = await taken(len(raw), decoded_object, raw)
     entries = content.get("attributes")
     if not isinstance(entries, dict) or not entries:
         raise BrokerError('a schema must be {"attributes": {NAME: {"type": ...}}}')
     try:
-        schema = Schema.from_dict(entries)
+        schema = await taken(len(raw), Schema.from_dict, entries)
     except (KeyError, TypeError, AttributeError) as error:
         raise SchemaError(f"the schema cannot be read: {error!r}") from None
     key = content.get("object_key")
     if key is not None and not isinstance(key, str):
         raise BrokerError(f"object_key must name an attribute, got {key!r}")
     broker.check_open()
-    # in a thread: a store is made and opened, which waits for the disk
-    await asyncio.to_thread(broker.ensure_space, name, schema, key)
+    await broker.make_space(name, schema, key)
     answer = {"space": name, "attributes": broker.space(name).schema.to_dict()}
     return Json(answer if key is None else {**answer, "object_key": key})
 

@@ -12,14 +12,12 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rangecast.broker.answers import Json, allowed
-from rangecast.broker.bodies import media_type, read_body, read_events
+from rangecast.broker.answers import LARGE, Json, allowed, taken
+from rangecast.broker.bodies import ARROW_TYPES, media_type, read_body, read_events
 from rangecast.broker.errors import BrokerError, UnavailableError
 from rangecast.broker.event_record import RecordNote
 from rangecast.broker.pump import Publication
 from rangecast.broker.space import Space
-
-_LARGE = 256 * 1024  # bytes from which on a body is read beside the event loop
 
 
 async def publish_events(request: Request) -> Response:
@@ -35,7 +33,7 @@ async def publish_events(request: Request) -> Response:
         raise BrokerError(f"an Idempotency-Key may have 256 letters, got {len(key)}")
     if not key:
         return Json(await _publish(broker, space, access.name, raw, kind, None, received))
-    digest = hashlib.blake2b(raw, digest_size=16).hexdigest()
+    digest = await taken(len(raw), _digest, raw)
     async with space.key_lock(access.name, key):
         answer = space.keys.find(access.name, key, digest)
         if answer is not None:
@@ -48,10 +46,9 @@ async def publish_events(request: Request) -> Response:
 async def _publish(
     broker: Any, space: Space, source: str, raw: bytes, kind: str, note: RecordNote | None, received: float
 ) -> dict[str, Any]:
-    if len(raw) > _LARGE:
-        found = await asyncio.to_thread(read_events, raw, kind, space.schema, space.limits)
-    else:
-        found = read_events(raw, kind, space.schema, space.limits)
+    # a few bytes of a compressed Arrow stream may be many events
+    size = LARGE + 1 if kind in ARROW_TYPES else len(raw)
+    found = await taken(size, read_events, raw, kind, space.schema, space.limits)
     broker.pacer.spend(source, "events_per_second", space.limits.events_per_second, len(found.events))
     if found.rejected:
         space.metrics.rejected.inc(len(found.rejected))
@@ -67,12 +64,16 @@ async def _publish(
     return answer
 
 
+def _digest(raw: bytes) -> str:
+    return hashlib.blake2b(raw, digest_size=16).hexdigest()
+
+
 async def match_events(request: Request) -> Response:
     """Return the subscriptions that events match; nothing is logged or delivered."""
     _, space, _ = allowed(request, "publish")
     raw = await read_body(request, space.limits)
     kind = media_type(request.headers.get("content-type"))
-    return Json(await asyncio.to_thread(matched, space, raw, kind))
+    return await asyncio.to_thread(lambda: Json(matched(space, raw, kind)))
 
 
 def matched(space: Space, raw: bytes, kind: str) -> dict[str, Any]:

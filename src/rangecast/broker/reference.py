@@ -60,7 +60,7 @@ NOTES: dict[str, RouteNote] = {
             400: "a name, `ttl` or the body cannot be read",
             **COMMON,
             403: "the token is not for this consumer, or the limit `subscriptions`, "
-            "`consumer_subscriptions` or `boxes` is reached",
+            "`consumer_subscriptions`, `consumer_expressions` or `boxes` is reached",
             412: "`If-Match` names another state",
             **_CHANGES,
             422: "the condition cannot be read; `position` says where",
@@ -102,13 +102,14 @@ NOTES: dict[str, RouteNote] = {
     "batch_subscriptions": RouteNote(
         "A row has `consumer`, `name` and `condition`, and may have `ttl` and `payload`; a row with "
         '`"delete": true` deletes. Rows that cannot be accepted are listed in `rejected`, and count from '
-        "0; the others are one change, which is made as a whole. In Parquet and Arrow a payload is a "
-        "string of JSON.",
+        "0; the others are one change, which is made as a whole. Rows are done in their order, so of several "
+        "with the same consumer and name the last one counts. In Parquet and Arrow a payload is a string of "
+        "JSON.",
         {
             400: "the body cannot be read at all",
             **COMMON,
-            403: "the token does not allow it, or the limit `subscriptions` or `consumer_subscriptions` is"
-            " reached",
+            403: "the token does not allow it, or the limit `subscriptions`, `consumer_subscriptions` or "
+            "`consumer_expressions` is reached",
             **_CHANGES,
         },
         body=[
@@ -248,6 +249,7 @@ NOTES: dict[str, RouteNote] = {
         answer={
             "consumer": "alice",
             "subscriptions": 1,
+            "expressions": 0,
             "acknowledged": 1,
             "unacknowledged": 0,
             "behind": 0,

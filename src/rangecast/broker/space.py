@@ -378,11 +378,12 @@ class Space:
             raise UnavailableError("the broker is ending")
         if self.log.failed:
             raise UnavailableError(f"nothing can be published: {self.log.failed}")
-        if self.pump.waiting_events > self.limits.backlog:
+        waiting = self.pump.waiting_events
+        # what is larger than the limit by itself is taken when nothing waits
+        if waiting and waiting + len(publication.events) > self.limits.backlog:
             self.metrics.refused.inc()
             raise BusyError(
-                f"the limit 'backlog' is {self.limits.backlog:,} events, {self.pump.waiting_events:,} wait; "
-                " send again later"
+                f"the limit 'backlog' is {self.limits.backlog:,} events, {waiting:,} wait; send again later"
             )
         return await asyncio.wrap_future(self.pump.publish(publication))
 
@@ -442,6 +443,7 @@ class Space:
         return {
             "consumer": consumer,
             "subscriptions": 0 if number is None else self.directory.n_lasting(number),
+            "expressions": 0 if number is None else len(self.directory.expressions_of(number)),
             "acknowledged": cursor,
             "unacknowledged": unacknowledged,
             "behind": behind,
@@ -474,6 +476,7 @@ class Space:
             "space": self.name,
             "version": self.directory.version,
             "subscriptions": len(self.directory),
+            "expressions": self.directory.n_expressions,
             "consumers": len(self.directory.consumers),
             "first": self.log.first,
             "next": self.log.durable,

@@ -13,7 +13,15 @@ import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rangecast.broker.answers import Json, allowed, checked_name, consumer_of, decoded_object, whole_number
+from rangecast.broker.answers import (
+    Json,
+    allowed,
+    checked_name,
+    consumer_of,
+    decoded_object,
+    taken,
+    whole_number,
+)
 from rangecast.broker.bodies import (
     ARROW_TYPES,
     PARQUET_TYPES,
@@ -23,7 +31,8 @@ from rangecast.broker.bodies import (
 )
 from rangecast.broker.changes import ChangeRequest, WantedSubscription
 from rangecast.broker.directory import subscription_id
-from rangecast.broker.errors import BrokerError, ForbiddenError, TooLargeError
+from rangecast.broker.errors import BrokerError, ForbiddenError, NotFoundError, TooLargeError
+from rangecast.broker.space import Space
 from rangecast.broker.tables import arrow_table, parquet_table, rows_of
 from rangecast.broker.tokens import Access
 from rangecast.engine import open_index
@@ -44,13 +53,16 @@ async def put_subscription(request: Request) -> Response:
     consumer = consumer_of(request)
     broker, space, access = allowed(request, "subscribe", consumer)
     name = checked_name(request.path_params["name"], "a subscription")
-    content = decoded_object(await read_body(request, space.limits))
+    raw = await read_body(request, space.limits)
     broker.pacer.spend(access.name, "changes_per_second", space.limits.changes_per_second, 1)
-    want = wanted_subscription(consumer, name, content)
-    parse(want.condition, bare_schema(space.schema))  # where it is wrong, the place is said
+    want = await taken(len(raw), _wanted, consumer, name, raw)
+    # its condition is read by the thread that makes the change: a long one takes seconds
     change = ChangeRequest([want], if_match=request.headers.get("if-match"))
     answer = await asyncio.wrap_future(space.changer.submit(change))
-    state = space.changer.describe(want.id) if want.id in space.directory.current else {"etag": ""}
+    try:
+        state = await asyncio.to_thread(space.changer.describe, want.id)
+    except NotFoundError:  # it was deleted meanwhile
+        state = {"etag": ""}
     return Json({"id": want.id, "version": answer["version"]}, headers={"ETag": state["etag"]})
 
 
@@ -58,7 +70,9 @@ async def get_subscription(request: Request) -> Response:
     """Return one subscription."""
     consumer = consumer_of(request)
     _, space, _ = allowed(request, "subscribe", consumer)
-    found = space.changer.describe(subscription_id(consumer, request.path_params["name"]))
+    found = await asyncio.to_thread(
+        space.changer.describe, subscription_id(consumer, request.path_params["name"])
+    )
     tag = found.pop("etag")
     return Json(found, headers={"ETag": tag})
 
@@ -69,7 +83,7 @@ async def delete_subscription(request: Request) -> Response:
     broker, space, access = allowed(request, "subscribe", consumer)
     broker.pacer.spend(access.name, "changes_per_second", space.limits.changes_per_second, 1)
     id = subscription_id(consumer, request.path_params["name"])
-    change = ChangeRequest(deleted=[id], if_match=request.headers.get("if-match"))
+    change = ChangeRequest([id], if_match=request.headers.get("if-match"))
     answer = await asyncio.wrap_future(space.changer.submit(change))
     return Json({"id": id, "version": answer["version"]})
 
@@ -80,6 +94,11 @@ async def list_subscriptions(request: Request) -> Response:
     _, space, _ = allowed(request, "subscribe", consumer)
     after = request.query_params.get("after", "")
     limit = whole_number(request, "limit", 100, 1, 10_000)
+    return Json(await asyncio.to_thread(_page, space, consumer, after, limit))
+
+
+def _page(space: Space, consumer: str, after: str, limit: int) -> dict[str, Any]:
+    """Some subscriptions of a consumer by name, and after which one to go on if there are more."""
     number = space.directory.find_consumer(consumer)
     with space.lock:
         names = [] if number is None else space.directory.names_of(number)
@@ -87,10 +106,10 @@ async def list_subscriptions(request: Request) -> Response:
     found = []
     for name in page[:limit]:
         id = subscription_id(consumer, name)
-        if id in space.directory.current:
+        with contextlib.suppress(NotFoundError):  # it was deleted meanwhile
             found.append({k: v for k, v in space.changer.describe(id).items() if k != "etag"})
     rest = {"after": page[limit - 1]} if len(page) > limit else {}
-    return Json({"subscriptions": found, **rest})
+    return {"subscriptions": found, **rest}
 
 
 async def batch_subscriptions(request: Request) -> Response:
@@ -98,9 +117,23 @@ async def batch_subscriptions(request: Request) -> Response:
     broker, space, access = allowed(request, "subscribe")
     kind = media_type(request.headers.get("content-type"))
     raw = await read_body(request, space.limits)
-    rows = _batch_rows(raw, kind, space.limits.body_bytes)
+    rows = await asyncio.to_thread(_batch_rows, raw, kind, space.limits.body_bytes)
     broker.pacer.spend(access.name, "changes_per_second", space.limits.changes_per_second, len(rows))
-    change = ChangeRequest(single=False)
+    change, places, rejected = await asyncio.to_thread(_batch_change, rows, access)
+    answer = await asyncio.wrap_future(space.changer.submit(change))
+
+    def finished() -> Response:
+        every = rejected + [{**one, "row": places[one["row"]]} for one in answer["rejected"]]
+        return Json({**answer, "rejected": sorted(every, key=lambda one: int(one["row"]))})
+
+    return await asyncio.to_thread(finished)
+
+
+def _batch_change(
+    rows: list[dict[str, Any]], access: Access
+) -> tuple[ChangeRequest, list[int], list[dict[str, Any]]]:
+    """What a batch asks for, in the order of its rows; which row each came from; and what is rejected."""
+    wanted: list[WantedSubscription | str] = []
     places: list[int] = []
     rejected: list[dict[str, Any]] = []
     for row, content in enumerate(rows):
@@ -109,21 +142,20 @@ async def batch_subscriptions(request: Request) -> Response:
             _own(access, consumer)
             name = checked_name(_text(content, "name"), "a subscription")
             if content.get("delete"):
-                change.deleted.append(subscription_id(consumer, name))
+                wanted.append(subscription_id(consumer, name))
             else:
-                change.wanted.append(wanted_subscription(consumer, name, content))
-                places.append(row)
+                wanted.append(wanted_subscription(consumer, name, content))
+            places.append(row)
         except RangecastError as error:
             rejected.append({"row": row, "id": None, "reason": str(error)})
-    answer = await asyncio.wrap_future(space.changer.submit(change))
-    rejected += [{**one, "row": places[one["row"]]} for one in answer["rejected"]]
-    return Json({**answer, "rejected": sorted(rejected, key=lambda one: int(one["row"]))})
+    return ChangeRequest(wanted, single=False), places, rejected
 
 
 async def test_condition(request: Request) -> Response:
     """Explain what a condition does to sample events; nothing is stored."""
     _, space, _ = allowed(request, "subscribe")
-    content = decoded_object(await read_body(request, space.limits))
+    raw = await read_body(request, space.limits)
+    content = await taken(len(raw), decoded_object, raw)
     condition = _text(content, "condition")
     events = content.get("events", [])
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
@@ -160,6 +192,10 @@ def tested(schema: Schema, condition: str, events: list[dict[str, Any]]) -> dict
 def bare_schema(schema: Schema) -> Schema:
     """The same attributes with dictionaries of their own, so that a try leaves no words behind."""
     return Schema.from_dict(schema.to_dict())
+
+
+def _wanted(consumer: str, name: str, raw: bytes) -> WantedSubscription:
+    return wanted_subscription(consumer, name, decoded_object(raw))
 
 
 def wanted_subscription(consumer: str, name: str, content: dict[str, Any]) -> WantedSubscription:

@@ -117,6 +117,15 @@ class Schema:
         out: Schema = found
         return out
 
+    def apart(self) -> Schema:
+        """The same schema with the same dictionaries, and a list of hidden attributes of its own: what is
+        added to either is not in the other."""
+        out = object.__new__(type(self))
+        out.__dict__.update(self.with_hidden(0).__dict__)
+        out._derivations = Derivations(list(self._derivations.attributes))
+        out._derivations.schemas[0] = out
+        return out
+
     def attribute(self, position: int) -> Attribute:
         """The attribute at a position, which may be that of a hidden one beyond this schema's width."""
         n = len(self.names)
