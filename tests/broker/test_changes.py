@@ -10,11 +10,12 @@ import httpx
 import pytest
 
 from rangecast import Int, Schema
-from rangecast.broker import changes
+from rangecast.broker import changes, subscriptions
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.limits import SpaceLimits
 from rangecast.broker.server import serving
 from rangecast.client import Client, ClientError
+from rangecast.errors import StorageError
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.derived import MAX_DERIVED
 
@@ -209,18 +210,27 @@ def test_a_long_condition_keeps_nobody_else_waiting(tmp_path, monkeypatch):
     """While a condition is read, streams and other requests go on."""
     broker = opened(tmp_path)
     reading, done = threading.Event(), threading.Event()
-    parse = Subscriptions.parse
+    parse, parse_alone = Subscriptions.parse, subscriptions.parse
 
-    def slow(schema, *, texts, **more):
+    def wait_for(texts):
         if any("12345" in text for text in texts):
             reading.set()
             assert done.wait(60)
+
+    def slow(schema, *, texts, **more):
+        wait_for(texts)
         return parse(schema, texts=texts, **more)
+
+    def slow_alone(text, schema):
+        wait_for([text])
+        return parse_alone(text, schema)
 
     with serving(broker) as url, Client(url) as client:
         client.subscribe("bob", "all", "price >= 0")
         stream = client.stream("bob")
         monkeypatch.setattr(changes.Subscriptions, "parse", slow)
+        # handlers must not read a condition on the event loop either
+        monkeypatch.setattr(subscriptions, "parse", slow_alone)
         with ThreadPoolExecutor(2) as pool:
             long = pool.submit(put_one, url, "alice", "long", "price > 12345")
             assert reading.wait(60)
@@ -248,7 +258,7 @@ def test_a_condition_of_many_terms_leaves_the_loop_free(tmp_path):
             assert http.get("/healthz", timeout=30).status_code == 200
             slowest = max(slowest, time.perf_counter() - start)
         assert call.result().status_code == 200
-    assert slowest < 1.0
+    assert slowest < 3.0
 
 
 def test_wrong_conditions_say_where_though_they_are_read_elsewhere(client, url):
@@ -259,34 +269,54 @@ def test_wrong_conditions_say_where_though_they_are_read_elsewhere(client, url):
 
 
 def test_one_consumer_cannot_take_the_expressions_of_all(tmp_path):
+    """Nor by subscribing and deleting in turn, nor by a restart: a place is taken for good."""
+    text = "price > {} * quantity"
     with serving(opened(tmp_path, consumer_expressions=5)) as url, Client(url) as client:
         for k in range(2, 7):
-            client.subscribe("alice", f"s{k}", f"price > {k} * quantity")
-        with pytest.raises(ClientError, match=r"'consumer_expressions' is 5, .* use 6 expressions") as caught:
-            client.subscribe("alice", "s7", "price > 7 * quantity")
+            client.subscribe("alice", "s", text.format(k))
+            client.unsubscribe("alice", "s")
+        with pytest.raises(ClientError, match=r"'consumer_expressions' is 5, .* has brought 5 ") as caught:
+            client.subscribe("alice", "s7", text.format(7))
         assert caught.value.status == 403
         client.subscribe("alice", "again", "price < 6 * quantity + 1")
         client.subscribe("alice", "plain", "price < 6")
-        client.subscribe("bob", "s7", "price > 7 * quantity")
-        client.subscribe("alice", "s2", "price > 7 * quantity")  # in place of another
-        client.unsubscribe("alice", "s3")
-        client.subscribe("alice", "s8", "price > 8 * quantity")
-        rows = [put("s4"), *(put(f"t{k}", f"price > {k} * quantity") for k in (20, 21))]
+        client.subscribe("bob", "s7", text.format(7))
+        client.subscribe("alice", "s7", text.format(7))  # it is there now, whoever brought it
+        rows = [put("again"), *(put(f"t{k}", text.format(k), "bob") for k in range(20, 25))]
         with pytest.raises(ClientError, match="'consumer_expressions'"):
             client.subscribe_many(rows)
-        client.subscribe_many([delete("s4"), put("t20", "price > 20 * quantity")])
+        assert client.subscribe_many([*rows[:-1], put("t24")])["accepted"] == 6
         status = client.status()["spaces"][0]
-        assert status["expressions"] == 6 - 1
-        assert httpx.get(f"{url}/v1/main/consumers/alice").json()["expressions"] == 5
-        assert 'rangecast_expressions{space="main"} 5.0' in httpx.get(f"{url}/metrics").text
+        assert status["expressions"] == 10
+        assert httpx.get(f"{url}/v1/main/consumers/bob").json()["expressions"] == 5
+        assert 'rangecast_expressions{space="main"} 10.0' in httpx.get(f"{url}/metrics").text
         assert client.match([{"price": 30, "quantity": 4}])["matches"] == [
-            ["alice/s2", "alice/s5", "alice/s6", "bob/s7"]
+            ["alice/again", "alice/s7", "alice/t24", "bob/s7"]
         ]
-    # the count is that of the subscriptions, so it is the same after a restart
+        httpx.delete(f"{url}/v1/main/consumers/alice").raise_for_status()
     with serving(opened(tmp_path)) as url, Client(url) as client:
-        assert client.status()["spaces"][0]["expressions"] == 5
-        with pytest.raises(ClientError, match="'consumer_expressions'"):
-            client.subscribe("alice", "s9", "price > 9 * quantity")
+        assert client.status()["spaces"][0]["expressions"] == 10
+        for consumer in ("alice", "bob"):
+            with pytest.raises(ClientError, match="'consumer_expressions'"):
+                client.subscribe(consumer, "s9", text.format(9))
+        client.subscribe("carl", "s9", text.format(9))
+
+
+def test_a_change_that_fails_counts_no_expression(tmp_path, monkeypatch):
+    broker = opened(tmp_path, consumer_expressions=2)
+    with serving(broker) as url, Client(url) as client:
+        store = broker.spaces["main"].store
+
+        def full(*_):
+            raise StorageError("no room")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "apply", full)
+            for k in range(2, 6):
+                assert put_one(url, "alice", "a", f"price > {k} * quantity").status_code == 503
+        assert httpx.get(f"{url}/v1/main/consumers/alice").json()["expressions"] == 0
+        for k in (7, 8):
+            client.subscribe("alice", f"a{k}", f"price > {k} * quantity")
 
 
 def test_what_is_refused_takes_no_expression(tmp_path):

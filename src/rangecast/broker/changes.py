@@ -7,6 +7,11 @@ matched against it.
 A payload is kept beside the store (payloads.journal), under the version that its subscription comes with.
 It is written before the change, so a crash leaves either both or a payload of a version that never was,
 which is dropped for the one before it when the space is opened.
+
+An expression that a condition brings to the space takes one of the places that its schema has (types/
+derived.py), for as long as the space exists: indexes, the store and the event log know it by its place. Which
+consumer brought it is kept in expressions.journal, so that none takes more than its share by subscribing and
+deleting in turn.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import hashlib
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from rangecast.broker.directory import Directory, asked_expressions
+from rangecast.broker.directory import Directory
 from rangecast.broker.errors import ConflictError, LimitError, NotFoundError, PreconditionError
 from rangecast.broker.journal import Journal
 from rangecast.broker.limits import SpaceLimits
@@ -103,13 +109,17 @@ class _Draft:
     for requests that were sent at once as it does for one after the other.
     """
 
-    def __init__(self, directory: Directory, limits: SpaceLimits, parsed: _Parsed) -> None:
+    def __init__(
+        self, directory: Directory, limits: SpaceLimits, parsed: _Parsed, brought: Mapping[str, int]
+    ) -> None:
         self._directory, self._limits, self._parsed = directory, limits, parsed
         self.last: dict[str, int | None] = {}
         """By id, the row that counts in the end; None where it is deleted."""
+        self.fresh: dict[str, str] = {}
+        """The expressions that the space did not have, each with the consumer that brought it."""
         self._total = len(directory)
         self._counts: dict[str, int] = {}
-        self._expressions: dict[str, Counter[str]] = {}
+        self._brought = Counter(brought)
 
     def take(self, request: ChangeRequest, first: int) -> dict[str, Any]:
         """Accept a request whose rows begin at `first`, and return its answer; LimitError beyond a limit."""
@@ -131,13 +141,14 @@ class _Draft:
                 last[id] = k
                 accepted += 1
                 more[_consumer(id)] += not there
-        expressions = self._asked_after(last)
-        self._check(more, expressions)
+        fresh = self._fresh(last)
+        self._check(more, Counter(fresh.values()))
         self.last |= last
         self._total += more.total()
         for consumer, n in more.items():
             self._counts[consumer] = self._count(consumer) + n
-        self._expressions |= expressions
+        self.fresh |= fresh
+        self._brought.update(fresh.values())
         return {"deleted": deleted, "accepted": accepted, "rejected": rejected}
 
     def _count(self, consumer: str) -> int:
@@ -148,32 +159,17 @@ class _Draft:
             found = 0 if number is None else self._directory.n_lasting(number)
         return found
 
-    def _asked_by(self, consumer: str) -> Counter[str]:
-        """How many subscriptions of a consumer ask for each expression by now."""
-        found = self._expressions.get(consumer)
-        if found is None:
-            number = self._directory.find_consumer(consumer)
-            found = Counter() if number is None else self._directory.expressions_of(number)
+    def _fresh(self, last: dict[str, int | None]) -> dict[str, str]:
+        """The expressions that nobody has asked for before a request, and its consumers that bring them."""
+        parsed = self._parsed
+        found: dict[str, str] = {}
+        for id, k in last.items():
+            for name in () if k is None else parsed.asked.get(parsed.places[k], ()):
+                if name not in self.fresh and parsed.base.hidden_position(name) is None:
+                    found.setdefault(name, _consumer(id))
         return found
 
-    def _asked_after(self, last: dict[str, int | None]) -> dict[str, Counter[str]]:
-        """The same after a request, for the consumers that it names."""
-        directory, parsed = self._directory, self._parsed
-        if not parsed.asked and not directory.n_expressions:
-            return {}
-        found: dict[str, Counter[str]] = {}
-        for id, k in last.items():
-            consumer = _consumer(id)
-            if consumer not in found:
-                found[consumer] = self._asked_by(consumer).copy()
-            before = directory.current.get(id)
-            if before is not None:
-                found[consumer].subtract(directory.asked(before))
-            if k is not None:
-                found[consumer].update(parsed.asked.get(parsed.places[k], ()))
-        return {consumer: +several for consumer, several in found.items()}
-
-    def _check(self, more: Counter[str], expressions: dict[str, Counter[str]]) -> None:
+    def _check(self, more: Counter[str], fresh: Counter[str]) -> None:
         limits = self._limits
         if more.total() > 0 and self._total + more.total() > limits.subscriptions:
             raise LimitError(
@@ -186,13 +182,14 @@ class _Draft:
                     f"the limit 'consumer_subscriptions' is {limits.consumer_subscriptions:,}, and consumer "
                     f"{consumer!r} has {has:,}"
                 )
-        most = limits.consumer_expressions
-        for consumer, asked in expressions.items():
-            if len(asked) > most and asked.keys() - self._asked_by(consumer).keys():
+        for consumer, n in fresh.items():
+            has = self._brought[consumer]
+            if has + n > limits.consumer_expressions:
                 raise LimitError(
-                    f"the limit 'consumer_expressions' is {most:,}, and with this the conditions of consumer "
-                    f"{consumer!r} use {len(asked):,} expressions; bring constants to the other side of a "
-                    "comparison (price / close > 1.05 for price > 1.05 * close), so that conditions share one"
+                    f"the limit 'consumer_expressions' is {limits.consumer_expressions:,}, and consumer "
+                    f"{consumer!r} has brought {has:,} to this space, where they stay; bring constants to "
+                    "the other side of a comparison (price / close > 1.05 for price > 1.05 * close), so that "
+                    "conditions share an expression"
                 )
 
 
@@ -215,8 +212,10 @@ class Changer:
         self._wake = threading.Event()
         self._stopping = False
         self._payloads = Journal(space.folder / "payloads.journal")
+        self._expressions = Journal(space.folder / "expressions.journal")
         self._thread = threading.Thread(target=self._run, name=f"changes-{space.name}", daemon=True)
         self._mend_payloads()
+        self._mend_expressions()
 
     def start(self) -> None:
         """Begin to take requests."""
@@ -238,6 +237,10 @@ class Changer:
         """The payload of a subscription, None where it has none."""
         found = self._payloads.get(id)
         return None if found is None else found["payload"]
+
+    def n_brought(self, consumer: str) -> int:
+        """How many expressions a consumer has brought to the space."""
+        return self._brought[consumer]
 
     def describe(self, id: str) -> dict[str, Any]:
         """A subscription as GET shows it; NotFoundError."""
@@ -369,13 +372,13 @@ class Changer:
                 refused[k] = LimitError(
                     f"the limit 'boxes' is {most} boxes for one condition, got {int(boxes[place])}"
                 )
-        return _Parsed(base, width, rows, subs, places, refused, asked_expressions(subs))
+        return _Parsed(base, width, rows, subs, places, refused, _asked_expressions(subs))
 
     def _write(self, requests: list[ChangeRequest], parsed: _Parsed) -> tuple[int, list[_Outcome]]:
         """Make one change of requests that do not name the same ids, as far as they are accepted."""
         space, store = self._space, self._space.store
         directory = space.directory
-        draft = _Draft(directory, space.limits, parsed)
+        draft = _Draft(directory, space.limits, parsed, self._brought)
         outcomes: list[_Outcome] = []
         first = 0
         for request in requests:
@@ -395,11 +398,13 @@ class Changer:
             expires = [want.expires for want in wants]
             try:
                 self._write_payloads(wants, deleted, version)
+                self._write_expressions(draft.fresh)
                 version = store.apply(subs, deleted, np.array(expires, np.int64) if any(expires) else None)
             except BaseException:
                 # what was not changed keeps its payload; on disk a start sees to it
                 with contextlib.suppress(StorageError):
                     self._mend_payloads()
+                    self._mend_expressions()
                 raise
         return version, outcomes
 
@@ -417,6 +422,21 @@ class Changer:
             if before is not None:
                 self._payloads.put(id, {"version": version + 1, "payload": None, "before": before})
         self._payloads.sync()
+
+    def _write_expressions(self, fresh: dict[str, str]) -> None:
+        for name, consumer in fresh.items():
+            self._expressions.put(name, consumer)
+            self._brought[consumer] += 1
+        self._expressions.sync()
+
+    def _mend_expressions(self) -> None:
+        """Forget who brought an expression that the store does not have: its change was never made."""
+        have = set(self._space.store.schema.hidden_names())
+        for name, _ in self._expressions.items():
+            if name not in have:
+                self._expressions.put(name, None)
+        self._brought = Counter(consumer for _, consumer in self._expressions.items())
+        self._expressions.sync()
 
     def _check(self, request: ChangeRequest, parsed: _Parsed, first: int) -> None:
         """Raise what is wrong with a request, whatever the limits say."""
@@ -450,6 +470,24 @@ def _placed(error: Exception, condition: str, schema: Schema) -> Exception:
         except RangecastError as found:
             return found
     return error
+
+
+def _asked_expressions(subs: Subscriptions) -> dict[int, frozenset[str]]:
+    """The expressions that conditions ask for, by row, for those that ask for any. Bundles of traits are not
+    among them: all patterns share those."""
+    schema = subs.schema
+    if not schema.n_hidden or not len(subs):
+        return {}
+    boxes = subs.boxes
+    positions = (boxes.attributes & ~SET).astype(np.int64)
+    entries = np.flatnonzero(positions >= len(schema.names))
+    rows = boxes.owners[np.searchsorted(boxes.starts, entries, "right") - 1].astype(np.int64)
+    found: dict[int, set[str]] = {}
+    for pair in np.unique((rows << 32) | positions[entries]).tolist():
+        attribute = schema.attributes[pair & 0xFFFF_FFFF]
+        if not isinstance(attribute, HeldBundle):
+            found.setdefault(pair >> 32, set()).add(attribute.name)
+    return {row: frozenset(names) for row, names in found.items()}
 
 
 def _without_spare(subs: Subscriptions, parsed: _Parsed, ids: list[str]) -> Subscriptions:

@@ -9,7 +9,6 @@ index of this process, and one look into an array says whom a match concerns.
     since    int64   n_entries   the version that brought the entry
     until    int64   n_entries   the version that ended it; ONGOING while it lasts
     expires  int64   n_entries   when it ends by itself, microseconds since 1970 UTC; 0 for never
-    uses     int32   n_entries   which set of expressions its condition asks for; 0 for none
 
 An event that is pinned to version p concerns the entries with since <= p < until. So those who receive
 events later than others receive the same, whatever was subscribed, replaced or deleted in between. Entries
@@ -25,7 +24,6 @@ import bisect
 import re
 import threading
 from array import array
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,12 +34,10 @@ import numpy.typing as npt
 from rangecast.engine import Index, open_index
 from rangecast.kernels.broker import frames as kernels
 from rangecast.kernels.broker.frames import JoinedStrings
-from rangecast.kernels.model.boxes import SET
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.store.record import Change
 from rangecast.types.schema import Schema
-from rangecast.types.traits import HeldBundle
 
 ONGOING = np.iinfo(np.int64).max
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:@+-]{0,127}")
@@ -51,26 +47,6 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:@+-]{0,127}")
 def subscription_id(consumer: str, name: str) -> str:
     """The id of a subscription in the store."""
     return f"{consumer}/{name}"
-
-
-def asked_expressions(subs: Subscriptions) -> dict[int, frozenset[str]]:
-    """The expressions that conditions ask for, by row; a row that asks for none is left out.
-
-    Bundles of traits are none: all patterns share them.
-    """
-    schema = subs.schema
-    if not schema.n_hidden or not len(subs):
-        return {}
-    boxes = subs.boxes
-    positions = (boxes.attributes & ~SET).astype(np.int64)
-    entries = np.flatnonzero(positions >= len(schema.names))
-    rows = boxes.owners[np.searchsorted(boxes.starts, entries, "right") - 1].astype(np.int64)
-    found: dict[int, set[str]] = {}
-    for pair in np.unique((rows << 32) | positions[entries]).tolist():
-        attribute = schema.attributes[pair & 0xFFFF_FFFF]
-        if not isinstance(attribute, HeldBundle):
-            found.setdefault(pair >> 32, set()).add(attribute.name)
-    return {row: frozenset(names) for row, names in found.items()}
 
 
 class Directory:
@@ -93,12 +69,6 @@ class Directory:
         self.since = np.empty(0, np.int64)
         self.until = np.empty(0, np.int64)
         self.expires = np.empty(0, np.int64)
-        self.uses = np.empty(0, np.int32)
-        self._sets: list[frozenset[str]] = [frozenset()]
-        self._set_numbers = {self._sets[0]: 0}
-        self._sets_of: dict[int, Counter[int]] = {}
-        """By consumer, how many of its subscriptions that last ask for which set of expressions."""
-        self._expressions: Counter[str] = Counter()
         self.names = JoinedStrings(np.empty(0, np.uint8), np.zeros(1, np.int64))
         """The name of each entry as a JSON string, and room for more; replaced as a whole when it grows."""
         self._chunks: list[tuple[int, Subscriptions]] = []
@@ -140,37 +110,6 @@ class Directory:
         """How many subscriptions a consumer has."""
         return self._lasting[consumer]
 
-    @property
-    def n_expressions(self) -> int:
-        """How many expressions the subscriptions that last ask for."""
-        return len(self._expressions)
-
-    def asked(self, entry: int) -> frozenset[str]:
-        """The expressions that the condition of an entry asks for."""
-        return self._sets[int(self.uses[entry])]
-
-    def expressions_of(self, consumer: int) -> Counter[str]:
-        """How many subscriptions of a consumer ask for each expression."""
-        found: Counter[str] = Counter()
-        for number, n in self._sets_of.get(consumer, {}).items():
-            for name in self._sets[number]:
-                found[name] += n
-        return found
-
-    def _count_expressions(self, entry: int, more: int) -> None:
-        """Count an entry that begins or ends, if it asks for expressions."""
-        number = int(self.uses[entry])
-        if not number:
-            return
-        several = self._sets_of.setdefault(int(self.owners[entry]), Counter())
-        several[number] += more
-        if not several[number]:
-            del several[number]
-        for name in self._sets[number]:
-            self._expressions[name] += more
-            if not self._expressions[name]:
-                del self._expressions[name]
-
     def names_of(self, consumer: int) -> list[str]:
         """The names of a consumer's subscriptions that last, in order."""
         entries = self._entries_of[consumer]
@@ -209,7 +148,6 @@ class Directory:
             self.until[gone] = change.version
             self._ended += len(gone)
             for entry in gone:
-                self._count_expressions(entry, -1)
                 if self.owners[entry] >= 0:
                     self._lasting[self.owners[entry]] -= 1
         first = self.n_entries
@@ -243,18 +181,10 @@ class Directory:
             self.since = _grown(self.since, size)
             self.until = _grown(self.until, size)
             self.expires = _grown(self.expires, size)
-            self.uses = _grown(self.uses, size)
         self.owners[first : first + n] = owners
         self.since[first : first + n] = version
         self.until[first : first + n] = ONGOING
         self.expires[first : first + n] = 0 if expires is None else expires
-        self.uses[first : first + n] = 0
-        for row, asked in asked_expressions(subs).items():
-            if asked not in self._set_numbers:
-                self._set_numbers[asked] = len(self._sets)
-                self._sets.append(asked)
-            self.uses[first + row] = self._set_numbers[asked]
-            self._count_expressions(first + row, 1)
         self._chunks.append((first, subs))
 
     def _is_own(self, id: str) -> bool:

@@ -23,7 +23,7 @@ class SpaceLimits:
     consumer_subscriptions: int = 1_000_000
     """Subscriptions of one consumer."""
     consumer_expressions: int = 64
-    """Expressions that the conditions of one consumer use; those of a space together may use 256."""
+    """Expressions that one consumer was the first to use; a space has 256 of all consumers together."""
     boxes: int = 1_024
     """Boxes of one condition."""
     connections: int = 20_000

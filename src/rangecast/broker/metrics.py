@@ -37,7 +37,7 @@ class Metrics:
         self.hooks_sent = counter("webhook_deliveries", "Requests to webhooks that were answered well")
         self.hooks_failed = counter("webhook_failures", "Requests to webhooks that failed")
         self.subscriptions = gauge("subscriptions", "Subscriptions")
-        self.expressions = gauge("expressions", "Expressions that subscriptions ask for")
+        self.expressions = gauge("expressions", "Places of expressions that are taken, of 256")
         self.connections = gauge("connections", "Connections of consumers")
         self.live = gauge("connections_live", "Connections that are live")
         self.behind = gauge("connections_behind", "Connections that are catching up")

@@ -6,6 +6,7 @@
         log/                published events (event_log.py)
         cursors.journal     how far each consumer has acknowledged
         payloads.journal    what was stored with subscriptions
+        expressions.journal which consumer brought which expression
         webhooks.journal    where consumers want their messages sent
         lock                held by the broker that serves the space
 
@@ -443,7 +444,7 @@ class Space:
         return {
             "consumer": consumer,
             "subscriptions": 0 if number is None else self.directory.n_lasting(number),
-            "expressions": 0 if number is None else len(self.directory.expressions_of(number)),
+            "expressions": self.changer.n_brought(consumer),
             "acknowledged": cursor,
             "unacknowledged": unacknowledged,
             "behind": behind,
@@ -476,7 +477,7 @@ class Space:
             "space": self.name,
             "version": self.directory.version,
             "subscriptions": len(self.directory),
-            "expressions": self.directory.n_expressions,
+            "expressions": self.store.schema.width - len(self.schema.names),
             "consumers": len(self.directory.consumers),
             "first": self.log.first,
             "next": self.log.durable,
