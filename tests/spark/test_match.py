@@ -198,6 +198,40 @@ def test_the_report_counts_as_rows_pass(small, events_frame):
     assert report.subscriptions == len(subs)
 
 
+def test_what_is_counted_before_an_action_ends_with_an_error(small, events_frame):
+    report = rs.Report()
+    found = rs.match(events_frame, small[0], report=report)
+    with pytest.raises(rc.OptionError, match="observed.. needs an action that has ended on what match"):
+        report.observed(timeout=0.2)
+    n = len(found.collect())
+    assert report.observed()["rows"] == n
+
+
+def test_a_path_is_no_frame(spark, small, tmp_path):
+    subs = small[0]
+    for call in (rs.match, rs.explain):
+        with pytest.raises(TypeError, match=r"DataFrame, got the string 'a.parquet'; .* rs.match_files"):
+            call("a.parquet", subs)
+    with pytest.raises(TypeError, match=r"match takes a DataFrame, got Table; read files with spark.read"):
+        rs.match(pa.table({"id": [1]}), subs)
+    for call in (rs.match_stream, rs.track):
+        keywords = {"key": "id", "time": "at"} if call is rs.track else {}
+        with pytest.raises(TypeError, match=r"takes a DataFrame, got the string 'a'; .* spark.readStream"):
+            call("a", tmp_path / "store", checkpoint=tmp_path / "state", **keywords)
+    with pytest.raises(TypeError, match=r"ingest takes a DataFrame, got PosixPath; read files with"):
+        rs.ingest(tmp_path, subs.schema, tmp_path / "store")
+    with pytest.raises(TypeError, match=r"reduce takes a DataFrame, got the string 'a.csv'; read files"):
+        rs.reduce("a.csv", subs.schema)
+
+
+def test_a_stream_is_refused(spark, small, tmp_path):
+    """What match gives stays at one version, which a stream would be matched against for ever."""
+    ticks = spark.readStream.format("rate").load().selectExpr("value as id", "1 as a0", "2 as a1", "3 as a2")
+    for call in (rs.match, rs.explain):
+        with pytest.raises(rc.EventError, match="is not streaming; rs.match_stream takes a streaming one"):
+            call(ticks, small[0])
+
+
 def test_explain_says_where_the_index_goes(small, events_frame, capsys):
     text = rs.explain(events_frame, small[0])
     assert "whole: the index has" in text

@@ -53,7 +53,7 @@ from rangecast.spark.ingest_tasks import (
     stage_rejected,
     word_finder,
 )
-from rangecast.spark.output import ArrowWork, column_named, map_arrow
+from rangecast.spark.output import ArrowWork, check_frame, column_named, map_arrow
 from rangecast.spark.report import REJECTED_FIELDS, Report
 from rangecast.spark.small_inputs import collect_small
 from rangecast.spark.stripe_files import prepare_stripes
@@ -99,6 +99,7 @@ def ingest(  # noqa: PLR0913 - each is an option of whoever calls it
     version, rows, accepted, deleted, superseded, rejected_rows, and the rejected rows as a DataFrame
     (rangecast.loading.rejected).
     """
+    check_frame(subscriptions, "ingest", "read files with spark.read")
     report = Report(step="ingest")
     home = store if isinstance(store, Store) else Store.open(store, schema)
     if schema is not None:

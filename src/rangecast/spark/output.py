@@ -28,6 +28,7 @@ from rangecast.errors import EventError, OptionError
 from rangecast.loading.ids import named_type
 from rangecast.model.events import Events
 from rangecast.types.attributes import Timestamp
+from rangecast.types.columns import describe
 from rangecast.types.schema import Schema
 
 PAIRS, LISTS, COUNTS = "pairs", "lists", "counts"
@@ -260,6 +261,19 @@ class Answer(Output):
         event_id, *kept = (type_at(given, name) or T.NullType() for name in (self.event_id, *self.keep))
         kinds = [event_id, self.second_type(ids), *kept]
         return T.StructType([T.StructField(n, kind) for n, kind in zip(self.names, kinds, strict=True)])
+
+
+def check_frame(given: Any, door: str, advice: str) -> None:
+    """Raise TypeError, with what to do, unless a DataFrame was given; `door` is the function that takes it.
+
+    >>> check_frame("trades.parquet", "match", "match_files matches files")
+    Traceback (most recent call last):
+        ...
+    TypeError: match takes a DataFrame, got the string 'trades.parquet'; match_files matches files
+    """
+    if not isinstance(given, DataFrame):
+        got = describe(given) if isinstance(given, str) else type(given).__name__
+        raise TypeError(f"{door} takes a DataFrame, got {got}; {advice}")
 
 
 def column_named(name: str, given: T.StructType | None = None) -> Column:

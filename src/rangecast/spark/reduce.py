@@ -50,6 +50,7 @@ from rangecast.spark.ingest_tasks import (
     parsed,
     schema_of,
 )
+from rangecast.spark.output import check_frame
 from rangecast.spark.report import REJECTED_FIELDS, Report
 from rangecast.store.record import EXPRESSIONS
 from rangecast.types.schema import Schema
@@ -102,6 +103,7 @@ def reduce(
     are reduced first; by default Spark decides. Strings of categories enter the dictionaries of `schema`, as
     when subscriptions are parsed with it.
     """
+    check_frame(subscriptions, "reduce", "read files with spark.read")
     # no rows, but the options are checked here and not in a worker
     reduce_locally(Subscriptions.empty(schema), epsilon)
     if partitions is not None and partitions < 1:

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from rangecast.errors import OptionError
 from rangecast.loading.rejected import REJECTED
 from rangecast.memory import readable
 
@@ -76,9 +77,14 @@ class Report:
         self._watched[what] = observation
         return frame.observe(observation, F.count(F.lit(1)).alias("n"))
 
-    def observed(self) -> dict[str, int]:
-        """After an action: how many `events` went in and how many `rows` came out."""
-        return {what: int(observation.get["n"]) for what, observation in self._watched.items()}
+    def observed(self, timeout: float = 10.0) -> dict[str, int]:
+        """After an action: how many `events` went in and how many `rows` came out.
+
+        Spark says so a moment after the action; OptionError if it does not within `timeout` seconds, as
+        before any action.
+        """
+        until = time.monotonic() + timeout
+        return {what: _counted(observation, until) for what, observation in self._watched.items()}
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -91,6 +97,24 @@ class Report:
         """Write the line of this step to the log; returns the report."""
         _logger.info("%s", self)
         return self
+
+
+def _counted(observation: Observation, until: float) -> int:
+    """The count of an observation, which a classic session gives late and a Connect client with the rows."""
+    # `Observation.get` of a classic session waits for an action without an end
+    jvm = getattr(observation, "_jo", None)
+    while jvm is not None and not jvm.future().isCompleted():
+        if time.monotonic() >= until:
+            break
+        time.sleep(0.01)
+    else:
+        n = observation.get.get("n")
+        if n is not None:
+            return int(n)
+    raise OptionError(
+        "observed() needs an action that has ended on what match returned, such as collect() or a write: "
+        "nothing was counted yet"
+    )
 
 
 _COUNTED = (

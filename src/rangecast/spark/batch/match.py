@@ -14,6 +14,7 @@ from typing import Any, Unpack
 
 from pyspark.sql import DataFrame, Observation
 
+from rangecast.errors import EventError
 from rangecast.memory import readable
 from rangecast.spark.batch.stripes import (
     Placement,
@@ -25,7 +26,7 @@ from rangecast.spark.batch.stripes import (
     striped_store,
 )
 from rangecast.spark.cuts import choose_cuts
-from rangecast.spark.output import Answer, Output, OutputKeywords, column_named, map_arrow
+from rangecast.spark.output import Answer, Output, OutputKeywords, check_frame, column_named, map_arrow
 from rangecast.spark.report import Report
 from rangecast.spark.snapshots import Snapshot, resolve
 from rangecast.spark.worker import mapped, matcher
@@ -55,6 +56,7 @@ def match(
     bytes that a worker's machine may use for it. A `report` counts events and matches as the DataFrame is
     evaluated.
     """
+    _check_events(events, "match")
     wanted = PlacementOptions(mode, stripes, memory)
     snapshot, placement, answer = _prepared(
         events, subscriptions, version, Output.of(output, keywords), wanted
@@ -74,6 +76,16 @@ def match(
     if report is not None:
         found = report.watch(found, "rows", Observation())
     return found
+
+
+def _check_events(events: Any, door: str) -> None:
+    """Raise for what is no DataFrame, and for a stream, which would stay at the version of now for ever."""
+    check_frame(events, door, "read files with spark.read, or match them with rs.match_files")
+    if events.isStreaming:
+        raise EventError(
+            f"{door} takes a DataFrame that is not streaming; rs.match_stream takes a streaming one "
+            "(spark.readStream), and matches each batch against the version of its time"
+        )
 
 
 def _prepared(
@@ -120,6 +132,7 @@ def explain(
 ) -> str:
     """What `match` with the same arguments would do, as a text that a prompt or a notebook shows line by
     line."""
+    _check_events(events, "explain")
     wanted = PlacementOptions(mode, stripes, memory)
     snapshot, placement, answer = _prepared(
         events, subscriptions, version, Output.of(output, keywords), wanted

@@ -32,7 +32,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rangecast.buckets.bucket import SCHEMES, is_address
 from rangecast.errors import EventError, OptionError, SetupError
 from rangecast.spark.object_parts import read_parts
-from rangecast.spark.output import Answer, Output, OutputKeywords, type_at
+from rangecast.spark.output import Answer, Output, OutputKeywords, check_frame, type_at
 from rangecast.spark.report import REJECTED_FIELDS
 from rangecast.spark.stream.event_files import PATH, FilesOfEvents
 from rangecast.spark.stream.kafka_sink import KafkaSink
@@ -92,6 +92,7 @@ def match_stream(  # noqa: PLR0913 - each is an option of whoever calls it
     `stripes`, the workers cut the store into that many, and each holds those that its events need; the number
     may change when a stream is resumed.
     """
+    check_frame(events, "match_stream", "read files with spark.readStream or rs.read_events, as they arrive")
     versions = VersionPolicy.parse(version, keywords.pop("time", None))
     if stripes is not None:
         if stripes < 2:
@@ -137,6 +138,7 @@ def track(  # noqa: PLR0913 - each is an option of whoever calls it
     Objects are spread over `parts` by their key; the number stays what it was when the stream began. The
     other options are those of `match_stream`, and so is the promise: each change once, also after a crash.
     """
+    check_frame(events, "track", "read files with spark.readStream, as they arrive")
     versions = VersionPolicy.parse(version)
     if versions.choice == EVENT_TIME:
         raise OptionError("track matches each batch against one version; version must not be 'event-time'")
