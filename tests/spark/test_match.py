@@ -2,6 +2,8 @@
 
 import datetime as dt
 import decimal
+import itertools
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -386,3 +388,64 @@ def test_sql_refuses_before_a_job_runs(spark, small, events_frame, tmp_path):
         with pytest.raises(AnalysisException) as error:
             spark.sql(f"SELECT * FROM match_events({arguments})").schema  # noqa: B018 - not even collected
         assert said in str(error.value)
+
+
+def test_a_query_has_one_version_while_the_store_changes(spark, tmp_path):
+    """All equal events of a query get one answer, with a writer beside it, and workers write nothing."""
+    schema = rc.Schema(rc.Int("price"))
+    store = rc.Store.open(tmp_path / "store", schema)
+    store.insert(rc.Subscriptions.parse(schema, {0: "price > 5"}))
+    rs.register_sql(spark, "tell", form="counts")
+    spark.range(20_000).selectExpr("id", "9 as price").repartition(8).createOrReplaceTempView("same")
+    query = f"SELECT * FROM tell_long(TABLE(same), '{store.path}')"
+    planned = spark.sql(query)
+    planned.schema  # noqa: B018 - over Connect a query is planned when it is asked for something
+    connect = "connect" in type(planned).__module__
+    began, stop, trouble = threading.Event(), threading.Event(), []
+
+    def write():
+        beside = rc.Store.open(store.path)
+        try:
+            for k in itertools.count(1):
+                beside.insert(rc.Subscriptions.parse(schema, {k: "price > 5"}))
+                if k == 3:
+                    began.set()
+                if stop.wait(0.005):
+                    break
+        except Exception as error:
+            trouble.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert began.wait(60)
+        snapshots = store.snapshots()
+        counts = {row.matches for row in planned.collect()}
+        assert len(counts) == 1
+        if not connect:
+            assert counts == {1}
+            assert store.snapshots() == snapshots
+        version = rc.Store.open(store.path).version
+        later = [{row.matches for row in spark.sql(query).collect()} for _ in range(3)]
+        assert all(len(found) == 1 for found in later)
+        numbers = [found.pop() for found in later]
+        assert version <= numbers[0] <= numbers[1] <= numbers[2]
+    finally:
+        stop.set()
+        writer.join()
+    assert trouble == []
+
+
+def test_sql_takes_a_constant_store(spark, tmp_path):
+    schema = rc.Schema(rc.Int("price"))
+    store = rc.Store.open(tmp_path / "store", schema)
+    store.insert(rc.Subscriptions.parse(schema, {0: "price > 5"}))
+    rs.register_sql(spark)
+    spark.range(2).selectExpr("id", "9 as price").createOrReplaceTempView("two")
+    start, end = str(store.path)[:3], str(store.path)[3:]
+    found = spark.sql(f"SELECT * FROM match_events_long(TABLE(two), concat('{start}', '{end}'))")
+    assert pairs_of(found) == [(0, 0), (1, 0)]
+    for arguments in ("NULL", f"'{store.path}', CAST(NULL AS STRING)"):
+        with pytest.raises(AnalysisException) as error:
+            spark.sql(f"SELECT * FROM match_events(TABLE(two), {arguments})").schema  # noqa: B018
+        assert "must be a constant, so that a query has one version" in str(error.value)

@@ -5,8 +5,9 @@ strings from `match_events`; `match_events_long` gives whole numbers and takes n
 out is chosen when the function is registered. The event's id is the column `id`, unless the output or a
 third argument names another. It costs 1.4 times what `match` does.
 
-What `match` refuses is refused here too before a job runs: Spark calls `analyze` while it plans a query, with
-the columns of the table and the constants. PySpark 4.3 keeps `analyze` from Arrow's table functions by a
+Spark calls `analyze` while it plans a query, with the columns of the table and the constants. There the place
+becomes the path of one saved index, which all tasks of the query match against, also when they are tried again
+or a writer changes the store meanwhile; and what `match` refuses is refused before a job runs. PySpark 4.3 keeps `analyze` from Arrow's table functions by a
 check in Python alone (SPARK-53286 is to lift it), while planning and running them with one works; so it is
 added to a function that was made without.
 """
@@ -26,7 +27,7 @@ from pyspark.sql.udtf import AnalyzeResult
 
 from rangecast.errors import EventError, OptionError
 from rangecast.loading.pace import Pace
-from rangecast.spark.output import ALL, Output, OutputKeywords
+from rangecast.spark.output import ALL, Answer, Output, OutputKeywords
 from rangecast.spark.snapshots import resolve
 from rangecast.spark.worker import answers, mapped
 
@@ -58,49 +59,70 @@ def _function(output: Output, ids: T.DataType) -> Any:
     class MatchEvents:
         """What Spark calls, in a worker, with each Arrow batch of the table."""
 
-        def eval(self, table: pa.RecordBatch, places: pa.Array, names: pa.Array = None) -> Iterator[pa.Table]:
-            event_id = output.event_id if names is None else names[0].as_py()
+        def __init__(self, planned: _PlannedCall) -> None:
+            self.planned = planned
+
+        def eval(self, table: pa.RecordBatch, place: pa.Array, name: pa.Array = None) -> Iterator[pa.Table]:
             if table.num_rows:
-                named = dataclasses.replace(output, event_id=event_id)
-                yield from _match_table(table, places[0].as_py(), named, target)
-
-    function: Any = arrow_udtf(MatchEvents, returnType=fields)
-
-    class CheckedEvents(MatchEvents):
-        """The same with what Spark calls while it plans."""
+                yield from _match_table(table, self.planned, target)
 
         @staticmethod
         def analyze(table: Any, place: Any, name: Any = None) -> AnalyzeResult:
-            event_id = output.event_id if name is None else name.value
-            _check_table(table.dataType, place.value, dataclasses.replace(output, event_id=event_id))
-            return AnalyzeResult(fields)
+            event_id = output.event_id if name is None else _constant(name, "the name of the id column")
+            named = dataclasses.replace(output, event_id=event_id)
+            return _plan(fields, table.dataType, _constant(place, "the store"), named)
 
-    function.func, function._returnType = CheckedEvents, None
+    function: Any = arrow_udtf(_WithoutAnalyze, returnType=fields)
+    function.func, function._returnType = MatchEvents, None
     return function
 
 
-def _check_table(given: T.StructType, place: str | None, output: Output) -> None:
-    """Raise what `match` would raise before anything runs, if the place is a constant."""
-    if place is None:
-        return
+class _WithoutAnalyze:
+    """What PySpark makes an Arrow table function of; the class with `analyze` takes its place."""
+
+    def eval(self, table: pa.RecordBatch, place: pa.Array, name: pa.Array = None) -> Iterator[pa.Table]:
+        raise NotImplementedError
+
+
+@dataclasses.dataclass
+class _PlannedCall(AnalyzeResult):
+    """A call as it was planned: the saved index that all workers match against, and what comes out."""
+
+    path: str = ""
+    answer: Answer | None = None
+
+
+def _constant(argument: Any, what: str) -> str:
+    """An argument that is known while a query is planned."""
+    if not argument.isConstantExpression or argument.value is None:
+        raise OptionError(
+            f"match_events: {what} must be a constant, so that a query has one version; got an expression "
+            "or NULL"
+        )
+    return str(argument.value)
+
+
+def _plan(fields: T.StructType, given: T.StructType, place: str, output: Output) -> _PlannedCall:
+    """Find the version, and raise what `match` would raise before anything runs."""
     snapshot = resolve(place)
     answer = output.answer(snapshot.schema, snapshot.ids_are_text)
     try:
         answer.check_columns(given, snapshot.schema, texts=True)
     except EventError as error:
         raise EventError(f"match_events: {error}") from None
+    if answer.order is not None:
+        answer.check_index(mapped(snapshot.path))
+    return _PlannedCall(fields, path=snapshot.path, answer=answer)
 
 
-def _match_table(table: pa.RecordBatch, place: str, output: Output, target: pa.Schema) -> Iterator[pa.Table]:
-    snapshot = resolve(place)
-    index = mapped(snapshot.path)
-    output.check_index(index)
-    answer = output.answer(index.schema, snapshot.ids_are_text)
+def _match_table(table: pa.RecordBatch, planned: _PlannedCall, target: pa.Schema) -> Iterator[pa.Table]:
+    answer = planned.answer
+    assert answer is not None
     have = set(table.schema.names)
     for wanted in answer.columns:
         if wanted not in have:
             raise EventError(
                 f"match_events: the table has no column {wanted!r}; it has {', '.join(sorted(have))}"
             )
-    for batch in answers(index, table, answer, Pace()):
+    for batch in answers(mapped(planned.path), table, answer, Pace()):
         yield pa.Table.from_batches([batch]).cast(target)
