@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rangecast.buckets.bucket import place_of
 from rangecast.errors import SetupError, StorageError, SubscriptionError, extra_hint
 from rangecast.loading.rejected import RejectedRow
 from rangecast.model.ids import Ids
@@ -67,7 +68,7 @@ def follow_table(
     `storage_options` are those of deltalake, for a table in a bucket.
     """
     home = store if isinstance(store, Store) else Store.open(store)
-    place = str(table) if "://" in str(table) else os.path.abspath(table)
+    place = str(table) if "://" in str(table) else os.path.abspath(place_of(table))
     found = _open(place, version, dict(storage_options or {}))
     columns = {"id": id, "condition": condition, "payload": tuple(payload), "expires": expires}
     return home.exclusively(lambda: _take(home, place, found, columns))

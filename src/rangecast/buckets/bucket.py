@@ -23,6 +23,7 @@ import contextlib
 import datetime as dt
 import functools
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rangecast.errors import ForkError, OptionError, SetupError, StorageError, extra_hint
 
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]+):(?=/)")
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
 SECONDS = "RANGECAST_BUCKET_SECONDS"
 """The variable that says for how many seconds a request is tried again; 60 by default."""
@@ -83,20 +85,60 @@ class BucketAddress(os.PathLike[str]):
         return BucketAddress(self._text.rpartition("/")[0])
 
 
+def place_of(place: str | os.PathLike[str]) -> str:
+    """What a name that a user gave stands for: the address of a bucket, or a path of this machine.
+
+    A path may be written as file:///x or file:/x. Any other scheme is refused, with one slash as with two,
+    which would otherwise name a folder below the working folder. A name with a colon is a path where no slash
+    follows, or where a single letter precedes, as in C:/data.
+
+    >>> place_of("s3://bucket/alerts"), place_of("file:///data/a b"), place_of("file:/data")
+    ('s3://bucket/alerts', '/data/a b', '/data')
+    >>> place_of("alerts"), place_of("C:/data"), place_of("12:30.csv"), place_of("./x:/y")
+    ('alerts', 'C:/data', '12:30.csv', './x:/y')
+    """
+    text = os.fspath(place)
+    found = _SCHEME.match(text)
+    if found is None:
+        return text
+    scheme, rest = found[1], text[found.end() :]
+    if scheme in SCHEMES and rest.startswith("//") and rest.strip("/"):
+        return text
+    if scheme.lower() == "file":
+        host, _, inner = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
+        if host in ("", "localhost"):
+            return "/" + inner.lstrip("/")
+    slashes = "//" if rest.startswith("//") else "/"
+    hint = "; on Databricks, dbfs:/x is the folder /dbfs/x" if scheme == "dbfs" else ""
+    hint = f"{hint}; for a folder of this name, write ./{text}" if slashes == "/" else hint
+    known = ", ".join(f"{one}://" for one in SCHEMES[:-1])
+    raise OptionError(
+        f"{text}: an address must begin with {known}, or be a path, which may begin with file:///, got "
+        f"{scheme}:{slashes}{hint}"
+    )
+
+
+def local_place(place: str | os.PathLike[str], what: str) -> str:
+    """The path of this machine that a user named, where there can be no address; `what` is what it is for.
+
+    >>> local_place("file:///data", "the log")
+    '/data'
+    """
+    named = place_of(place)
+    if _SCHEME.match(named):
+        raise OptionError(f"{what} must be a file or folder of this machine, got {named}")
+    return named
+
+
 def is_address(place: Any) -> bool:
-    """Whether something names an object store, and not a file or folder.
+    """Whether something names an object store, and not a file or folder; see `place_of`.
 
     >>> is_address("s3://bucket/alerts"), is_address("alerts"), is_address(Path("s3:"))
     (True, False, False)
     """
-    if isinstance(place, BucketAddress):
-        return True
-    scheme, found, rest = place.partition("://") if isinstance(place, str) else ("", "", "")
-    if found and scheme not in SCHEMES and scheme.isalnum():
-        raise OptionError(
-            f"{place}: an address must begin with s3://, gs:// or az://, or be a path, got {scheme}://"
-        )
-    return bool(found and rest and scheme in SCHEMES)
+    if not isinstance(place, str | os.PathLike):
+        return False
+    return isinstance(place, BucketAddress) or _SCHEME.match(place_of(place)) is not None
 
 
 class ObjectEntry(NamedTuple):

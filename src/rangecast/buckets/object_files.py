@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rangecast.buckets.bucket import Bucket, BucketAddress, is_address
+from rangecast.buckets.bucket import Bucket, BucketAddress, is_address, place_of
 from rangecast.errors import StorageError
 
 _TEXT_BYTES = 1 << 22
@@ -84,6 +84,7 @@ def _as_a_disk() -> Iterator[None]:
 
 def open_file(path: str) -> BinaryIO:
     """A file or an object, to be read from its beginning on."""
+    path = place_of(path)
     if not is_address(path):
         return open(path, "rb")
     return io.BufferedReader(ObjectFile(path), _TEXT_BYTES)
@@ -91,11 +92,13 @@ def open_file(path: str) -> BinaryIO:
 
 def seekable_file(path: str) -> Any:
     """What PyArrow opens: the path of a file, or an object as a file."""
+    path = place_of(path)
     return ObjectFile(path) if is_address(path) else path
 
 
 def size_of(path: str) -> int:
     """The bytes of a file or of an object."""
+    path = place_of(path)
     return ObjectFile(path).size if is_address(path) else os.path.getsize(path)
 
 

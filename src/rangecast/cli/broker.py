@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rangecast.buckets.bucket import local_place
 from rangecast.cli.console import OK, REJECTED, say
 from rangecast.client import Client
 from rangecast.errors import OptionError, SetupError, extra_hint
@@ -55,6 +56,7 @@ def serve(
     folder = data or (Path(given["data"]) if "data" in given else None)
     if folder is None:
         raise OptionError("--data must name the folder of the broker")
+    folder = Path(local_place(folder, "--data"))
     spaces = given.get("spaces", {})
     host, port = _host_and_port(listen or given.get("listen", "127.0.0.1:8080"))
     try:

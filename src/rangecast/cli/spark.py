@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rangecast.buckets.bucket import local_place
 from rangecast.cli.console import OK, REJECTED, bar, print_table, say
 from rangecast.errors import OptionError, SetupError
 from rangecast.loading import RejectedRow
@@ -200,6 +201,7 @@ def reduce(
 
     files = list_files(subscriptions)
     model = Schema.from_toml(schema)
+    out = Path(local_place(out, "--out"))
     if out.exists() and not overwrite:
         raise OptionError(f"--out must be a folder that is not there yet, got {out}; or say --overwrite")
     spark = start_session(master, conf)

@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
+from rangecast.buckets.bucket import local_place
 from rangecast.errors import StorageError
 
 
@@ -23,7 +24,7 @@ class OutputFile:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = Path(local_place(path, "a file of results"))
         self._scratch = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         try:
             _clear_scratch(self.path)

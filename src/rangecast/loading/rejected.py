@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from rangecast.buckets.bucket import local_place
 from rangecast.errors import EventError, RangecastError, visible
 from rangecast.loading.output import OutputFile
 
@@ -82,7 +83,7 @@ class Rejects:
     def __init__(
         self, path: str | os.PathLike[str] | None = None, *, strict: bool = False, most: int | None = None
     ) -> None:
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else Path(local_place(path, "a file of rejected rows"))
         self.first: list[RejectedRow] = []
         self.counts: dict[str, int] = {}
         self._most = SHOWN if path is not None and most is None else most

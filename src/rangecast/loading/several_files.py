@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rangecast.buckets.bucket import is_address
+from rangecast.buckets.bucket import is_address, place_of
 from rangecast.buckets.object_files import objects_at, size_of
 from rangecast.errors import StorageError
 from rangecast.loading.events import EventBatch, EventFile
@@ -29,7 +29,7 @@ def expand_paths(names: Sequence[str]) -> list[str]:
     ['/dev/null']
     """
     found: dict[str, None] = {}
-    for name in names:
+    for name in map(place_of, names):
         there = [name]
         if is_address(name):
             there = objects_at(name)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rangecast.buckets.bucket import is_address
+from rangecast.buckets.bucket import is_address, place_of
 from rangecast.engine import Index, load_index, open_index
 from rangecast.errors import OptionError, StorageError
 from rangecast.model.subscriptions import Subscriptions
@@ -54,7 +54,7 @@ def resolve(subscriptions: Any, version: int | None = None) -> Snapshot:
     if is_address(subscriptions):
         path = str(subscriptions)
     elif isinstance(subscriptions, str | os.PathLike):
-        place = Path(subscriptions).absolute()
+        place = Path(place_of(subscriptions)).absolute()
         path = str(place)
         if not place.exists():
             raise StorageError(f"{place}: there is no store and no saved index here")
@@ -87,8 +87,8 @@ def store_of(subscriptions: Any) -> Store | None:
         return subscriptions
     if is_address(subscriptions):
         return None if str(subscriptions).endswith(".index") else Store.open(str(subscriptions))
-    if isinstance(subscriptions, str | os.PathLike) and Path(subscriptions).is_dir():
-        return Store.open(Path(subscriptions).absolute())
+    if isinstance(subscriptions, str | os.PathLike) and Path(place_of(subscriptions)).is_dir():
+        return Store.open(subscriptions)
     return None
 
 

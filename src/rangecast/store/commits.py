@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from rangecast.array_file import replacing, sync_folder
-from rangecast.buckets.bucket import Bucket, is_address
+from rangecast.buckets.bucket import Bucket, is_address, place_of
 from rangecast.errors import StorageError
 from rangecast.sealed import is_sealed, seal, unseal
 
@@ -41,7 +41,7 @@ def commits_at(out: str | os.PathLike[str]) -> Commits:
     """The commits of the stream whose output, or whose checkpoint without one, is here."""
     if is_address(out):
         return BucketCommits(Bucket(f"{out}/{STATE}"))
-    return FolderCommits(Path(out) / STATE)
+    return FolderCommits(Path(place_of(out)) / STATE)
 
 
 class Commits(abc.ABC):

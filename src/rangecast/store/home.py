@@ -32,7 +32,7 @@ from rangecast.array_file import (
     sync_folder,
     writing_to,
 )
-from rangecast.buckets.bucket import Bucket, BucketAddress, ObjectEntry, is_address
+from rangecast.buckets.bucket import Bucket, BucketAddress, ObjectEntry, is_address, place_of
 from rangecast.buckets.fetched import fetched, keep, scratch_file
 from rangecast.engine import Index
 from rangecast.errors import StorageError
@@ -417,7 +417,7 @@ def home_of(path: str | os.PathLike[str]) -> Home:
     """The place that a path or an address names."""
     if is_address(path):
         return BucketHome(str(path))
-    return FolderHome(Path(path).absolute())
+    return FolderHome(Path(place_of(path)).absolute())
 
 
 def local_file(path: str) -> str:

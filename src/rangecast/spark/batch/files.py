@@ -38,7 +38,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from rangecast.buckets.bucket import is_address
+from rangecast.buckets.bucket import is_address, place_of
 from rangecast.buckets.object_files import objects_at, seekable_file, size_of
 from rangecast.errors import EventError, OptionError, StorageError
 from rangecast.loading import EventFile, format_of, open_rows
@@ -193,7 +193,8 @@ def list_files(events: str | os.PathLike[str] | Sequence[str]) -> list[str]:
     """The files behind names, folders and patterns, sorted; what is hidden or unfinished is not data."""
     given = [events] if isinstance(events, str | os.PathLike) else list(events)
     found: set[str] = set()
-    for item in [str(name) if is_address(name) else str(Path(name)) for name in given]:
+    named = map(place_of, given)
+    for item in [name if is_address(name) else str(Path(name)) for name in named]:
         if is_address(item):
             there = list(files_at(item))
             if not there:

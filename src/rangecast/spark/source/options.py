@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from rangecast.buckets.bucket import local_place
 from rangecast.errors import OptionError, RangecastError
 from rangecast.loading import format_of
 from rangecast.spark.batch.files import check_files, files_at
@@ -86,10 +87,11 @@ def read_options(options: Mapping[str, str]) -> Settings:
     for name, value in (("store", given.get("store")), ("events", events)):
         if not value:
             raise OptionError(f"the option {name!r} must be given: .option({name!r}, folder)")
-    store, place = os.path.abspath(given["store"]), os.path.abspath(str(events))
+    store = local_folder(given["store"], "store")
+    place = local_folder(str(events), "events")
     kind = given.get("format")
     key = hashlib.sha256(place.encode()).hexdigest()[:16]
-    state = os.path.abspath(given.get("state") or os.path.join(store, "sources", key))
+    state = local_folder(given.get("state") or os.path.join(store, "sources", key), "state")
     return Settings(
         store=store,
         events=place,
@@ -98,11 +100,16 @@ def read_options(options: Mapping[str, str]) -> Settings:
         versions=VersionPolicy.parse(given.get("version", NEWEST), given.get("time")),
         max_files=whole_number(given, "maxFilesPerBatch"),
         max_bytes=whole_number(given, "maxBytesPerBatch"),
-        rejects=os.path.abspath(given.get("rejects") or os.path.join(state, "rejects")),
+        rejects=local_folder(given.get("rejects") or os.path.join(state, "rejects"), "rejects"),
         state=state,
         tasks=whole_number(given, "tasks") or os.cpu_count() or 1,
         lost_files=choice(given, "lostFiles", (FAIL, REJECT)),
     )
+
+
+def local_folder(place: str | os.PathLike[str], option: str) -> str:
+    """The absolute path of a place that an option names."""
+    return os.path.abspath(local_place(place, f"the option {option!r}"))
 
 
 def infer_fields(settings: Settings, store: Store) -> T.StructType:

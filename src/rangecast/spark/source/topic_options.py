@@ -31,7 +31,7 @@ from rangecast.kafka.connection import EARLIEST, start_time
 from rangecast.kafka.messages import KEY, OFFSET
 from rangecast.kafka.values import JSON, ValueFormat
 from rangecast.spark.output import ALL, Answer, Output
-from rangecast.spark.source.options import FAIL, REJECT, answer_of, choice, whole_number
+from rangecast.spark.source.options import FAIL, REJECT, answer_of, choice, local_folder, whole_number
 from rangecast.spark.version_policy import NEWEST, VersionPolicy
 from rangecast.store.store import Store
 
@@ -94,7 +94,7 @@ def read_topic_options(options: Mapping[str, str]) -> TopicSettings:
     if output.event_id.startswith("@") and output.id_type == "int64":
         raise OptionError(f"ids by {output.event_id} are strings, got idType int64")
     start_time(given.get("start", EARLIEST))
-    store = os.path.abspath(given["store"])
+    store = local_folder(given["store"], "store")
     key = hashlib.sha256(f"{given['bootstrap']}/{given['topic']}".encode()).hexdigest()[:16]
     return TopicSettings(
         store=store,
@@ -110,7 +110,9 @@ def read_topic_options(options: Mapping[str, str]) -> TopicSettings:
         output=output,
         versions=VersionPolicy.parse(given.get("version", NEWEST), given.get("time")),
         max_events=whole_number(given, "maxEventsPerBatch"),
-        rejects=os.path.abspath(given.get("rejects") or os.path.join(store, "sources", key, "rejects")),
+        rejects=local_folder(
+            given.get("rejects") or os.path.join(store, "sources", key, "rejects"), "rejects"
+        ),
         tasks=whole_number(given, "tasks") or os.cpu_count() or 1,
         lost_messages=choice(given, "lostMessages", (FAIL, REJECT)),
         client=client,

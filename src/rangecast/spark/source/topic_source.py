@@ -37,7 +37,7 @@ from rangecast.kafka.connection import EARLIEST
 from rangecast.kafka.spans import TopicEnds, TopicSpan, admit, cut, gone
 from rangecast.kafka.values import JSON
 from rangecast.spark.output import Output, OutputKeywords
-from rangecast.spark.source.options import FAIL
+from rangecast.spark.source.options import FAIL, local_folder
 from rangecast.spark.source.store_source import (
     Offset,
     StoreReader,
@@ -90,18 +90,18 @@ def read_kafka(  # noqa: PLR0913 - each is an option of the source
     said = Output.of(output, cast(OutputKeywords, keywords))
     given: dict[str, Any] = {
         **said.options(),
-        "store": str(store.path) if isinstance(store, Store) else os.path.abspath(store),
+        "store": str(store.path) if isinstance(store, Store) else local_folder(store, "store"),
         "bootstrap": bootstrap,
         "topic": topic,
         "start": start,
         "format": format,
         "registry": registry,
-        "schemaFile": None if schema_file is None else os.path.abspath(schema_file),
+        "schemaFile": None if schema_file is None else local_folder(schema_file, "schemaFile"),
         "message": message,
         "version": str(policy),
         "time": policy.time,
         "maxEventsPerBatch": max_events,
-        "rejects": None if rejects is None else os.path.abspath(rejects),
+        "rejects": None if rejects is None else local_folder(rejects, "rejects"),
         "tasks": tasks,
         "lostMessages": lost_messages,
         **{f"{CLIENT}{name}": value for name, value in (settings or {}).items()},

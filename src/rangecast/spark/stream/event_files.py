@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from rangecast.buckets.bucket import local_place
 from rangecast.errors import OptionError
 from rangecast.loading import format_of
 from rangecast.spark.batch.files import check_files
@@ -82,7 +83,7 @@ def read_events(
     `files_per_batch` bounds a micro-batch.
     """
     said = Output.of(output, keywords)
-    place = Path(folder).absolute()
+    place = Path(local_place(folder, "the folder of events")).absolute()
     if not place.is_dir():
         raise OptionError(f"{place}: events must be a folder that files arrive in; there is none")
     if not isinstance(schema, Schema):

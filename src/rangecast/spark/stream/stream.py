@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rangecast.buckets.bucket import SCHEMES, is_address
+from rangecast.buckets.bucket import is_address, place_of
 from rangecast.errors import EventError, OptionError, SetupError
 from rangecast.spark.object_parts import read_parts
 from rangecast.spark.output import Answer, Output, OutputKeywords, check_frame, type_at
@@ -370,15 +370,11 @@ def _folder(given: str | os.PathLike[str] | None, what: str) -> str | None:
 
 def _path(given: str | os.PathLike[str], what: str) -> str:
     """A folder's absolute path, or the address of one in a bucket."""
-    text = os.fspath(given).removeprefix("file://")
-    if "://" not in text:
-        return str(Path(text).absolute())
-    if text.partition("://")[0] not in SCHEMES:
-        raise OptionError(
-            f"{what} must be a folder that driver and workers see as files, or the address of a bucket, got "
-            f"{text}"
-        )
-    return text.rstrip("/")
+    try:
+        text = place_of(given)
+    except OptionError as error:
+        raise OptionError(f"{what}: {error}") from None
+    return text.rstrip("/") if is_address(text) else str(Path(text).absolute())
 
 
 def _check_places(ledger: Ledger, sink: Deliver | KafkaSink | None, tracking: Tracking | None) -> None:
