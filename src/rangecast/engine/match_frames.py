@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.engine import open_index
-from rangecast.errors import OptionError, SchemaError
+from rangecast.errors import EventError, OptionError, SchemaError
 from rangecast.loading.ids import in_one_piece
 from rangecast.model.events import Events
 from rangecast.model.ids import Ids, IdTable
@@ -48,6 +48,8 @@ def match(  # noqa: PLR0913 - each is an option of whoever calls it
     table = table_of(events, "events")
     given = event_id or ("id" if "id" in table.column_names else None)
     _check_columns(table, [*([given] if given else []), *keep], "events")
+    if given is not None:
+        _check_ids(table[given])
     if schema is None:
         schema = subscriptions.schema if isinstance(subscriptions, Subscriptions) else _infer(table, given)
     beside: pa.Table | None = None
@@ -86,6 +88,14 @@ def _check_columns(table: pa.Table, needed: Sequence[str], what: str) -> None:
     for name in needed:
         if name not in table.column_names:
             raise OptionError(f"{what}: there is no column {name!r}, only {', '.join(table.column_names)}")
+
+
+def _check_ids(ids: pa.ChunkedArray) -> None:
+    if ids.null_count:
+        first = ids.is_null().index(True).as_py()
+        raise EventError(
+            f"event {first}: an event must have an id, got null ({ids.null_count} of {len(ids)} events)"
+        )
 
 
 def _infer(table: pa.Table, event_id: str | None) -> Schema:

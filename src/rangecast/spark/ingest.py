@@ -182,7 +182,7 @@ def check_columns(
             continue
         if name not in types:
             raise SubscriptionError(f"{what}: there is no column {name!r}; there are {', '.join(types)}")
-        if not isinstance(types[name], taken):
+        if not isinstance(types[name], (*taken, T.NullType)):
             got = types[name].simpleString()
             raise SubscriptionError(f"{what}: the column {name!r} must have {words}, got {got}")
     bounds = [n for a in schema.names for n in (a, f"{a}_low", f"{a}_high") if n in types and n != id]
@@ -207,7 +207,7 @@ def with_beside(
     for what, name, taken, words in wanted:
         if name not in types:
             raise SubscriptionError(f"{what}: there is no column {name!r}; there are {', '.join(types)}")
-        if not isinstance(types[name], taken):
+        if not isinstance(types[name], (*taken, T.NullType)):
             got = types[name].simpleString()
             raise SubscriptionError(f"{what}: the column {name!r} must have {words}, got {got}")
     return replace(columns, payload=tuple(payload), expires=expires)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import numpy as np
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -224,14 +224,43 @@ class Answer(Output):
         """The columns that are read of the events, each once."""
         return list(dict.fromkeys([self.event_id, *self.attributes, *self.keep]))
 
-    def check_columns(self, given: T.StructType, schema: Schema, *, texts: bool = False) -> None:
+    def written(self, given: T.StructType) -> dict[str, str]:
+        """The columns that a DataFrame has in other capitals alone, by the names that are read here.
+
+        >>> given = T.StructType().add("ID", T.LongType()).add("price", T.LongType())
+        >>> Answer(attributes=("price",)).written(given)
+        {'id': 'ID'}
+        """
+        attributes = [name.casefold() for name in self.attributes]
+        found = {}
+        for name in self.columns:
+            if type_at(given, name) is not None or attributes.count(name.casefold()) > 1:
+                continue
+            alike = [column for column in given.names if column.casefold() == name.casefold()]
+            if len(alike) == 1:
+                found[name] = alike[0]
+        return found
+
+    def check_columns(
+        self, given: T.StructType, schema: Schema, *, texts: bool = False, case_sensitive: bool = False
+    ) -> None:
         """Raise unless a DataFrame has the columns, each of a type that holds its attribute's values exactly.
 
-        With `texts`, strings are taken for every attribute: for who can reject those that are no value.
+        With `texts`, strings are taken for every attribute: for who can reject those that are no value. A
+        column of nulls alone has no type in Spark, and is missing in all events. Where Spark tells capitals
+        apart, they must be those of the attribute.
         """
+        written = self.written(given)
+        if case_sensitive and written:
+            name, column = next(iter(written.items()))
+            raise EventError(
+                f"the events have no column {name!r}, but {column!r}, which differs in capitals alone, and "
+                "spark.sql.caseSensitive is true: rename the column"
+            )
         wanted = [name for name in self.columns if name not in given.names]
         types = {field.name: field.dataType for field in given.fields}
         types |= {name: kind for name in wanted if (kind := type_at(given, name)) is not None}
+        types |= {name: types[column] for name, column in written.items()}
         for name, what in [(self.event_id, "event_id"), *((name, "keep") for name in self.keep)]:
             if name not in types:
                 raise EventError(
@@ -248,7 +277,8 @@ class Answer(Output):
             words, taken = _TAKEN[attribute.kind]
             if isinstance(attribute, Timestamp) and attribute.unit != "us":
                 words, taken = f"{words}, or a number", (*taken, *_TAKEN["float"][1])
-            if not isinstance(types[name], taken) and not (texts and isinstance(types[name], T.StringType)):
+            taken = (*taken, T.NullType, T.StringType) if texts else (*taken, T.NullType)
+            if not isinstance(types[name], taken):
                 raise EventError(
                     f"column {name!r} must be {words} for {attribute.article} {attribute.kind}, got "
                     f"{types[name].simpleString()}; cast it first, and check what the cast does with bad "
@@ -258,7 +288,9 @@ class Answer(Output):
     def fields(self, given: T.StructType) -> T.StructType:
         """The columns that come out with their types, for events that have these columns."""
         ids: T.DataType = T.StringType() if self.textual else T.LongType()
-        event_id, *kept = (type_at(given, name) or T.NullType() for name in (self.event_id, *self.keep))
+        written = self.written(given)
+        named = (written.get(name, name) for name in (self.event_id, *self.keep))
+        event_id, *kept = (type_at(given, name) or T.NullType() for name in named)
         kinds = [event_id, self.second_type(ids), *kept]
         return T.StructType([T.StructField(n, kind) for n, kind in zip(self.names, kinds, strict=True)])
 
@@ -277,10 +309,18 @@ def check_frame(given: Any, door: str, advice: str) -> None:
 
 
 def column_named(name: str, given: T.StructType | None = None) -> Column:
-    """A column of a DataFrame, whatever characters its name has; where there is none, the field at a path."""
+    """A column of a DataFrame, whatever characters its name has; where there is none, the field at a path.
+
+    Where Spark does not tell capitals apart, it finds a column that is written in others.
+    """
     path = [name] if given is None or name in given.names else _path_to(given, name) or [name]
     quoted = ".".join("`" + part.replace("`", "``") + "`" for part in path)
-    return F.col(quoted) if len(path) == 1 else F.col(quoted).alias(name)
+    return F.col(quoted) if given is None or name in given.names else F.col(quoted).alias(name)
+
+
+def tells_capitals(spark: SparkSession) -> bool:
+    """Whether names of columns that differ in capitals alone are different ones to a session."""
+    return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
 ArrowWork = Callable[[Iterator[Any]], Iterator[Any]]
@@ -290,11 +330,12 @@ ArrowWork = Callable[[Iterator[Any]], Iterator[Any]]
 def map_arrow(frame: DataFrame, work: ArrowWork, fields: T.StructType) -> DataFrame:
     """`frame.mapInArrow(work, fields)`, whatever characters the names of the columns have.
 
-    PySpark looks each column up by its name, and takes a dot for a path. So columns go to the workers by
-    number where a name has one, and get their names back there.
+    PySpark looks each column up by its name, takes a dot for a path and may not tell capitals apart. So
+    columns go to the workers by number where that matters, and get their names back there.
     """
     names = tuple(frame.columns)
-    if not any(set(".`") & set(name) for name in names):
+    plain = len({name.casefold() for name in names}) == len(names)
+    if plain and not any(set(".`") & set(name) for name in names):
         return frame.mapInArrow(work, fields)
     return frame.toDF(*(f"c{i}" for i in range(len(names)))).mapInArrow(_with_names(work, names), fields)
 

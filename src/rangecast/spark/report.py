@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from rangecast.errors import OptionError
 from rangecast.loading.rejected import REJECTED
 from rangecast.memory import readable
+from rangecast.spark.output import column_named
 
 if TYPE_CHECKING:
     from rangecast.spark.snapshots import Snapshot
@@ -53,7 +54,7 @@ class Report:
     index_bytes: int | None = None
     out: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-    _watched: dict[str, Observation] = field(default_factory=dict, repr=False)
+    _watched: list[Observation] = field(default_factory=list, repr=False)
 
     def __str__(self) -> str:
         said = [f"version {self.version}"] if self.version is not None else []
@@ -72,19 +73,25 @@ class Report:
         self.subscriptions = snapshot.n_subscriptions
         self.index_bytes = snapshot.n_bytes
 
-    def watch(self, frame: DataFrame, what: str, observation: Observation) -> DataFrame:
-        """Have Spark count the rows of a frame as they pass."""
-        self._watched[what] = observation
-        return frame.observe(observation, F.count(F.lit(1)).alias("n"))
+    def watch(self, frame: DataFrame, observation: Observation, **counts: str | None) -> DataFrame:
+        """Have Spark count the rows of a frame as they pass: all, or those with a null in a column."""
+        self._watched.append(observation)
+        one = F.lit(1)
+        counted = {
+            what: one if column is None else F.when(column_named(column).isNull(), one)
+            for what, column in counts.items()
+        }
+        return frame.observe(observation, *(F.count(each).alias(what) for what, each in counted.items()))
 
     def observed(self, timeout: float = 10.0) -> dict[str, int]:
-        """After an action: how many `events` went in and how many `rows` came out.
+        """After an action: how many `events` went in, how many of them were `rejected`, for want of an id,
+        and how many `rows` came out.
 
         Spark says so a moment after the action; OptionError if it does not within `timeout` seconds, as
         before any action.
         """
         until = time.monotonic() + timeout
-        return {what: _counted(observation, until) for what, observation in self._watched.items()}
+        return {what: n for observation in self._watched for what, n in _counted(observation, until).items()}
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -99,8 +106,8 @@ class Report:
         return self
 
 
-def _counted(observation: Observation, until: float) -> int:
-    """The count of an observation, which a classic session gives late and a Connect client with the rows."""
+def _counted(observation: Observation, until: float) -> dict[str, int]:
+    """The counts of an observation, which a classic session gives late and a Connect client with the rows."""
     # `Observation.get` of a classic session waits for an action without an end
     jvm = getattr(observation, "_jo", None)
     while jvm is not None and not jvm.future().isCompleted():
@@ -108,9 +115,9 @@ def _counted(observation: Observation, until: float) -> int:
             break
         time.sleep(0.01)
     else:
-        n = observation.get.get("n")
-        if n is not None:
-            return int(n)
+        found = observation.get
+        if found:
+            return {what: int(n) for what, n in found.items()}
     raise OptionError(
         "observed() needs an action that has ended on what match returned, such as collect() or a write: "
         "nothing was counted yet"

@@ -146,8 +146,15 @@ def answers(
     index: Index, batch: pa.RecordBatch | pa.Table, answer: Answer, pace: Pace
 ) -> Iterator[pa.RecordBatch]:
     """The answer for a batch of events, in record batches."""
+    batch = with_ids(batch, answer)
     events = Events.from_arrow(index.schema, batch.select(list(answer.attributes)))
     return answer_events(index, events, batch, answer, pace)
+
+
+def with_ids(batch: pa.RecordBatch | pa.Table, answer: Answer) -> pa.RecordBatch | pa.Table:
+    """The events of a batch that have an id; the others are rejected, as the readers of files do."""
+    ids = batch.column(answer.event_id)
+    return batch if not ids.null_count else batch.filter(pc.is_valid(ids))
 
 
 def answer_events(

@@ -206,10 +206,11 @@ def _filled(answer: Answer) -> tuple[str, ...]:
 
 def _empty_schema(index: Index, answer: Answer, unit: Unit, id_type: pa.DataType) -> pa.Schema:
     """The columns of a unit without any row."""
-    given: dict[str, pa.DataType] = dict.fromkeys(answer.columns, pa.string())
+    wanted = (answer.event_id, *answer.keep)
+    given: dict[str, pa.DataType] = dict.fromkeys(wanted, pa.string())
     if unit.format == "parquet":
         found = pq.read_schema(seekable_file(unit.path))
-        given = {name: found.field(name).type for name in answer.columns}
+        given = {name: found.field(name).type for name in wanted}
     given[answer.event_id] = id_type
     ids = pa.string() if answer.textual else pa.int64()
     second = {LISTS: pa.list_(ids), COUNTS: pa.int64()}.get(answer.form, ids)

@@ -54,6 +54,7 @@ from rangecast.spark.snapshots import Snapshot, resolve
 from rangecast.spark.worker import mapped
 from rangecast.store.home import Home, home_of
 from rangecast.types.attributes import Timestamp
+from rangecast.types.column_names import named_columns
 from rangecast.types.schema import Schema
 
 _ROWS_AT_LEAST = 100_000
@@ -330,8 +331,10 @@ def check_files(files: list[str], kinds: dict[str, str], schema: Schema, answer:
     with ThreadPoolExecutor(8) as pool:
         parquet = [path for path in files if kinds[path] == "parquet"]
         for path, found in zip(parquet, pool.map(_parquet_schema, parquet), strict=True):
+            # as EventFile reads them: an attribute's column may be written in other capitals
+            columns = named_columns(answer.attributes, found.names).columns
             for name in needed:
-                if name not in found.names:
+                if columns.get(name, name) not in found.names:
                     raise EventError(no_column(path, name, found.names) + _HINT)
             for name in needed:
                 if name in schema and name not in (event_id, *answer.keep):
@@ -339,8 +342,9 @@ def check_files(files: list[str], kinds: dict[str, str], schema: Schema, answer:
                     attribute = schema[name]
                     if isinstance(attribute, Timestamp) and attribute.unit != "us":
                         words, holds = f"{words}, or a number", (*holds, *_HOLDS["float"][1])
-                    got = found.field(name).type
-                    if not any(test(got) for test in holds):
+                    got = found.field(columns.get(name, name)).type
+                    # a column of nulls alone may have no type
+                    if not pa.types.is_null(got) and not any(test(got) for test in holds):
                         raise EventError(
                             f"{path}: column {name!r} must be {words} for {schema[name].article} "
                             f"{schema[name].kind}, got {got}"

@@ -26,7 +26,15 @@ from rangecast.spark.batch.stripes import (
     striped_store,
 )
 from rangecast.spark.cuts import choose_cuts
-from rangecast.spark.output import Answer, Output, OutputKeywords, check_frame, column_named, map_arrow
+from rangecast.spark.output import (
+    Answer,
+    Output,
+    OutputKeywords,
+    check_frame,
+    column_named,
+    map_arrow,
+    tells_capitals,
+)
 from rangecast.spark.report import Report
 from rangecast.spark.snapshots import Snapshot, resolve
 from rangecast.spark.worker import mapped, matcher
@@ -53,8 +61,8 @@ def match(
     ids, "counts" with their number; events without a match leave no row unless `outer`. A null value is
     missing; an attribute that the events have no column for must be named in `absent`. `mode` places the
     index: "whole" in every worker, "stripes" cut into `stripes` parts, "auto" by its size and `memory`, the
-    bytes that a worker's machine may use for it. A `report` counts events and matches as the DataFrame is
-    evaluated.
+    bytes that a worker's machine may use for it. An event without an id is rejected: it matches nothing. A
+    `report` counts events, those that were rejected, and rows as the DataFrame is evaluated.
     """
     _check_events(events, "match")
     wanted = PlacementOptions(mode, stripes, memory)
@@ -65,7 +73,7 @@ def match(
     fields = answer.fields(events.schema)
     if report is not None:
         report.describe(snapshot)
-        chosen = report.watch(chosen, "events", Observation())
+        chosen = report.watch(chosen, Observation(), events=None, rejected=answer.event_id)
     if placement.stripes > 1:
         files = cut_store(events.sparkSession, snapshot, placement)
         if answer.order is not None:
@@ -74,7 +82,7 @@ def match(
     else:
         found = map_arrow(chosen, matcher(snapshot.path, answer), fields)
     if report is not None:
-        found = report.watch(found, "rows", Observation())
+        found = report.watch(found, Observation(), rows=None)
     return found
 
 
@@ -101,7 +109,8 @@ def _prepared(
         placement = choose_placement(snapshot, wanted, events.sparkSession)
     answer = output.expanded(events.columns).answer(snapshot.schema, snapshot.ids_are_text)
     answer.check_id_type()
-    answer.check_columns(events.schema, snapshot.schema)
+    capitals = tells_capitals(events.sparkSession)
+    answer.check_columns(events.schema, snapshot.schema, case_sensitive=capitals)
     if answer.order is not None and placement.stripes == 1:
         answer.check_index(mapped(snapshot.path))
     return snapshot, placement, answer

@@ -26,7 +26,7 @@ from rangecast.spark.cuts import stripe_of
 from rangecast.spark.output import Answer, map_arrow
 from rangecast.spark.snapshots import Snapshot, store_of
 from rangecast.spark.stripe_files import StripeFiles, newest_stripes, prepare_stripes, stripes_of_snapshot
-from rangecast.spark.worker import answers, mapped
+from rangecast.spark.worker import answers, mapped, with_ids
 from rangecast.store.store import Store
 
 MODES = ("auto", "whole", "stripes")
@@ -179,7 +179,8 @@ def router(files: StripeFiles, answer: Answer, tasks: list[int]) -> Callable[[It
         many = np.array(tasks, np.int32)
         first = np.cumsum(many) - many
         seen = 0
-        for batch in batches:
+        for given in batches:
+            batch = with_ids(given, answer)
             events = Events.from_arrow(schema, batch.select(list(answer.attributes)))
             stripes = stripe_of(files.cuts, events, schema)
             turns = (seen + np.arange(len(stripes))) % many[stripes]

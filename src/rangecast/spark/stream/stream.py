@@ -32,7 +32,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rangecast.buckets.bucket import is_address, place_of
 from rangecast.errors import EventError, OptionError, SetupError
 from rangecast.spark.object_parts import read_parts
-from rangecast.spark.output import Answer, Output, OutputKeywords, check_frame, type_at
+from rangecast.spark.output import Answer, Output, OutputKeywords, check_frame, tells_capitals, type_at
 from rangecast.spark.report import REJECTED_FIELDS
 from rangecast.spark.stream.event_files import PATH, FilesOfEvents
 from rangecast.spark.stream.kafka_sink import KafkaSink
@@ -225,7 +225,8 @@ def _begin(
         home.schema, home.ids_are_text
     )
     answer.check_id_type(None if files is None else files.id_type)
-    answer.check_columns(given, home.schema, texts=True)
+    capitals = tells_capitals(events.sparkSession)
+    answer.check_columns(given, home.schema, texts=True, case_sensitive=capitals)
     fields = answer.fields(given) if tracking is None else _change_fields(answer, given, tracking)
     if versions.time is not None and versions.time not in given.names:
         has = ", ".join(given.names)
