@@ -12,6 +12,7 @@ import rangecast as rc
 from rangecast.model.boxes import entries_of
 from rangecast.store.fragments import new_stem
 from rangecast.store.record import EXPRESSIONS
+from rangecast.types import regions
 
 pytestmark = pytest.mark.spark
 rs = pytest.importorskip("rangecast.spark")
@@ -229,6 +230,53 @@ def test_workers_agree_on_expressions(tmp_path):
     store.apply_fragments([row.entry for row in staged if row.name])
     again = rc.Store.open(tmp_path / "store").index()
     assert sorted(again.match_one({"a": 4, "b": 3}).tolist()) == [0, 1, 2, 3, 4, 6]
+
+
+def test_polygons_are_read_once(tmp_path, monkeypatch):
+    """The second pass takes what the first has made of polygons, and stages what it would by itself."""
+    module = importlib.import_module("rangecast.spark.ingest_tasks")
+    schema = rc.Schema(rc.Point("at"), rc.Category("kind"))
+    corners = [(k / 4, k / 8) for k in range(40)] + [(179.5, 3.0)]
+    wkt = [f"POLYGON(({x} {y}, {x + 1} {y}, {x + 1} {y + 1}, {x} {y}))" for x, y in corners]
+    texts = [f"at in polygon '{one}' and kind = 'k{k}'" for k, one in enumerate(wkt)]
+    texts += [f"not at in polygon '{wkt[3]}' or at in polygon '{wkt[4]}'", "at in polygon 'POLYGON((1 2))'"]
+    table = pa.table({"id": np.arange(len(texts)), "condition": texts, module.ORDER: np.arange(len(texts))})
+    halves = [table.slice(0, 20), table.slice(20)]
+    columns = module.Columns("id", "condition", None, None)
+    read = []
+    honest = regions.read_polygon
+    monkeypatch.setattr(regions, "read_polygon", lambda text: read.append(text) or honest(text))
+    made = []
+    for name, staging in (("remembered", tmp_path / "staging"), ("forgotten", None)):
+        store = rc.Store.open(tmp_path / name, schema)
+        (store.path / "fragments").mkdir()
+        (tmp_path / "staging").mkdir(exist_ok=True)
+        find = module.word_finder(str(store.path), columns, staging and str(staging))
+        words = [row for half in halves for b in find(iter(half.to_batches())) for row in b.to_pylist()]
+        keys = {-1: EXPRESSIONS, **dict(enumerate(schema.names))}
+        named = {key: sorted({r["word"] for r in words if r["position"] == at}) for at, key in keys.items()}
+        store.learn(named)
+        read.clear()
+        load = module.loader(str(store.path), str(staging or tmp_path), new_stem(), columns)
+        staged = [
+            module.StagedFragment(**row)
+            for h in reversed(halves)
+            for b in load(iter(h.to_batches()))
+            for row in b.to_pylist()
+        ]
+        made.append(len(read))
+        store.apply_fragments([row.entry for row in staged if row.name])
+        assert sum(row.rejected for row in staged) == 1
+    # what is no polygon is read again, for its reason
+    assert made[0] <= 4
+    assert made[1] > 40
+    events = [{"at": (x + 0.7, y + 0.2), "kind": f"k{k}"} for k, (x, y) in enumerate(corners[:-1])]
+    events += [{"at": (-179.9, 3.2), "kind": "k40"}]
+    one, other = (rc.Store.open(tmp_path / name).index() for name in ("remembered", "forgotten"))
+    found = one.match(rc.Events.from_rows(one.schema, events)).sort()
+    wanted = other.match(rc.Events.from_rows(other.schema, events)).sort()
+    assert [found.row(e).tolist() for e in range(41)] == [wanted.row(e).tolist() for e in range(41)]
+    assert all(e in found.row(e).tolist() for e in range(41))
 
 
 def test_payload_and_ends_come_along(spark, schema, tmp_path):

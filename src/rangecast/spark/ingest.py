@@ -123,7 +123,8 @@ def ingest(  # noqa: PLR0913 - each is an option of whoever calls it
         else:
             if columns.condition is not None or any(home.schema.categories()):
                 with report.timed("words"):
-                    home.learn(find_words(subscriptions, home.schema, str(home.path), columns))
+                    words = find_words(subscriptions, home.schema, str(home.path), columns, str(staging.path))
+                    home.learn(words)
             with report.timed("parse"):
                 task = loader(str(home.path), str(staging.path), stem, columns)
                 found = run_tasks(keyed(numbered, columns.id), task, _STAGED_FIELDS)
@@ -220,10 +221,14 @@ def run_tasks(rows: DataFrame, task: ArrowWork, fields: T.StructType) -> pa.Tabl
 
 
 def find_words(
-    subscriptions: DataFrame, schema: Schema, place: SchemaPlace, columns: Columns
+    subscriptions: DataFrame,
+    schema: Schema,
+    place: SchemaPlace,
+    columns: Columns,
+    staging: str | None = None,
 ) -> dict[str, list[str]]:
     """For each attribute, the strings that have no code yet; also new expressions and bundles of traits."""
-    found = run_tasks(subscriptions, word_finder(place, columns), _WORDS)
+    found = run_tasks(subscriptions, word_finder(place, columns, staging), _WORDS)
     # each task has its words once; sorted, so that the codes do not depend on which worker was first
     order = [("position", "ascending"), ("word", "ascending")]
     found = found.group_by(["position", "word"]).aggregate([]).sort_by(order)

@@ -3,8 +3,9 @@
 A category's strings have codes, and a condition such as `symbol != 'IBM'` is a range of codes: tasks
 that each named strings on their own could not be put together again. So the first pass only finds
 the strings, the store gives them codes for good (`Store.learn`), and the second pass parses with
-those. Without categories, the first pass looks at conditions with expressions alone. The driver, which is
-alone with a small input, needs no first pass.
+those. Without categories, the first pass looks at conditions with expressions alone. What it has made of
+polygons, whose reading takes the most, is staged for the second. The driver, which is alone with a small
+input, needs no first pass.
 
 All rows of an id come to one task of the second pass, so each task keeps the latest good row of its ids by
 itself, and puts what is left into the store as fragments of the change that will be (store/fragments.py): the
@@ -15,6 +16,8 @@ subscription.
 
 from __future__ import annotations
 
+import functools
+import io
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,6 +46,7 @@ from rangecast.store.home import home_of
 from rangecast.store.reader import n_words
 from rangecast.store.record import FragmentEntry
 from rangecast.store.store import Store
+from rangecast.types.regions import MOST_REMEMBERED, MapExtent, PolygonMemory, remembering
 from rangecast.types.schema import Schema
 
 ORDER = "rangecast_order"
@@ -50,6 +54,7 @@ ORDER = "rangecast_order"
 _EXPRESSION = r"(?i)[*/+(]|-\s|[\w\"`]\s*-|[<>=]\s*[^\s0-9'.+-]|(between|and)\s+[^\s0-9'.+-]"
 _UPSERTS, _DELETES = ("upsert", "insert", "update"), ("delete", "remove")
 _BOXES_AT_ONCE = 500_000
+_POLYGONS = "polygons-"
 _ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 STAGED = pa.schema(
     [
@@ -84,11 +89,17 @@ def schema_of(place: SchemaPlace) -> Schema:
     return Store.open(place).schema
 
 
-def word_finder(place: SchemaPlace, columns: Columns) -> _ArrowMap:
+def word_finder(place: SchemaPlace, columns: Columns, staging: str | None = None) -> _ArrowMap:
     """The first pass: the strings that conditions name, as (attribute's position, word); an expression has
-    the position -1, a bundle of traits -2."""
+    the position -1, a bundle of traits -2. What polygons came to is staged for the second pass."""
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with remembering(PolygonMemory()) as memory:
+            yield _words_of(batches)
+        if staging is not None:
+            _stage_polygons(staging, memory)
+
+    def _words_of(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
         known = schema_of(place)
         schema = Schema.from_dict(known.to_dict(words=True))
         for batch in batches:
@@ -109,9 +120,54 @@ def word_finder(place: SchemaPlace, columns: Columns) -> _ArrowMap:
             positions += [position] * len(fresh)
             words += fresh
         columns_out = [pa.array(positions, pa.int32()), pa.array(words, pa.string())]
-        yield pa.RecordBatch.from_arrays(columns_out, ["position", "word"])
+        return pa.RecordBatch.from_arrays(columns_out, ["position", "word"])
 
     return find
+
+
+def _stage_polygons(staging: str, memory: PolygonMemory) -> None:
+    """Stage the polygons that a task of the first pass has read."""
+    # a polygon that is no subscription's in the end has a word, and no extent
+    kept = [(key, word) for key, word in memory.words.items() if word in memory.extents]
+    if not kept:
+        return
+    extents = [memory.extents[word] for _, word in kept]
+    table = pa.table(
+        {
+            "key": pa.array([key for key, _ in kept], pa.binary(16)),
+            "word": pa.array([word for _, word in kept], pa.large_string()),
+            "longitudes": pa.array([[end for span in e.longitudes for end in span] for e in extents]),
+            "south": [extent.south for extent in extents],
+            "north": [extent.north for extent in extents],
+        }
+    )
+    with beside_driver(staging):
+        home_of(staging).put(f"{_POLYGONS}{uuid.uuid4().hex}", lambda file: pq.write_table(table, file))
+
+
+@functools.lru_cache(maxsize=1)
+def _staged_polygons(staging: str) -> PolygonMemory:
+    """The polygons that all tasks of the first pass have staged, up to what a process may well hold."""
+    memory, home = PolygonMemory(), home_of(staging)
+    for name in home.names(""):
+        raw = home.get(name) if name.startswith(_POLYGONS) else None
+        if raw is None:
+            continue
+        table = pq.read_table(io.BytesIO(raw))
+        ends = table["longitudes"].to_pylist()
+        for key, word, each, south, north in zip(
+            table["key"].to_pylist(),
+            table["word"].to_pylist(),
+            ends,
+            table["south"].to_pylist(),
+            table["north"].to_pylist(),
+            strict=True,
+        ):
+            memory.note(key, word)
+            memory.extents[word] = MapExtent(tuple(zip(each[::2], each[1::2], strict=True)), south, north)
+        if len(memory.words) >= MOST_REMEMBERED:
+            break
+    return memory
 
 
 class StagedFragment(NamedTuple):
@@ -141,10 +197,11 @@ def loader(store: str, staging: str, stem: str, columns: Columns) -> _ArrowMap:
         pieces: list[ParsedPiece] = []
         aside: list[RejectedRow] = []
         schema = schema_of(store)
-        for piece, rejected in parsed(schema, batches, columns):
-            aside += rejected
-            if len(piece.ids):
-                pieces.append(piece)
+        with remembering(_staged_polygons(staging)):
+            for piece, rejected in parsed(schema, batches, columns):
+                aside += rejected
+                if len(piece.ids):
+                    pieces.append(piece)
         good = sum(len(piece.ids) for piece in pieces)
         staged: list[StagedFragment] = []
         counted = StagedFragment(rows=good + len(aside), rejected=len(aside))

@@ -20,10 +20,12 @@ finds it. What is found is then decided by the areas themselves (kernels/types/p
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import math
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +43,9 @@ EARTH_RADIUS = 6_371_008.8
 
 MOST_CORNERS = 65_536
 """Of one polygon."""
+
+MOST_REMEMBERED = 1 << 18
+"""Polygons that a memory has: a process may well hold as many."""
 
 UNITS = {"m": 1.0, "km": 1_000.0, "mi": 1_609.344}
 """Metres of each unit of a distance."""
@@ -119,12 +124,58 @@ def boxes_hold(ends: Floats) -> Mask:
     return held
 
 
+class PolygonMemory:
+    """What polygons came to: their words by their texts, and their coverings by their words.
+
+    Reading a polygon takes some 100 us, and texts are read twice where dictionaries are made first
+    (spark/ingest_tasks.py): a memory of the first time saves the second. Nothing depends on what it has.
+    """
+
+    def __init__(self) -> None:
+        self.words: dict[bytes, str] = {}
+        self.extents: dict[str, MapExtent] = {}
+
+    def note(self, key: bytes, word: str) -> str:
+        """Note the word of a text, if it is not one too many; returns it."""
+        if len(self.words) < MOST_REMEMBERED:
+            self.words[key] = word
+        return word
+
+
+_thread = threading.local()
+
+
+@contextlib.contextmanager
+def remembering(memory: PolygonMemory) -> Iterator[PolygonMemory]:
+    """Have this thread look polygons up in a memory inside, and note there what it reads.
+
+    >>> with remembering(PolygonMemory()) as memory:
+    ...     word = polygon("POLYGON((0 0, 1 0, 1 1, 0 0))")
+    >>> list(memory.words.values()) == [word]
+    True
+    """
+    before, _thread.memory = getattr(_thread, "memory", None), memory
+    try:
+        yield memory
+    finally:
+        _thread.memory = before
+
+
 def polygon(text: str) -> str:
     """The word of a polygon or several that are written as WKT.
 
     >>> polygon("POLYGON((0 0, 1 0, 1 1, 0 0))")
     'polygon 0 0 10000000 0 10000000 10000000'
     """
+    memory: PolygonMemory | None = getattr(_thread, "memory", None)
+    if memory is None:
+        return read_polygon(text)
+    key = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+    return memory.words.get(key) or memory.note(key, read_polygon(text))
+
+
+def read_polygon(text: str) -> str:
+    """As `polygon`, without a memory."""
     simple = _SIMPLE.match(text)
     if simple is not None and len(text) < 32 * MOST_CORNERS:
         corners = np.array(simple[1].replace(",", " ").split(), np.float64).reshape(-1, 2)
@@ -173,6 +224,19 @@ def extent_of(word: str) -> MapExtent:
     kind, _, rest = word.partition(" ")
     if kind == "circle":
         return _circle_extent(*map(float, rest.split()))
+    memory: PolygonMemory | None = getattr(_thread, "memory", None)
+    if memory is None:
+        return _polygon_extent(rest)
+    found = memory.extents.get(word)
+    if found is None:
+        found = _polygon_extent(rest)
+        if len(memory.extents) < MOST_REMEMBERED:
+            memory.extents[word] = found
+    return found
+
+
+def _polygon_extent(rest: str) -> MapExtent:
+    """The covering of a polygon by its corners."""
     corners = np.array(re.split(r"[ ,;]", rest), np.int64).reshape(-1, 2)
     (west, south), (east, north) = corners.min(axis=0) / SCALE, corners.max(axis=0) / SCALE
     return MapExtent(_around(float(west), float(east)), float(south), float(north))
