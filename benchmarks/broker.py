@@ -201,8 +201,8 @@ async def publish(port, due_times, make, pipeline=1):
             await asyncio.sleep(wait)
         body, kind = make(k, int(due * 1e9))
         writer.write(
-            b"POST /v1/main/events HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
-            % (kind, len(body), body)
+            b"POST /v1/main/events HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: %s\r\nContent-Length: %d\r\n\r\n%s" % (kind, len(body), body)
         )
         await writer.drain()
     await reading
@@ -276,7 +276,7 @@ async def listening(broker, consumers, start="now", timed=True):
     counts, latencies, readers = [0, 0], [] if timed else None, []
     loop = asyncio.get_running_loop()
     for k in consumers:
-        request = b"GET /v1/main/consumers/c%d/stream?from=%s HTTP/1.1\r\nHost: x\r\n\r\n" % (
+        request = b"GET /v1/main/consumers/c%d/stream?from=%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (
             k, start.encode()
         )  # fmt: skip
         transport, _ = await loop.create_connection(

@@ -214,7 +214,9 @@ def raw_stream(url, consumer, receive=4096):
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
     connection.connect((host, int(port)))
-    connection.sendall(f"GET /v1/main/consumers/{consumer}/stream HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    connection.sendall(
+        f"GET /v1/main/consumers/{consumer}/stream HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    )
     return connection
 
 
@@ -314,7 +316,7 @@ def test_the_head_of_a_stream_has_no_body_and_opens_nothing(client, url):
     host, port = url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), 30) as connection:
         for request in (b"HEAD /v1/main/consumers/alice/stream", b"GET /healthz"):
-            connection.sendall(request + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+            connection.sendall(request + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
             time.sleep(0.1)
         connection.settimeout(5)
         received = b""
@@ -461,7 +463,8 @@ def hostile_http(url, n, seed):
     host, port = url.removeprefix("http://").split(":")
     for _ in range(n):
         method, path, body, headers = hostile_request(source)
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        head += "Connection: close\r\n"
         head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         raw = head.encode("latin-1", "replace") + b"\r\n" + body
         if source.random() < 0.1:

@@ -40,7 +40,7 @@ def connect(url, path, head="", receive=4096):
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
     connection.connect((host, int(port)))
-    connection.sendall(f"GET /v1/main/consumers/{path} HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode())
+    connection.sendall(f"GET /v1/main/consumers/{path} HTTP/1.1\r\nHost: localhost\r\n{head}\r\n".encode())
     return connection
 
 

@@ -121,7 +121,7 @@ def test_workers_deliver_and_may_die(tmp_path, process):
 def http_get_with_body(url, path, length):
     host, port = url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), 60) as connection:
-        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
+        head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
         connection.sendall(head.encode() + b"x" * length)
         return connection.recv(1000)
 

@@ -44,6 +44,8 @@ class BrokerSettings:
     key: Path | None = None
     origins: list[str] = field(default_factory=list)
     """Origins of pages that may call the broker from a browser (CORS)."""
+    host_names: list[str] = field(default_factory=list)
+    """Names by which the broker is called without tokens, beside localhost and where it listens."""
     limits: SpaceLimits = field(default_factory=SpaceLimits)
     """What differs from the usual here is set in every space."""
     space_limits: dict[str, SpaceLimits] = field(default_factory=dict)

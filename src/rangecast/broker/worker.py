@@ -346,7 +346,14 @@ def main() -> None:
     log_to(sys.stderr, "text")
     logging.getLogger("rangecast").setLevel(given["level"])
     tokens = None if given["tokens"] is None else Path(given["tokens"])
-    settings = BrokerSettings(data=Path(given["data"]), tokens=tokens, origins=given["origins"], hooks=False)
+    settings = BrokerSettings(
+        data=Path(given["data"]),
+        host=given["host"],
+        tokens=tokens,
+        origins=given["origins"],
+        host_names=given["host_names"],
+        hooks=False,
+    )
     broker = WorkerBroker(settings, number, n_workers)
     server = make_server(broker)
 

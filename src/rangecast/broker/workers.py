@@ -103,6 +103,8 @@ class Workers:
             {
                 "data": str(settings.data),
                 "tokens": None if settings.tokens is None else str(settings.tokens),
+                "host": settings.host,
+                "host_names": settings.host_names,
                 "origins": settings.origins,
                 "level": logging.getLogger("rangecast").getEffectiveLevel(),
             },

@@ -40,6 +40,10 @@ def serve(
     origin: Annotated[
         list[str] | None, typer.Option(help="Origin whose pages may call the broker (CORS); repeat for more.")
     ] = None,
+    host_name: Annotated[
+        list[str] | None,
+        typer.Option(help="Name that requests without tokens may call the broker by; repeat for more."),
+    ] = None,
     object_key: Annotated[
         str | None, typer.Option(help="Attribute of --schema whose events are states of one object.")
     ] = None,
@@ -77,6 +81,7 @@ def serve(
         certificate=certificate or _path(given.get("certificate")),
         key=key or _path(given.get("key")),
         origins=[*(origin or []), *given.get("origins", [])],
+        host_names=[*(host_name or []), *given.get("host_names", [])],
         limits=SpaceLimits.of(given.get("limits", {})),
         space_limits={name: SpaceLimits.of(entry.get("limits", {})) for name, entry in spaces.items()},
         private_hooks=bool(given.get("private_hooks", False)),
@@ -222,7 +227,7 @@ def _read_config(path: Path | None) -> dict[str, Any]:
         return {}
     known = {
         "data", "listen", "tokens", "certificate", "key", "origins", "limits", "spaces", "private_hooks",
-        "log", "workers",
+        "log", "workers", "host_names",
     }  # fmt: skip
     try:
         with open(path, "rb") as file:
