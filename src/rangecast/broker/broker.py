@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import math
 import socket
 import threading
 import time
@@ -29,7 +31,9 @@ from rangecast.broker.webhooks import Webhooks
 from rangecast.broker.workers import WRITER, Workers, place_of_request
 from rangecast.types.schema import Schema
 
+_log = logging.getLogger("rangecast.broker")
 SLOW_SECONDS = 30.0
+_REFUSALS_SECONDS = 60.0
 
 
 @dataclass
@@ -46,6 +50,8 @@ class BrokerSettings:
     """Origins of pages that may call the broker from a browser (CORS)."""
     host_names: list[str] = field(default_factory=list)
     """Names by which the broker is called without tokens, beside localhost and where it listens."""
+    open_connections: int = 25_000
+    """Connections of all kinds that may be open at a time; more are answered with 503."""
     limits: SpaceLimits = field(default_factory=SpaceLimits)
     """What differs from the usual here is set in every space."""
     space_limits: dict[str, SpaceLimits] = field(default_factory=dict)
@@ -76,6 +82,10 @@ class Broker:
         self.workers = Workers(self, settings.workers) if settings.workers else None
         self.adopt: Callable[[socket.socket, bytes], None] = _nobody_adopts
         """Takes over a connection from another process, with the bytes that were read of it."""
+        self.connections: set[Any] = set()
+        """The connections of the server, of all kinds."""
+        self.most_connections = settings.open_connections
+        self._told_of_refusals = -math.inf
         self.ending = False
         self.number = WRITER
         self.n_workers = settings.workers
@@ -238,6 +248,14 @@ class Broker:
             raise UnauthorizedError("a request must have the header 'Authorization: Bearer TOKEN'")
         return self.tokens.find(token.strip())
 
+    def count_refusal(self) -> None:
+        """A connection was one too many; the log says so once a minute at most."""
+        self.metrics.connections_refused.inc()
+        now = time.monotonic()
+        if now - self._told_of_refusals > _REFUSALS_SECONDS:
+            self._told_of_refusals = now
+            _log.warning("connections are refused", extra={"open_connections": self.most_connections})
+
     async def _watch_connections(self) -> None:
         while True:
             await asyncio.sleep(1.0)
@@ -257,6 +275,7 @@ class Broker:
             metrics.stalled.set(status["states"]["stalled"])
             metrics.lag.set(status["waiting_events"])
             metrics.log_bytes.set(status["log_bytes"])
+        self.metrics.open_connections.set(len(self.connections))
         return self.metrics.text()
 
     def status(self) -> dict[str, Any]:

@@ -44,6 +44,15 @@ class Metrics:
         self.stalled = gauge("connections_stalled", "Connections that take nothing")
         self.lag = gauge("lag_events", "Events that wait to be matched")
         self.log_bytes = gauge("log_bytes", "Bytes of the event log")
+        # of the broker, without a space
+        self.open_connections = Gauge(
+            "rangecast_open_connections", "Connections of all kinds", registry=self.registry
+        )
+        self.connections_refused = Counter(
+            "rangecast_connections_refused",
+            "Connections that were closed since there were too many",
+            registry=self.registry,
+        )
         self.sync_seconds = histogram("sync_seconds", "Time of one fdatasync")
         self.latency = histogram("publish_to_socket_seconds", "Time from a request to its matches on sockets")
 

@@ -9,6 +9,7 @@ import gc
 import ipaddress
 import logging
 import os
+import resource
 import socket
 import sys
 import threading
@@ -19,15 +20,25 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from rangecast.broker.app import make_app
+from rangecast.broker.app import error_answer, make_app
 from rangecast.broker.broker import Broker, BrokerSettings
+from rangecast.broker.errors import UnavailableError
 from rangecast.broker.listener import Listener
 from rangecast.broker.workers import WRITER
 from rangecast.errors import OptionError
 
 _log = logging.getLogger("rangecast.broker")
 HEAD_SECONDS = 10.0
-"""How long a client may take for the head of a request."""
+"""How long a client may take for the head of a request, the first one of a connection and every other, and
+for the rest of a body that was answered before it was read."""
+TAKE_SECONDS = 30.0
+"""How long a client may take nothing of an answer."""
+REFUSED_SECONDS = 1.0
+"""How long a connection that is one too many may take for its request, which is answered with 503."""
+_REFUSED_TOGETHER = 128
+"""Connections that may wait for this answer; what comes beyond them is closed at once."""
+_FILES = 256
+"""Files that are not connections: the log, stores, webhooks."""
 HEAD_BYTES = 65_536
 _SWITCH_SECONDS = (
     0.0005  # between threads: the matcher must not keep the event loop for 5 ms, Python's default
@@ -43,6 +54,10 @@ class BrokerProtocol(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self.listener: Listener | None = None
         self._patience: asyncio.TimerHandle | None = None
+        """Ends a connection that has begun to say something and does not say it."""
+        self._taking: asyncio.TimerHandle | None = None
+        """Ends a connection that takes nothing of an answer."""
+        self._refused = False
         self._head_bytes = 0
         self.broker: Broker = self.config.broker  # type: ignore[attr-defined]
         self.first = b""
@@ -55,13 +70,25 @@ class BrokerProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._patience = self.loop.call_later(HEAD_SECONDS, self._give_up)
+        too_many = len(self.connections) - self.broker.most_connections
+        if too_many > 0:
+            self.broker.count_refusal()
+            self._refused = True
+            if too_many > _REFUSED_TOGETHER:
+                transport.abort()
+                return
+        self._expect(REFUSED_SECONDS if self._refused else HEAD_SECONDS)
         if self.first:
             self.data_received(self.first)
 
     def data_received(self, data: bytes) -> None:
         if self._gone:
             return
+        if self._refused:
+            self._refuse()
+            return
+        if self._between and self._patience is None:
+            self._expect()  # from the first byte on, and be it only the end of a line
         if self.broker.n_workers:
             # the bytes from the beginning of a message on, until its head has said who must answer it
             if not self._in_head:
@@ -91,18 +118,60 @@ class BrokerProtocol(HttpToolsProtocol):
             return True
         return False  # the writer can answer everything
 
+    def _refuse(self) -> None:
+        """Answer whatever came with 503."""
+        if not self.transport.is_closing():
+            most = self.broker.most_connections
+            error = UnavailableError(f"the limit 'open_connections' of this broker is {most:,}", 5)
+            answer = error_answer(error)
+            head = [b"HTTP/1.1 503 Service Unavailable", b"connection: close"]
+            head += [name + b": " + value for name, value in answer.raw_headers]
+            self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
+            self.transport.close()
+
+    def _expect(self, seconds: float | None = None) -> None:
+        """Give the client some time to say the rest of what it says."""
+        self._settle()
+        # the module's value now, which tests shorten
+        self._patience = self.loop.call_later(HEAD_SECONDS if seconds is None else seconds, self._give_up)
+
     def _give_up(self) -> None:
         self._patience = None
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.abort()
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None and not self.cycle.response_complete:
+            # it waits for an answer, and for as long nothing more may be read of it
+            self._expect()
+            return
+        self.transport.abort()
 
     def _settle(self) -> None:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._patience is not None or not (self._between or self.transport.is_closing()):
+            # the next head has begun, or the body was not wanted: the rest of it has its time from here on
+            self._expect()
+        waiting = self.transport.get_write_buffer_size()
+        if waiting and self._taking is None:
+            self._taking = self.loop.call_later(TAKE_SECONDS, self._look, waiting)
+
+    def _look(self, before: int) -> None:
+        """End the connection if nothing of an answer was taken since the last time."""
+        self._taking = None
+        waiting = self.transport.get_write_buffer_size()
+        if waiting >= before and self.listener is None:
+            self.transport.abort()
+        elif waiting:
+            self._taking = self.loop.call_later(TAKE_SECONDS, self._look, waiting)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._settle()
+        if self._taking is not None:
+            self._taking.cancel()
         if self.listener is not None:
             self.listener.close()
         super().connection_lost(exc)
@@ -113,6 +182,8 @@ class BrokerProtocol(HttpToolsProtocol):
         self._in_head = True
         self._between = False
         self._n_messages += 1
+        if self._patience is None:
+            self._expect()
         self.scope["rangecast.protocol"] = self  # type: ignore[typeddict-unknown-key]
 
     def on_url(self, url: bytes) -> None:
@@ -129,11 +200,13 @@ class BrokerProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def on_headers_complete(self) -> None:
-        self._settle()
         self._in_head = False
         if self._gone or (self.broker.n_workers and self._hand_over()):
             return
+        before = self.cycle
         super().on_headers_complete()
+        if self.cycle is not before:  # an upgrade has none before its message ends, which must not take long
+            self._settle()
 
     def on_body(self, body: bytes) -> None:
         if not self._gone:
@@ -141,10 +214,12 @@ class BrokerProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._between = True
+        self._settle()
         if not self._gone:
             super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
+        self._settle()
         if not self._gone:
             super().handle_websocket_upgrade()
 
@@ -154,6 +229,9 @@ class BrokerProtocol(HttpToolsProtocol):
             self.listener.drained()
 
 
+_NO_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
 class BrokerWebSocket(WebSocketsSansIOProtocol):
     """uvicorn's WebSocket; the transport is known to whoever serves it, and one that hears nothing ends."""
 
@@ -161,6 +239,15 @@ class BrokerWebSocket(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         if self.response.status_code == 101:
             self.scope["rangecast.transport"] = self.transport  # type: ignore[typeddict-unknown-key]
+
+    def data_received(self, data: bytes) -> None:
+        """Read frames; the first call has the whole head, and one that is no handshake is answered here."""
+        super().data_received(data)
+        if not self.handshake_initiated and not self.close_sent:
+            # a head with a body, or one too long for the library, which then answers nothing for ever
+            self.close_sent = True
+            self.transport.write(_NO_HANDSHAKE)
+            self.transport.close()
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
@@ -227,11 +314,43 @@ def check_workers(settings: BrokerSettings) -> None:
         )
 
 
+def check_connections(settings: BrokerSettings) -> None:
+    """Refuse a number of connections that is none."""
+    most = settings.open_connections
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        raise OptionError(f"open_connections must be a whole number above 0, got {most!r}")
+
+
+def most_connections(settings: BrokerSettings) -> int:
+    """How many connections may be open: those of the settings, or fewer where files are fewer."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return settings.open_connections
+    return max(1, min(settings.open_connections, files - min(_FILES, files // 2)))
+
+
+def allow_files(settings: BrokerSettings) -> None:
+    """Have this process open as many files as its connections need, as far as the system allows."""
+    wanted = settings.open_connections + _FILES
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files != resource.RLIM_INFINITY and files < wanted:
+        allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(files, allowed), most))
+    if most_connections(settings) < settings.open_connections:
+        _log.warning(
+            "the limit of open files allows %s connections, and not %s",
+            f"{most_connections(settings):,}",
+            f"{settings.open_connections:,}",
+        )
+
+
 def make_server(broker: Broker) -> BrokerServer:
     """A server for a broker, not started yet."""
     settings = broker.settings
     check_address(settings)
     check_workers(settings)
+    check_connections(settings)
     sys.setswitchinterval(_SWITCH_SECONDS)
     config = uvicorn.Config(
         make_app(broker),
@@ -253,6 +372,8 @@ def make_server(broker: Broker) -> BrokerServer:
     config.broker = broker  # type: ignore[attr-defined]
     server = BrokerServer(config, broker)
     broker.adopt = server.adopt
+    broker.connections = server.server_state.connections
+    broker.most_connections = most_connections(settings)
     return server
 
 
@@ -278,6 +399,7 @@ def serve(broker: Broker, prepare: Callable[[], None], ready: Callable[[], None]
     _log.info("listens", extra=where)
     # what it says of itself is said here as well, and in better words
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    allow_files(settings)
     server = make_server(broker)
     failures: list[BaseException] = []
 

@@ -67,7 +67,7 @@ def serve(
         from rangecast.broker.broker import Broker, BrokerSettings
         from rangecast.broker.limits import SpaceLimits
         from rangecast.broker.log_lines import log_to
-        from rangecast.broker.server import check_address, check_workers
+        from rangecast.broker.server import check_address, check_connections, check_workers
         from rangecast.broker.server import serve as run
     except ImportError as error:
         raise SetupError(f"rangecast serve needs {error.name}: {extra_hint('serve')}") from None
@@ -82,6 +82,7 @@ def serve(
         key=key or _path(given.get("key")),
         origins=[*(origin or []), *given.get("origins", [])],
         host_names=[*(host_name or []), *given.get("host_names", [])],
+        open_connections=given.get("open_connections", BrokerSettings.open_connections),
         limits=SpaceLimits.of(given.get("limits", {})),
         space_limits={name: SpaceLimits.of(entry.get("limits", {})) for name, entry in spaces.items()},
         private_hooks=bool(given.get("private_hooks", False)),
@@ -89,6 +90,7 @@ def serve(
     )
     check_address(settings)
     check_workers(settings)
+    check_connections(settings)
     broker = Broker(settings)
     scheme = "http" if settings.certificate is None else "https"
     wanted = {} if schema is None else {space: (Schema.from_toml(schema), object_key)}
@@ -227,7 +229,7 @@ def _read_config(path: Path | None) -> dict[str, Any]:
         return {}
     known = {
         "data", "listen", "tokens", "certificate", "key", "origins", "limits", "spaces", "private_hooks",
-        "log", "workers", "host_names",
+        "log", "workers", "host_names", "open_connections",
     }  # fmt: skip
     try:
         with open(path, "rb") as file:
