@@ -59,7 +59,24 @@ def test_warm_up_matches_every_way(monkeypatch):
     monkeypatch.setattr(warm_up, "_SUBSCRIPTIONS", 40)
     monkeypatch.setattr(warm_up, "_EVENTS", 5)
     assert set(warm_up.NAMES) <= set(names())
-    assert rc.warm_up() >= 0
+    steps = []
+    assert rc.warm_up(lambda *step: steps.append(step)) >= 0
+    n_steps = len(warm_up.NAMES) + 1
+    assert [step[:2] for step in steps] == [(k, n_steps) for k in range(1, n_steps + 1)]
+    assert all(name in what for name, (_, _, what) in zip(warm_up.NAMES, steps[1:], strict=True))
+
+
+@pytest.mark.without_kernels
+def test_each_step_of_a_warm_up_is_a_line_where_nobody_asks(monkeypatch, capsys):
+    monkeypatch.setattr(warm_up, "_texts_and_rows", lambda: None)
+    monkeypatch.setattr(warm_up, "_match_every_way", lambda name: None)
+    rc.warm_up()
+    said = capsys.readouterr()
+    assert said.out == ""
+    lines = said.err.splitlines()
+    assert lines[0] == "warm-up: step 1 of 8, conditions, rows and JSON lines"
+    assert lines[-1] == f"warm-up: step 8 of 8, the workload {warm_up.NAMES[-1]}"
+    assert len(lines) == 8
 
 
 def test_a_file_says_what_compiling_took(tmp_path, monkeypatch):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import io
 import json
+import sys
+from collections.abc import Callable
 
 import numpy as np
 
@@ -28,27 +30,45 @@ _SUBSCRIPTIONS = 6_000
 _EVENTS = 300
 
 
-def warm_up() -> float:
-    """Compile what is not yet in the disk cache, and load the rest; returns the seconds spent compiling."""
+def warm_up(progress: Callable[[int, int, str], None] | None = None) -> float:
+    """Compile what is not yet in the disk cache, and load the rest; returns the seconds spent compiling.
+
+    On an empty cache this takes minutes. `progress` is called before each step with its number, the number of
+    steps, and what is compiled; without it, each step is a line on stderr, on a terminal or not.
+    """
+    tell = progress or _write_line
+    n_steps = len(NAMES) + 1
     before = compile_seconds()
     lay_out_at_once()
+    tell(1, n_steps, "conditions, rows and JSON lines")
     _texts_and_rows()
-    for name in NAMES:
-        drawn = workload(name, _SUBSCRIPTIONS, _EVENTS)
-        index = open_index("auto", drawn.schema)
-        subs = drawn.subscriptions()
-        index.insert(subs)
-        events = drawn.events()
-        few = events.select(np.arange(3))
-        for some in (events, few, events.select(np.arange(1))):
-            found = index.match(some)
-            found.sort().to_arrow()
-        index.count(events)
-        index.match_any(events)
-        index.match(few, limit=2)
-        index.delete(subs.ids.values[:5])
-        index.match(few)
+    for step, name in enumerate(NAMES, 2):
+        tell(step, n_steps, f"the workload {name}")
+        _match_every_way(name)
     return compile_seconds() - before
+
+
+def _write_line(step: int, n_steps: int, what: str) -> None:
+    # flushed: who builds an image reads these lines through a pipe
+    print(f"warm-up: step {step} of {n_steps}, {what}", file=sys.stderr, flush=True)
+
+
+def _match_every_way(name: str) -> None:
+    """Match one workload by every way in."""
+    drawn = workload(name, _SUBSCRIPTIONS, _EVENTS)
+    index = open_index("auto", drawn.schema)
+    subs = drawn.subscriptions()
+    index.insert(subs)
+    events = drawn.events()
+    few = events.select(np.arange(3))
+    for some in (events, few, events.select(np.arange(1))):
+        found = index.match(some)
+        found.sort().to_arrow()
+    index.count(events)
+    index.match_any(events)
+    index.match(few, limit=2)
+    index.delete(subs.ids.values[:5])
+    index.match(few)
 
 
 def _texts_and_rows() -> None:
