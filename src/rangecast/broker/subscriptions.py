@@ -174,12 +174,11 @@ def tested(schema: Schema, condition: str, events: list[dict[str, Any]]) -> dict
     index.insert(subs)
     matches, explanations, rejected = [], [], []
     for row, event in enumerate(events):
-        given = {name: value for name, value in event.items() if name in own}
-        received = Events.from_rows(own, [given], on_error="collect")
+        received = Events.from_rows(own, [event], on_error="collect")
         if received.rejected:
             rejected.append({"row": row, "reason": received.rejected[0].reason})
             continue
-        explanation = index.explain(1, given)
+        explanation = index.explain(1, received)
         if explanation.matches:
             matches.append(row)
         explanations.append({"row": row, "matches": bool(explanation.matches), "text": str(explanation)})

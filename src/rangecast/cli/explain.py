@@ -18,6 +18,7 @@ from rangecast.model.explanation import Explanation
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.store.pins import pinned_batch
 from rangecast.store.store import Store
+from rangecast.types.column_names import ObjectNames
 from rangecast.types.schema import Schema
 
 
@@ -139,7 +140,7 @@ def _event(schema: Schema, text: str) -> dict[str, Any]:
         raise EventError(f"--event must be a JSON object such as '{{\"price\": 12}}': {error}") from None
     if not isinstance(values, dict):
         raise EventError(f"--event must be a JSON object such as '{{\"price\": 12}}', got {text}")
-    strange = [name for name in values if name not in schema]
+    strange = ObjectNames(schema.read_names).kind_of(tuple(values)).unused
     if strange:
         say(f"not attributes of the schema, and ignored: {', '.join(strange)}")
     return values

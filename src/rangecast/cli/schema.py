@@ -10,7 +10,7 @@ import typer
 from rangecast.cli.console import print_table, say
 from rangecast.errors import OptionError, SchemaError
 from rangecast.loading import open_rows
-from rangecast.loading.inference import infer_schema
+from rangecast.loading.inference import column_names, infer_schema
 from rangecast.types.schema import Schema
 
 app = typer.Typer(no_args_is_help=True, help="Make a schema file from events, or look at one.")
@@ -45,7 +45,7 @@ def infer(
     named = (*([id] if id else []), *(skip or ()))
     with open_rows(events, delimiter=delimiter) as source:
         for name in named:
-            if source.names is not None and name not in source.names:
+            if source.names is not None and name not in [*source.names, *column_names(source)]:
                 raise OptionError(f"{events}: there is no column {name!r}, but {', '.join(source.names)}")
         try:
             inferred = infer_schema(source, ("id", *named) if id is None else named, rows, domains)

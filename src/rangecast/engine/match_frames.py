@@ -16,7 +16,7 @@ from rangecast.model.events import Events
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Attribute
-from rangecast.types.frames import frame_like, table_of
+from rangecast.types.frames import flat_table, frame_like, table_of
 from rangecast.types.schema import Schema
 
 
@@ -99,12 +99,15 @@ def _check_ids(ids: pa.ChunkedArray) -> None:
 
 
 def _infer(table: pa.Table, event_id: str | None) -> Schema:
-    """The schema of the columns that an attribute can hold; others may be kept and not asked about."""
+    """The schema of the columns, and of the fields of structs, that an attribute can hold; others may be kept
+    and not asked about."""
     attributes: list[Attribute] = []
+    given = table.column_names
+    table = flat_table(table)
     for name in table.column_names:
         if name != event_id:
             with contextlib.suppress(SchemaError):
                 attributes += Schema.infer(table.select([name]))
     if not attributes:
-        raise SchemaError(f"no column of the events can be an attribute, got {', '.join(table.column_names)}")
+        raise SchemaError(f"no column of the events can be an attribute, got {', '.join(given)}")
     return Schema(*attributes)

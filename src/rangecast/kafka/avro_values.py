@@ -16,6 +16,7 @@ from typing import Any
 from rangecast.errors import OptionError, SetupError, extra_hint
 from rangecast.kafka.registry import RegisteredSchema, SchemaRegistry
 from rangecast.kafka.values import BodyReader
+from rangecast.types.column_names import value_inside
 
 
 class AvroSchemas:
@@ -95,9 +96,4 @@ def _pick(path: tuple[str, ...]) -> Callable[[Any], Any]:
         [name] = path
         return lambda record: record[name]
 
-    def inside(record: Any) -> Any:
-        for name in path:
-            record = record.get(name) if isinstance(record, dict) else None
-        return record
-
-    return inside
+    return lambda record: value_inside(record, path)

@@ -21,6 +21,7 @@ from typing import Any
 from rangecast.errors import OptionError, SetupError, extra_hint
 from rangecast.kafka.registry import RegisteredSchema, SchemaRegistry
 from rangecast.kafka.values import BodyReader
+from rangecast.types.column_names import key_of
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _WRAPPERS = "google.protobuf.", "Value"
@@ -180,9 +181,10 @@ def _picks(descriptor: Any) -> Callable[[tuple[str, ...]], Callable[[Any], Any]]
         steps: list[Callable[[Any], Any]] = []
         here = descriptor
         for name in path:
-            field = None if here is None else here.fields_by_name.get(name)
-            if field is None:
+            key = None if here is None else key_of(name, here.fields_by_name)
+            if key is None:
                 return lambda message: None
+            field = here.fields_by_name[key]
             steps.append(_field(field))
             here = field.message_type
         if len(steps) == 1:

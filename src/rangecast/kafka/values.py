@@ -29,7 +29,7 @@ from rangecast.errors import OptionError
 from rangecast.kafka.registry import SchemaRegistry, wire_parts
 from rangecast.loading.batches import RowBatch, UnreadRow
 from rangecast.loading.formats import open_rows
-from rangecast.types.column_names import named_columns
+from rangecast.types.column_names import ObjectNames
 
 JSON, AVRO, PROTOBUF = "json", "avro", "protobuf"
 FORMATS = (JSON, AVRO, PROTOBUF)
@@ -114,7 +114,8 @@ class JsonValues(MessageValues):
 
     def members(self, value: bytes, names: Sequence[str]) -> dict[str, Any]:
         found = json.loads(wire_parts(value)[1] if self._behind_id else value)
-        return {name: found.get(name) for name in names}
+        settled = ObjectNames(names).settled(found)
+        return {name: settled.get(name) for name in names}
 
 
 def _as_lines(values: Sequence[bytes | None]) -> bytes:
@@ -138,7 +139,7 @@ class BodyReader(NamedTuple):
     """What reads the bodies of one schema.
 
     `names` are the fields of its record; `decode` gives a record or raises ValueError; `pick` gives a
-    function from a record to the value at a path of fields.
+    function from a record to the value at a path of fields, in any capitals where that is unambiguous.
     """
 
     names: Sequence[str]
@@ -147,10 +148,10 @@ class BodyReader(NamedTuple):
 
     def picker(self, name: str) -> Callable[[Any], Any]:
         """A function to the value of a wanted name: a field, in any capitals, or the field at a path."""
-        found = named_columns([name], self.names).columns
-        if name in found:
-            return self.pick((found[name],))
-        return self.pick(tuple(name.split("."))) if "." in name else lambda record: None
+        kind = ObjectNames([name]).kind_of(tuple(self.names))
+        if name in kind.columns:
+            return self.pick((kind.columns[name],))
+        return self.pick(tuple(kind.inside[name])) if kind.inside else lambda record: None
 
 
 class SchemaValues(MessageValues):

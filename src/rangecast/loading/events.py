@@ -24,7 +24,7 @@ from rangecast.loading.jsonl_files import JsonLinesFile
 from rangecast.loading.rejected import RejectedRow
 from rangecast.model.events import Events
 from rangecast.types.attributes import MISSING
-from rangecast.types.column_names import NamedColumns, describe_absent, named_columns
+from rangecast.types.column_names import NamedColumns, ObjectNames, describe_absent, named_columns
 from rangecast.types.schema import Schema
 
 # What JSON is expected to hold for each kind of attribute; text files are parsed by the attribute.
@@ -221,7 +221,8 @@ class EventFile:
     def near_misses(self) -> dict[str, str]:
         """Attributes that no event had, and the columns that were probably meant."""
         if isinstance(self._file, JsonLinesFile):
-            named = named_columns(self._columns.attributes, self._file.keys)
+            kind = ObjectNames(self._columns.attributes).kind_of(tuple(self._file.keys))
+            named = NamedColumns(kind.columns, [], kind.unused)
         else:
             named = self._named
         return named._replace(absent=self.absent).near_misses()

@@ -4,12 +4,13 @@ For each column, count how many values could be a whole number, a number, an ins
 of these that all values fit is taken; when none is, and one but booleans fits at least SURE of them, it is
 taken and the exceptions are reported, since a few typing errors should not make a price a category. In text,
 true and false or yes and no make a boolean; 1 and 0 are numbers until somebody says otherwise.
+What is inside of an object or a struct has the path to it for its name: `user.country`.
 Anything else is a category. Parquet says its types itself.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from rangecast.errors import SchemaError
 from rangecast.loading.batches import RowBatch, RowFile
 from rangecast.loading.ids import in_one_piece
 from rangecast.types.attributes import KINDS, MISSING, Attribute, Bool, Category, Float, Int, Timestamp
+from rangecast.types.column_names import flat_object
 from rangecast.types.columns import describe
+from rangecast.types.frames import flat_table
 from rangecast.types.schema import Schema
 
 SURE = 0.95
@@ -51,20 +54,34 @@ class Inferred:
 
 def infer_schema(source: RowFile, skip: tuple[str, ...], rows: int, domains: bool) -> Inferred:
     """The schema of a file by its first `rows` rows; `domains` adds the ends of what was seen."""
-    evidence: dict[str, _Evidence] = {name: _Evidence() for name in source.names or () if name not in skip}
+    names = column_names(source)
+    evidence: dict[str, _Evidence] = {name: _Evidence() for name in names if not _skipped(name, skip)}
+    objects: dict[str, Any] = {}
     fixed: Schema | None = None
     seen = 0
     for batch in source.batches():
+        if isinstance(batch.data, pa.Table):
+            table = flat_table(batch.data)
+            table = table.select([name for name in table.column_names if not _skipped(name, skip)])
+            batch = replace(batch, data=table)
+        else:
+            batch = replace(batch, data=[flat_object(row) for row in _noted(batch.data, objects)])
         if isinstance(batch.data, pa.Table) and not source.textual and fixed is None:
-            fixed = Schema.infer(batch.data, skip)
+            fixed = Schema.infer(batch.data)
         names = batch.data.column_names if isinstance(batch.data, pa.Table) else batch.columns
         for name in names:
-            if name not in skip:
+            if not _skipped(name, skip):
                 known = None if fixed is None else (type(fixed[name]),)
                 _weigh(evidence.setdefault(name, _Evidence()), batch, name, known, domains)
         seen += len(batch)
         if seen >= rows:
             break
+    for name, value in objects.items():
+        if name in evidence and evidence[name].n:
+            raise SchemaError(
+                f"no attribute can hold {describe(value)}, as in {name!r} beside other values; "
+                f"leave it out with --skip {name}"
+            )
     if not evidence:
         raise SchemaError("no columns are left to make attributes of")
     attributes: list[Attribute] = []
@@ -73,6 +90,26 @@ def infer_schema(source: RowFile, skip: tuple[str, ...], rows: int, domains: boo
         kind = type(fixed[name]) if fixed is not None else _decide(name, found, remarks)
         attributes.append(_attribute(kind, name, found.ends.get(kind.kind)))
     return Inferred(Schema(*attributes), remarks)
+
+
+def column_names(source: RowFile) -> list[str]:
+    """The columns of a file with those inside of structs by their paths; none where only reading can tell."""
+    if not source.types:
+        return list(source.names or ())
+    return list(flat_table(pa.schema(list(source.types.items())).empty_table()).column_names)
+
+
+def _skipped(name: str, skip: tuple[str, ...]) -> bool:
+    return any(name == one or name.startswith(f"{one}.") for one in skip)
+
+
+def _noted(rows: list[dict[str, Any]], objects: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows; `objects` gets the first object that each key has."""
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, dict):
+                objects.setdefault(name, value)
+    return rows
 
 
 def _decide(name: str, found: _Evidence, remarks: list[str]) -> type[Attribute]:

@@ -10,7 +10,8 @@ name that it differs from in capitals alone. Arrow's reader knows the keys of th
 which a wanted value is missing somewhere, and its name stands in other capitals, is read line by line too.
 
 A wanted name with dots, `user.country`, that is not a key of an object is looked for inside of it: the key
-`country` of the object that is its `user`.
+`country` of the object that is its `user` (types/column_names.py). Arrow's reader looks where the first
+object has it; a chunk in which it may stand elsewhere is read line by line.
 """
 
 from __future__ import annotations
@@ -24,21 +25,22 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json as pajson
 
 from rangecast.buckets.object_files import size_of
 from rangecast.loading.batches import RowBatch, RowFile, UnreadRow
 from rangecast.loading.json_codes import LineCoder
 from rangecast.loading.lines import LineChunk, LineReader
-from rangecast.types.column_names import named_columns
+from rangecast.types.column_names import ObjectNames, key_of, value_inside
 from rangecast.types.columns import describe
+from rangecast.types.frames import struct_inside
 from rangecast.types.schema import Schema
 
 _MANY_KINDS = 1_000
 PARTS = 8
 LEAST_CODED = 1 << 18  # bytes: what is less is read before the kernel has come from its cache
 FEW_LINES = 64
+_ESCAPED_KEY = re.compile(rb'\\u[0-9a-fA-F]{4}[^"]*"\s*:')
 
 
 class JsonLinesFile(RowFile):
@@ -60,7 +62,8 @@ class JsonLinesFile(RowFile):
         self._wanted = wanted
         self._schema: pa.Schema | None = None
         self._wanted_of: dict[str, str] | None = None
-        self._names_of: dict[tuple[str, ...], dict[str, str]] = {}
+        self._objects = ObjectNames(list(wanted or ()))
+        self._known_kinds: set[tuple[str, ...]] = set()
         self._dotted = [name for name in wanted or () if "." in name]
         # of those names: the path of keys that the first object has it by, or () for a key
         self._paths: dict[str, tuple[str, ...]] = {}
@@ -170,12 +173,7 @@ class JsonLinesFile(RowFile):
             return None
         if self._schema is None:
             self._schema = _settle(self._wanted, names, self._paths, text)
-        # what the first object has by a path another may have by a key, or the other way round
-        lowered = chunk.data.lower() if self._paths else b""
-        if any(
-            f'"{name if path else name.partition(".")[0]}"'.lower().encode() in lowered
-            for name, path in self._paths.items()
-        ):
+        if self._paths and self._has_other_paths(chunk.data):
             return None
         try:
             table = self._read(chunk.data)
@@ -187,10 +185,29 @@ class JsonLinesFile(RowFile):
             return None
         for name, path in self._paths.items():
             if path:
-                table = table.append_column(name, _inside(table[path[0]], path[1:]))
+                table = table.append_column(name, struct_inside(table[path[0]], path[1:], fold=False))
         table = table.rename_columns([names.get(name, name) for name in table.column_names])
         rows = np.arange(seen + 1, seen + 1 + len(filled), dtype=np.int64)
         return RowBatch(table, rows, chunk.numbers[filled], _raw(chunk, filled), [], chunk.position)
+
+    def _has_other_paths(self, data: bytes) -> bool:
+        """Whether some object may have by a key what the first has by a path, or by another path."""
+        lowered = data.lower()
+        # a key with escapes is not found by its letters
+        if rb"\u" in data and _ESCAPED_KEY.search(data):
+            return True
+        for name, path in self._paths.items():
+            # of other letters lower() knows no capitals
+            if not name.isascii() and not data.isascii():
+                return True
+            if _key(name if path else name.partition(".")[0]).lower() in lowered:
+                return True
+            for key in map(_key, path):
+                if lowered.count(key.lower()) != data.count(key):
+                    keys = re.findall(re.escape(key) + rb"(?=\s*:)", data, re.IGNORECASE)
+                    if any(one != key for one in keys):
+                        return True
+        return False
 
     def _read(self, data: bytes) -> pa.Table:
         """A chunk by Arrow's reader.
@@ -217,10 +234,10 @@ class JsonLinesFile(RowFile):
             self._wanted_of = self._own_names(found)
             keys = {self._wanted_of.get(key, key) for key in found}
             self._closed = not self._dotted and keys <= set(self._wanted or ())
-            self._paths = {name: () if name in keys else tuple(name.split(".")) for name in self._dotted}
+            self._paths = {name: () if name in keys else _own_path(found, name) for name in self._dotted}
             # a value and what is inside of it: Arrow reads one type per key
             self._tangled = any(
-                path and other != name and name.startswith(f"{other}.")
+                path and other != name and name.casefold().startswith(f"{other.casefold()}.")
                 for name, path in self._paths.items()
                 for other in self._wanted or ()
             )
@@ -228,15 +245,16 @@ class JsonLinesFile(RowFile):
 
     def _own_names(self, found: dict[str, Any]) -> dict[str, str]:
         """The same by the object itself; objects of one kind have the same keys."""
+        self._note(found)
+        columns = self._objects.kind_of(tuple(found)).columns
+        return {key: name for name, key in columns.items() if key != name}
+
+    def _note(self, found: dict[str, Any]) -> None:
+        """Take note of the keys of an object."""
         keys = tuple(found)
-        names = self._names_of.get(keys)
-        if names is None:
-            named = named_columns(list(self._wanted or ()), keys).columns
-            names = {key: name for name, key in named.items() if key != name}
-            if len(self._names_of) < _MANY_KINDS:
-                self._names_of[keys] = names
-                self.keys = list(dict.fromkeys([*self.keys, *keys]))
-        return names
+        if keys not in self._known_kinds and len(self._known_kinds) < _MANY_KINDS:
+            self._known_kinds.add(keys)
+            self.keys = list(dict.fromkeys([*self.keys, *keys]))
 
     def _careful(self, chunk: LineChunk, seen: int) -> RowBatch:
         objects: list[dict[str, Any]] = []
@@ -262,12 +280,9 @@ class JsonLinesFile(RowFile):
                 unread.append(UnreadRow(row, line, str(error), text))
                 continue
             if self._wanted is not None:
-                names = self._own_names(found)
-                found = {names.get(n, n): v for n, v in found.items()}
-                for name in self._dotted:
-                    if name not in found:
-                        found[name] = _value_inside(found, name.split("."))
-                found = {n: _widened(v, self._wanted[n]) for n, v in found.items() if n in self._wanted}
+                self._note(found)
+                settled = self._objects.settled(found)
+                found = {n: _widened(v, self._wanted[n]) for n, v in settled.items() if n in self._wanted}
             objects.append(found)
             positions.append(where[line])
             rows.append(row)
@@ -347,7 +362,7 @@ def _settle(
     fields: dict[str, Any] = {}
     for name, kind in wanted.items():
         path = paths.get(name) or (keys.get(name, name),)
-        value = _value_inside(first, path)
+        value = value_inside(first, path, fold=False)
         inner = fields
         for key in path[:-1]:
             inner = inner.setdefault(key, {})
@@ -360,17 +375,19 @@ def _struct(fields: Mapping[str, Any]) -> pa.DataType:
     return pa.struct(list(kinds.items()))
 
 
-def _inside(column: pa.ChunkedArray[Any], path: Sequence[str]) -> pa.ChunkedArray[Any]:
-    """The values at a path of keys in a column of objects."""
-    for key in path:
-        column = pc.struct_field(column, key)
-    return column
+def _own_path(found: dict[str, Any], name: str) -> tuple[str, ...]:
+    """The path of keys that a name with dots means, as an object writes them as far as it has them."""
+    path: list[str] = []
+    here: Any = found
+    for step in name.split("."):
+        key = key_of(step, here) if isinstance(here, dict) else None
+        here = None if key is None else here[key]
+        path.append(step if key is None else key)
+    return tuple(path)
 
 
-def _value_inside(found: Any, path: Sequence[str]) -> Any:
-    for key in path:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+def _key(name: str) -> bytes:
+    return f'"{name}"'.encode()
 
 
 def _numbered(batch: RowBatch, seen: int) -> RowBatch:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from rangecast.buckets.object_files import seekable_file
 from rangecast.errors import StorageError
 from rangecast.loading.batches import ROWS_AT_ONCE, RowBatch, RowFile
+from rangecast.types.frames import flat_table, struct_inside
 
 MOST_BYTES = 1 << 28
 """Of the texts of a column that are read at once, as far as dictionaries say them; one text may be longer."""
@@ -51,6 +52,11 @@ class ParquetFile(RowFile):
             reason = error if errno is None else os.strerror(errno)
             raise StorageError(f"{path}: cannot be read: {reason}") from error
         self.types = {field.name: field.type for field in self._file.schema_arrow}
+        if wanted is not None:
+            # what a struct has inside is a column by its path, where no column has that name
+            inner = flat_table(self._file.schema_arrow.empty_table()).schema
+            self.types = {field.name: field.type for field in inner} | self.types
+            self.names += [name for name in inner.names if name not in self.names]
         self.size = self._file.metadata.num_rows
         first, last = groups or (0, -1)
         self._groups = range(first, last if last >= 0 else self._file.num_row_groups)
@@ -84,7 +90,7 @@ class ParquetFile(RowFile):
                 break
             rows = np.arange(seen + 1, seen + 1 + len(piece), dtype=np.int64)
             seen += len(piece)
-            table = pa.Table.from_batches([piece])
+            table = self._flat(piece)
             yield RowBatch(table, rows, None, table_raw(table), [], seen)
 
     def _pieces(self) -> Iterator[pa.RecordBatch]:
@@ -94,6 +100,18 @@ class ParquetFile(RowFile):
                 at_once, list(groups), columns=self._kept, use_threads=self._alone
             )
 
+    def _flat(self, piece: pa.RecordBatch) -> pa.Table:
+        """The columns that are kept, those inside of structs by their paths."""
+        table = pa.Table.from_batches([piece])
+        there = set(self._file.schema_arrow.names)
+        if there.issuperset(self._kept):
+            return table
+        columns = {}
+        for name in self._kept:
+            head, *path = [name] if name in there else name.split(".")
+            columns[name] = struct_inside(table[head], path, fold=False)
+        return pa.table(columns)
+
     def _rows_at_once(self, group: int) -> int:
         """How many rows of a row group are read at once.
 
@@ -102,8 +120,7 @@ class ParquetFile(RowFile):
         """
         metadata = self._file.metadata.row_group(group)
         most = min(self._batch, max(metadata.num_rows, 1))
-        names = [field.name for field in self._file.schema_arrow if _is_text(field.type)]
-        names = [name for name in names if name in self._kept]
+        names = [name for name in self._kept if _is_text(self.types[name])]
         # what it says of its own size is no more than a reason to look
         if not names or most * metadata.total_byte_size <= MOST_BYTES:
             return self._batch
@@ -116,7 +133,8 @@ class ParquetFile(RowFile):
             )
         # one row brings the whole dictionary
         row = next(self._dictionaries.iter_batches(1, [group], columns=names, use_threads=False), None)
-        columns = [] if row is None else row.columns
+        columns = [] if row is None else [chunk for column in flat_table(pa.Table.from_batches([row])).columns
+                                          for chunk in column.chunks]  # fmt: skip
         longest = max(
             (_longest(column.dictionary) for column in columns if pa.types.is_dictionary(column.type)),
             default=0,

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from rangecast.errors import EventError, RangecastWarning
 from rangecast.types.attributes import Attribute, Category, Codes
-from rangecast.types.column_names import named_columns
+from rangecast.types.column_names import NamedColumns, ObjectNames, key_of, value_inside
 from rangecast.types.columns import Column, as_column
+from rangecast.types.frames import struct_inside
 from rangecast.types.schema import Schema
 from rangecast.types.strings import StrangeStrings, arrow_numbers, arrow_words, without_views
 from rangecast.types.vocabulary import UNKNOWN, Vocabulary
@@ -181,18 +182,40 @@ def warn_of_points(schema: Schema, names: Iterable[str]) -> None:
             warnings.warn(message, RangecastWarning, stacklevel=4)
 
 
-def columns_of(schema: Schema, names: Sequence[str], what: str, strict: bool) -> dict[str, str]:
-    """The column of each attribute that has one, by its name."""
+def columns_of(
+    schema: Schema, names: Sequence[str], what: str, strict: bool, column: Callable[[str], Any]
+) -> dict[str, Any]:
+    """The values of each attribute that has a column, or a field inside of one, by its name."""
     warn_of_points(schema, names)
-    named = named_columns(schema.read_names, names)
-    if not named.columns:
-        near = ", ".join(f"{name!r} for {column!r}" for name, column in named.near_misses().items())
+    objects = ObjectNames(schema.read_names)
+    kind = objects.kind_of(tuple(names))
+    found = {name: column(key) for name, key in kind.columns.items()}
+    for name, path in kind.inside.items():
+        key = key_of(path[0], names)
+        assert key is not None
+        values = _inside(column(key), path[1:], objects.folds(name))
+        if values is not None:
+            found[name] = values
+    absent = [name for name in schema.read_names if name not in found]
+    named = NamedColumns({name: kind.columns.get(name, name) for name in found}, absent, kind.unused)
+    if not found:
+        near = ", ".join(f"{name!r} for {key!r}" for name, key in named.near_misses().items())
         raise EventError(
             f"the {what} must have a column of the schema ({', '.join(schema.read_names)}), "
             f"got {', '.join(map(str, names))}" + (f"; did you mean {near}?" if near else "")
         )
     named.check(strict=strict, every=False, stacklevel=4)
-    return named.columns
+    return found
+
+
+def _inside(column: Any, path: Sequence[str], fold: bool) -> Any:
+    """The values at a path in a column of structs, or of dicts; None where it has neither."""
+    if isinstance(column, pa.Array | pa.ChunkedArray):
+        return struct_inside(column, path, fold)
+    values = list(column)
+    if not any(isinstance(value, Mapping) for value in values):
+        return None
+    return [value_inside(value, path, fold) for value in values]
 
 
 def strangers_of(

@@ -54,7 +54,7 @@ from rangecast.model.event_entries import WIDE, CodeTarget, EventEntries
 from rangecast.model.hidden_columns import CodeColumns, HiddenColumns, values_of
 from rangecast.model.marshalled_rows import read_rows
 from rangecast.types.attributes import MISSING, Category, Codes, Encoded
-from rangecast.types.column_names import named_columns, row_keys
+from rangecast.types.column_names import ObjectNames, named_columns, row_keys
 from rangecast.types.columns import Column, arrow_of, as_column
 from rangecast.types.derived import Values
 from rangecast.types.frames import kind_of, table_of
@@ -424,8 +424,7 @@ class Events:
         """
         if not isinstance(table, pa.Table | pa.RecordBatch):
             table = table_of(table, "events")
-        names = columns_of(schema, table.column_names, "table", strict)
-        columns = {name: table.column(column) for name, column in names.items()}
+        columns = columns_of(schema, table.column_names, "table", strict, table.column)
         return cls.from_arrays(schema, columns, on_error=on_error)
 
     @classmethod
@@ -452,8 +451,7 @@ class Events:
         cls, schema: Schema, frame: Any, *, on_error: str = "raise", strict: bool = False
     ) -> Events:
         """As `from_arrow`, for a pandas DataFrame."""
-        names = columns_of(schema, list(frame.columns), "frame", strict)
-        columns = {name: frame[column] for name, column in names.items()}
+        columns = columns_of(schema, list(frame.columns), "frame", strict, frame.__getitem__)
         return cls.from_arrays(schema, columns, on_error=on_error)
 
     @classmethod
@@ -474,25 +472,32 @@ class Events:
         if len(rows) == 0:
             return cls(schema, np.empty((len(schema), 0), np.int64), copy=False)
         check_on_error(on_error)
-        read = read_rows(schema, rows) if len(schema) < WIDE and not schema.points else None
+        plain = len(schema) < WIDE and not schema.points and not any("." in name for name in schema.names)
+        read = read_rows(schema, rows) if plain else None
         if read is not None:
             if read.named is not None:
                 read.named.check(strict=strict, every=False)
             out = cls(schema, read.codes, copy=False)
             out._strangers = read.strangers
             return out
-        alike = columns_alike(rows, schema.read_names) if len(schema) < WIDE and not schema.points else None
+        alike = columns_alike(rows, schema.read_names) if plain else None
         if alike is not None and (not strict or len(alike) == len(schema.read_names)):
             return cls.from_arrays(schema, alike, on_error=on_error)
         names = row_keys(rows)
         warn_of_points(schema, names)
-        named = named_columns(schema.read_names, names)
+        objects = ObjectNames(schema.read_names)
+        if objects.needs_settling(names):
+            rows, named = objects.settled_rows(rows)
+            keys = {name: name for name in named.columns}
+        else:
+            named = named_columns(schema.read_names, names)
+            keys = named.columns
         named.check(strict=strict, every=False)
         if len(schema) >= WIDE and set(map(type, rows)) == {dict}:
-            own = said_rows(rows, named.columns).items()
+            own = said_rows(rows, keys).items()
             said = {schema.position(name): (np.array(at, np.int64), values) for name, (at, values) in own}
             found = cls._encoded(schema, said, len(rows), on_error)
             if found is not None:
                 return found
-        keys = {name: named.columns.get(name, name) for name in schema.read_names}
+        keys = {name: keys.get(name, name) for name in schema.read_names}
         return cls.from_arrays(schema, row_columns(rows, keys), on_error=on_error)

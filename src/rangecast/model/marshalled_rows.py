@@ -105,9 +105,11 @@ def read_rows(schema: Schema, rows: Sequence[Mapping[str, Any]]) -> MarshalledRo
         return None
     met = coder.met_keys()
     named = None if len(met) == len(kinds) == len(coder.keys) else named_columns(schema.read_names, met)
-    # a key in other capitals than its attribute may be its column
-    if named is not None and any(name != column for name, column in named.columns.items()):
-        return None
+    # a key in other capitals than its attribute may be what its row has of it, beside or without the other
+    if named is not None:
+        folds = {name.casefold() for name in schema.read_names}
+        if any(key not in schema and key.casefold() in folds for key in met):
+            return None
     return MarshalledRows(codes, coder.strangers(), named)
 
 

@@ -35,6 +35,7 @@ import numpy as np
 from rangecast.errors import EventError
 from rangecast.model.several_values import LISTS, MOST_VARIANTS
 from rangecast.types.attributes import LAST, MISSING, Attribute, Bool, Category, Codes, Float, Int, Timestamp
+from rangecast.types.column_names import ObjectNames
 from rangecast.types.columns import is_unicode
 from rangecast.types.instants import EPOCH
 from rangecast.types.schema import Schema
@@ -73,6 +74,8 @@ class RowEncoder:
         self._plan = [(a.name, make(a)) for a, make in zip(schema, makers, strict=True) if make is not None]
         self._pack = struct.Struct(f"={len(schema)}q").pack_into
         self._rows = _ThreadRow(len(schema))
+        self._objects = ObjectNames(schema.declared.read_names)
+        self._plain_keys = self._objects.plain_keys
 
     def encode(self, event: Mapping[str, Any], unknown: str = "ignore") -> Codes | None:
         """The codes of an event, in a row that this thread uses again; a bad value raises EventError.
@@ -85,20 +88,23 @@ class RowEncoder:
         >>> encoder.encode({"price": [5, 6, None], "size": 2}).tolist()
         [[5, 6], [2, 2]]
         """
-        get = event.get
         own = self._rows
         if not self.fits:
             self.check_keys(event, unknown)
             return None
+        given = event
+        if not event.keys() <= self._plain_keys:
+            event = self._objects.settled(event)
+        get = event.get
         try:
             self._pack(own.memory, 0, *[encode(get(name)) for name, encode in self._plan])
         except EventError:
             if not any(isinstance(get(name), LISTS) for name, _ in self._plan):
                 raise
-            self.check_keys(event, unknown)
+            self.check_keys(given, unknown)
             return self._choices(event)
         if unknown != "ignore":
-            self.check_keys(event, unknown)
+            self.check_keys(given, unknown)
         return own.row
 
     def _choices(self, event: Mapping[str, Any]) -> Codes | None:
@@ -126,7 +132,7 @@ class RowEncoder:
         if unknown not in ("ignore", "error"):
             raise EventError(f"unknown must be 'ignore' or 'error', got {unknown!r}")
         if unknown == "error":
-            for key in event:
+            for key in self._objects.kind_of(tuple(event)).unused:
                 if key not in self._schema:
                     raise EventError(
                         f"an event must have attributes of the schema ({', '.join(self._schema.names)}), "

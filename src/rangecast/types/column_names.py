@@ -4,19 +4,26 @@ A column is an attribute's when it has its name; or, where no column has, when t
 alone and no other column or attribute does. That is how names in conditions are read as well. A column that
 is nobody's is ignored, but for one thing: when its name is close to that of an attribute that has no column,
 it was probably meant, and without a word every predicate on that attribute would be false.
+
+An object names its values itself, so its keys are settled for each object alone: what another one has never
+changes what this one means (`ObjectNames`). A name with dots, `user.country`, that no key is, is looked for
+inside: the key `country` of the object that is the `user`. Each step is a name by the same rule. What is in a
+list is not looked for.
 """
 
 from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 from rangecast.errors import EventError, RangecastWarning
 
 _SHOWN = 8
+_MANY_KINDS = 1_000  # sets of keys that are remembered
 
 
 class NamedColumns(NamedTuple):
@@ -94,6 +101,137 @@ def named_columns(attributes: Sequence[str], names: Iterable[str]) -> NamedColum
     taken = set(columns.values())
     absent = [name for name in attributes if name not in columns]
     return NamedColumns(columns, absent, [name for name in there if name not in taken])
+
+
+def key_of(name: str, keys: Collection[Any]) -> str | None:
+    """The key that a name means: its own, or the only one that differs from it in capitals alone.
+
+    >>> key_of("mag", ["MAG", "place"]), key_of("mag", ["MAG", "Mag"])
+    ('MAG', None)
+    """
+    if name in keys:
+        return name
+    fold = name.casefold()
+    alike = [key for key in keys if isinstance(key, str) and key.casefold() == fold]
+    return alike[0] if len(alike) == 1 else None
+
+
+def value_inside(found: Any, path: Sequence[str], fold: bool = True) -> Any:
+    """The value at a path of keys in nested objects, None where there is none.
+
+    >>> value_inside({"User": {"country": "DE"}}, ["user", "country"])
+    'DE'
+    """
+    for step in path:
+        if not isinstance(found, Mapping):
+            return None
+        key = key_of(step, found) if fold else step
+        found = None if key is None else found.get(key)
+    return found
+
+
+class _Kind(NamedTuple):
+    """What objects with the same keys have: the key of each attribute, the paths to look for inside, the keys
+    of nobody, and whether the object says all that by the names of the attributes."""
+
+    columns: dict[str, str]
+    inside: dict[str, list[str]]
+    unused: list[str]
+    plain: bool
+
+
+def flat_object(row: Mapping[str, Any]) -> dict[str, Any]:
+    """An object with what is inside of it under the paths of keys, unless that is the name of another key.
+
+    >>> flat_object({"id": 7, "user": {"country": "DE", "tags": []}, "user.country": "FR"})
+    {'id': 7, 'user.tags': [], 'user.country': 'FR'}
+    """
+    flat: dict[str, Any] = {}
+    ahead: list[tuple[str, Any]] = list(row.items())[::-1]
+    while ahead:
+        name, value = ahead.pop()
+        if isinstance(value, Mapping):
+            # a key with a dot in it is reached by no path
+            ahead += [(f"{name}.{key}", inner) for key, inner in value.items() if "." not in key][::-1]
+        else:
+            flat[name] = value
+    return flat | {name: value for name, value in row.items() if not isinstance(value, Mapping)}
+
+
+class ObjectNames:
+    """Which values of an object are of which attribute, each object by its own keys.
+
+    >>> names = ObjectNames(["price", "user.country"])
+    >>> names.settled({"Price": 5, "user": {"country": "DE"}, "id": 7})
+    {'price': 5, 'user.country': 'DE'}
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        folds = Counter(name.casefold() for name in self.names)
+        self._folds = frozenset(folds)
+        self._paths = {name: name.split(".") for name in self.names if "." in name}
+        self._heads = frozenset(path[0].casefold() for path in self._paths.values())
+        self._exact = frozenset(name for name in self._paths if folds[name.casefold()] > 1)
+        self._kinds: dict[tuple[Any, ...], _Kind] = {}
+        self.plain_keys = frozenset(name for name in self.names if name.casefold() not in self._heads)
+        """Attributes of which an object with no other keys needs no settling."""
+
+    def kind_of(self, keys: tuple[Any, ...]) -> _Kind:
+        """What objects with these keys have."""
+        kind = self._kinds.get(keys)
+        if kind is None:
+            named = named_columns(self.names, keys)
+            heads = {name: key_of(self._paths[name][0], keys) for name in named.absent if name in self._paths}
+            inside = {name: self._paths[name] for name, head in heads.items() if head is not None}
+            used = set(heads.values())
+            unused = [key for key in named.unused if key not in used]
+            plain = not inside and all(name == key for name, key in named.columns.items())
+            kind = _Kind(named.columns, inside, unused, plain)
+            if len(self._kinds) < _MANY_KINDS:
+                self._kinds[keys] = kind
+        return kind
+
+    def folds(self, name: str) -> bool:
+        """Whether capitals do not matter on the path to an attribute: no other differs in them alone."""
+        return name not in self._exact
+
+    def settled(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values of an object by attribute; the object itself where its keys say no less."""
+        columns, inside, _, plain = self.kind_of(tuple(row))
+        if plain:
+            return row
+        values = {name: row[key] for name, key in columns.items()}
+        for name, path in inside.items():
+            value = value_inside(row, path, self.folds(name))
+            if value is not None:
+                values[name] = value
+        return values
+
+    def needs_settling(self, keys: Iterable[Any]) -> bool:
+        """Whether these keys of many objects do not tell by themselves what each of the objects means."""
+        folds = [key.casefold() for key in keys if isinstance(key, str)]
+        # two keys that differ in capitals alone may be of one object, or of two
+        twins = len(set(folds)) < len(folds) and any(
+            n > 1 and fold in self._folds for fold, n in Counter(folds).items()
+        )
+        return twins or not self._heads.isdisjoint(folds)
+
+    def settled_rows(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], NamedColumns]:
+        """Many objects by attribute, and which keys of any of them were taken."""
+        columns: dict[str, str] = {}
+        unused: dict[str, None] = {}
+        values: list[dict[str, Any]] = []
+        for row in rows:
+            settled = self.settled(row)
+            kind = self.kind_of(tuple(row))
+            if settled is row:
+                settled = {name: row[key] for name, key in kind.columns.items()}
+            columns |= {name: kind.columns.get(name, name) for name in settled}
+            unused |= dict.fromkeys(kind.unused)
+            values.append(dict(settled))
+        absent = [name for name in self.names if name not in columns]
+        return values, NamedColumns(columns, absent, list(unused))
 
 
 def describe_absent(absent: Sequence[str], near: dict[str, str], what: str = "no event") -> str:

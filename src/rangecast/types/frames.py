@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rangecast.errors import OptionError
+from rangecast.types.column_names import key_of
 from rangecast.types.columns import describe
 
 _WAYS = ("__arrow_c_stream__", "__arrow_c_array__")
@@ -78,6 +80,46 @@ def _column(values: list[Any], name: str, what: str) -> Any:
         return pa.array(values)
     except (pa.ArrowException, OverflowError) as error:
         raise OptionError(f"{what}: the values of {name!r} are of several types: {error}") from None
+
+
+def struct_inside(column: Any, path: Sequence[str], fold: bool = True) -> Any:
+    """The values at a path of fields in a column of structs, by Arrow; None where there is no such field.
+
+    >>> struct_inside(pa.array([{"mag": 5.1}, None]), ["mag"]).to_pylist()
+    [5.1, None]
+    """
+    for step in path:
+        if not pa.types.is_struct(column.type):
+            return None
+        names = [field.name for field in column.type]
+        key = key_of(step, names) if fold else step
+        if key is None or names.count(key) != 1:
+            return None
+        column = pc.struct_field(column, names.index(key))
+    return column
+
+
+def flat_table(table: pa.Table) -> pa.Table:
+    """A table with the fields of its structs as columns whose names are the paths to them.
+
+    >>> flat_table(pa.table({"user": [{"country": "DE", "age": 40}]})).column_names
+    ['user.country', 'user.age']
+    """
+    columns: dict[str, Any] = {}
+    given = set(table.column_names)
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        ahead = [(name, column)]
+        while ahead:
+            path, values = ahead.pop(0)
+            if not pa.types.is_struct(values.type):
+                # a column of that name is what the name means
+                if path == name or path not in given:
+                    columns[path] = values
+                continue
+            # a field with a dot in its own name is reached by no path
+            fields = [(k, field) for k, field in enumerate(values.type) if "." not in field.name]
+            ahead[:0] = [(f"{path}.{field.name}", pc.struct_field(values, k)) for k, field in fields]
+    return pa.table(columns) if columns else table.select([])
 
 
 def frame_like(table: pa.Table, frame: Any) -> Any:

@@ -20,7 +20,7 @@ from rangecast.errors import SchemaError
 from rangecast.types.attributes import KINDS, Attribute, Bool, Category, Float, Int, Tags, Timestamp
 from rangecast.types.derived import MAX_DERIVED, Derivations, declared_expression, hidden_from, kinds_of
 from rangecast.types.expressions import Expression
-from rangecast.types.frames import table_of
+from rangecast.types.frames import flat_table, table_of
 from rangecast.types.places import Point
 from rangecast.types.text import Text
 from rangecast.types.traits import HELD, HeldBundle, TraitBundles
@@ -374,12 +374,14 @@ class Schema:
     def infer(cls, frame: Any, skip: Sequence[str] = ()) -> Schema:
         """A schema for the columns of a frame of any kind (frames.py), with no domains.
 
+        A field of a struct or of nested dicts is an attribute too, named by its path: `user.country`.
         SchemaError for a column that no attribute can hold, unless it is among those to `skip`.
 
         >>> Schema.infer([{"price": 12, "symbol": "IBM", "paid": True}])
         Schema(Int('price'), Category('symbol'), Bool('paid'))
         """
         table = table_of(frame, "the frame")
+        table = flat_table(table.drop_columns([name for name in skip if name in table.column_names]))
         attributes: list[Attribute] = []
         for field in table.schema:
             if field.name in skip:
