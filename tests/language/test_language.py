@@ -5,6 +5,7 @@ match: a predicate on a missing value is neither true nor false, and only what i
 """
 
 import datetime as dt
+import importlib
 import itertools
 import math
 import operator
@@ -20,7 +21,7 @@ from rangecast.kernels.model.boxes import SET
 from rangecast.language import normal_form
 from rangecast.language.compiler import BOX_LIMIT, boxes_of, clauses_of, compile_conditions, parse
 from rangecast.language.normal_form import WORK_LIMIT
-from rangecast.language.parser import MAX_DEPTH
+from rangecast.language.parser import MAX_DEPTH, read
 from rangecast.language.tokens import MAX_LISTED, MAX_TOKENS
 from rangecast.language.tree import value_of
 from rangecast.types.attributes import LAST, MISSING, PRESENT
@@ -593,6 +594,60 @@ def test_bulk_takes_rows_that_are_no_texts():
         (1, "a condition must be a string, got null"),
         (2, "a condition must be a string, got 5"),
     ]
+
+
+@pytest.mark.parametrize("fault", [ZeroDivisionError("no"), RecursionError("too deep"), KeyError(7)])
+def test_a_fault_of_ours_rejects_its_row_and_is_logged(fault, monkeypatch, caplog):
+    def failing(text, schema):
+        if "13" in text:
+            raise fault
+        return read(text, schema)
+
+    monkeypatch.setattr("rangecast.language.compiler.read", failing)
+    texts = ["price = 13 or price is missing", "price = 12", "price = 13 or volume = 1", "price <"]
+    compiled = compile_conditions(make_schema(), texts)
+    assert compiled.owners.tolist() == [1]
+    assert [row for row, _ in compiled.errors] == [0, 2, 3]
+    assert "please report it" in str(compiled.errors[0][1])
+    assert type(fault).__name__ in str(compiled.errors[1][1])
+    assert compiled.errors[0][1].__cause__ is fault
+    assert [record.exc_info[1] for record in caplog.records] == [fault]  # once, with its traceback
+    subs = rc.Subscriptions.parse(make_schema(), enumerate(texts), on_error="collect")
+    assert [row.id for row in subs.rejected] == [0, 2, 3]
+    with pytest.raises(rc.SubscriptionError, match="subscription 0: this is a fault of rangecast") as caught:
+        rc.Subscriptions.parse(make_schema(), enumerate(texts))
+    assert caught.value.__cause__.__cause__ is fault
+
+
+def test_a_shape_that_cannot_be_filled_is_read_text_by_text(monkeypatch, caplog):
+    def failing(*_):
+        raise ZeroDivisionError
+
+    texts = [f"price = {k} or volume < {k}" for k in range(20)]
+    wanted = compile_conditions(make_schema(), texts)
+    monkeypatch.setattr("rangecast.language.compiler.fill", failing)
+    found = compile_conditions(make_schema(), texts)
+    assert len(caplog.records) == 1
+    for ours, theirs in zip(found[:9], wanted[:9], strict=True):
+        assert ours.tolist() == theirs.tolist()
+
+
+def test_a_machine_without_memory_is_no_bad_row(monkeypatch):
+    def failing(text, schema):
+        raise MemoryError
+
+    monkeypatch.setattr("rangecast.language.compiler.read", failing)
+    with pytest.raises(MemoryError):
+        compile_conditions(make_schema(), ["price = 1"])
+
+
+def test_a_remark_that_fails_stops_no_load(monkeypatch, caplog):
+    def failing(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(importlib.import_module("rangecast.language.lint"), "lint", failing)
+    assert len(rc.Subscriptions.parse(make_schema(), {1: "price < 1 and price > 5"})) == 1
+    assert len(caplog.records) == 1
 
 
 def test_bulk_crosses_chunks(monkeypatch):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import rangecast as rc
 from oracle import rows_of
 from rangecast.kernels.types.traits import fits_like
+from rangecast.language import clauses_of
 from rangecast.types import traits
 from rangecast.types.expression_text import parse_expression
 from rangecast.types.literal_pieces import like_marks, longest_piece, needed_piece
@@ -95,6 +96,22 @@ def test_one_of_several_texts_must_fulfil_all_of_it():
     index = index_of({1: "title contains 'x' and title contains 'y'", 2: "not title contains 'x'"})
     rows = [{"title": ["x", "y"]}, {"title": ["xy", "z"]}, {"title": ["x"]}]
     assert rows_of(index.match(rc.Events.from_rows(index.schema, rows))) == [[2], [1, 2], []]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["title contains 'x'", "title like 'x_y%'", "title matches 'x'", "tags has all ('x', 'y')"]
+)
+@pytest.mark.parametrize("everything", ["a is missing or a is present", "(a = 1 or not a = 1 or a is null)"])
+@pytest.mark.parametrize("n", [1, 20])
+def test_what_holds_everywhere_holds_beside_a_pattern(pattern, everything, n):
+    texts = [f"{pattern} or {everything}", f"not {pattern} or {everything}", f"{pattern} and ({everything})"]
+    index = index_of({k: texts[k % 3] for k in range(3 * n)}, "scan")
+    rows = [{}, {"a": 1}, {"title": "z", "tags": ["z"]}, {"title": "xzy", "tags": ["x", "y"], "a": 2}]
+    found = rows_of(index.match(rc.Events.from_rows(index.schema, rows)))
+    of_pattern = [[], [], [], range(2, 3 * n, 3)]
+    always = [k for k in range(3 * n) if k % 3 < 2]
+    assert found == [sorted([*always, *own]) for own in of_pattern]
+    assert not any(bounds for bounds in clauses_of(index.schema, texts[0]))
 
 
 def test_events_that_were_made_before_a_pattern_match_it_too():

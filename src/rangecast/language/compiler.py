@@ -6,6 +6,7 @@ In bulk, texts of one shape are parsed once and compiled together: see `template
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from itertools import product
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.errors import LanguageError
+from rangecast.errors import LanguageError, RangecastError
 from rangecast.kernels.model.boxes import SET
 from rangecast.language.literal_forms import Likeness
 from rangecast.language.long_lists import LongLists, put_lists
@@ -27,6 +28,8 @@ from rangecast.types.columns import describe
 from rangecast.types.schema import Schema
 
 __all__ = ["Compiled", "boxes_of", "clauses_of", "compile_conditions", "parse"]
+
+_log = logging.getLogger(__name__)
 
 Box = dict[int, Interval]
 
@@ -108,6 +111,9 @@ def boxes_of(schema: Schema, text: str) -> list[Box]:
 def compile_conditions(schema: Schema, texts: Sequence[str]) -> Compiled:
     """The boxes of a column of texts; rows that fail are returned and do not stop the others.
 
+    That holds for a text that makes this code fail, too: its error says so and has what was raised as its
+    cause, and the first of a column is logged with its traceback.
+
     >>> from rangecast.types.attributes import Int
     >>> compiled = compile_conditions(Schema(Int("price")), ["price > 5", "price >", "price != 7"])
     >>> compiled.owners.tolist(), [row for row, error in compiled.errors]
@@ -146,14 +152,15 @@ class _Compiler:
         self.single: list[tuple[int, Clause]] = []
         self.whole: list[tuple[Codes, Filled]] = []
         self.lists = LongLists(schema)
+        self.fault_logged = False
 
     def add(self, start: int, texts: Sequence[str]) -> None:
         """Compile a chunk whose first text is row `start`."""
         for row, text in enumerate(texts, start):
             try:
                 self._assign_to_shape(row, self.lists.without(row, text))
-            except LanguageError as error:
-                self.errors.append((row, error))
+            except Exception as error:
+                self._refuse(row, text, error)
         for shape in self.shapes.values():
             if shape is not None and shape.rows:
                 self._fill(shape, start, texts)
@@ -195,17 +202,42 @@ class _Compiler:
         rows = np.array(shape.rows)
         doubtful = np.ones(len(rows), bool)
         if len(rows) >= _FEW_TEXTS:
-            filled = fill(self.schema, shape.condition, len(rows), shape.literals)
-            doubtful = filled.doubtful
-            self.whole.append((rows, filled))
-            self.doubts += rows[filled.odd & ~doubtful].tolist()
+            try:
+                filled = fill(self.schema, shape.condition, len(rows), shape.literals)
+            except Exception as error:  # each text by itself says which of them it is
+                self._log_fault(texts[shape.rows[0] - start], error)
+            else:
+                doubtful = filled.doubtful
+                self.whole.append((rows, filled))
+                self.doubts += rows[filled.odd & ~doubtful].tolist()
         n_literals = len(shape.literals) // len(rows)
         for i in np.flatnonzero(doubtful).tolist():
             row, literals = shape.rows[i], shape.literals[i * n_literals : (i + 1) * n_literals]
             try:
                 self._from_tree(row, shape.condition, literals, texts[row - start])
-            except LanguageError as error:
-                self.errors.append((row, error))
+            except Exception as error:
+                self._refuse(row, texts[row - start], error)
+
+    def _refuse(self, row: int, text: str, error: Exception) -> None:
+        """Note why a row fails; an error that nobody raised on purpose is a fault, and is told as one."""
+        if isinstance(error, LanguageError):
+            self.errors.append((row, error))
+            return
+        if isinstance(error, RangecastError):
+            refusal = LanguageError(str(error), text, 0)
+        elif isinstance(error, MemoryError):  # says something about the machine and nothing about the text
+            raise error
+        else:
+            self._log_fault(text, error)
+            raised = f"{type(error).__name__}: {error}"
+            refusal = LanguageError(f"this is a fault of rangecast, please report it ({raised})", text, 0)
+        refusal.__cause__ = error
+        self.errors.append((row, refusal))
+
+    def _log_fault(self, text: str, error: Exception) -> None:
+        if not self.fault_logged:  # a load may have a million texts of this kind
+            _log.error("a condition that rangecast fails to compile: %.200r", text, exc_info=error)
+        self.fault_logged = True
 
     def _from_tree(self, row: int, condition: Condition, literals: list[str], text: str) -> None:
         """Take the tree that another text of the shape has left, or parse what does not fit into it."""

@@ -18,6 +18,7 @@ them here (`describe_doubts`). A row that is doubtful need not be odd; a row tha
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -49,6 +50,8 @@ from rangecast.types.names import quoted_name
 from rangecast.types.regions import long_edge
 from rangecast.types.schema import Schema
 from rangecast.types.traits import TraitBundles
+
+_log = logging.getLogger(__name__)
 
 _DAY = dt.timedelta(days=1)
 _DATE = re.compile(r"'?\s*([0-9]{4}-[0-9]{2}-[0-9]{2})\s*'?\Z")
@@ -103,6 +106,9 @@ meant: qty <= 1 OR qty > 2, or qty BETWEEN 1 AND 2
         try:
             found = lint(schema, texts[row])
         except LanguageError:
+            continue
+        except Exception as error:  # a remark is not worth a load that went well
+            _log.error("a condition that lint fails to look at: %.200r", texts[row], exc_info=error)
             continue
         if found:
             tail = "" if len(rows) == 1 else f" ({len(rows):,} of {len(texts):,} subscriptions look doubtful)"

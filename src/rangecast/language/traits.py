@@ -57,10 +57,12 @@ class TraitPlaces:
 
     def folded(self, clauses: list[dict[int, tuple[Interval, ...]]]) -> list[dict[int, tuple[Interval, ...]]]:
         """The clauses with a bundle instead of the traits of each; one that can never hold is left out."""
-        found = [self._folded(clause) if min(clause) < 0 else clause for clause in clauses]
-        return [clause for clause in found if clause]
+        # a clause that asks for nothing at all holds everywhere, and has no trait
+        found = [self._folded(clause) if min(clause, default=0) < 0 else clause for clause in clauses]
+        return [clause for clause in found if clause is not None]
 
-    def _folded(self, clause: dict[int, tuple[Interval, ...]]) -> dict[int, tuple[Interval, ...]]:
+    def _folded(self, clause: dict[int, tuple[Interval, ...]]) -> dict[int, tuple[Interval, ...]] | None:
+        """The clause with one bundle instead of its traits, None where it can never hold."""
         out = {position: spans for position, spans in clause.items() if position >= 0}
         members: list[Trait] = []
         texts: list[str] = []
@@ -82,7 +84,7 @@ class TraitPlaces:
             spans = out.get(position, ((PRESENT, LAST),))
             out[position] = tuple((max(low, PRESENT), high) for low, high in spans if high >= PRESENT)
             if not out[position]:
-                return {}
+                return None
         if members:
             code = bundle_code(self._bundles, members, texts)
             for k, interval in interval_of(code, all(one.denied for one in members)).items():
