@@ -18,11 +18,15 @@ from rangecast.language.literal_forms import n_parts, string_in, what_is_wrong_w
 from rangecast.language.tree import And, Condition, Fits, Literal, LiteralInterval, Not, Or, Span, Within
 from rangecast.types import addresses, expressions
 from rangecast.types.attributes import Attribute
-from rangecast.types.derived import derived_attribute, spans_of_number
+from rangecast.types.derived import MAX_DERIVED, PART, derived_attribute, spans_of_number
 from rangecast.types.expressions import WEEKDAYS, Expression
 from rangecast.types.literal_pieces import like_pieces
 from rangecast.types.schema import Schema
 from rangecast.types.traits import HELD
+
+# What is not below a string is an AND of as many ORs as it has parts: 24 take half a second to expand, and
+# 32 more than is allowed.
+_ORDERED_PARTS = 24
 
 
 class Drafts:
@@ -32,6 +36,7 @@ class Drafts:
         self.schema = schema
         self.width = schema.width
         self.fresh: list[Attribute] = []
+        self._numbers: dict[str, int] = {}
 
     def keep(self) -> bool:
         """Give the drafts their positions for good; False if other texts were first: read it again."""
@@ -46,11 +51,10 @@ class Drafts:
         known = self.schema.hidden_position(made.name)
         if known is not None and known < self.width:
             return known, self.schema.attribute(known)
-        for k, draft in enumerate(self.fresh):
-            if draft.name == made.name:
-                return self.width + k, draft
-        self.fresh.append(made)
-        return self.width + len(self.fresh) - 1, made
+        number = self._numbers.setdefault(made.name, len(self.fresh))
+        if number == len(self.fresh):
+            self.fresh.append(made)
+        return self.width + number, self.fresh[number]
 
     def compared(self, ours: Expression, operator: str, theirs: Expression, span: Span) -> Condition:
         """`ours operator theirs`."""
@@ -64,9 +68,10 @@ class Drafts:
 
     def compared_text(self, expression: Expression, operator: str, literal: Literal, span: Span) -> Condition:
         """`expression operator 'literal'` for an expression that gives text."""
-        whole, rest = n_parts(literal.text)
+        ordered = operator not in ("=", "!=")
+        whole, rest = _bounded_parts(literal, _ORDERED_PARTS if ordered else MAX_DERIVED)
         equal = [self._coded(expression, literal, "same", k, span) for k in range(whole + 1)]
-        if operator in ("=", "!="):
+        if not ordered:
             both = _all(equal, span)
             return both if operator == "=" else Not(both, span)
         if operator in (">", ">="):
@@ -85,7 +90,7 @@ class Drafts:
 
     def begins(self, expression: Expression, prefix: Literal, span: Span) -> Condition:
         """Whether an expression that gives text begins with a string."""
-        whole, rest = n_parts(prefix.text)
+        whole, rest = _bounded_parts(prefix)
         parts = [self._coded(expression, prefix, "same", k, span) for k in range(whole)]
         if rest or not parts:
             parts.append(self._coded(expression, prefix, "begins", whole, span))
@@ -118,11 +123,10 @@ class Drafts:
         known = self.schema.hidden_position(HELD)
         if known is not None and known < self.width:
             return known
-        for k, draft in enumerate(self.fresh):
-            if draft.name == HELD:
-                return self.width + k
-        self.fresh += self.schema.traits.attributes()
-        return self.width + len(self.fresh) - 3
+        number = self._numbers.setdefault(HELD, len(self.fresh))
+        if number == len(self.fresh):
+            self.fresh += self.schema.traits.attributes()
+        return self.width + number
 
     def like(self, expression: Expression, pattern: Literal, span: Span) -> Condition:
         """Whether an expression that gives text fits a pattern; one with a single % is one of intervals."""
@@ -153,6 +157,18 @@ class Drafts:
     def _coded(self, of: Expression, literal: Literal, form: str, part: int, span: Span) -> Condition:
         position, attribute = self.place(of, part)
         return LiteralInterval(attribute.name, position, literal, form, part, span)
+
+
+def _bounded_parts(literal: Literal, most: int = MAX_DERIVED) -> tuple[int, bool]:
+    """What `n_parts` says of a string for whose parts there may be attributes enough, and time."""
+    whole, rest = n_parts(literal.text)
+    if whole + rest > most:
+        what = (
+            "that is compared by its order" if most < MAX_DERIVED else "that an expression is compared with"
+        )
+        size = len(string_in(literal.text).encode())
+        raise SchemaError(f"a string {what} has at most {PART * most:,} bytes, this one {size:,}")
+    return whole, rest
 
 
 def weekday(word: str) -> int:

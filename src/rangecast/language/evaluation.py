@@ -41,6 +41,7 @@ from rangecast.language.tree import (
     Or,
     Presence,
     Range,
+    Span,
     Stated,
     Within,
     value_of,
@@ -150,10 +151,13 @@ class _Evaluation:
         self.schema = schema
         self.lookup = lookup
         self.whole = whole
+        self._written: dict[Span, str] = {}
 
     def of(self, condition: Condition) -> Verdict:
-        first, last = condition.span
-        written = one_line(self.text[first:last])
+        span = condition.span
+        written = self._written.get(span)
+        if written is None:  # the parts of HAS ALL have the same one
+            written = self._written[span] = one_line(self.text[slice(*span)])
         if isinstance(condition, And | Or):
             parts = tuple(self.of(part) for part in condition.parts)
             decisive = isinstance(condition, Or)

@@ -26,7 +26,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from rangecast.errors import LanguageError, visible
-from rangecast.language.normal_form import Expander, Spans, intersect, is_everything, spans_of
+from rangecast.language.normal_form import WORK_LIMIT, Expander, Spans, intersect_all, is_everything, spans_of
 from rangecast.language.parser import read
 from rangecast.language.region_clauses import word_of
 from rangecast.language.tree import (
@@ -122,6 +122,8 @@ class _Linter:
         self.literals = literals
         self.expander = Expander(schema, TraitBundles())
         self.findings: list[Finding] = []
+        self.spent = 0
+        """The work of all junctions so far: each is expanded with all within it."""
 
     def walk(self, condition: Condition, negated: bool) -> bool:
         """Look at a condition and all within it; says whether something was found."""
@@ -163,7 +165,10 @@ class _Linter:
         self.findings.append(Finding(*span, what, meant))
 
     def clauses(self, condition: Condition, negated: bool) -> list[dict[int, Spans]]:
-        return self.expander.clauses(Not(condition) if negated else condition, self.literals)
+        try:
+            return self.expander.clauses(Not(condition) if negated else condition, self.literals)
+        finally:
+            self.spent += self.expander.spent
 
     def comparison(
         self,
@@ -259,6 +264,8 @@ class _Linter:
 
     def junction(self, condition: And | Or, negated: bool) -> None:
         """Parts that are good in themselves and contradict one another, or leave no value out."""
+        if self.spent > WORK_LIMIT // 4:
+            return
         try:
             clauses = self.clauses(condition, negated)
         except LanguageError:
@@ -286,11 +293,8 @@ class _Linter:
             if not negated and isinstance(part, Comparison | Range | Membership | Presence):
                 groups.setdefault(part.position, []).append(part)
         for position, parts in groups.items():
-            left: Spans = ((PRESENT - 1, LAST),)
-            for part in parts:
-                for clause in self.clauses(part, negated):
-                    left = intersect(left, clause[position])
-            if not left:
+            allowed = [clause[position] for part in parts for clause in self.clauses(part, negated)]
+            if not intersect_all([((PRESENT - 1, LAST),), *allowed]):
                 name = self.schema.attribute(position).name
                 said = " and ".join(map(str, parts))
                 what = f"{said} can never hold together: no value of {name!r} fulfils them"

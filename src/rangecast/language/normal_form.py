@@ -87,6 +87,11 @@ class Expander:
         self.doubtful = False
         """Set when something of the last condition is worth a look by lint.py; `clauses` clears it."""
 
+    @property
+    def spent(self) -> int:
+        """How many spans were compared for the last condition."""
+        return WORK_LIMIT - self._work.left
+
     def clauses(self, condition: Condition, texts: Sequence[str]) -> list[Clause]:
         """The clauses of a condition whose literals are `texts`, by their ordinals.
 
@@ -312,6 +317,18 @@ def intersect(ours: Spans, theirs: Spans) -> Spans:
     return tuple(out)
 
 
+def intersect_all(several: list[Spans]) -> Spans:
+    """What all of some spans allow: two and two, since n times != one after the other are n * n spans.
+
+    >>> intersect_all([((1, 9),), ((2, 3), (5, 20)), ((3, 6),)])
+    ((3, 3), (5, 6))
+    """
+    while len(several) > 1:
+        pairs = zip(several[::2], several[1::2], strict=False)
+        several = [intersect(ours, theirs) for ours, theirs in pairs] + several[len(several) & ~1 :]
+    return several[0]
+
+
 def complement(spans: Spans) -> Spans:
     """The present values that `spans` leave out; a missing value is in neither.
 
@@ -349,8 +366,11 @@ class _Work:
 
 def _all_of(parts: list[list[Clause]], work: _Work) -> list[Clause]:
     parts.sort(key=len)  # narrow ones first, so that contradictions show before the product grows
-    clauses = parts[0]
-    for others in parts[1:]:
+    if not parts[0]:
+        return []
+    n_single = sum([len(part) == 1 for part in parts])
+    clauses = parts[0] if n_single < 2 else _all_met([part[0] for part in parts[:n_single]], work)
+    for others in parts[max(n_single, 1) :]:
         work.spend(len(others) * _size(clauses) + len(clauses) * _size(others))
         met: list[Clause] = []
         for ours in clauses:
@@ -364,6 +384,21 @@ def _all_of(parts: list[list[Clause]], work: _Work) -> list[Clause]:
 def _size(clauses: list[Clause]) -> int:
     """How many spans the clauses have, and one for each clause."""
     return len(clauses) + sum([len(spans) for clause in clauses for spans in clause.values()])
+
+
+def _all_met(clauses: list[Clause], work: _Work) -> list[Clause]:
+    """The clause that asks for what all of some clauses do, none if that can never hold."""
+    asked: dict[int, list[Spans]] = {}
+    for clause in clauses:
+        for position, spans in clause.items():
+            asked.setdefault(position, []).append(spans)
+    out: Clause = {}
+    for position, several in asked.items():
+        work.spend(sum(map(len, several)) * len(several).bit_length())
+        out[position] = intersect_all(several)
+        if not out[position]:
+            return []
+    return [out]
 
 
 def _meet(ours: Clause, theirs: Clause) -> Clause | None:

@@ -36,6 +36,7 @@ from rangecast.language.tree import (
     Or,
     Presence,
     Range,
+    Span,
     Stated,
     Within,
     value_of,
@@ -44,10 +45,12 @@ from rangecast.types import expressions
 from rangecast.types.attributes import Timestamp
 from rangecast.types.columns import describe
 from rangecast.types.derived import derived_attribute
-from rangecast.types.expression_text import ExpressionError, ExpressionReader
+from rangecast.types.expression_text import ExpressionError
 from rangecast.types.expressions import DURATION, FUNCTIONS, Expression
 from rangecast.types.names import unquoted
 
+# in steps of ExpressionReader: a comparison takes about as long as so many terms
+_COMPARISON = 64
 ORDERS = ("<", "<=", ">", ">=")
 _ARITHMETIC = ("+", "-", "*", "/")
 PATTERNS = ("LIKE", "ILIKE", "CONTAINS", "MATCHES", "STARTS", "ENDS")
@@ -156,12 +159,18 @@ class OperandReader(TokenReader):
     def operand(self) -> Expression:
         """An expression; its errors point at their place."""
         try:
-            found, self.next = ExpressionReader(self.tokens, self.schema.operands).operand(self.next)
+            found, self.next = self.expressions.operand(self.next)
         except ExpressionError as error:
             token = self.tokens[error.at]
-            hint = hint_at(self.text, token.start, True)
+            # of an operator, the error says all
+            hint = "" if token.word in _ARITHMETIC else hint_at(self.text, token.start, True)
             raise error_at(f"{error}{hint and '; ' + hint}", self.text, token.start) from None
         return found
+
+    def compared(self, ours: Expression, operator: str, theirs: Expression, span: Span) -> Condition:
+        """A comparison of two expressions, whose terms are all gone through."""
+        self.expressions.spend(self.next - 1, _COMPARISON + len(ours.args) + len(theirs.args))
+        return self.drafts.compared(ours, operator, theirs, span)
 
     def derived(self) -> Condition:
         """A predicate on an expression."""
@@ -241,14 +250,14 @@ class OperandReader(TokenReader):
         before = self.next
         theirs = self.operand()
         self.irregular |= not plain or any(token.ordinal >= 0 for token in self.tokens[before : self.next])
-        part = self.drafts.compared(ours, operator, theirs, self.since(start))
+        part = self.compared(ours, operator, theirs, self.since(start))
         if self.peek.word in MIRRORED:
             onward = self.take().word
             if operator[0] not in "<>" or onward[0] != operator[0]:
                 self.next -= 1
                 self.fail("AND, OR or the end of the text")
             self.irregular = True
-            more = self.drafts.compared(theirs, onward, self.operand(), self.since(start))
+            more = self.compared(theirs, onward, self.operand(), self.since(start))
             return And((part, more), self.since(start))
         return part
 
@@ -315,16 +324,15 @@ class OperandReader(TokenReader):
 
     def stands_alone(self, ours: Expression) -> bool:
         """Whether a single literal comes next, and the expression before it is as its attribute has it."""
+        return self.literal_alone(ours) and canonical(ours).plain
+
+    def literal_alone(self, ours: Expression) -> bool:
+        """Whether a single literal comes next that an expression can be compared with as it stands."""
         token, after = self.peek, self.tokens[min(self.next + 1, len(self.tokens) - 1)]
         if token.kind != "value" or token.ordinal < 0 or ours.kind == DURATION or after.word in _ARITHMETIC:
             return False
-        if (
-            (after.kind == "value" and after.text[0] in "+-")
-            or after.word in MIRRORED
-            or after.kind == "name"
-        ):
-            return False
-        return canonical(ours).plain
+        signed = after.kind == "value" and after.text[0] in "+-"
+        return not signed and after.word not in MIRRORED and after.kind != "name"
 
     def compared_with_text(self, ours: Expression, operator: str, plain: bool, start: int) -> Condition:
         literal = self.value()
@@ -335,7 +343,7 @@ class OperandReader(TokenReader):
         if ours.kind == "instant" and isinstance(value, str):
             instant = Timestamp("at").bracket(value)[0]
             theirs = expressions.constant(Fraction(instant), "instant")
-            return self.drafts.compared(ours, operator, theirs, self.since(start))
+            return self.compared(ours, operator, theirs, self.since(start))
         if not isinstance(value, str) or ours.kind != "text":
             raise SchemaError(f"{ours.text} is {ours.kind}, got {describe(value)}")
         self.share("string", literal)
@@ -365,7 +373,7 @@ class OperandReader(TokenReader):
                 ends.append(self.compared_with_text(ours, operator, plain, start))
             else:
                 self.irregular = True
-                ends.append(self.drafts.compared(ours, operator, self.operand(), self.since(start)))
+                ends.append(self.compared(ours, operator, self.operand(), self.since(start)))
         if ours.kind == "text" and all(text[0] == "'" for text in written):
             least, most = map(string_in, written)
             if least > most:
@@ -387,7 +395,7 @@ class OperandReader(TokenReader):
                 ways.append(self.compared_with_text(ours, "=", plain, start))
             else:
                 self.irregular = True
-                ways.append(self.drafts.compared(ours, "=", self.operand(), self.since(start)))
+                ways.append(self.compared(ours, "=", self.operand(), self.since(start)))
         if not self.accept(")" if opening == "(" else "]"):
             self.fail("a comma or ) in the values of IN")
         return ways[0] if len(ways) == 1 else Or(tuple(ways), self.since(start))
@@ -398,7 +406,7 @@ class OperandReader(TokenReader):
         attribute = derived_attribute(ours)
         literals: list[Literal] = []
         while not literals or self.accept(","):
-            if self.peek.text[:1] in ("'", *CURLY) or not self.stands_alone(ours):
+            if self.peek.text[:1] in ("'", *CURLY) or not (form.plain and self.literal_alone(ours)):
                 self.next = before
                 return None
             literals.append(self.value())

@@ -9,6 +9,8 @@ that some other value is there.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from rangecast.language.derivation import Drafts
 from rangecast.language.literal_forms import quoted_string
 from rangecast.language.tree import (
@@ -23,6 +25,7 @@ from rangecast.language.tree import (
     Or,
     Presence,
     Range,
+    Span,
     Stated,
 )
 from rangecast.types import expressions
@@ -37,6 +40,8 @@ class _Settling:
     def __init__(self, text: str, drafts: Drafts) -> None:
         self.text = text
         self.drafts = drafts
+        self._written: dict[Span, str] = {}
+        """What stands at a span: HAS ALL of thousands is as many conditions that have the same one."""
 
     def settle(self, condition: Condition, free: frozenset[int]) -> tuple[Condition, frozenset[int]]:
         """The condition, and the attributes that it asks; `free` are those that it may ask."""
@@ -51,8 +56,8 @@ class _Settling:
             return Not(self.settle(condition.part, frozenset())[0], condition.span), frozenset()
         if isinstance(condition, And):
             free -= {position for part in condition.parts for position in _plainly(part)}
-            asked = [position for part in condition.parts for position in _asked(part)]
-            free -= {position for position in asked if asked.count(position) > 1}
+            asked = Counter([position for part in condition.parts for position in _asked(part)])
+            free -= {position for position, times in asked.items() if times > 1}
             parts, spent = [], frozenset[int]()
             for part in condition.parts:
                 made, own = self.settle(part, free - spent)
@@ -73,8 +78,11 @@ class _Settling:
                 literal = Literal(quoted_string(literal.text.lower()))
             ways.append(self.drafts.fits("has", of, literal, condition.span))
         part = ways[0] if len(ways) == 1 else Or(tuple(ways), condition.span)
-        first, last = condition.span
-        return Stated(self.text[first:last], of, condition.position, part, span=condition.span)
+        span = condition.span
+        written = self._written.get(span)
+        if written is None:
+            written = self._written[span] = self.text[slice(*span)]
+        return Stated(written, of, condition.position, part, span=span)
 
 
 def _asked(condition: Condition) -> set[int]:

@@ -20,6 +20,7 @@ from rangecast.language.normal_form import check_order, spans_of
 from rangecast.language.tokens import CURLY, Token, error_at, shortened, tokens_of
 from rangecast.language.tree import NUMBER, TIMESTAMP, Literal, Range, Span, Value, value_of
 from rangecast.types.attributes import Attribute
+from rangecast.types.expression_text import ExpressionReader
 from rangecast.types.names import KEYWORDS, PLAIN_NAME, quoted_name, unquoted
 from rangecast.types.schema import Schema
 
@@ -45,6 +46,7 @@ class TokenReader:
         self.tokens, self.literals, self.irregular = tokens_of(text)
         self.next = 0
         self.drafts = Drafts(schema)
+        self.expressions = ExpressionReader(self.tokens, schema.operands)
         self.having = False
         self.likenesses: list[Likeness] = []
         self.may_derive = bool(schema.computed) or _DERIVED.search(text) is not None

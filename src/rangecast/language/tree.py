@@ -268,7 +268,12 @@ class And(Condition):
     span: Span = field(default=(0, 0), compare=False, repr=False)
 
     def __str__(self) -> str:
-        return " AND ".join(f"({part})" if isinstance(part, Or) else str(part) for part in self.parts)
+        # HAS ALL is a part for each string, all of which were written as one; a loop, since each level of a
+        # generator is a call more, and 128 parentheses are 256 levels
+        shown: dict[str, None] = {}
+        for part in self.parts:
+            shown[f"({part})" if isinstance(part, Or) else str(part)] = None
+        return " AND ".join(shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +284,7 @@ class Or(Condition):
     span: Span = field(default=(0, 0), compare=False, repr=False)
 
     def __str__(self) -> str:
-        return " OR ".join(map(str, self.parts))
+        return " OR ".join(dict.fromkeys(map(str, self.parts)))
 
 
 @dataclass(frozen=True, slots=True)

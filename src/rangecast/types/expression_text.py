@@ -23,7 +23,15 @@ from typing import Any, NamedTuple, Protocol
 from rangecast.errors import SchemaError
 from rangecast.types import expressions
 from rangecast.types.addresses import WORDS
-from rangecast.types.expressions import DURATION, FUNCTIONS, INSTANT, PATTERNS, POINT, Expression
+from rangecast.types.expressions import (
+    DURATION,
+    FUNCTIONS,
+    INSTANT,
+    MAX_DIGITS,
+    PATTERNS,
+    POINT,
+    Expression,
+)
 from rangecast.types.instants import microseconds_of
 from rangecast.types.names import PLAIN_NAME, unquoted
 
@@ -45,7 +53,9 @@ _PIECE = re.compile(
     re.DOTALL,
 )
 MAX_DEPTH = 32
-_MOST_DIGITS = 60
+MAX_STEPS = 1_000_000
+"""How many terms and factors the expressions of one text may make the reader go through: a sum is made of the
+operands of its chain one by one, and each time all its terms are gone through."""
 
 
 class TokenLike(Protocol):
@@ -104,6 +114,7 @@ class ExpressionReader:
         self._tokens = tokens
         self._kinds = kinds
         self._depth = 0
+        self._steps = 0
 
     def operand(self, at: int) -> tuple[Expression, int]:
         """A sum."""
@@ -121,14 +132,15 @@ class ExpressionReader:
             # `a -5` is read as a difference: a value with a sign cannot follow an operand
             other, at = self._term(at if signed else at + 1)
             sign = 1 if signed or token.text == "+" else -1
-            found = _made(place, expressions.added, found, other, sign)
+            found = self._made(place, expressions.added, found, other, sign)
 
     def _term(self, at: int) -> tuple[Expression, int]:
         found, at = self._factor(at)
         while (mark := self._tokens[at].text) in ("*", "/"):
             place = at
             other, at = self._factor(at + 1)
-            found = _made(place, expressions.multiplied if mark == "*" else expressions.divided, found, other)
+            make = expressions.multiplied if mark == "*" else expressions.divided
+            found = self._made(place, make, found, other)
         return found, at
 
     def _factor(self, at: int) -> tuple[Expression, int]:
@@ -139,7 +151,9 @@ class ExpressionReader:
                 raise ExpressionError(f"expressions may be nested {MAX_DEPTH} deep, this one goes deeper", at)
             found, after = self._factor(at + 1)
             self._depth -= 1
-            return (_made(at, expressions.scaled, found, Fraction(-1)) if token.text == "-" else found), after
+            return (
+                self._made(at, expressions.scaled, found, Fraction(-1)) if token.text == "-" else found
+            ), after
         if token.text == "(":
             found, after = self.operand(at + 1)
             if self._tokens[after].text != ")":
@@ -183,7 +197,7 @@ class ExpressionReader:
             args.append(arg)
         if self._tokens[after].text != ")":
             raise ExpressionError(f"expected ) after the arguments of {name}", after)
-        return _made(at, expressions.called, name, tuple(args)), after + 1
+        return self._made(at, expressions.called, name, tuple(args)), after + 1
 
     def _fitted(self, name: str, at: int) -> tuple[Expression, int]:
         if name == "has":  # of an attribute with several values, which nothing else takes
@@ -196,7 +210,25 @@ class ExpressionReader:
         if comma.text != "," or pattern.kind != "string" or closing.text != ")":
             raise ExpressionError(f"{name} takes a text and a string in single quotes", after)
         string = expressions.unescaped(pattern.text[1:-1])
-        return _made(at, expressions.fitted, name, text, string), after + 3
+        return self._made(at, expressions.fitted, name, text, string), after + 3
+
+    def _made(self, at: int, make: Any, *args: Any) -> Expression:
+        try:
+            found: Expression = make(*args)
+        except SchemaError as error:
+            raise ExpressionError(str(error), at) from None
+        self.spend(at, 1 + len(found.args))
+        return found
+
+    def spend(self, at: int, steps: int) -> None:
+        """Count steps; ExpressionError where the text has taken too many."""
+        self._steps += steps
+        if self._steps > MAX_STEPS:
+            raise ExpressionError(
+                "the expressions of this text have too many terms and factors: taking them together would be "
+                f"more than {MAX_STEPS:,} steps; cut it into several, or let the event have the result",
+                at,
+            )
 
     def _constant(self, at: int) -> tuple[Expression, int]:
         token = self._tokens[at]
@@ -213,8 +245,8 @@ class ExpressionReader:
             exact = Decimal(amount[1].replace("\u2212", "-").replace("\u2013", "-"))
         except InvalidOperation:
             raise ExpressionError(f"expected a number, got {token.text}", at) from None
-        if abs(exact.adjusted()) > _MOST_DIGITS or len(exact.as_tuple().digits) > _MOST_DIGITS:
-            raise ExpressionError(f"a number of an expression has at most {_MOST_DIGITS} digits", at)
+        if abs(exact.adjusted()) >= MAX_DIGITS or len(exact.as_tuple().digits) > MAX_DIGITS:
+            raise ExpressionError(f"a number of an expression has at most {MAX_DIGITS} digits", at)
         number = Fraction(exact)
         unit, after = amount[2], at + 1
         if unit in ("k", "K"):
@@ -233,14 +265,6 @@ def _unit(word: str) -> int | None:
     """The microseconds of a unit of time."""
     word = word.lower()
     return _MICROSECONDS.get(word) or _MICROSECONDS.get(word.removesuffix("s") if len(word) > 2 else word)
-
-
-def _made(at: int, make: Any, *args: Any) -> Expression:
-    try:
-        found: Expression = make(*args)
-    except SchemaError as error:
-        raise ExpressionError(str(error), at) from None
-    return found
 
 
 def _shown(token: TokenLike) -> str:

@@ -16,6 +16,10 @@ An expression is *missing* where an attribute in it is, but for coalesce; where 
 where its result is no whole number of 64 bits (int, instant, duration) or no finite double (float). Whole
 numbers stay exact: a sum with whole coefficients, a product, abs, least and greatest of whole numbers. A
 quotient is a double. `derived.py` computes columns of values.
+
+Whoever walks an expression calls itself once for each level of it, so that the levels are limited where it is
+made, whatever made them: parentheses, functions, a chain of divisions, or names that stand for expressions.
+Numbers are limited because the text of an expression must be read back, and a number of it has 60 digits.
 """
 
 from __future__ import annotations
@@ -66,14 +70,25 @@ PATTERNS = ("contains", "like", "matches", "has")
 """Functions of a text and a string, which give 1 or 0: a string within it, a pattern of LIKE, a regular
 expression, one of several values."""
 ONE = Fraction(1)
+MAX_LEVELS = 128
+"""How deep an expression may be nested. Reading, writing and computing one takes up to four calls for each
+level, and Python allows 1,000."""
+MAX_DIGITS = 60
+_LARGEST = 10**MAX_DIGITS
 
 
 class Expression:
     """A node of an expression; see the module head. Made by the functions below, which keep it canonical."""
 
-    __slots__ = ("__dict__", "args", "kind", "op", "value")
+    __slots__ = ("__dict__", "args", "kind", "levels", "op", "value")
 
     def __init__(self, op: str, args: tuple[Expression, ...], kind: str, value: Any = None) -> None:
+        self.levels: int = 1 + max([arg.levels for arg in args], default=0)
+        if self.levels > MAX_LEVELS:
+            raise SchemaError(
+                f"an expression may be nested {MAX_LEVELS} deep, and each / of a chain nests what stands "
+                "before it; this one goes deeper; write a / (b * c) for a / b / c"
+            )
         self.op = op
         self.args = args
         self.kind = kind
@@ -153,8 +168,10 @@ def added(ours: Expression, theirs: Expression, sign: int = 1) -> Expression:
         parts, more = _terms(side)
         total += factor * more
         for part, coefficient in parts:
-            _, before = terms.get(part.text, (part, Fraction(0)))
-            terms[part.text] = part, before + factor * coefficient
+            # fractions are slow: of a long sum, most terms are as they were
+            own = coefficient if factor == 1 else -coefficient
+            known = terms.get(part.text)
+            terms[part.text] = (part, own) if known is None else (known[0], known[1] + own)
     return _sum([pair for pair in terms.values() if pair[1]], total, kind)
 
 
@@ -274,6 +291,12 @@ def comparison(ours: Expression, operator: str, theirs: Expression) -> Canonical
 
 
 def _sum(terms: list[tuple[Expression, Fraction]], total: Fraction, kind: str) -> Expression:
+    for number in (total, *(coefficient for _, coefficient in terms)):
+        if not -_LARGEST < number.numerator < _LARGEST or number.denominator >= _LARGEST:
+            raise SchemaError(
+                f"a number of an expression has at most {MAX_DIGITS} digits, and the constants of this one "
+                "make up a longer one"
+            )
     if not terms:
         return constant(total, kind)
     if len(terms) == 1 and terms[0][1] == 1 and not total:
@@ -336,9 +359,9 @@ def _number(value: Fraction) -> str:
     for prime in (2, 5):
         while rest % prime == 0:
             rest //= prime
-    if rest > 1:
+    digits = next((d for d in range(1, MAX_DIGITS) if (value * 10**d).denominator == 1), 0)
+    if rest > 1 or not digits or abs(value) * 10**digits >= _LARGEST:
         return f"{value.numerator}/{value.denominator}"
-    digits = next(d for d in range(1, 1100) if (value * 10**d).denominator == 1)
     shown = str(abs(value.numerator) * 10**digits // value.denominator).rjust(digits + 1, "0")
     return f"{'-' if value < 0 else ''}{shown[:-digits]}.{shown[-digits:]}"
 
