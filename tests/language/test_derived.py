@@ -140,6 +140,30 @@ def test_meaning(text, row, holds):
     assert index.explain(1, row).verdict is not None
 
 
+@pytest.mark.parametrize(
+    ("text", "row", "value", "holds"),
+    [
+        ("round(x, 2) = 2.68", {"x": 2.675}, 2.68, True),
+        ("round(x, 2) = -2.68", {"x": -2.675}, -2.68, True),
+        ("round(x, 2) = 2.67", {"x": 2.6749}, 2.67, True),
+        ("round(x, 2) = 1.01", {"x": 1.005}, 1.0, False),  # 100 times that is below 100.5 as a double
+        ("longitude(spot) = 180", {"spot": [180, 5]}, 180.0, True),
+        ("longitude(spot) = 180", {"spot": [-180, 5]}, -180.0, False),
+        ("abs(longitude(spot)) = 180", {"spot": [-180, 5]}, 180.0, True),
+        ("spot in box (179, 0, 180, 9)", {"spot": [-180, 5]}, None, True),
+    ],
+)
+def test_rounding_and_the_date_line_are_as_documented(text, row, value, holds):
+    """What a condition finds, and the value that an explanation shows."""
+    index = rc.open_index("scan", rc.Schema(rc.Float("x"), rc.Point("spot")))
+    index.insert(rc.Subscriptions.parse(index.schema, {1: text}))
+    assert index.match_one(row).tolist() == [1] * holds
+    explanation = index.explain(1, row)
+    assert bool(explanation) is holds
+    if value is not None:
+        assert explanation.to_dict()["verdict"]["value"] == value
+
+
 def truth(text, row):
     """Whether it holds, None where a missing value leaves that open."""
     schema = make_schema()
