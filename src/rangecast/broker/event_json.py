@@ -95,7 +95,9 @@ def _values(column: pa.ChunkedArray[Any], rows: npt.NDArray[np.int64]) -> Sequen
         scalars = column.take(arrow_numbers(rows))
     except pa.ArrowNotImplementedError:
         scalars = [column[row] for row in rows.tolist()]
-    if _always_writable(column.type):
+    kind = column.type
+    # twice as fast as one by one; of nanoseconds Arrow makes an object of pandas, or none
+    if _always_writable(kind) or (getattr(kind, "unit", "") != "ns" and _in_range(scalars)):
         # what was published is checked; a damaged log may have anything
         with contextlib.suppress(ValueError, OverflowError, TypeError, pa.ArrowException):
             return [scalar.as_py() for scalar in scalars]
@@ -223,8 +225,10 @@ def _always_writable(kind: pa.DataType, depth: int = 0) -> bool:
     )
 
 
-def _in_range(column: pa.ChunkedArray[Any]) -> bool:
+def _in_range(column: Any) -> bool:
     """Whether all values of a column of dates, timestamps or durations are within what can be written."""
+    if not isinstance(column, pa.ChunkedArray):
+        return False
     kind = column.type
     if pa.types.is_date32(kind):
         column, low, high = column.cast(pa.int32()), _FIRST_SECOND // _DAY, _LAST_SECOND // _DAY
