@@ -5,6 +5,7 @@ import os
 import shutil
 import threading
 import time
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import httpx
@@ -15,13 +16,15 @@ import rangecast as rc
 from rangecast.broker import event_log, journal, replay, webhooks
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.directory import Directory
-from rangecast.broker.event_log import EventLog
+from rangecast.broker.event_log import EventLog, LogMark
 from rangecast.broker.event_record import PublishedBody, RecordNote, joined_strings
 from rangecast.broker.frames import split_frames
 from rangecast.broker.journal import Journal
 from rangecast.broker.keys import KeyMemory
 from rangecast.broker.restored import newest_pin
 from rangecast.broker.server import serving
+from rangecast.broker.space import Space
+from rangecast.broker.worker import FollowingPump
 from rangecast.client import Client, ClientError
 from rangecast.errors import StorageError
 
@@ -412,3 +415,76 @@ def test_a_list_of_names_with_signs_ends(client):
         {"consumer": "alice", "name": f"n+{k:04}", "condition": "price > 0"} for k in range(1_001)
     )
     assert [s["name"] for s in client.subscriptions("alice")] == [f"n+{k:04}" for k in range(1_001)]
+
+
+def ended(stop):
+    """Whether a call comes to its end."""
+    thread = threading.Thread(target=stop, daemon=True)
+    thread.start()
+    thread.join(60)
+    return not thread.is_alive()
+
+
+@pytest.mark.parametrize("what", ["the mark", "its version"])
+def test_a_follower_ends_whose_mark_cannot_be_applied(tmp_path, what, caplog):
+    broker = Broker(BrokerSettings(data=tmp_path, port=0))
+    broker.ensure_space("main", rc.Schema(rc.Int("price")))
+    with serving(broker):
+        space = broker.spaces["main"]
+        tries = []
+
+        def fail(*_):
+            tries.append(time.monotonic())
+            raise StorageError(f"{what} cannot be read")
+
+        followed = SimpleNamespace(durable=1, first=1, follow=fail, records=space.log.records)
+        given = SimpleNamespace(
+            **{key: getattr(space, key) for key in ("name", "log", "directory", "schema", "lock", "index")},
+            followed=followed, take_changes=fail, log_error=space.log_error, set_back=lambda _: None,
+        )  # fmt: skip
+        pump = FollowingPump(given)
+        pump.start()
+        newer = space.directory.version + 1
+        pump.follow(LogMark(1, 2, 1, 0, newer) if what == "the mark" else LogMark(1, 1, 1, 0, newer))
+        wait_for(lambda: len(tries) >= 3)
+        # it is tried again, and not as fast as a processor can
+        assert tries[2] - tries[0] > 0.1
+        assert ended(pump.stop)
+
+
+def test_a_pump_ends_whose_store_cannot_be_read(tmp_path, monkeypatch):
+    broker = Broker(BrokerSettings(data=tmp_path, port=0))
+    broker.ensure_space("main", rc.Schema(rc.Int("price")))
+    with serving(broker):
+        space = broker.spaces["main"]
+        tries = []
+
+        def fail(*_):
+            tries.append(None)
+            raise StorageError("the store cannot be read")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(space, "take_changes", fail)
+            future = Future()
+            done = space.pump.applied(9, [(future, {})])
+            wait_for(lambda: len(tries) >= 2)
+            assert not future.done()
+            assert ended(space.pump.stop)
+        assert done.is_set()
+        with pytest.raises(StorageError, match="the store cannot be read"):
+            future.result(0)
+
+
+def test_a_change_is_answered_when_its_version_can_be_taken_in_again(client, url, start, monkeypatch):
+    takes = Space.take_changes
+    tries = []
+
+    def fail(space, wanted=None):
+        tries.append(None)
+        if len(tries) < 4:
+            raise StorageError("the store cannot be read")
+        return takes(space, wanted)
+
+    monkeypatch.setattr(Space, "take_changes", fail)
+    assert client.subscribe("alice", "a", "price > 1")["version"] == 1
+    assert len(tries) >= 4

@@ -56,6 +56,7 @@ _LOOK = 0.2  # seconds between two looks for changes by other processes
 _UPKEEP_SECONDS = 10.0
 _MOST_EVENTS = 65_536  # of one tick, and unmatched before publishers have to wait
 _SPLIT = 8_192  # events from which on two threads match
+_AGAIN = 0.2  # seconds after a tick that failed
 _LONGEST_REST = 0.05  # seconds between two matches, when messages take long to write
 
 
@@ -109,7 +110,7 @@ class Pump:
         """The sequence number of the next event to be matched: live listeners have seen what is before."""
         self._second: ThreadPoolExecutor | None = None
         self._wake = threading.Event()
-        self._stopping = False
+        self._stop_asked = threading.Event()
         self._looked = 0.0
         self._told = time.monotonic()
         self._turn = 0
@@ -123,7 +124,7 @@ class Pump:
 
     def stop(self) -> None:
         """Finish what waits, and end."""
-        self._stopping = True
+        self._stop_asked.set()
         self._wake.set()
         self._thread.join()
         if self._second is not None:
@@ -186,27 +187,58 @@ class Pump:
         if self._unmatched or failed:
             self._wake.set()
 
+    @property
+    def _stopping(self) -> bool:
+        return self._stop_asked.is_set()
+
     # the tick
 
     def _run(self) -> None:
         while True:
             self._wake.wait(self._pause())
             self._wake.clear()
+            waited = self._n_waiting()
+            failure: Exception | None = None
             try:
                 self._tick()
             except Exception as error:
                 # what cannot be matched must not be passed over in silence: listeners go back to the log
                 self._space.log_error("matching", error)
                 self._set_all_behind()
-            waiting = self._more_to_log() or self._unmatched or self._acks or self._tickets
+                failure = error
+            waiting = self._n_waiting()
             if self._stopping and not waiting:
                 return
+            if failure is not None and waiting >= waited:
+                if self._stopping:  # the next tick would do no better
+                    self._give_up(failure)
+                    return
+                self._stop_asked.wait(_AGAIN)
             if self._stopping or (self._more_to_log() and self._n_unmatched < _MOST_EVENTS):
                 self._wake.set()
 
+    def _n_waiting(self) -> int:
+        """How much waits for a tick, before the pump may end."""
+        return self._n_to_log() + len(self._unmatched) + len(self._acks) + len(self._tickets)
+
+    def _give_up(self, error: Exception) -> None:
+        """Refuse what waits, when the pump ends and cannot take it."""
+        refused: list[Future[Any]] = [publication.future for publication in self._publications]
+        refused += [future for _, _, future in self._acks]
+        for _, answers, done in self._tickets:
+            refused += [future for future, _ in answers]
+            done.set()
+        for future in refused:
+            if not future.done():
+                future.set_exception(error)
+
+    def _n_to_log(self) -> int:
+        """How many publications wait to be taken."""
+        return len(self._publications)
+
     def _more_to_log(self) -> bool:
         """Whether events wait to be taken."""
-        return bool(self._publications)
+        return self._n_to_log() > 0
 
     def _pause(self) -> float:
         """How long to wait for the next tick, unless somebody asks for one."""
@@ -244,10 +276,9 @@ class Pump:
             self._space.tend()
 
     def _apply_changes(self, now: float) -> None:
-        tickets = []
-        while self._tickets:
-            tickets.append(self._tickets.popleft())
-        if tickets or now - self._looked >= _LOOK:
+        # they stay until they are answered: a version that cannot be taken in now is tried again
+        n = len(self._tickets)
+        if n or now - self._looked >= _LOOK:
             self._looked = now
             if self._unmatched and self._space.has_changes():
                 self._match_unmatched()
@@ -257,7 +288,8 @@ class Pump:
                 self._space.tell_followers()
             if expired:
                 self._tell_expired(expired)
-        for _, answers, done in tickets:
+        for _ in range(n):
+            _, answers, done = self._tickets.popleft()
             for future, answer in answers:
                 if not future.done():
                     future.set_result(answer)

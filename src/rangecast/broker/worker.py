@@ -96,8 +96,8 @@ class FollowingPump(Pump):
         """Have the writer move a cursor."""
         return self._followed.ask(consumer, sequence)
 
-    def _more_to_log(self) -> bool:
-        return bool(self._marks)
+    def _n_to_log(self) -> int:
+        return len(self._marks)
 
     def _apply_changes(self, now: float) -> None:
         """Versions come with marks."""
