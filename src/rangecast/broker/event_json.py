@@ -98,8 +98,8 @@ def _values(column: pa.ChunkedArray[Any], rows: npt.NDArray[np.int64]) -> Sequen
     kind = column.type
     # twice as fast as one by one; of nanoseconds Arrow makes an object of pandas, or none
     if _always_writable(kind) or (getattr(kind, "unit", "") != "ns" and _in_range(scalars)):
-        # what was published is checked; a damaged log may have anything
-        with contextlib.suppress(ValueError, OverflowError, TypeError, pa.ArrowException):
+        # a time zone may be unknown here, and a damaged log may have anything: then one by one
+        with contextlib.suppress(Exception):
             return [scalar.as_py() for scalar in scalars]
     return [_tried(scalar) for scalar in scalars]
 
