@@ -36,6 +36,8 @@ class SpaceLimits:
     """Bytes of one event."""
     request_events: int = 1_000_000
     """Events of one request."""
+    match_pairs: int = 1_000_000
+    """Pairs of an event and a subscription in one answer of `match`."""
     backlog: int = 400_000
     """Events that may wait to be matched."""
     events_per_second: int = 0

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from rangecast.broker.answers import LARGE, Json, allowed, taken
 from rangecast.broker.bodies import ARROW_TYPES, media_type, read_body, read_events
-from rangecast.broker.errors import BrokerError, UnavailableError
+from rangecast.broker.errors import BrokerError, TooLargeError, UnavailableError
 from rangecast.broker.event_record import RecordNote
 from rangecast.broker.pump import Publication
 from rangecast.broker.space import Space
@@ -79,9 +79,15 @@ async def match_events(request: Request) -> Response:
 def matched(space: Space, raw: bytes, kind: str) -> dict[str, Any]:
     """The ids that each event of a body matches; null for a rejected one."""
     found = read_events(raw, kind, space.schema, space.limits)
+    most = space.limits.match_pairs
+    if len(found.events) * len(space.directory) > most:
+        # counted before anything is collected, and without the lock, which keeps the matcher waiting
+        _check_pairs(int(space.index.count(found.events).sum()), most)
     with space.lock:
         version = space.directory.version
         matches = space.index.match(found.events)
+        # subscriptions may have come in between
+        _check_pairs(len(matches.ids), most)
         entries = np.asarray(matches.ids).tolist()
     offsets = matches.offsets.tolist()
     ids = space.directory.ids
@@ -93,3 +99,11 @@ def matched(space: Space, raw: bytes, kind: str) -> dict[str, Any]:
         out.append(None if row in bad else next(places))
     rejected = [{"row": row, "reason": reason} for row, reason in found.rejected]
     return {"matches": out, "version": version, "rejected": rejected}
+
+
+def _check_pairs(n: int, most: int) -> None:
+    if n > most:
+        raise TooLargeError(
+            f"the limit 'match_pairs' is {most:,}, and these events match {n:,} times: "
+            "send fewer events at a time"
+        )

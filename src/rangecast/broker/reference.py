@@ -171,7 +171,11 @@ NOTES: dict[str, RouteNote] = {
     "match_events": RouteNote(
         "For each event the ids that it matches, sorted; null for one that was rejected. Ids without a "
         "slash, which belong to no consumer, are among them. Nothing is logged, and nobody is told.",
-        {**_EVENTS, **COMMON},
+        {
+            **_EVENTS,
+            413: _EVENTS[413] + ", or they match more often than `match_pairs`: send fewer at a time",
+            **COMMON,
+        },
         body=[{"symbol": "IBM", "price": 9}, {"price": 30}],
         answer={"matches": [["alice/cheap"], []], "version": 3, "rejected": []},
     ),
