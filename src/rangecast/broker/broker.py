@@ -29,11 +29,13 @@ from rangecast.broker.space import Space
 from rangecast.broker.tokens import ANYBODY, Access, Tickets, TokenFile
 from rangecast.broker.webhooks import Webhooks
 from rangecast.broker.workers import WRITER, Workers, place_of_request
+from rangecast.errors import StorageError
 from rangecast.types.schema import Schema
 
 _log = logging.getLogger("rangecast.broker")
 SLOW_SECONDS = 30.0
 _REFUSALS_SECONDS = 60.0
+_WATCH_SECONDS = 1.0
 
 
 @dataclass
@@ -86,6 +88,8 @@ class Broker:
         """The connections of the server, of all kinds."""
         self.most_connections = settings.open_connections
         self._told_of_refusals = -math.inf
+        self._told_of_tokens = ""
+        self._checked_reads = 0, 0
         self.ending = False
         self.number = WRITER
         self.n_workers = settings.workers
@@ -258,13 +262,41 @@ class Broker:
 
     async def _watch_connections(self) -> None:
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(_WATCH_SECONDS)
+            self._close_revoked()
             now = time.monotonic()
             for space in list(self.spaces.values()):
                 space.close_slow(now, SLOW_SECONDS)
 
-    def measure(self) -> bytes:
-        """The text of /metrics."""
+    def _close_revoked(self) -> None:
+        """End the connections whose token was revoked, or allows them no more."""
+        tokens = self.tokens
+        if tokens is None:
+            return
+        try:
+            tokens.refresh()
+        except StorageError as error:
+            # requests are answered with 503; who is connected stays until the file can be read
+            if str(error) != self._told_of_tokens:
+                self._told_of_tokens = str(error)
+                _log.error("%s", error)
+            return
+        self._told_of_tokens = ""
+        # once more at the next turn: a connection may have been let in, and not have been there at this one
+        if self._checked_reads == (tokens.n_reads, tokens.n_reads):
+            return
+        self._checked_reads = self._checked_reads[1], tokens.n_reads
+        for space in list(self.spaces.values()):
+            for listener in list(space.listeners):
+                if listener.access is None:
+                    continue
+                try:
+                    tokens.now(listener.access).check("subscribe", space.name, listener.consumer)
+                except BrokerError:
+                    listener.close("the token was revoked")
+
+    def measure(self, access: Access = ANYBODY) -> bytes:
+        """The text of /metrics, with the spaces that somebody may see."""
         for space in self.spaces.values():
             status = space.status()
             metrics = space.metrics
@@ -276,8 +308,9 @@ class Broker:
             metrics.lag.set(status["waiting_events"])
             metrics.log_bytes.set(status["log_bytes"])
         self.metrics.open_connections.set(len(self.connections))
-        return self.metrics.text()
+        return self.metrics.text(access.may_see)
 
-    def status(self) -> dict[str, Any]:
-        """All spaces, for the administrator."""
-        return {"spaces": [space.status() for space in self.spaces.values()], "ending": self.ending}
+    def status(self, access: Access = ANYBODY) -> dict[str, Any]:
+        """The spaces that somebody may see."""
+        spaces = [space.status() for name, space in self.spaces.items() if access.may_see(name)]
+        return {"spaces": spaces, "ending": self.ending}

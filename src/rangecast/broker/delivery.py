@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import HTTPConnection, Request
@@ -22,12 +22,12 @@ from rangecast.broker.answers import (
     whole_number,
 )
 from rangecast.broker.bodies import read_body
-from rangecast.broker.broker import Broker
 from rangecast.broker.changes import ChangeRequest
 from rangecast.broker.directory import subscription_id
 from rangecast.broker.errors import BrokerError, BusyError, UnavailableError
 from rangecast.broker.listener import Listener, MessageOutlet, Outlet, PollOutlet, SseOutlet
 from rangecast.broker.space import Space
+from rangecast.broker.tokens import Access, new_ticket
 
 MOST_MESSAGES = 10_000
 LONGEST_WAIT = 60
@@ -39,24 +39,42 @@ _HEADERS = [
 ]
 
 
-def _opened(request: HTTPConnection) -> tuple[Broker, Space, str, int]:
-    """Broker, space, consumer and first sequence number of a connection, if it may be opened."""
+class _Opened(NamedTuple):
+    """A connection that may be opened."""
+
+    space: Space
+    consumer: str
+    position: int
+    access: Access
+
+    def listener(self, outlet: Outlet) -> Listener:
+        """Its listener, which is not served yet."""
+        number = self.space.directory.consumer(self.consumer)
+        listener = Listener(self.space, self.consumer, number, self.position, outlet)
+        listener.access = self.access
+        return listener
+
+
+def _opened(request: HTTPConnection) -> _Opened:
+    """Space, consumer, first sequence number and access of a connection, if it may be opened."""
     consumer = consumer_of(request)
     broker = broker_of(request)
     ticket = request.query_params.get("ticket")
     if ticket is not None and broker.tokens is not None:
         name = request.path_params["space"]
-        broker.tickets.use(ticket, name, consumer).check("subscribe", name, consumer)
+        broker.tokens.refresh()  # the token may have been revoked since it asked for the ticket
+        access = broker.tokens.now(broker.tickets.use(ticket, name, consumer))
+        access.check("subscribe", name, consumer)
         space = broker.space(name)
     else:
-        broker, space, _ = allowed(request, "subscribe", consumer)
+        broker, space, access = allowed(request, "subscribe", consumer)
     if broker.ending:
         raise UnavailableError("the broker is ending")
     _check_room(space, consumer)
     start = space.start_position(
         consumer, request.query_params.get("from"), request.headers.get("last-event-id")
     )
-    return broker, space, consumer, start
+    return _Opened(space, consumer, start, access)
 
 
 def _check_room(space: Space, consumer: str) -> None:
@@ -73,26 +91,21 @@ def _check_room(space: Space, consumer: str) -> None:
             )
 
 
-def _listener(space: Space, consumer: str, position: int, outlet: Outlet) -> Listener:
-    return Listener(space, consumer, space.directory.consumer(consumer), position, outlet)
-
-
 class _SseResponse(Response):
     """Server-sent events: the head goes by ASGI, everything after it straight to the transport."""
 
-    def __init__(self, space: Space, consumer: str, position: int) -> None:
+    def __init__(self, opened: _Opened) -> None:
         super().__init__()
-        self._place = space, consumer, position
+        self._opened = opened
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         protocol = scope["rangecast.protocol"]
-        space, consumer, position = self._place
         outlet = SseOutlet(protocol.transport)
-        listener = _listener(space, consumer, position, outlet)
+        listener = self._opened.listener(outlet)
         protocol.listener = listener
         outlet.write(b"retry: 1000\n\n")
-        space.listen(listener)
+        listener.space.listen(listener)
         try:
             while (await receive())["type"] != "http.disconnect":
                 pass
@@ -103,24 +116,24 @@ class _SseResponse(Response):
 
 async def stream_messages(request: Request) -> Response:
     """Send the messages of a consumer as server-sent events."""
-    _, space, consumer, position = _opened(request)
+    opened = _opened(request)
     if request.method == "HEAD":
         return Response(headers={name.decode(): value.decode() for name, value in _HEADERS})
-    return _SseResponse(space, consumer, position)
+    return _SseResponse(opened)
 
 
 async def poll_messages(request: Request) -> Response:
     """Return the next messages of a consumer, and wait for the first one if asked to."""
     most = whole_number(request, "max", 100, 1, MOST_MESSAGES)
     wait = whole_number(request, "wait", 0, 0, LONGEST_WAIT)
-    _, space, consumer, position = _opened(request)
+    opened = _opened(request)
     done = asyncio.Event()
     outlet = PollOutlet(most, done)
-    listener = _listener(space, consumer, position, outlet)
+    listener = opened.listener(outlet)
     outlet.on_live = None if wait else done.set
     protocol = request.scope["rangecast.protocol"]
     protocol.listener = listener  # who hangs up does not wait here until the time is over
-    space.listen(listener)
+    opened.space.listen(listener)
     try:
         async with asyncio.timeout(wait or _WHILE_BEHIND):
             await done.wait()
@@ -143,10 +156,11 @@ async def poll_messages(request: Request) -> Response:
 async def talk(socket: WebSocket) -> None:
     """The messages of a consumer over a WebSocket; the consumer sends {"ack": N}."""
     try:
-        _, space, consumer, position = _opened(socket)
+        opened = _opened(socket)
     except BrokerError as error:
         await socket.close(4000 + error.status, str(error)[:120])
         return
+    space, consumer = opened.space, opened.consumer
     await socket.accept()
     try:
         _check_room(space, consumer)  # others came while it was accepted
@@ -154,7 +168,7 @@ async def talk(socket: WebSocket) -> None:
         await socket.close(4000 + error.status, str(error)[:120])
         return
     outlet = MessageOutlet()
-    listener = _listener(space, consumer, position, outlet)
+    listener = opened.listener(outlet)
     space.listen(listener)
     closed = asyncio.Event()
     listener.on_close = closed.set
@@ -255,8 +269,11 @@ async def give_ticket(request: Request) -> Response:
     """Give a ticket for one connection, for browsers, whose EventSource cannot send a token."""
     consumer = consumer_of(request)
     broker, space, access = allowed(request, "subscribe", consumer)
-    ticket = broker.tickets.give(space.name, consumer, access)
-    if broker.workers is not None:
+    ticket = new_ticket()
+    if broker.workers is None:
+        broker.tickets.keep(ticket, space.name, consumer, access)
+    else:
+        # known in one process alone: known in two, it would open two connections
         broker.workers.tell_ticket(ticket, space.name, consumer, access)
     return Json({"ticket": ticket})
 

@@ -31,6 +31,7 @@ from rangecast.kernels.broker import sockets as kernels
 
 if TYPE_CHECKING:
     from rangecast.broker.space import Space
+    from rangecast.broker.tokens import Access
 
 BUFFER = 256 * 1024
 """Bytes that may wait for a connection before it leaves the live set."""
@@ -63,8 +64,8 @@ class Listener:
     """One connection of a consumer."""
 
     __slots__ = (
-        "closed", "consumer", "last_progress", "number", "on_close", "outlet", "patient", "position",
-        "reason", "space", "stalled", "state", "taken", "told", "waited",
+        "access", "closed", "consumer", "last_progress", "number", "on_close", "outlet", "patient",
+        "position", "reason", "space", "stalled", "state", "taken", "told", "waited",
     )  # fmt: skip
 
     def __init__(self, space: Space, consumer: str, number: int, position: int, outlet: Outlet) -> None:
@@ -87,6 +88,8 @@ class Listener:
         self.told = self.taken
         """When the catch-up thread last told it something."""
         self.on_close: Callable[[], None] | None = None
+        self.access: Access | None = None
+        """What its token allowed when it was opened; None for a webhook, which has none."""
 
     def send(self, data: bytes, position: int) -> None:
         """Hand over bytes that tell of everything before `position`; on the event loop."""

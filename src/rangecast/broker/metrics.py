@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
@@ -56,9 +60,26 @@ class Metrics:
         self.sync_seconds = histogram("sync_seconds", "Time of one fdatasync")
         self.latency = histogram("publish_to_socket_seconds", "Time from a request to its matches on sockets")
 
-    def text(self) -> bytes:
-        """All of them as text."""
-        return generate_latest(self.registry)
+    def text(self, may_see: Callable[[str], bool]) -> bytes:
+        """Those of some spaces as text, with those of the broker where all spaces may be seen."""
+        return generate_latest(_Seen(self.registry, may_see))
+
+
+class _Seen(Collector):
+    """What a registry collects, without the spaces that somebody may not see."""
+
+    def __init__(self, registry: CollectorRegistry, may_see: Callable[[str], bool]) -> None:
+        self._registry = registry
+        self._may_see = may_see
+
+    def collect(self) -> Iterator[Metric]:
+        """Each metric with the samples that are left of it."""
+        for metric in self._registry.collect():
+            seen = Metric(metric.name, metric.documentation, metric.type, metric.unit)
+            # the broker's own count everybody's, so they are for who may see everything
+            seen.samples = [s for s in metric.samples if self._may_see(s.labels.get("space", "*"))]
+            if seen.samples or not metric.samples:
+                yield seen
 
 
 class SpaceMetrics:

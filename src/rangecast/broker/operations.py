@@ -56,7 +56,7 @@ async def list_spaces(request: Request) -> Response:
     access = broker.access(request.headers.get("authorization"))
     access.check("read")
     broker.check_open()
-    names = [name for name in sorted(broker.spaces) if {"*", name} & access.spaces]
+    names = [name for name in sorted(broker.spaces) if access.may_see(name)]
     return Json({"spaces": names})
 
 
@@ -68,10 +68,11 @@ async def list_consumers(request: Request) -> Response:
 
 
 async def show_status(request: Request) -> Response:
-    """Return counts and sizes of all spaces."""
+    """Return counts and sizes of the spaces that the sender may use."""
     broker = broker_of(request)
-    broker.access(request.headers.get("authorization")).check("read")
-    return Json(broker.status())
+    access = broker.access(request.headers.get("authorization"))
+    access.check("read")
+    return Json(broker.status(access))
 
 
 async def show_health(_: Request) -> Response:
@@ -97,8 +98,9 @@ async def show_readiness(request: Request) -> Response:
 async def show_metrics(request: Request) -> Response:
     """Return counters in the text format of Prometheus."""
     broker = broker_of(request)
-    broker.access(request.headers.get("authorization")).check("read")
-    return Response(broker.measure(), media_type="text/plain; version=0.0.4")
+    access = broker.access(request.headers.get("authorization"))
+    access.check("read")
+    return Response(broker.measure(access), media_type="text/plain; version=0.0.4")
 
 
 async def show_openapi(_: Request) -> Response:

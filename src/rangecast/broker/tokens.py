@@ -24,7 +24,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rangecast.broker.errors import ForbiddenError, UnauthorizedError
@@ -42,6 +42,12 @@ class Access:
     scopes: frozenset[str]
     spaces: frozenset[str] = frozenset({"*"})
     consumers: frozenset[str] = frozenset({"*"})
+    key: str = field(default="", repr=False)
+    """The hash of the token, by which it is found again; empty where no tokens are asked for."""
+
+    def may_see(self, space: str) -> bool:
+        """Whether the space is one of its own."""
+        return bool({"*", space} & self.spaces)
 
     def check(self, scope: str, space: str | None = None, consumer: str | None = None) -> None:
         """Raise ForbiddenError unless the scope, the space and the consumer are allowed."""
@@ -50,7 +56,7 @@ class Access:
                 raise ForbiddenError(f"the token {self.name!r} has no scope {scope!r}")
             if consumer is not None and not {"*", consumer} & self.consumers:
                 raise ForbiddenError(f"the token {self.name!r} is not for the consumer {consumer!r}")
-        if space is not None and not {"*", space} & self.spaces:
+        if space is not None and not self.may_see(space):
             raise ForbiddenError(f"the token {self.name!r} is not for the space {space!r}")
 
 
@@ -63,13 +69,15 @@ class TokenFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._read: tuple[int, int] | None = None
+        self._read: tuple[int, int, int] | None = None
         self._known: dict[str, Access] = {}
-        self._refresh()
+        self.n_reads = 0
+        """How often the file was read, which is whenever it has changed."""
+        self.refresh()
 
     def find(self, token: str) -> Access:
         """What a token allows; UnauthorizedError for one that is not known."""
-        self._refresh()
+        self.refresh()
         wanted = _hash(token)
         found: Access | None = None
         # every known hash is compared, each in the same time wherever it differs
@@ -80,10 +88,18 @@ class TokenFile:
             raise UnauthorizedError("the token is not known")
         return found
 
-    def _refresh(self) -> None:
+    def now(self, access: Access) -> Access:
+        """What a token that was let in allows now; UnauthorizedError when it is not in the file any more."""
+        found = self._known.get(access.key)
+        if found is None:
+            raise UnauthorizedError("the token was revoked")
+        return found
+
+    def refresh(self) -> None:
+        """Read the file if it has changed."""
         try:
             status = self.path.stat()
-            state = status.st_mtime_ns, status.st_size
+            state = status.st_mtime_ns, status.st_size, status.st_ino
             if state == self._read:
                 return
             lines = self.path.read_text().splitlines()
@@ -99,10 +115,12 @@ class TokenFile:
                         frozenset(entry["scopes"]),
                         frozenset(entry.get("spaces", ["*"])),
                         frozenset(entry.get("consumers") or [entry["name"]]),
+                        entry["hash"],
                     )
                 except (ValueError, KeyError, TypeError) as error:
                     raise StorageError(f"{self.path}, line {number}: is not a token: {error!r}") from None
         self._known, self._read = known, state
+        self.n_reads += 1
 
 
 def add_token(
@@ -134,17 +152,16 @@ def _hash(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def new_ticket() -> str:
+    """A ticket that nobody knows yet."""
+    return secrets.token_urlsafe(24)
+
+
 class Tickets:
     """Tickets that were given and not used yet."""
 
     def __init__(self) -> None:
         self._given: dict[str, tuple[float, str, str, Access]] = {}
-
-    def give(self, space: str, consumer: str, access: Access) -> str:
-        """A ticket for one connection."""
-        ticket = secrets.token_urlsafe(24)
-        self.keep(ticket, space, consumer, access)
-        return ticket
 
     def keep(self, ticket: str, space: str, consumer: str, access: Access) -> None:
         """Know a ticket, for half a minute."""

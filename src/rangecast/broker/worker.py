@@ -317,8 +317,8 @@ class WorkerBroker(Broker):
                         known[consumer] = cursor
             case ["acked", number, sequence, error]:
                 any(space.answered(number, sequence, error) for space in self.followed.values())
-            case ["ticket", ticket, space_name, consumer, name, scopes, spaces, consumers]:
-                access = Access(name, frozenset(scopes), frozenset(spaces), frozenset(consumers))
+            case ["ticket", ticket, space_name, consumer, name, scopes, spaces, consumers, key]:
+                access = Access(name, frozenset(scopes), frozenset(spaces), frozenset(consumers), key)
                 self.tickets.keep(ticket, space_name, consumer, access)
             case ["close", name, consumer, reason]:
                 for listener in list(self.followed[name].listeners):

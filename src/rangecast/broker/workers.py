@@ -144,7 +144,8 @@ class Workers:
     def tell_ticket(self, ticket: str, space: str, consumer: str, access: Access) -> None:
         """Hand a ticket to where it will be used."""
         scopes, spaces, consumers = sorted(access.scopes), sorted(access.spaces), sorted(access.consumers)
-        self._to(space, consumer, "ticket", ticket, space, consumer, access.name, scopes, spaces, consumers)
+        rights = access.name, scopes, spaces, consumers, access.key
+        self._to(space, consumer, "ticket", ticket, space, consumer, *rights)
 
     def close_consumer(self, space: str, consumer: str, reason: str) -> None:
         """End the connections of a consumer."""
