@@ -212,7 +212,7 @@ class Webhooks:
             f"Content-Length: {len(body)}\r\nConnection: close\r\nX-Rangecast-Consumer: {consumer}\r\n"
             f"X-Rangecast-Signature: {sign(secret, body)}\r\n\r\n"
         ).encode("ascii")
-        answer = _Answer()
+        answer = _HookAnswer()
         try:
             async with asyncio.timeout(EXCHANGE_SECONDS):
                 address = await self._names.look_up(parts.hostname, port, self._broker.settings.private_hooks)
@@ -286,7 +286,7 @@ def sign(secret: str, body: bytes) -> str:
     return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
-class _Answer:
+class _HookAnswer:
     """What has come of the answer to a request, for httptools."""
 
     def __init__(self) -> None:
@@ -297,7 +297,7 @@ class _Answer:
         self.complete = False
 
     def take(self, data: bytes) -> None:
-        """Read some bytes; HttpParserError where they are no answer."""
+        """Read some bytes; HttpParserError where they cannot be one."""
         self._n_bytes += len(data)
         self._parser.feed_data(data)
 
@@ -313,7 +313,7 @@ class _Answer:
 
 
 async def _exchange(
-    address: tuple[str, int], tls_host: str | None, request: tuple[bytes, bytes], answer: _Answer
+    address: tuple[str, int], tls_host: str | None, request: tuple[bytes, bytes], answer: _HookAnswer
 ) -> None:
     """Send a request on a connection of its own, and read the answer to its end."""
     options = {} if tls_host is None else {"ssl": _tls_context(), "server_hostname": tls_host}
