@@ -161,6 +161,13 @@ def joined(monkeypatch, space):
     return gate
 
 
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def at_once(calls):
     with ThreadPoolExecutor(len(calls)) as pool:
         return [each.result() for each in [pool.submit(call) for call in calls]]
@@ -195,9 +202,7 @@ def test_a_request_that_fails_takes_no_other_with_it(tmp_path, monkeypatch):
         gate = joined(monkeypatch, space)
         with ThreadPoolExecutor(30) as pool:
             calls = [pool.submit(put_one, url, f"c{k}", "a", f"price > {k}") for k in range(30)]
-            deadline = time.monotonic() + 60
-            while len(space.changer._queue) < 30 and time.monotonic() < deadline:
-                time.sleep(0.01)
+            wait_for(lambda: len(space.changer._queue) == 30)
             gate.set()
             codes = [call.result().status_code for call in calls]
         assert codes == [500 if k == 13 else 200 for k in range(30)]
@@ -206,23 +211,38 @@ def test_a_request_that_fails_takes_no_other_with_it(tmp_path, monkeypatch):
             assert len(client.match([{"price": 100}])["matches"][0]) == 29
 
 
+def test_who_has_hung_up_keeps_no_answer_from_others(tmp_path, monkeypatch):
+    broker = opened(tmp_path)
+    with serving(broker) as url:
+        space = broker.spaces["main"]
+        gate = joined(monkeypatch, space)
+        for condition in ("price <", "price > 1"):
+            wanted = changes.WantedSubscription(f"gone/{len(condition)}", condition)
+            assert space.changer.submit(changes.ChangeRequest([wanted])).cancel()
+        with ThreadPoolExecutor(1) as pool:
+            call = pool.submit(put_one, url, "alice", "a", "price > 0")
+            wait_for(lambda: len(space.changer._queue) == 3)
+            gate.set()
+            assert call.result().status_code == 200
+
+
 def test_a_long_condition_keeps_nobody_else_waiting(tmp_path, monkeypatch):
     """While a condition is read, streams and other requests go on."""
     broker = opened(tmp_path)
     reading, done = threading.Event(), threading.Event()
     parse, parse_alone = Subscriptions.parse, subscriptions.parse
 
-    def wait_for(texts):
+    def hold(texts):
         if any("12345" in text for text in texts):
             reading.set()
             assert done.wait(60)
 
     def slow(schema, *, texts, **more):
-        wait_for(texts)
+        hold(texts)
         return parse(schema, texts=texts, **more)
 
     def slow_alone(text, schema):
-        wait_for([text])
+        hold([text])
         return parse_alone(text, schema)
 
     with serving(broker) as url, Client(url) as client:
@@ -349,9 +369,7 @@ def test_joined_requests_do_not_spoil_each_others_expressions(tmp_path, monkeypa
         with ThreadPoolExecutor(8) as pool:
             calls = [pool.submit(put_one, url, "wide", "w", wide)]
             calls += [pool.submit(put_one, url, f"c{k}", "a", f"price > {k} * quantity") for k in (2, 3, 4)]
-            deadline = time.monotonic() + 60
-            while len(space.changer._queue) < 4 and time.monotonic() < deadline:
-                time.sleep(0.01)
+            wait_for(lambda: len(space.changer._queue) == 4)
             gate.set()
             codes = [call.result().status_code for call in calls]
         assert codes == [422, 200, 200, 200]

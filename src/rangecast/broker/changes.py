@@ -8,10 +8,10 @@ A payload is kept beside the store (payloads.journal), under the version that it
 It is written before the change, so a crash leaves either both or a payload of a version that never was,
 which is dropped for the one before it when the space is opened.
 
-An expression that a condition brings to the space takes one of the places that its schema has (types/
-derived.py), for as long as the space exists: indexes, the store and the event log know it by its place. Which
-consumer brought it is kept in expressions.journal, so that none takes more than its share by subscribing and
-deleting in turn.
+An expression that a condition brings to the space takes one of the places that its schema has
+(types/derived.py), for as long as the space exists: indexes, the store and the event log know it by its
+place. Which consumer brought it is kept in expressions.journal, so that none takes more than its share by
+subscribing and deleting in turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,6 +71,11 @@ class ChangeRequest:
         """All ids that the request names."""
         return {row if isinstance(row, str) else row.id for row in self.rows}
 
+    def refuse(self, error: Exception) -> None:
+        """Say why it is not done, unless who asked has hung up."""
+        with contextlib.suppress(InvalidStateError):
+            self.future.set_exception(error)
+
 
 class _Outcome(NamedTuple):
     """What becomes of a request: its answer, or why it is refused."""
@@ -80,7 +85,7 @@ class _Outcome(NamedTuple):
     refusal: Exception | None = None
 
 
-class _Parsed(NamedTuple):
+class _ReadRows(NamedTuple):
     """The rows of some requests, one after the other, and what was read of their conditions."""
 
     base: Schema
@@ -110,7 +115,7 @@ class _Draft:
     """
 
     def __init__(
-        self, directory: Directory, limits: SpaceLimits, parsed: _Parsed, brought: Mapping[str, int]
+        self, directory: Directory, limits: SpaceLimits, parsed: _ReadRows, brought: Mapping[str, int]
     ) -> None:
         self._directory, self._limits, self._parsed = directory, limits, parsed
         self.last: dict[str, int | None] = {}
@@ -324,21 +329,21 @@ class Changer:
                 self._apply(requests[half:])
                 return
             for request in requests:
-                request.future.set_exception(_told(error))
+                request.refuse(_told(error))
             return
         answers = []
         for request, answer, refusal in outcomes:
             if refusal is None:
                 answers.append((request.future, {**answer, "version": version}))
             else:
-                request.future.set_exception(refusal)
+                request.refuse(refusal)
         # the next change is checked against a directory that has this one
         done = self._space.pump.applied(version, answers)
         while not done.wait(1.0):
             if self._space.pump.failed:
                 return
 
-    def _parse(self, requests: list[ChangeRequest]) -> _Parsed:
+    def _parse(self, requests: list[ChangeRequest]) -> _ReadRows:
         """Read the conditions of requests; what they need of the schema is not yet the store's."""
         space = self._space
         base = space.store.schema
@@ -346,7 +351,7 @@ class Changer:
         rows = [row for request in requests for row in request.rows]
         wants = {k: row for k, row in enumerate(rows) if not isinstance(row, str)}
         if not wants:
-            return _Parsed(base, width, rows, Subscriptions.empty(base), {}, {}, {})
+            return _ReadRows(base, width, rows, Subscriptions.empty(base), {}, {}, {})
         # the state of an object is one column of codes
         base.traits.single_columns = space.objects is not None
         subs = Subscriptions.parse(
@@ -372,9 +377,9 @@ class Changer:
                 refused[k] = LimitError(
                     f"the limit 'boxes' is {most} boxes for one condition, got {int(boxes[place])}"
                 )
-        return _Parsed(base, width, rows, subs, places, refused, _asked_expressions(subs))
+        return _ReadRows(base, width, rows, subs, places, refused, _asked_expressions(subs))
 
-    def _write(self, requests: list[ChangeRequest], parsed: _Parsed) -> tuple[int, list[_Outcome]]:
+    def _write(self, requests: list[ChangeRequest], parsed: _ReadRows) -> tuple[int, list[_Outcome]]:
         """Make one change of requests that do not name the same ids, as far as they are accepted."""
         space, store = self._space, self._space.store
         directory = space.directory
@@ -438,7 +443,7 @@ class Changer:
         self._brought = Counter(consumer for _, consumer in self._expressions.items())
         self._expressions.sync()
 
-    def _check(self, request: ChangeRequest, parsed: _Parsed, first: int) -> None:
+    def _check(self, request: ChangeRequest, parsed: _ReadRows, first: int) -> None:
         """Raise what is wrong with a request, whatever the limits say."""
         directory = self._space.directory
         if request.if_match is not None:
@@ -490,7 +495,7 @@ def _asked_expressions(subs: Subscriptions) -> dict[int, frozenset[str]]:
     return {row: frozenset(names) for row, names in found.items()}
 
 
-def _without_spare(subs: Subscriptions, parsed: _Parsed, ids: list[str]) -> Subscriptions:
+def _without_spare(subs: Subscriptions, parsed: _ReadRows, ids: list[str]) -> Subscriptions:
     """The same under their ids, with the expressions that they ask for and no other ones that are new.
 
     What was refused, and a condition that turned out to need less, must not take places from others.
