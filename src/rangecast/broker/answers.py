@@ -68,7 +68,7 @@ def whole_number(request: HTTPConnection, name: str, default: int, low: int, hig
     return int(text)
 
 
-async def taken(size: int, step: Callable[..., T], *arguments: Any) -> T:
+async def run_beside(size: int, step: Callable[..., T], *arguments: Any) -> T:
     """The result of a step whose work grows with a body of so many bytes: a large one is done in a thread, so
     that streams and other requests go on."""
     if size > LARGE:

@@ -18,7 +18,7 @@ from rangecast.broker.answers import (
     broker_of,
     consumer_of,
     decoded_object,
-    taken,
+    run_beside,
     whole_number,
 )
 from rangecast.broker.bodies import read_body
@@ -228,7 +228,7 @@ async def acknowledge(request: Request) -> Response:
     consumer = consumer_of(request)
     _, space, _ = allowed(request, "subscribe", consumer)
     raw = await read_body(request, space.limits)
-    content = await taken(len(raw), decoded_object, raw)
+    content = await run_beside(len(raw), decoded_object, raw)
     sequence = _acknowledged(content.get("sequence"), "sequence", space)
     return Json({"sequence": await asyncio.wrap_future(space.pump.acknowledge(consumer, sequence))})
 
@@ -283,7 +283,7 @@ async def put_webhook(request: Request) -> Response:
     consumer = consumer_of(request)
     broker, space, _ = allowed(request, "subscribe", consumer)
     raw = await read_body(request, space.limits)
-    content = await taken(len(raw), decoded_object, raw)
+    content = await run_beside(len(raw), decoded_object, raw)
     url, secret = content.get("url"), content.get("secret")
     if not isinstance(url, str) or not isinstance(secret, str):
         raise BrokerError("a webhook must have url and secret, both strings")

@@ -8,7 +8,7 @@ from importlib import resources
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rangecast.broker.answers import Json, allowed, broker_of, decoded_object, taken, whole_number
+from rangecast.broker.answers import Json, allowed, broker_of, decoded_object, run_beside, whole_number
 from rangecast.broker.bodies import read_body
 from rangecast.broker.errors import BrokerError
 from rangecast.broker.limits import SpaceLimits
@@ -27,12 +27,12 @@ async def put_schema(request: Request) -> Response:
     name = request.path_params["space"]
     broker.access(request.headers.get("authorization")).check("admin", name)
     raw = await read_body(request, SpaceLimits())
-    content = await taken(len(raw), decoded_object, raw)
+    content = await run_beside(len(raw), decoded_object, raw)
     entries = content.get("attributes")
     if not isinstance(entries, dict) or not entries:
         raise BrokerError('a schema must be {"attributes": {NAME: {"type": ...}}}')
     try:
-        schema = await taken(len(raw), Schema.from_dict, entries)
+        schema = await run_beside(len(raw), Schema.from_dict, entries)
     except (KeyError, TypeError, AttributeError) as error:
         raise SchemaError(f"the schema cannot be read: {error!r}") from None
     key = content.get("object_key")

@@ -12,7 +12,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rangecast.broker.answers import LARGE, Json, allowed, taken
+from rangecast.broker.answers import LARGE, Json, allowed, run_beside
 from rangecast.broker.bodies import ARROW_TYPES, media_type, read_body, read_events
 from rangecast.broker.errors import BrokerError, TooLargeError, UnavailableError
 from rangecast.broker.event_record import RecordNote
@@ -33,7 +33,7 @@ async def publish_events(request: Request) -> Response:
         raise BrokerError(f"an Idempotency-Key may have 256 letters, got {len(key)}")
     if not key:
         return Json(await _publish(broker, space, access.name, raw, kind, None, received))
-    digest = await taken(len(raw), _digest, raw)
+    digest = await run_beside(len(raw), _digest, raw)
     async with space.key_lock(access.name, key):
         answer = space.keys.find(access.name, key, digest)
         if answer is not None:
@@ -48,7 +48,7 @@ async def _publish(
 ) -> dict[str, Any]:
     # a few bytes of a compressed Arrow stream may be many events
     size = LARGE + 1 if kind in ARROW_TYPES else len(raw)
-    found = await taken(size, read_events, raw, kind, space.schema, space.limits)
+    found = await run_beside(size, read_events, raw, kind, space.schema, space.limits)
     broker.pacer.spend(source, "events_per_second", space.limits.events_per_second, len(found.events))
     if found.rejected:
         space.metrics.rejected.inc(len(found.rejected))

@@ -19,7 +19,7 @@ from rangecast.broker.answers import (
     checked_name,
     consumer_of,
     decoded_object,
-    taken,
+    run_beside,
     whole_number,
 )
 from rangecast.broker.bodies import (
@@ -55,7 +55,7 @@ async def put_subscription(request: Request) -> Response:
     name = checked_name(request.path_params["name"], "a subscription")
     raw = await read_body(request, space.limits)
     broker.pacer.spend(access.name, "changes_per_second", space.limits.changes_per_second, 1)
-    want = await taken(len(raw), _wanted, consumer, name, raw)
+    want = await run_beside(len(raw), _wanted, consumer, name, raw)
     # its condition is read by the thread that makes the change: a long one takes seconds
     change = ChangeRequest([want], if_match=request.headers.get("if-match"))
     answer = await asyncio.wrap_future(space.changer.submit(change))
@@ -155,7 +155,7 @@ async def test_condition(request: Request) -> Response:
     """Explain what a condition does to sample events; nothing is stored."""
     _, space, _ = allowed(request, "subscribe")
     raw = await read_body(request, space.limits)
-    content = await taken(len(raw), decoded_object, raw)
+    content = await run_beside(len(raw), decoded_object, raw)
     condition = _text(content, "condition")
     events = content.get("events", [])
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
