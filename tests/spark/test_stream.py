@@ -603,7 +603,7 @@ def test_refusals(world, tmp_path, spark):
     refused(world, "was begun with sink parquet, got console", sink="console", out=None)
     refused(world, "is empty, but the stream of the checkpoint .* has written", out=tmp_path / "elsewhere")
     refused(world, "holds the matches of a stream whose checkpoint is", checkpoint=tmp_path / "new")
-    refused(world, r"out must be a folder .* or the address of a bucket, got hdfs://", out="hdfs://x/y")
+    refused(world, r"out: hdfs://x/y: an address must begin with s3://, .* got hdfs://", out="hdfs://x/y")
     refused(
         world,
         r"sink must be 'parquet' or 'console', rs.kafka_sink\(...\) or a function, got 'kafka'",
