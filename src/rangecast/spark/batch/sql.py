@@ -75,7 +75,9 @@ def _function(output: Output, ids: T.DataType, case_sensitive: bool) -> Any:
             return _plan(fields, table.dataType, _constant(place, "the store"), named, case_sensitive)
 
     function: Any = arrow_udtf(_WithoutAnalyze, returnType=fields)
-    function.func, function._returnType = MatchEvents, None
+    function.func = MatchEvents
+    # without a type Spark calls `analyze`; a Connect client has the type in the attribute itself
+    setattr(function, "_returnType" if hasattr(function, "_returnType") else "returnType", None)
     return function
 
 
