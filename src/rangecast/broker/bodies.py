@@ -40,6 +40,8 @@ LINES_TYPES = (
 )
 ARROW_TYPES = ("application/vnd.apache.arrow.stream",)
 PARQUET_TYPES = ("application/vnd.apache.parquet", "application/x-parquet")
+# white space of JSON; other control characters are none
+_BLANKS = b" \t\r\n"
 _any = msgspec.json.Decoder()
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _BAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError)
@@ -199,12 +201,12 @@ def split_texts(raw: bytes, kind: str) -> list[bytes]:
     nothing else does, and U+2028 is a letter there.
     """
     if kind in LINES_TYPES or kind.startswith("text/"):
-        texts = [line.strip() for line in raw.split(b"\n")]
+        texts = [line.strip(_BLANKS) for line in raw.split(b"\n")]
         return [_unbroken(text) if b"\r" in text else text for text in texts if text]
     if kind not in JSON_TYPES:
         known = ", ".join((*JSON_TYPES, LINES_TYPES[0], ARROW_TYPES[0]))
         raise UnsupportedError(f"Content-Type must be one of {known}, got {kind[:60]!r}")
-    body = raw.strip()
+    body = raw.strip(_BLANKS)
     if not body.startswith(b"["):
         if b"\n" in body or b"\r" in body:
             try:

@@ -33,6 +33,7 @@ from rangecast.types.column_names import ObjectNames
 
 JSON, AVRO, PROTOBUF = "json", "avro", "protobuf"
 FORMATS = (JSON, AVRO, PROTOBUF)
+_BOM = b"\xef\xbb\xbf"
 _NOTHING = "a value must not be null or empty"
 
 Wanted = Mapping[str, pa.DataType | None]
@@ -106,6 +107,9 @@ class JsonValues(MessageValues):
                 except ValueError as error:
                     values[i], bad[i + 1] = None, str(error)
         lines = _as_lines(values)
+        if lines.startswith(_BOM):
+            # a value does not become another by being the first of its batch: a file may begin with this mark
+            lines = _BOM + lines
         with open_rows(source, wanted, format="jsonl", stream=io.BytesIO(lines + b"\n")) as file:
             for batch in file.batches():
                 for k, row in enumerate(batch.unread if bad else ()):

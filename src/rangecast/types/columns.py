@@ -43,6 +43,7 @@ from rangecast.types.numerals import (
     integers_of_ints,
     integers_of_text,
 )
+from rangecast.types.strings import without_views
 
 _TRUNCATE = 60
 # What Arrow raises for a list that is not a column of its own: a mixture, a text that is not Unicode, an
@@ -125,7 +126,12 @@ def as_column(values: Any) -> Column:
 def _coerced(kind: pa.DataType, types: set[type]) -> bool:
     """Whether Arrow may have made one type of several: bytes of text, numbers of booleans, whole numbers
     of numpy's half doubles, days of times, and doubles of numpy's whole numbers, of which it takes a uint64
-    above 63 bits for a negative one."""
+    above 63 bits for a negative one; and one type of objects, of which it is each that is no value."""
+    inner = kind
+    while pa.types.is_list(inner):
+        inner = inner.value_type
+    if pa.types.is_struct(inner):
+        return True
     if pa.types.is_binary(kind):
         return True
     if pa.types.is_integer(kind):
@@ -139,6 +145,7 @@ def _coerced(kind: pa.DataType, types: set[type]) -> bool:
 
 def _arrow_column(values: pa.Array[Any]) -> Column:
     """A column of the user's own, whose text may be any bytes: Parquet's readers do not check it."""
+    values = without_views(values)  # Arrow looks for no pattern in a view
     kind = values.type
     text = kind.value_type if pa.types.is_dictionary(kind) else kind
     values = _undictionary(values)

@@ -74,6 +74,8 @@ def unit_of_numbers(codes: Integers) -> str | None:
 EPOCH_UNITS = ("s", "ms", "us", "ns")
 """In which whole numbers may count the time since 1970."""
 
+# doubles from the first on are whole numbers, and from the second on no int64
+_WHOLE, _LARGEST = 2.0**52, 2.0**63
 _NUMERAL = re.compile(r"\s*[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?\s*\Z")
 
 
@@ -90,8 +92,34 @@ def instants_of_ticks(ticks: Integers, unit: str, side: str) -> tuple[Integers, 
 def instants_of_floats(numbers: npt.NDArray[Any], unit: str, side: str) -> tuple[Integers, Mask | None]:
     """Codes of numbers with fractions; NaN is MISSING. A double of seconds is good to a microsecond."""
     numerator, denominator = _UNITS[unit]
+    numbers = numbers.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        return integers_of_floats(np.rint(numbers.astype(np.float64) * numerator / denominator), side)
+        products = numbers * numerator / denominator
+        ticks = np.rint(products)
+        # A product is the double nearest to what is meant, which tells its nearest tick in all but these two
+        # cases. They are settled as one number is, since a column must not mean another instant than a value.
+        ties = np.flatnonzero(np.abs(products - ticks) == 0.5)
+        large = np.flatnonzero((np.abs(products) >= _WHOLE) & (np.abs(products) < _LARGEST))
+    if len(ties):
+        ticks[ties] = _nearest(numbers[ties], unit)
+    codes, bad = integers_of_floats(ticks, side)
+    if len(large):
+        codes = codes.copy()
+        codes[large] = _nearest(numbers[large], unit)
+    return codes, bad
+
+
+def _nearest(numbers: npt.NDArray[np.float64], unit: str) -> list[int]:
+    """The tick nearest to each number, exactly; of two the even one."""
+    numerator, denominator = _UNITS[unit]
+    found = []
+    for number in numbers.tolist():
+        above, below = number.as_integer_ratio()
+        above, below = above * numerator, below * denominator
+        tick, over = divmod(2 * above + below, 2 * below)
+        # exactly between two: the lower one, if that is even
+        found.append(tick - 1 if over == 0 and tick % 2 else tick)
+    return found
 
 
 def instant_of_number(value: Any, unit: str, side: str) -> Any:

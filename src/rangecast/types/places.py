@@ -320,6 +320,9 @@ def _numbers(column: Column) -> tuple[Floats, Floats, Mask]:
         if pa.types.is_struct(data.type) or _is_list(data.type):
             return _of_objects(data.to_pylist())
         strange = np.asarray(data.is_valid())
+        if pa.types.is_floating(data.type):
+            # NaN is no value, as everywhere
+            strange = ~np.isnan(data.to_numpy(zero_copy_only=False))
         return np.full(len(data), math.nan), np.full(len(data), math.nan), strange
     if data.ndim == 2 and data.shape[1] == 2 and data.dtype.kind in "iuf":
         both = data.astype(np.float64)
