@@ -531,3 +531,75 @@ def test_fields_of_csv(drawn, beside):
                     wrong.append((text, different(meant[text], given)))
     print(f"CSV, {beside}: {n:,} fields, RANGECAST_SEED={number}")
     assert not wrong, f"RANGECAST_SEED={number}: {len(wrong)} of {n}: {wrong[:40]}"
+
+
+SPARK_TYPES = {
+    "n": "long",
+    "x": "double",
+    "word": "string",
+    "text": "string",
+    "up": "boolean",
+    "tags": "array<string>",
+}
+SPARK_TYPES |= {"user": "struct<age: double>"}
+HELD = {"long": int, "double": float, "string": str, "boolean": bool}
+ASKED = [
+    *(f"{name} is missing" for name in ("n", "x", "word", "text", "up", "tags", "user.age")),
+    "n > 0", "n = 7", "n < -9000000000000000000", "n = 9007199254740993", "n > 9223372036854775806", "x = 0",
+    "x > 1e307", "x < -1e307", "x = 2.675", "x = 9007199254740992", "word = ''", "word = 'ü'",
+    "word = 'true'",
+    "word LIKE 'a%'",
+    "text = ' '", "text LIKE '%\u2028%'", "text > 'a'",
+    "up", "not up", "tags HAS ALL ('a', 'b')",
+    "tags HAS 'a'", "user.age = 5", "user.age > 5",
+]  # fmt: skip
+
+
+def for_spark(text):
+    """The object of a text where one column of Spark holds just its one value."""
+    row = loaded(text)
+    if row is None or len(row) != 1 or not row.keys() <= SPARK_TYPES.keys():
+        return None
+    [(name, value)] = row.items()
+    kind = SPARK_TYPES[name]
+    if value is None:
+        return row
+    if kind == "array<string>":
+        return (
+            row
+            if isinstance(value, list) and all(one is None or isinstance(one, str) for one in value)
+            else None
+        )
+    if name == "user":
+        age = value.get("age") if isinstance(value, dict) and list(value) == ["age"] else ""
+        return row if age is None or isinstance(age, float) else None
+    fits = type(value) is HELD[kind] and (kind != "long" or -(2**63) < value < 2**63)
+    return row if fits else None
+
+
+@pytest.mark.spark
+def test_rows_of_spark(spark):
+    """A DataFrame has no place for rejected rows, and its columns have types; what it holds is the same."""
+    from rangecast import spark as rs
+
+    number = seed()
+    names = ["n", "x", "word", "text", "up", "tags", "user.age"]
+    schema = rc.Schema(*(wide()[name] for name in names))
+    texts = [*cases(wide(), random.Random(number), 0), *(f'{{"user": {{"age": {v}}}}}' for v in NUMBERS)]
+    rows = [row for row in map(for_spark, texts) if row is not None]
+    subs = rc.Subscriptions.parse(schema, dict(enumerate(ASKED)))
+    index = rc.open_index("scan", schema)
+    index.insert(subs)
+    given = [(k, *(row.get(name) for name in SPARK_TYPES)) for k, row in enumerate(rows)]
+    columns = ", ".join(f"{name} {kind}" for name, kind in SPARK_TYPES.items())
+    frame = spark.createDataFrame(given, f"id long, {columns}")
+    table = rs.match(frame, subs, event_id="id").toArrow()
+    pairs = set(zip(table["event_id"].to_pylist(), table["subscription_id"].to_pylist(), strict=True))
+    wrong = []
+    for k, row in enumerate(rows):
+        expected = set(index.match([row]).ids.tolist())
+        if {id for event, id in pairs if event == k} != expected:
+            wrong.append(row)
+    print(f"Spark: {len(rows):,} rows, RANGECAST_SEED={number}")
+    assert len(rows) > 100
+    assert not wrong, f"RANGECAST_SEED={number}: {len(wrong)} of {len(rows)}: {wrong[:40]}"
