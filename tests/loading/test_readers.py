@@ -122,7 +122,7 @@ LINES = [
     '{"n":1,"\\u006e":5}', '{"n ":1}', '{" n":1}', '{"":1}', '{"n":1,"":2}', '{"other":{"n":3}}',
     '{"other":[{"n":3}]}',
     '{"n":1,"other":1e400}', '{"n":1,"other":NaN}', '{"n":1,"other":"\\ud800"}', '{"n":1,"\\ud800":2}',
-    '{"n":1,"other":' + "1" * 5_000 + "}", '{"n":1,"other":"a\tb"}', '{"n":1,"other":"\x01"}',
+    '{"n":1,"other":' + "1" * 4_000 + "}", '{"n":1,"other":"a\tb"}', '{"n":1,"other":"\x01"}',
     '{"n":1,"other":tru}', '{"n":1,"other":01}', '{"n":1,"other":"\\x"}',
     '{"n":1,"other":' + "[" * 200 + "]" * 200 + "}",
     '{"user":{"age":5}}', '{"User":{"AGE":5}}', '{"user.age":5}', '{"USER.AGE":5}',
@@ -164,6 +164,8 @@ def said(events, k):
 def plain(reason):
     """A reason; each reader has its own words for what is no JSON, and columns of floats no whole numbers."""
     reason = re.sub(r"(?<=\d)\.0(?=[],])", "", reason)
+    # beside numbers with fractions a whole number is one of them, and its rejection says so
+    reason = re.sub(r"got (?:the number )?(-?\d+)(?:\.0)?$", r"got \1", reason)
     unread = ("a line must be", "not JSON", "an event must be a JSON object", "the body is not")
     return NOT_JSON if reason.startswith(unread) else ("rejected", reason)
 
