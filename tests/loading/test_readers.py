@@ -140,6 +140,10 @@ LINES = [
 ]  # fmt: skip
 
 
+# all texts with every reader take minutes; each run draws others
+FULL = os.environ.get("RANGECAST_FULL") == "1"
+
+
 def seed():
     return int(os.environ.get("RANGECAST_SEED") or int.from_bytes(os.urandom(4)))
 
@@ -378,7 +382,7 @@ def groups(beside, texts, chooser):
         case "alone":
             return [[text] for text in texts]
         case "sixteen":
-            some = chooser.sample(texts, min(len(texts), 300))
+            some = chooser.sample(texts, min(len(texts), 300 if FULL else 60))
             return [[*GOOD[:k], text, *GOOD[k:]] for text in some for k in [chooser.randint(0, 15)]]
         case "a few":
             chooser.shuffle(texts)
@@ -392,7 +396,11 @@ def drawn(request):
     """A schema, a seed, texts of events, and what each of them means alone."""
     number = seed()
     make = SCHEMAS[request.param]
-    texts = list(dict.fromkeys([*cases(make(), random.Random(number), 300), *GOOD]))
+    chooser = random.Random(number)
+    texts = cases(make(), chooser, 300)
+    if not FULL:
+        texts = chooser.sample(texts, 500)
+    texts = list(dict.fromkeys([*texts, *GOOD]))
     return make, number, texts, {text: list_of_dicts(make(), [text])[0] for text in texts}
 
 
