@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 import rangecast as rc
-from rangecast.buckets import bucket as buckets
+from rangecast.durable import bucket as buckets
 from tables import put_between
 
 STEPS = (

@@ -21,7 +21,8 @@ import numpy.typing as npt
 import typer
 
 import rangecast as rc
-from rangecast.model.boxes import SET, SparseBoxes
+from rangecast.language.kernels import SET
+from rangecast.model.boxes import SparseBoxes
 from rangecast.papers.measuring import PROCESS, take_turns, timed
 
 VALUES = 1_000_000

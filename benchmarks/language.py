@@ -29,7 +29,7 @@ import pyarrow as pa
 import figures
 import rangecast as rc
 from places import drawn, on_sphere, scan_circles
-from rangecast.kernels import kernel
+from rangecast.simd.compiler import kernel
 from rangecast.types.regions import EARTH_RADIUS
 
 LETTERS = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))

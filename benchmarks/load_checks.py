@@ -23,7 +23,7 @@ import numpy as np
 import rangecast as rc
 from rangecast.engine.box_entries import BoxEntries
 from rangecast.engine.catalog import Catalog
-from rangecast.engine.contract import Index
+from rangecast.engine.index import Index
 from rangecast.engine.static_part import Part
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {

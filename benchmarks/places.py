@@ -22,8 +22,8 @@ import numpy.typing as npt
 import shapely
 
 import rangecast as rc
-from rangecast.kernels import kernel
 from rangecast.kernels.types.places import SCALE, in_polygon
+from rangecast.simd.compiler import kernel
 from rangecast.types.places import Point
 from rangecast.types.regions import EARTH_RADIUS
 

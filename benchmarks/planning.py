@@ -22,10 +22,10 @@ import typer
 
 import rangecast as rc
 from rangecast import workloads
-from rangecast.engine import planner, weighing
+from rangecast.engine import costs, planner
 from rangecast.engine.answers import count_rows
-from rangecast.engine.bitmap import build_bitmap
-from rangecast.engine.cells import BUDGET, build_cells
+from rangecast.engine.layouts.bitmap import build_bitmap
+from rangecast.engine.layouts.cells import BUDGET, build_cells
 from rangecast.papers.measuring import PROCESS, take_turns
 
 NAMES = (
@@ -45,10 +45,10 @@ def measure(name: str, n: int, rounds: int) -> dict[str, Any]:
     used = tuple(boxes.bounded(numbers))
     codes = w.events().codes_for(w.schema)
     seen, batch = codes[:, EVENTS:], np.ascontiguousarray(codes[:, :EVENTS])
-    sample = weighing.draw_boxes(numbers)
-    weighed = weighing.Weighed.of(boxes, sample, boxes.n, used, seen)
+    sample = costs.draw_boxes(numbers)
+    weighed = costs.Weighed.of(boxes, sample, boxes.n, used, seen)
     ways = sorted(weighed.ways(), key=weighed.ns)
-    chosen = weighing.weigh_layouts(boxes, sample, boxes.n, used, seen)[0]
+    chosen = costs.weigh_layouts(boxes, sample, boxes.n, used, seen)[0]
     alone = planner.choose_layout(boxes, numbers, list(used), numbers, None).chosen
     parts = {}
     # what is chosen without events may be none of those that are weighed with them

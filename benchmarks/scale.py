@@ -40,7 +40,7 @@ from measure import resident
 from rangecast import spark as rs
 from rangecast.memory import readable
 from rangecast.papers.measuring import WALL
-from rangecast.spark.stripe_files import newest_stripes
+from rangecast.spark.stripes import newest_stripes
 
 DOMAIN = 1_000_000
 AT_ONCE = 500_000

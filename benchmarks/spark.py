@@ -47,12 +47,13 @@ import typer
 import rangecast as rc
 from rangecast import spark as rs
 from rangecast import workloads
+from rangecast.loading.pace import Pace
 from rangecast.loading.pairs import ParquetPairs
 from rangecast.papers.measuring import WALL, timed
 from rangecast.spark.batch.file_tasks import read_unit
 from rangecast.spark.batch.files import units_of
 from rangecast.spark.output import Answer, Output
-from rangecast.spark.worker import Pace, answers, mapped, shaped
+from rangecast.spark.worker import answers, mapped, shaped
 from tables import write_page
 
 # some ten matches per event: a side of 64 on a domain of 10,000
@@ -301,7 +302,7 @@ class Bench:
 
 def check_workloads(spark: Any, folder: Path, n: int, m: int) -> list[tuple[str, int]]:
     """Spark's pairs beside the library's, on every workload."""
-    from rangecast.cli.generate import events_table
+    from rangecast.cli.workloads import events_table
 
     seen = []
     for name in workloads.names():

@@ -10,6 +10,7 @@ import importlib
 import itertools
 import os
 import random
+import re
 import sys
 import time
 import uuid
@@ -25,6 +26,10 @@ import seeds
 ROOT = Path(__file__).resolve().parent.parent
 
 
+# as simd/compiler.py has it
+KERNEL_FILE = re.compile(r"kernels\.py|kernels_\w+\.py|\w+_kernels\.py")
+
+
 def flag(name: str) -> bool:
     """Whether an environment switch of Numba's is on."""
     return os.environ.get(name, "0") not in ("", "0")
@@ -36,8 +41,9 @@ LEG = "nojit" if flag("NUMBA_DISABLE_JIT") else "bounds" if flag("NUMBA_BOUNDSCH
 def numba_cache_dir() -> Path:
     """The cache folder for this state of the kernels and these settings of Numba."""
     state = hashlib.sha256()
-    for path in sorted((ROOT / "src/rangecast/kernels").rglob("*.py")):
-        state.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted((ROOT / "src/rangecast").rglob("*.py")):
+        if path.parent.name == "simd" or KERNEL_FILE.fullmatch(path.name):
+            state.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     for name in sorted(os.environ):
         if name.startswith("NUMBA_") and name != "NUMBA_CACHE_DIR":
             state.update(f"{name}={os.environ[name]}\0".encode())

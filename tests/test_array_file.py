@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 import rangecast as rc
-from rangecast.array_file import (
+from rangecast.durable.arrays import (
     UNSAVED,
     count_bytes,
     flatten,

@@ -22,7 +22,8 @@ import numpy as np
 import rangecast as rc
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import hold, shaped, within
-from rangecast.engine.parts import Part, StaticIndex
+from rangecast.engine.parts import StaticIndex
+from rangecast.engine.static_part import Part
 
 
 class SortedArrays(NamedTuple):

@@ -77,13 +77,9 @@ _FOLDERS = (
     "types",
     "workloads",
     "zorder",
-    "kernels",
-    "array_file",
-    "buffers",
-    "compile_clock",
-    "forks",
+    "durable",
+    "simd",
     "memory",
-    "sealed",
 )
 
 

@@ -20,7 +20,7 @@ from time import perf_counter
 from typing import Any
 
 # the folder of Numba's cache is chosen there, before Numba is loaded
-importlib.import_module("rangecast.kernels")
+importlib.import_module("rangecast.simd.compiler")
 _numba_events: Any = importlib.import_module("numba.core.event")
 
 # A kernel or two take less than this; after that there are more to come, or a large one.

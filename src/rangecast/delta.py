@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rangecast.buckets.bucket import place_of
+from rangecast.durable.bucket import place_of
 from rangecast.errors import SetupError, StorageError, SubscriptionError, extra_hint
 from rangecast.loading.rejected import RejectedRow
 from rangecast.model.ids import Ids

@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from rangecast import Int, Schema
-from rangecast.broker import changes, subscriptions
+from rangecast.broker import changes
+from rangecast.broker import requests as subscriptions
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.limits import SpaceLimits
 from rangecast.broker.server import serving

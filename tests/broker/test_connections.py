@@ -14,9 +14,9 @@ import pytest
 import websockets
 
 from rangecast.broker import server
+from rangecast.broker.access import add_token
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.server import make_server
-from rangecast.broker.tokens import add_token
 from rangecast.client import Client
 from rangecast.errors import OptionError
 

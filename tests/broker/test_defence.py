@@ -15,10 +15,10 @@ import pytest
 
 import seeds
 from rangecast import Int, Schema
+from rangecast.broker.access import TokenFile, add_token
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.limits import SpaceLimits
 from rangecast.broker.server import serving
-from rangecast.broker.tokens import TokenFile, add_token
 from rangecast.client import Client, ClientError
 from rangecast.errors import OptionError, StorageError
 

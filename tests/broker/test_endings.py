@@ -12,9 +12,9 @@ import pytest
 from rangecast import Int, Schema
 from rangecast.broker import webhooks
 from rangecast.broker.broker import Broker, BrokerSettings
-from rangecast.broker.journal import Journal
 from rangecast.broker.server import serving
 from rangecast.client import Client
+from rangecast.durable.lines import Journal
 
 pytestmark = pytest.mark.once
 

@@ -12,8 +12,8 @@ pytest.importorskip("msgspec")
 from rangecast import Bool, Category, Float, Int, Schema, Timestamp
 from rangecast.broker import bodies, flat_lines
 from rangecast.broker.flat_lines import read_flat
+from rangecast.broker.kernels import JoinedStrings
 from rangecast.broker.limits import SpaceLimits
-from rangecast.kernels.broker.frames import JoinedStrings
 
 # both readers warn of keys that look like an attribute
 pytestmark = pytest.mark.filterwarnings("ignore::rangecast.errors.RangecastWarning")

@@ -13,19 +13,20 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.broker import event_log, journal, replay, webhooks
+from rangecast.broker import event_log, replay, webhooks
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.directory import Directory
 from rangecast.broker.event_log import EventLog, LogMark
 from rangecast.broker.event_record import PublishedBody, RecordNote, joined_strings
 from rangecast.broker.frames import split_frames
-from rangecast.broker.journal import Journal
 from rangecast.broker.keys import KeyMemory
 from rangecast.broker.restored import newest_pin
 from rangecast.broker.server import serving
 from rangecast.broker.space import Space
 from rangecast.broker.worker import FollowingPump
 from rangecast.client import Client, ClientError
+from rangecast.durable import lines
+from rangecast.durable.lines import Journal
 from rangecast.errors import StorageError
 
 pytestmark = pytest.mark.once
@@ -258,8 +259,8 @@ def test_a_journal_after_a_write_that_failed(tmp_path, monkeypatch):
         full()
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal.os, "fdatasync", torn)
-        patch.setattr(journal, "replacing", unwritable)
+        patch.setattr(lines.os, "fdatasync", torn)
+        patch.setattr(lines, "replacing", unwritable)
         for _ in range(2):
             table.put("bob", 2)
             table.put("alice", 7)
@@ -283,8 +284,8 @@ def test_a_cursor_that_is_not_on_disk_is_not_acknowledged(client, url, start, mo
     client.publish([{"price": n} for n in range(1, 6)])
     ack = f"{url}/v1/main/consumers/alice/ack"
     with monkeypatch.context() as patch:
-        patch.setattr(journal.os, "fdatasync", full)
-        patch.setattr(journal, "replacing", unwritable)
+        patch.setattr(lines.os, "fdatasync", full)
+        patch.setattr(lines, "replacing", unwritable)
         for _ in range(2):
             assert httpx.post(ack, json={"sequence": 3}).status_code == 503
             assert prices(client.messages("alice")["messages"]) == [1, 2, 3, 4, 5]
@@ -298,7 +299,7 @@ def test_a_cursor_that_was_refused_is_not_found_after_a_crash(tmp_path, monkeypa
     table.put("alice", 1)
     table.sync()
     with monkeypatch.context() as patch:
-        patch.setattr(journal.os, "fdatasync", full)  # its line is in the file, and whole
+        patch.setattr(lines.os, "fdatasync", full)  # its line is in the file, and whole
         table.put("alice", 7)
         with pytest.raises(StorageError, match="No space left on device"):
             table.sync()

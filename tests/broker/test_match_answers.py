@@ -30,7 +30,7 @@ def test_answers_that_are_too_large(start, monkeypatch):
         def never(*_):
             raise AssertionError
 
-        monkeypatch.setattr("rangecast.engine.contract.Index.match", never)
+        monkeypatch.setattr("rangecast.engine.index.Index.match", never)
         assert httpx.post(f"{url}/v1/main/match", json=[{"price": 1}] * 11).status_code == 413
 
 

@@ -147,7 +147,7 @@ def test_every_control_is_reached_by_the_keyboard_and_has_a_name(client, url, br
 
 
 def test_a_token_and_a_map(start, tmp_path, browser):
-    from rangecast.broker.tokens import add_token
+    from rangecast.broker.access import add_token
     from rangecast.client import Client
 
     token = add_token(tmp_path / "tokens.jsonl", "root", ["admin"])

@@ -20,7 +20,7 @@ from rangecast.broker.frames import shared_frames, split_frames
 from rangecast.broker.live_set import LiveSet
 from rangecast.model.events import Events
 from rangecast.model.ids import Ids
-from rangecast.store.record import Change
+from rangecast.store.change import Change
 
 
 class History:

@@ -10,9 +10,9 @@ import websockets
 
 from rangecast import Int, Schema
 from rangecast.broker import broker as brokers
+from rangecast.broker.access import Access, add_token
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.server import serving
-from rangecast.broker.tokens import Access, add_token
 
 pytestmark = pytest.mark.once
 STREAM = "/v1/main/consumers/alice/stream"

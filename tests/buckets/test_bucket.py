@@ -6,8 +6,8 @@ import uuid
 import pytest
 
 import rangecast as rc
-from rangecast.buckets import bucket as buckets
-from rangecast.buckets.bucket import Bucket, BucketAddress
+from rangecast.durable import bucket as buckets
+from rangecast.durable.bucket import Bucket, BucketAddress
 
 pytestmark = pytest.mark.without_kernels
 

@@ -104,7 +104,7 @@ def test_failing_and_hanging_requests_lose_and_double_nothing(s3, s3_server, sch
     with unreliable(s3_server, fault) as (address, count):
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
         monkeypatch.setenv("RANGECAST_BUCKET_SECONDS", "4")
-        from rangecast.buckets.bucket import connect
+        from rangecast.durable.bucket import connect
 
         connect.cache_clear()
         try:
@@ -130,7 +130,7 @@ def test_failing_and_hanging_requests_lose_and_double_nothing(s3, s3_server, sch
 
 
 def test_a_server_that_is_down_is_said_with_the_address(s3, monkeypatch):
-    from rangecast.buckets.bucket import connect
+    from rangecast.durable.bucket import connect
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("RANGECAST_BUCKET_SECONDS", "1")

@@ -10,7 +10,8 @@ import pytest
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.engine import REGISTRY, catalog, contract
+from rangecast.engine import REGISTRY, catalog
+from rangecast.engine import index as contract
 from strategies import int_schema, random_events, random_subscriptions
 
 pytestmark = pytest.mark.once

@@ -23,7 +23,8 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.engine import REGISTRY, catalog, contract, parts
+from rangecast.engine import REGISTRY, catalog, parts
+from rangecast.engine import index as contract
 from rangecast.model.ids import IdTable
 
 pytestmark = pytest.mark.once

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from oracle import covers, covers_of, match_boxes
-from rangecast.covering import blocks
 from rangecast.covering import index as cover_index
+from rangecast.covering import searches
 from rangecast.papers.covering import extremal
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 from rangecast.zorder.curve import ZCurve
@@ -28,7 +28,7 @@ N = 1500 if JIT else 90
 def small_tails():
     """Small sets must reach the blocks too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "TAIL_LIMIT", 4)
+        patch.setattr(searches, "TAIL_LIMIT", 4)
         yield
 
 
@@ -94,7 +94,7 @@ def test_cubes_and_runs_are_the_rectangle(bits, data):
     epsilon=st.sampled_from([0.0, 0.01, 0.1, 0.5]),
 )
 def test_needed_cubes_as_counted_by_the_kernel(sides, epsilon):
-    from rangecast.kernels.covering.cubes import count_needed_each
+    from rangecast.covering.kernels import count_needed_each
 
     out = np.empty(1)
     count_needed_each(np.array(sides, np.int64)[:, None], epsilon, out)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.engine import answers, past_caches, runs
-from rangecast.kernels import kernel
-from rangecast.kernels.model.matches import copy_run
+from rangecast.engine import answers, past_caches
+from rangecast.engine.layouts import runs
+from rangecast.model.kernels import copy_run
+from rangecast.simd.compiler import kernel
 
 SCHEMA = rc.Schema(rc.Int("key"), rc.Int("a", 0, 9_999), rc.Int("b", 0, 99))
 

@@ -7,7 +7,8 @@ import pytest
 
 import rangecast as rc
 from rangecast import workloads
-from rangecast.engine import box_entries, boxes, windows
+from rangecast.engine import box_entries, boxes
+from rangecast.engine.layouts import windows
 from rangecast.errors import OptionError
 
 

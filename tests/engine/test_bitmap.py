@@ -7,7 +7,7 @@ import pytest
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.engine.bitmap import (
+from rangecast.engine.layouts.bitmap import (
     BLOCK,
     CELLS,
     CLUSTERED,
@@ -18,10 +18,10 @@ from rangecast.engine.bitmap import (
     choose_cells,
     row_width,
 )
-from rangecast.kernels import kernel
 from rangecast.kernels.engine.bitmap_building import TOP, count_cells
 from rangecast.kernels.machine.bitsets import count_bits, lowest
-from rangecast.kernels.machine.fields import WIDEST, compare_word
+from rangecast.simd.bytes import WIDEST, compare_word
+from rangecast.simd.compiler import kernel
 from rangecast.types.attributes import LAST, MISSING
 from strategies import int_schema
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 import rangecast as rc
 from oracle import match_boxes, rows_of
 from rangecast.engine import box_entries
+from rangecast.engine import boxes_kernels as kernels
 from rangecast.engine.box_entries import BoxEntries, EntryArrays
 from rangecast.engine.boxes import FEW, Boxes, ExpandedBoxes, follow_each_other
+from rangecast.engine.boxes_kernels import NARROW
 from rangecast.errors import CapacityError, StorageError
-from rangecast.kernels.engine import boxes as kernels
-from rangecast.kernels.engine.boxes import NARROW
 from rangecast.model.boxes import DenseBoxes, from_dense
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 from strategies import int_schema, interval

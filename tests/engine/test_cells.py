@@ -8,7 +8,7 @@ import pytest
 import rangecast as rc
 from oracle import match_boxes, rows_of
 from rangecast.engine.cell_levels import choose_levels
-from rangecast.engine.packed_bounds import fit_grid
+from rangecast.engine.packed import fit_grid
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 
 

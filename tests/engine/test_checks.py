@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rangecast as rc
-from rangecast.engine import checks
-from rangecast.kernels.engine import checks as kernels
+from rangecast.engine import checks, kernels
 from rangecast.papers.counted import hold_needed
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import rangecast as rc
 import seeds
 from oracle import match_boxes, match_held, match_values, rows_of
-from rangecast.array_file import write_arrays
+from rangecast.durable.arrays import write_arrays
 from rangecast.engine import REGISTRY
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 from strategies import events, history, int_schema, random_events, random_subscriptions, subscriptions

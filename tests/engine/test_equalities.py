@@ -8,8 +8,8 @@ import pytest
 import rangecast as rc
 from rangecast.engine import equalities
 from rangecast.engine.equalities import Coupled, EqualitiesPart, build_equalities, choose_couples
+from rangecast.engine.layouts.scan import ScanPart
 from rangecast.engine.parts import StaticIndex
-from rangecast.engine.scan import ScanPart
 from rangecast.engine.value_lists import ask_values, choose_equalities
 from rangecast.errors import StorageError
 from rangecast.kernels.engine import equalities as kernels

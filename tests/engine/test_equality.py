@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.engine import equality
+from rangecast.engine.layouts import lists
 from rangecast.engine.parts import TAIL_LIMIT, StaticIndex
-from rangecast.kernels import kernel
 from rangecast.kernels.engine.equality import _CHUNK
-from rangecast.kernels.machine.kept_members import (
+from rangecast.simd.compiler import kernel
+from rangecast.simd.lanes import (
     EIGHT,
     hold_one_by_one,
     hold_row,
@@ -52,7 +52,7 @@ class Lists(StaticIndex):
     expands = False
 
     def _build(self, boxes, numbers):
-        return equality.build_equality(boxes, numbers, 0)
+        return lists.build_equality(boxes, numbers, 0)
 
 
 def subscriptions(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rangecast as rc
-from rangecast.array_file import flatten, unflatten
+from rangecast.durable.arrays import flatten, unflatten
 from rangecast.engine.grid import Grid
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 from strategies import code

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 import rangecast as rc
 from oracle import match_boxes, match_held, rows_of
 from rangecast import workloads
-from rangecast.engine import leads, path_building
+from rangecast.engine import path_building
 from rangecast.engine.auto import AutoPart
-from rangecast.engine.leads import LeadsPart
+from rangecast.engine.layouts import leads
+from rangecast.engine.layouts.leads import LeadsPart
+from rangecast.engine.small_kernels import LEADS_ATTRIBUTES
 from rangecast.errors import CapacityError, StorageError
 from rangecast.kernels.engine.lead_lists import INEXACT
-from rangecast.kernels.engine.one_event import LEADS_ATTRIBUTES
 from strategies import events, history, int_schema
 
 

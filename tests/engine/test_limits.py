@@ -12,9 +12,10 @@ import pytest
 import rangecast as rc
 from oracle import match_boxes, rows_of
 from rangecast.engine import catalog
-from rangecast.engine.nested import CLOSED, build_nested
+from rangecast.engine.layouts.sorted_lists import build_nested
+from rangecast.engine.layouts.sorted_lists_kernels import CLOSED
 from rangecast.errors import CapacityError
-from rangecast.papers.vcr import runs as vcr_runs
+from rangecast.papers.vcr import structures as vcr_runs
 from strategies import int_schema, random_subscriptions
 
 FIELDS = {
@@ -158,7 +159,7 @@ def test_entries_beyond_32_bits_have_places_of_64(monkeypatch):
     (starts,) = arrays_named(index, "runs.starts")
     n_entries = int(starts[-1, -1])
     for most, dtype in ((n_entries, np.int32), (n_entries - 1, np.int64)):
-        monkeypatch.setattr("rangecast.engine.runs.MOST_NARROW", most)
+        monkeypatch.setattr("rangecast.engine.layouts.runs.MOST_NARROW", most)
         index = rc.open_index("vci", schema)
         check(index, subs, events)
         (starts,) = arrays_named(index, "runs.starts")
@@ -298,7 +299,7 @@ def test_more_words_of_bounds_than_32_bits_number(monkeypatch):
 
 
 def test_more_attributes_than_an_entry_numbers(monkeypatch):
-    monkeypatch.setattr("rangecast.kernels.engine.boxes.MOST_ATTRIBUTES", 2)
+    monkeypatch.setattr("rangecast.engine.boxes_kernels.MOST_ATTRIBUTES", 2)
     rc.open_index("scan", int_schema(2))
     with pytest.raises(CapacityError, match="a schema must have at most 2 attributes here"):
         rc.open_index("scan", int_schema(3))

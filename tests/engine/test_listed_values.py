@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from tests.oracle import match_boxes, match_held
 
 import rangecast as rc
-from rangecast.array_file import read_arrays, write_arrays
-from rangecast.engine import contract, listed_paths, listed_values, parts
+from rangecast.durable.arrays import read_arrays, write_arrays
+from rangecast.engine import index as contract
+from rangecast.engine import listed_paths, listed_values, parts
 from rangecast.engine.auto import AutoIndex
 from rangecast.engine.said_boxes import into_pieces
 from rangecast.model import boxes as sparse

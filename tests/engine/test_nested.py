@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.engine import nested, outlines
+from rangecast.engine import outlines
 from rangecast.engine.auto import AutoPart
+from rangecast.engine.layouts import sorted_lists
+from rangecast.engine.layouts.sorted_lists_kernels import CLOSED, FALLING, RISING
 from rangecast.errors import StorageError
-from rangecast.kernels.engine.nested import CLOSED, FALLING, RISING
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 from strategies import events, int_schema, random_events
 
@@ -71,8 +72,10 @@ def paths_of(index):
 def test_any_outline_equals_the_oracle(data):
     with pytest.MonkeyPatch.context() as patch:
         prefer_sorted(patch)
-        patch.setattr(nested, "SORTED", data.draw(st.sampled_from([1, 10**9])))
-        patch.setattr("rangecast.engine.windows._FEW_CANDIDATES", data.draw(st.sampled_from([0.0, 8.0])))
+        patch.setattr(sorted_lists, "SORTED", data.draw(st.sampled_from([1, 10**9])))
+        patch.setattr(
+            "rangecast.engine.layouts.windows._FEW_CANDIDATES", data.draw(st.sampled_from([0.0, 8.0]))
+        )
         schema = int_schema(data.draw(st.integers(2, 4)))
         subs = data.draw(outlined(schema))
         batch = data.draw(events(schema))

@@ -6,8 +6,8 @@ import pytest
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.array_file import write_arrays
-from rangecast.engine.contract import Index
+from rangecast.durable.arrays import write_arrays
+from rangecast.engine.index import Index
 
 # written by the code of layout 2, before structures were saved as trees, and by that of layout 4, when the
 # bounds of all indexes were expanded

@@ -5,9 +5,9 @@ import pytest
 
 import rangecast as rc
 from rangecast import workloads
-from rangecast.array_file import flatten, unflatten
+from rangecast.durable.arrays import flatten, unflatten
 from rangecast.engine.boxes import ExpandedBoxes
-from rangecast.engine.packed_bounds import Packed
+from rangecast.engine.packed import Packed
 from rangecast.types.attributes import LAST, MISSING, float_codes
 
 RNG = np.random.default_rng(11)

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.array_file import write_arrays
+from rangecast.durable.arrays import write_arrays
 from rangecast.engine import plane_cells
-from rangecast.engine.cells import CellsPart
+from rangecast.engine.layouts.cells import CellsPart
 from rangecast.errors import StorageError
-from rangecast.kernels import kernel
 from rangecast.kernels.machine.kept_entries import (
     EIGHT,
     hold_one_by_one,
@@ -23,6 +22,7 @@ from rangecast.kernels.machine.kept_entries import (
     move_one_by_one,
     which_hold,
 )
+from rangecast.simd.compiler import kernel
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 
 # one fine cell per code, so that bounds tell all; steps of several fine cells; fine cells of several codes
@@ -86,7 +86,7 @@ def test_a_batch_equals_the_oracle_through_changes(kind, shared, by_place, size,
         monkeypatch.setattr(plane_cells, "SORTED", 1)
         monkeypatch.setattr(plane_cells, "SORTED_ENTRIES", -1)
     if kind == "codes":
-        monkeypatch.setattr("rangecast.engine.cells.CELLS", 100)
+        monkeypatch.setattr("rangecast.engine.layouts.cells.CELLS", 100)
     # one place per event at first, so that answers outgrow their room
     monkeypatch.setattr(plane_cells, "_PER_EVENT", 0.1)
     monkeypatch.setattr(plane_cells, "_ROOM", 8)

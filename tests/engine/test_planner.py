@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import rangecast as rc
 from oracle import match_boxes, match_held, rows_of
 from rangecast import workloads
-from rangecast.array_file import flatten, unflatten
-from rangecast.engine import auto, path_building, planner, weighing
+from rangecast.durable.arrays import flatten, unflatten
+from rangecast.engine import auto, costs, path_building, planner
 from rangecast.engine.boxes import ExpandedBoxes
-from rangecast.engine.cells import CellsPart
+from rangecast.engine.layouts.cells import CellsPart
 from rangecast.kernels.engine.planner import mark_holders
 from rangecast.types.attributes import LAST, MISSING
 from strategies import events, history, int_schema, random_events, random_subscriptions
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.once
 def no_tail(monkeypatch, leg):
     monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
     if leg == "nojit":
-        monkeypatch.setattr(weighing, "SAMPLE", 256)
-        monkeypatch.setattr(weighing, "EVENTS", 16)
+        monkeypatch.setattr(costs, "SAMPLE", 256)
+        monkeypatch.setattr(costs, "EVENTS", 16)
         # among few subscriptions all layouts cost nearly the same
         monkeypatch.setattr(planner, "WORTH", 1.1)
 
@@ -96,7 +96,7 @@ def test_counts_scale_to_all_boxes():
     highs = np.stack([np.full(n, 10), np.arange(n) % 100])
     boxes = ExpandedBoxes(lows, highs, np.arange(n, dtype=np.int32), n)
     batch = np.stack([np.full(64, 5), np.arange(64)])
-    layouts = weighing.weigh_layouts(boxes, np.arange(n)[::5], n, (0, 1), batch)
+    layouts = costs.weigh_layouts(boxes, np.arange(n)[::5], n, (0, 1), batch)
     found = {(layout.kind, layout.on): layout.ns for layout in layouts}
     assert min(found, key=found.get) in {("cells", (1,)), ("cells", (0, 1))}
     # one in a hundred is a candidate there, everyone on the other
@@ -213,7 +213,7 @@ def test_a_price_doubles_with_every_replan():
     boxes = ExpandedBoxes(lows, lows + np.array([[10], [0]]), np.arange(n, dtype=np.int32), n)
     batch = np.stack([np.full(64, 5), np.arange(64)])
     sample = np.arange(n)[::5]
-    layouts = weighing.weigh_layouts(boxes, sample, n, (0, 1), batch)
+    layouts = costs.weigh_layouts(boxes, sample, n, (0, 1), batch)
     now, best = next(one for one in layouts if one.on == (0,)), layouts[0]
     plan = planner.Plan(now, None, "events", (0, 1), sample)
     enough = planner.build_ns(best, boxes, sample, n, (0, 1)) / (now.ns - best.ns)
@@ -227,7 +227,7 @@ def test_a_price_doubles_with_every_replan():
 
 def test_what_was_measured_replaces_an_estimate_that_is_far_off():
     history = planner.PartHistory()
-    estimate = weighing.Layout("cells", (0,), 1000.0)
+    estimate = costs.Layout("cells", (0,), 1000.0)
     for _ in range(planner.FEWEST_BATCHES):
         assert history.correct(estimate) == estimate
         # the first one compiles
@@ -300,8 +300,8 @@ class Fickle:
 
     def choose(self, boxes, numbers, used, around, batch, factors=None):
         plan = self.real(boxes, numbers, used, around, batch)
-        every = weighing.invent_events(boxes, numbers, tuple(used)) if batch is None else batch
-        layouts = weighing.weigh_layouts(boxes, plan.sample, len(numbers), plan.used, every)
+        every = costs.invent_events(boxes, numbers, tuple(used)) if batch is None else batch
+        layouts = costs.weigh_layouts(boxes, plan.sample, len(numbers), plan.used, every)
         return replace(plan, chosen=layouts[self.rng.integers(len(layouts))])
 
 

@@ -17,7 +17,7 @@ from rangecast import engine
 from rangecast.cli.app import app
 from rangecast.cli.indexes import USES
 from rangecast.engine import REGISTRY, index_names, index_type, register_index, unregister_index
-from rangecast.engine.scan import ScanIndex
+from rangecast.engine.layouts.scan import ScanIndex
 
 pytestmark = pytest.mark.without_kernels
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from oracle import match_boxes, match_held, rows_of
-from rangecast.engine import shared_boxes
 from rangecast.engine.box_entries import BoxEntries
 from rangecast.engine.boxes import Boxes
+from rangecast.engine.layouts import shared
 from rangecast.kernels.engine import shared_boxes as kernels
 from rangecast.model.boxes import DenseBoxes, from_dense
 from rangecast.types.attributes import LAST, MISSING
@@ -104,9 +104,9 @@ def test_history_equals_oracle(data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
         patch.setattr("rangecast.engine.path_building.TINY", 0)
-        patch.setattr(shared_boxes, "FEWEST", 1)
-        patch.setattr(shared_boxes, "FEWEST_ON_TWO", 1)
-        patch.setattr(shared_boxes, "_REPEATS", -1.0)
+        patch.setattr(shared, "FEWEST", 1)
+        patch.setattr(shared, "FEWEST_ON_TWO", 1)
+        patch.setattr(shared, "_REPEATS", -1.0)
         schema = int_schema(data.draw(st.integers(2, 3)))
         kinds = [[data.draw(interval()) for _ in schema.names] for _ in range(3)]
         index = rc.open_index("auto", schema)
@@ -154,7 +154,7 @@ def test_groups_are_those_of_the_boxes(kinds):
     picked = rng.integers(0, kinds, n)
     lows = own[:, picked]
     boxes = by_entry(lows, lows + 3, np.arange(n, dtype=np.int32) + 5)
-    groups = shared_boxes.find_groups(boxes, np.arange(n), [0, 1, 2])
+    groups = shared.find_groups(boxes, np.arange(n), [0, 1, 2])
     assert groups.boxes.n == len(np.unique(lows, axis=1).T)
     starts, members = groups.starts, groups.members
     assert sorted(members.tolist()) == list(range(5, n + 5))
@@ -168,12 +168,12 @@ def test_leaves_alone_what_differs(size):
     rng = np.random.default_rng(1)
     lows = rng.integers(0, 10**9, (3, n))
     boxes = by_entry(lows, lows + 3)
-    assert shared_boxes.find_groups(boxes, np.arange(n), [0, 1, 2]) is None
+    assert shared.find_groups(boxes, np.arange(n), [0, 1, 2]) is None
     # half are alike, but too few by group
     pairs = np.repeat(lows[:, : n // 2], 2, axis=1)
     boxes = by_entry(pairs, pairs + 3)
-    assert shared_boxes.find_groups(boxes, np.arange(2 * (n // 2)), [0, 1, 2]) is None
+    assert shared.find_groups(boxes, np.arange(2 * (n // 2)), [0, 1, 2]) is None
     # one attribute is laid out in runs
     same = np.zeros((3, n), np.int64)
     boxes = by_entry(same, same + 3)
-    assert shared_boxes.find_groups(boxes, np.arange(n), [1]) is None
+    assert shared.find_groups(boxes, np.arange(n), [1]) is None

@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.engine.auto import AccessPath, AutoPart
-from rangecast.engine.bitmap import build_bitmap
-from rangecast.engine.cells import build_cells
-from rangecast.engine.equality import build_equality
-from rangecast.engine.nested import build_nested
+from rangecast.engine.access_paths import AccessPath
+from rangecast.engine.auto import AutoPart
+from rangecast.engine.layouts.bitmap import build_bitmap
+from rangecast.engine.layouts.cells import build_cells
+from rangecast.engine.layouts.lists import build_equality
+from rangecast.engine.layouts.sorted_lists import build_nested
+from rangecast.engine.layouts.sorted_lists_kernels import CLOSED, FALLING, RISING
+from rangecast.engine.layouts.windows import build_windows
 from rangecast.engine.parts import StaticIndex
-from rangecast.engine.small_batches import FEW_EVENTS, ROOM
-from rangecast.engine.windows import build_windows
-from rangecast.kernels import kernel
-from rangecast.kernels.engine.nested import CLOSED, FALLING, RISING
+from rangecast.engine.small import FEW_EVENTS, ROOM
 from rangecast.kernels.machine.views import Views, view, view_rows
+from rangecast.simd.compiler import kernel
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 
 SCHEMA = rc.Schema(rc.Int("key"), rc.Int("a"), rc.Float("b"))
@@ -285,7 +286,7 @@ def test_room_grows_with_what_events_match_and_answers_do_not_hold_it(monkeypatc
         assert found == scan.match(event)
         assert found.slots.base is None or len(found.slots.base) <= max(4 * len(found.slots), few._room)
     assert few._room_of_one >= n // 2
-    monkeypatch.setattr("rangecast.engine.small_batches.MOST_ROOM", 1_024)
+    monkeypatch.setattr("rangecast.engine.small.MOST_ROOM", 1_024)
     few._room_of_one = 1_024
     assert index.match(rc.Events.from_rows(own, [{"a": 10}])).n_pairs == n // 2
     assert few._room_of_one == 1_024

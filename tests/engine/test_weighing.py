@@ -7,9 +7,9 @@ import pytest
 
 import rangecast as rc
 from rangecast import workloads
-from rangecast.engine import planner, weighing
+from rangecast.engine import costs, planner
 from rangecast.engine.boxes import ExpandedBoxes
-from rangecast.engine.cells import build_cells
+from rangecast.engine.layouts.cells import build_cells
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 
 pytestmark = pytest.mark.once
@@ -50,9 +50,9 @@ def test_counts_what_cells_look_at(most, open_share):
     lows[rng.random((2, n)) < open_share] = MISSING
     highs[rng.random((2, n)) < open_share] = LAST
     boxes = boxes_of(lows, highs)
-    values = rng.integers(-5, 3_000, (2, weighing.EVENTS))
+    values = rng.integers(-5, 3_000, (2, costs.EVENTS))
     values[:, 0], values[0, 1] = MISSING, 10_000
-    weighed = weighing.Weighed.of(boxes, np.arange(n), n, (0, 1), values)
+    weighed = costs.Weighed.of(boxes, np.arange(n), n, (0, 1), values)
     part = build_cells(boxes, np.arange(n), (0, 1))
     looked_at = crossing_entries(part, values)
     assert looked_at > 0
@@ -68,11 +68,11 @@ def test_ends_beside_events_are_in_doubt(distance, doubtful):
     highs[1] = 500 + distance
     boxes = boxes_of(lows, highs)
     batch = np.full((2, 64), 500)
-    weighed = weighing.Weighed.of(boxes, np.arange(n), n, (0, 1), batch)
+    weighed = costs.Weighed.of(boxes, np.arange(n), n, (0, 1), batch)
     counts = weighed.counts((0, 1))
     assert counts["looked_at"] == n
     assert counts["doubtful"] == n * doubtful
-    assert weighed.ns((0, 1)) >= weighed.least_ns((0, 1)) + weighing.NS[2]["doubtful"] * n * doubtful
+    assert weighed.ns((0, 1)) >= weighed.least_ns((0, 1)) + costs.NS[2]["doubtful"] * n * doubtful
 
 
 def test_few_codes_leave_no_doubt():
@@ -81,7 +81,7 @@ def test_few_codes_leave_no_doubt():
     lows = rng.integers(0, 90, (2, 500))
     boxes = boxes_of(lows, lows + rng.integers(0, 9, (2, 500)))
     batch = rng.integers(0, 99, (2, 64))
-    weighed = weighing.Weighed.of(boxes, np.arange(500), 500, (0, 1), batch)
+    weighed = costs.Weighed.of(boxes, np.arange(500), 500, (0, 1), batch)
     assert weighed.counts((0, 1))["doubtful"] == 0
 
 
@@ -92,15 +92,15 @@ def test_a_layout_in_use_is_weighed_in_full():
     highs[1] = 500
     boxes, sample = boxes_of(lows, highs), np.arange(n)
     batch = np.full((3, 64), 501)
-    weighed = weighing.Weighed.of(boxes, sample, n, (0, 1, 2), batch)
-    layouts = weighing.weigh_layouts(boxes, sample, n, (0, 1, 2), batch, known=(0, 1))
+    weighed = costs.Weighed.of(boxes, sample, n, (0, 1, 2), batch)
+    layouts = costs.weigh_layouts(boxes, sample, n, (0, 1, 2), batch, known=(0, 1))
     assert [one.ns for one in layouts if one.on == (0, 1)] == [weighed.ns((0, 1))]
     assert [one.ns for one in layouts] == sorted(one.ns for one in layouts)
     assert {one.on for one in layouts} >= {(), (0,), (1,), (2,)}
     # what was measured of a layout counts, for those that are not in use too
     factors = {("cells", (0, 2)): 1e-6}
-    best = weighing.weigh_layouts(boxes, sample, n, (0, 1, 2), batch, factors=factors)[0]
-    assert best == weighing.Layout("cells", (0, 2), pytest.approx(weighed.ns((0, 2)) * 1e-6))
+    best = costs.weigh_layouts(boxes, sample, n, (0, 1, 2), batch, factors=factors)[0]
+    assert best == costs.Layout("cells", (0, 2), pytest.approx(weighed.ns((0, 2)) * 1e-6))
 
 
 def test_events_are_made_up_at_corners_and_centres():
@@ -109,7 +109,7 @@ def test_events_are_made_up_at_corners_and_centres():
     lows = np.stack([rng.integers(0, 50, n), np.full(n, MISSING), np.full(n, 2**62), np.full(n, PRESENT)])
     highs = np.stack([lows[0] + 10, rng.integers(0, 50, n), np.full(n, 2**62 + 3), np.full(n, LAST)])
     lows[0, 0], highs[0, 0] = -(2**62) - 9, -(2**62) - 1
-    values = weighing.invent_events(boxes_of(lows, highs), np.arange(n), (0, 1, 2, 3))
+    values = costs.invent_events(boxes_of(lows, highs), np.arange(n), (0, 1, 2, 3))
     corners, centres = values[:, 0::2], values[:, 1::2]
     assert np.isin(corners[0], np.concatenate([lows[0], highs[0]])).all()
     assert np.isin(centres[0], lows[0] + 5).all() or -(2**62) - 5 in centres[0]

@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from rangecast.engine import boxes as engine_boxes
-from rangecast.engine import windows
 from rangecast.engine.answers import write_rows
 from rangecast.engine.box_entries import BoxEntries
 from rangecast.engine.boxes import Boxes, ExpandedBoxes
+from rangecast.engine.layouts import windows
+from rangecast.engine.layouts import windows_kernels as kernels
 from rangecast.engine.limited import ALL
 from rangecast.errors import CapacityError
-from rangecast.kernels import kernel
-from rangecast.kernels.engine import windows as kernels
-from rangecast.kernels.machine.kept_members import (
+from rangecast.model.boxes import DenseBoxes, from_dense
+from rangecast.simd.compiler import kernel
+from rangecast.simd.lanes import (
     EIGHT,
     eight_one_by_one,
     keep_eight,
@@ -28,7 +29,6 @@ from rangecast.kernels.machine.kept_members import (
     reach_eight_one_by_one,
     reach_one_by_one,
 )
-from rangecast.model.boxes import DenseBoxes, from_dense
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 
 ENDS = st.one_of(

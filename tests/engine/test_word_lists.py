@@ -7,18 +7,12 @@ import pytest
 
 import rangecast as rc
 from rangecast.engine import word_lists
-from rangecast.engine.equality import EqualityPart
+from rangecast.engine.layouts.lists import EqualityPart
 from rangecast.engine.parts import StaticIndex
 from rangecast.engine.word_lists import WordListsPart
 from rangecast.errors import StorageError
-from rangecast.kernels import kernel
-from rangecast.kernels.machine.kept_members import (
-    EIGHT,
-    TOGETHER,
-    WORDS_AT_ONCE,
-    keep_words,
-    words_one_by_one,
-)
+from rangecast.simd.compiler import kernel
+from rangecast.simd.lanes import EIGHT, TOGETHER, WORDS_AT_ONCE, keep_words, words_one_by_one
 
 SCHEMA = rc.Schema(rc.Int("key"), rc.Int("small", 0, 99), rc.Int("large"), rc.Float("price"))
 

@@ -25,8 +25,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import rangecast as rc
 import seeds
+from rangecast.durable.documents import write_document
 from rangecast.engine import verified
-from rangecast.sealed import write_document
 from rangecast.spark.stream.ledger import Commit, Ledger, Pin
 from rangecast.store import HistoryLimits, segment
 from rangecast.store import store as stores

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import rangecast as rc
-from rangecast.loading import lines, parquet_files
+from rangecast.loading import files as lines
+from rangecast.loading import parquet_files
 from rangecast.loading.parquet_files import ParquetFile
 
 pytestmark = pytest.mark.without_kernels

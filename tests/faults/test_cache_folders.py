@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import rangecast as rc
-from rangecast.kernels import cache_folders
+from rangecast.simd.compiler import cache_folders
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_the_folder_of_kernels_goes_by_their_sources_in_a_zip_too(tmp_path):
             for path in (package / "kernels").rglob("*.py"):
                 source = path.read_bytes() + (edit if path.name == "scan.py" else b"")
                 file.writestr(str(path.relative_to(package.parent)), source)
-        program = "import os, rangecast.kernels as k; print(k.__file__, os.environ['NUMBA_CACHE_DIR'])"
+        program = "import os, rangecast.simd.compiler as k; print(k.__file__, os.environ['NUMBA_CACHE_DIR'])"
         left = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
         environment = left | {"PYTHONPATH": str(archive), "XDG_CACHE_HOME": str(tmp_path)}
         done = subprocess.run(
@@ -95,8 +95,8 @@ def test_the_folder_of_kernels_goes_by_their_sources_in_a_zip_too(tmp_path):
         where, folder = done.stdout.split()
         assert where.startswith(str(archive))
         names.append(folder)
-    here = importlib.import_module("rangecast.kernels")._sources
+    here = importlib.import_module("rangecast.simd.compiler")._sources
     assert dict(here(zipfile.Path(tmp_path / "rangecast-0.zip", "rangecast/kernels/"))) == dict(
-        here(importlib.resources.files("rangecast.kernels"))
+        here(importlib.resources.files("rangecast.simd.compiler"))
     )
     assert names[0] != names[1]

@@ -10,7 +10,7 @@ import pytest
 
 import rangecast as rc
 from oracle import rows_of
-from rangecast.array_file import read_arrays, write_arrays
+from rangecast.durable.arrays import read_arrays, write_arrays
 from rangecast.engine import REGISTRY, checks
 from rangecast.engine.grid import Grid
 from strategies import int_schema, random_events, random_subscriptions

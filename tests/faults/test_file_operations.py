@@ -14,7 +14,7 @@ import shutil
 import pytest
 
 import rangecast as rc
-from rangecast.store import HistoryLimits, log
+from rangecast.store import HistoryLimits, change_log
 from rangecast.store import store as stores
 
 pytestmark = pytest.mark.once
@@ -37,7 +37,7 @@ class Faults:
             monkeypatch.setattr(os, name, self._wrapped(getattr(os, name)))
         opened = builtins.open
         monkeypatch.setattr(builtins, "open", self._wrapped(opened))
-        write_all = log._write_all
+        write_all = change_log._write_all
 
         def write(file, raw):
             def half():
@@ -46,7 +46,7 @@ class Faults:
             self._step(half)
             write_all(file, raw)
 
-        monkeypatch.setattr(log, "_write_all", write)
+        monkeypatch.setattr(change_log, "_write_all", write)
 
     def _wrapped(self, call):
         def wrapped(*args, **kwargs):
@@ -131,7 +131,7 @@ def made(tmp_path_factory):
 )
 def test_a_fault_leaves_the_old_state_or_the_new(made, tmp_path, monkeypatch, change, kind):
     monkeypatch.setattr(stores, "CHECKPOINT", 3 if change is checkpoint else 1000)
-    monkeypatch.setattr("rangecast.store.reader._MANY", 2)
+    monkeypatch.setattr("rangecast.store.versions._MANY", 2)
 
     def copied(name):
         shutil.copytree(made, tmp_path / name)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.store import lock
+from rangecast.durable import lock
 from strategies import int_schema, random_events, random_subscriptions
 
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")]

@@ -53,7 +53,7 @@ WRITES = [
 
 def test_what_was_acknowledged_outlives_a_loss_of_power(tmp_path, monkeypatch):
     monkeypatch.setattr(stores, "CHECKPOINT", 4)
-    monkeypatch.setattr("rangecast.store.reader._MANY", 2)
+    monkeypatch.setattr("rangecast.store.versions._MANY", 2)
     path = tmp_path / "store"
     store = rc.Store.open(path, rc.Schema.from_dict(SCHEMA.to_dict()), index="scan")
     states = [contents(store)]

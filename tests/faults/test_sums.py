@@ -7,9 +7,9 @@ import struct
 import pytest
 
 import rangecast as rc
-from rangecast.sealed import read_document, seal, unseal, write_document
+from rangecast.durable.documents import read_document, seal, unseal, write_document
+from rangecast.store import change_log
 from rangecast.store import commits as stored_commits
-from rangecast.store import log
 from rangecast.store.home import FolderHome
 from rangecast.store.pins import pinned_batch
 from rangecast.store.retention import Hold, read_holds, write_hold
@@ -115,7 +115,7 @@ def test_a_damaged_change_that_others_follow_is_not_cut(store):
     (path.with_name("copy")).write_bytes(whole)
     for place in (first.offset + 2, first.offset + 50):
         raw = bytearray(whole)
-        raw[24:40] = log.pack_head(1, behind - 40)[24:40]
+        raw[24:40] = change_log.pack_head(1, behind - 40)[24:40]
         raw[place] ^= 1
         path.write_bytes(raw)
         with pytest.raises(rc.StorageError, match=r"damaged at byte \d+, and whole changes follow"):

@@ -50,7 +50,7 @@ def test_a_clock_that_is_set_back_turns_no_version_around(tmp_path, monkeypatch)
 def test_a_copy_of_a_store_that_is_written_is_an_older_version_or_refused(tmp_path, monkeypatch):
     """Each file is copied while the next change comes: a copy holds files of different moments."""
     monkeypatch.setattr(stores, "CHECKPOINT", 3)
-    monkeypatch.setattr("rangecast.store.reader._MANY", 2)
+    monkeypatch.setattr("rangecast.store.versions._MANY", 2)
     seen = {"whole": 0, "refused": 0}
     for start in range(1, 7):
         store = new_store(tmp_path / f"store{start}")

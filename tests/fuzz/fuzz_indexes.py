@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import fuzzing
 
 import rangecast as rc
-from rangecast.array_file import read_arrays, write_arrays
+from rangecast.durable.arrays import read_arrays, write_arrays
 
 SEEDS = (1,)
 """Those that have found something, or the first."""

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.once]
 rs = pytest.importorskip("rangecast.spark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
 
-from rangecast.spark.source.topic_source import TopicSource  # noqa: E402
+from rangecast.spark.source.topic import TopicSource  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_kafka import send  # noqa: E402

@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rangecast as rc
-from rangecast.kernels.model.boxes import SET
 from rangecast.language import lint, normal_form
 from rangecast.language.compiler import BOX_LIMIT, boxes_of, clauses_of, compile_conditions, parse
+from rangecast.language.kernels import SET
 from rangecast.language.normal_form import WORK_LIMIT
 from rangecast.language.parser import MAX_DEPTH, read
 from rangecast.language.tokens import MAX_LISTED, MAX_TOKENS

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rangecast as rc
-from rangecast.kernels.model.boxes import SET
 from rangecast.language import long_lists
 from rangecast.language.compiler import compile_conditions
+from rangecast.language.kernels import SET
 from rangecast.language.tokens import MAX_LISTED
 
 SCHEMA = rc.Schema(

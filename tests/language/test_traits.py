@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from oracle import rows_of
-from rangecast.kernels.types.traits import fits_like
 from rangecast.language import clauses_of
-from rangecast.types import traits
+from rangecast.types import patterns
 from rangecast.types.expression_text import parse_expression
+from rangecast.types.kernels import fits_like
 from rangecast.types.literal_pieces import like_marks, longest_piece, needed_piece
 
 pytestmark = pytest.mark.without_kernels
@@ -140,7 +140,7 @@ def test_a_store_of_the_form_before_is_read_and_goes_on(tmp_path):
     again = rc.Store.open(tmp_path / "store")
     new = {4: "title contains 'x'", 5: "not title like '%a_b%'", 6: "tags has all ('p', 'q')"}
     again.insert(rc.Subscriptions.parse(again.schema, new))
-    assert again.schema.hidden_names()[-3:] == list(traits.names)
+    assert again.schema.hidden_names()[-3:] == list(patterns.names)
     rows = [{"title": "x a-b", "tags": ["q", "p"]}, {"title": "y"}, {"tags": ["p"]}]
     for index in (again.index(), rc.Store.open(tmp_path / "store").index()):
         found = rows_of(index.match(rc.Events.from_rows(index.schema, rows)))
@@ -152,7 +152,7 @@ def test_a_store_of_the_form_before_is_read_and_goes_on(tmp_path):
 
 def test_code_that_knows_no_traits_refuses_them():
     """The name of a hidden attribute is read as an expression by whoever knows no better."""
-    for name in traits.names:
+    for name in patterns.names:
         with pytest.raises(rc.SchemaError, match="unknown function traits"):
             parse_expression(name, {"title": "text"})
 
@@ -174,7 +174,7 @@ def test_too_many_patterns_without_a_fixed_part_are_refused():
     schema = schema_of()
     texts = {k: f"title matches '[{chr(97 + k % 26)}-z]{{{k // 26 + 1}}}$'" for k in range(300)}
     subs = rc.Subscriptions.parse(schema, texts, on_error="collect")
-    assert len(subs) == traits.MOST_WITHOUT_PIECES
+    assert len(subs) == patterns.MOST_WITHOUT_PIECES
     assert "256 patterns without a fixed part" in subs.rejected[0].reason
     more = rc.Subscriptions.parse(schema, {1: "title matches 'disk [0-9]+'", 2: "title matches '[a-z]{1}$'"})
     assert len(more) == 2

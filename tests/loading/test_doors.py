@@ -319,7 +319,7 @@ def test_ids_that_are_whole_numbers_everywhere_stay_numbers(doors):
 
 
 def test_a_word_after_the_first_block_is_rejected(doors, monkeypatch):
-    monkeypatch.setattr("rangecast.loading.lines.CHUNK", 32)
+    monkeypatch.setattr("rangecast.loading.files.CHUNK", 32)
     path = doors.write("csv", b"id,price\n" + b"5,12\n" * 20 + b"x6,12\n", ".late")
     done = rc.match_file(doors.index, path)
     assert [(row.row, row.id, row.reason) for row in done.rejected] == [

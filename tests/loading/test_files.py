@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from rangecast.errors import EventError, OptionError, StorageError, SubscriptionError
-from rangecast.loading import PAIR_WRITERS, OutputFile, RejectedRow, Rejects, format_of, lines, open_rows
+from rangecast.loading import PAIR_WRITERS, OutputFile, RejectedRow, Rejects, format_of, open_rows
+from rangecast.loading import files as lines
 from rangecast.loading.rejected import REJECTED
 
 pytestmark = pytest.mark.without_kernels

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from rangecast.kernels.loading import decimals
-from rangecast.loading import jsonl_files
+from rangecast.loading import json as jsonl_files
 from rangecast.loading.events import EventFile
+from rangecast.loading.json import JsonLinesFile
 from rangecast.loading.json_codes import LineCoder
-from rangecast.loading.jsonl_files import JsonLinesFile
 
 KNOWN = ["DE", "a longer word than eight", "ß", ""]
 

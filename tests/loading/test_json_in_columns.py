@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rangecast as rc
-from rangecast.loading import jsonl_files
+from rangecast.loading import json as jsonl_files
 from rangecast.loading.events import EventFile
-from rangecast.loading.jsonl_files import JsonLinesFile
-from rangecast.loading.lines import LineReader
+from rangecast.loading.files import LineReader
+from rangecast.loading.json import JsonLinesFile
 
 pytestmark = pytest.mark.without_kernels
 
@@ -159,7 +159,7 @@ def test_keys_in_capitals_are_seen_beside_values_in_capitals(tmp_path, other):
 )
 def test_capitals_are_looked_for_where_keys_are_not_wanted(tmp_path, monkeypatch, later, seen):
     """Arrow's reader says that all keys are wanted ones, which saves a search; later chunks may differ."""
-    monkeypatch.setattr("rangecast.loading.lines.CHUNK", 64)
+    monkeypatch.setattr("rangecast.loading.files.CHUNK", 64)
     searched = []
     search = jsonl_files._other_capitals
     monkeypatch.setattr(jsonl_files, "_other_capitals", lambda *a: searched.append(1) or search(*a))

@@ -30,7 +30,8 @@ import rangecast as rc
 from rangecast.broker import bodies
 from rangecast.broker.limits import SpaceLimits
 from rangecast.kafka.values import JsonValues
-from rangecast.loading import EventFile, jsonl_files
+from rangecast.loading import EventFile
+from rangecast.loading import json as jsonl_files
 from rangecast.loading.events import ARROW_TYPES, EventColumns, load_events
 from rangecast.model import marshalled_rows
 

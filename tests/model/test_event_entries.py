@@ -14,7 +14,7 @@ import rangecast as rc
 from oracle import match_boxes, rows_of
 from rangecast.engine import path_building
 from rangecast.errors import EventError
-from rangecast.model import event_entries, events
+from rangecast.model import events, wide_events
 from rangecast.types.attributes import MISSING
 
 D = 5
@@ -42,9 +42,9 @@ TEXTS = st.lists(
 
 def keep_said(patch, wide=1, sparse=0):
     """Events of any schema are kept by what they say."""
-    for module in (event_entries, events):
+    for module in (wide_events, events):
         patch.setattr(module, "WIDE", wide)
-    patch.setattr(event_entries, "SPARSE", sparse)
+    patch.setattr(wide_events, "SPARSE", sparse)
 
 
 @pytest.mark.usefixtures("used_machine")

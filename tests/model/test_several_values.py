@@ -216,7 +216,7 @@ def test_paths_that_look_at_one_of_an_events_columns(texts, rows, line, tail, de
             patch.setattr(path_building, "FEWEST_CELLS", 0)
             patch.setattr(path_building, "MOST_CELLS", 0)
         if line == "cells":
-            patch.setattr("rangecast.engine.windows.WindowsPart.crowded", lambda *_: True)
+            patch.setattr("rangecast.engine.layouts.windows.WindowsPart.crowded", lambda *_: True)
         index = rc.open_index("auto", schema)
         index.insert(subs)
         for gone in range(-1, dead):

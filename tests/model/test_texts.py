@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rangecast as rc
-from rangecast.array_file import read_arrays
+from rangecast.durable.arrays import read_arrays
 from rangecast.model import texts as module
 from rangecast.model.packed_texts import PackedTexts
 from rangecast.model.texts import Texts

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.kernels.papers.vci import islist as kernels
+from rangecast.papers.vci import kernels
 from rangecast.types.attributes import LAST, MISSING
 from strategies import events, int_schema, random_events, random_subscriptions, subscriptions
 

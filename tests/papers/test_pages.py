@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from rangecast.papers import EXPERIMENTS, ExperimentReport, code_of, experiment
+from rangecast.papers.claims import read_spread, settle, settled_text
 from rangecast.papers.overview import PAPERS, describe
 from rangecast.papers.report import read_page
 from rangecast.papers.seeds import RATIOS
-from rangecast.papers.verdicts import read_spread, settle, settled_text
 
 PAGES = Path(__file__).parents[2] / "docs" / "experiments"
 QUICK = Path(__file__).parent / "quick-verdicts.json"

@@ -7,8 +7,8 @@ import pytest
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.kernels.papers.ubtree import search as kernels
-from rangecast.papers.ubtree.index import finest_parts, fit_grid, wide_cells
+from rangecast.papers.ubtree import kernels
+from rangecast.papers.ubtree.structures import finest_parts, fit_grid, wide_cells
 from rangecast.types.attributes import LAST, MISSING
 from rangecast.workloads import workload
 from strategies import int_schema, random_events, random_subscriptions

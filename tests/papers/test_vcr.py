@@ -13,10 +13,10 @@ import rangecast as rc
 from oracle import match_boxes, rows_of
 from rangecast import workloads
 from rangecast.errors import CapacityError, OptionError
-from rangecast.kernels.papers.vcr import runs as runs_kernels
+from rangecast.papers.vcr import kernels as runs_kernels
 from rangecast.papers.vcr.constructs import ConstructRectangles
 from rangecast.papers.vcr.lists import RectangleListsIndex, next_prime
-from rangecast.papers.vcr.runs import RectangleRunsIndex, sorted_by_key
+from rangecast.papers.vcr.structures import RectangleRunsIndex, sorted_by_key
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 from strategies import events, int_schema, random_events, random_subscriptions, subscriptions
 
@@ -331,7 +331,7 @@ def test_runs_grow_the_answer_when_the_guess_was_low(size):
 
 def test_runs_of_sorted_events_keep_their_rows(size, monkeypatch):
     """A large batch is matched along the Z curve; the rows come back in the order of the events."""
-    monkeypatch.setattr("rangecast.papers.vcr.runs.SORTED_EVENTS", 10)
+    monkeypatch.setattr("rangecast.papers.vcr.structures.SORTED_EVENTS", 10)
     w = workloads.workload("rectangles-wide-domain", size(1000), 60, rx=200, ry=150)
     subs, batch = w.subscriptions(), w.events()
     assert rows_of(opened(w.schema, subs).match(batch)) == expected(subs, batch)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rangecast.papers.claims import SeedSpread, read_spread, settle, settle_pages, settled
 from rangecast.papers.report import ExperimentReport, PageClaim, read_page
 from rangecast.papers.seeds import COLUMNS, RATIOS
-from rangecast.papers.verdicts import SeedSpread, read_spread, settle, settle_pages, settled
 
 pytestmark = [pytest.mark.without_kernels, pytest.mark.once]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from oracle import match_boxes
-from rangecast.covering import blocks
+from rangecast.covering import searches
 from rangecast.routing.links import Message, merge_messages
 from strategies import events, int_schema, random_events, random_subscriptions, subscriptions
 
@@ -43,7 +43,7 @@ def expected(held, batch):
 def test_every_mode_delivers_the_same(data):
     """Random subscribe, unsubscribe and publish at random routers, against the definition of a match."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "TAIL_LIMIT", 2)
+        patch.setattr(searches, "TAIL_LIMIT", 2)
         schema = int_schema(data.draw(st.integers(1, 2)))
         n = data.draw(st.integers(1, 5))
         links = [(data.draw(st.integers(0, i - 1)), i) for i in range(1, n)]

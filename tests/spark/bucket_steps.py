@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 import rangecast as rc
 from rangecast import spark as rs
-from rangecast.buckets.bucket import Bucket
+from rangecast.durable.bucket import Bucket
 from rangecast.spark import small_inputs
 from rangecast.spark.doctor import examine
 

@@ -30,7 +30,7 @@ rangecast.errors.StorageError: /shared/store: there is no store here; a worker m
     [
         (TRACE, rc.StorageError, "/shared/store: there is no store here; a worker must see the same files"),
         ("rangecast.errors.EventError: 'price' is an int", rc.EventError, "'price' is an int"),
-        ("rangecast.store.lock.LockedError: s: is held", rc.StorageError, "s: is held"),
+        ("rangecast.durable.lock.LockedError: s: is held", rc.StorageError, "s: is held"),
         (
             'Cannot run program "/x/python": error=2, No such file or directory',
             SetupError,

@@ -10,8 +10,8 @@ import pytest
 
 import rangecast as rc
 from rangecast.model.boxes import entries_of
+from rangecast.store.change import EXPRESSIONS
 from rangecast.store.fragments import new_stem
-from rangecast.store.record import EXPRESSIONS
 from rangecast.types import regions
 
 pytestmark = pytest.mark.spark

@@ -175,7 +175,7 @@ def test_a_batch_that_is_run_again_takes_its_pin(world, stripes):
 
 
 def test_of_two_pins_the_first_counts(tmp_path):
-    from rangecast.sealed import seal, unseal
+    from rangecast.durable.documents import seal, unseal
     from rangecast.spark.stream.ledger import Commit, Ledger, Pin
 
     ledger = Ledger(str(tmp_path / "c"), str(tmp_path / "o"))

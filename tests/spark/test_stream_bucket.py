@@ -19,7 +19,7 @@ pytest.importorskip("obstore")
 rs = pytest.importorskip("rangecast.spark")
 from pyspark.sql import types as T  # noqa: E402
 
-from rangecast.buckets.bucket import Bucket  # noqa: E402
+from rangecast.durable.bucket import Bucket  # noqa: E402
 from rangecast.spark import version_policy  # noqa: E402
 from rangecast.spark.output import Output  # noqa: E402
 from rangecast.spark.stream import micro_batch  # noqa: E402

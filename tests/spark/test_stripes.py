@@ -17,7 +17,7 @@ from rangecast.spark.cuts import stripe_of
 from rangecast.store.fragments import new_stem, put_fragment
 from rangecast.store.home import home_of
 
-stripe_files = importlib.import_module("rangecast.spark.stripe_files")
+stripe_files = importlib.import_module("rangecast.spark.stripes")
 
 
 class HereSession:

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from rangecast.buckets.bucket import BucketAddress
+from rangecast.durable.bucket import BucketAddress
 
 
 @pytest.fixture(autouse=True)

@@ -28,8 +28,8 @@ import traceback
 import numpy as np
 
 import rangecast as rc
-from rangecast.buckets.bucket import is_address
-from rangecast.store import log
+from rangecast.durable.bucket import is_address
+from rangecast.store import change_log
 
 IDS = 1200
 CALLS = ("fsync", "replace", "pwrite", "unlink")
@@ -127,7 +127,7 @@ def die_at(call: int, rng: random.Random, in_bucket: bool) -> None:
     for name in calls:
         real = getattr(place, name)
         setattr(place, name, lambda *args, real=real, **keywords: dying(real, *args, **keywords))
-    write_all = log._write_all
+    write_all = change_log._write_all
 
     def torn(file, raw):
         left[0] -= 1
@@ -136,7 +136,7 @@ def die_at(call: int, rng: random.Random, in_bucket: bool) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         write_all(file, raw)
 
-    log._write_all = torn
+    change_log._write_all = torn
 
 
 def contents(store, version=None, ends=True):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.buckets.bucket import Bucket, is_address
-from rangecast.buckets.fetched import cache_folder
+from rangecast.durable.bucket import Bucket, is_address
+from rangecast.durable.fetched import cache_folder
 from rangecast.store.object_log import OvertakenError
 
 pytestmark = pytest.mark.without_kernels
@@ -259,7 +259,7 @@ def test_a_hold_before_a_compaction_closes_is_seen_by_it(store):
 
 def test_checkpoints_make_opening_short(store, monkeypatch):
     monkeypatch.setattr("rangecast.store.store.OBJECT_CHECKPOINT", 10)
-    monkeypatch.setattr("rangecast.store.reader._MANY", 10)
+    monkeypatch.setattr("rangecast.store.versions._MANY", 10)
     for number in range(1, 48):
         store.insert(subs(store, number, symbol=f"S{number}"), expires=10**15 + number)
     assert sum("checkpoint" in name for name in names(store)) == 2

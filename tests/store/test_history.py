@@ -3,10 +3,10 @@
 import pytest
 
 import rangecast as rc
-from rangecast.engine.contract import Index
+from rangecast.engine.index import Index
 from rangecast.store import HistoryLimits
 from rangecast.store import store as stores
-from rangecast.store.log import ChangeLog
+from rangecast.store.change_log import ChangeLog
 
 pytestmark = pytest.mark.once
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     monkeypatch.setattr(stores, "CHECKPOINT", 20)
-    monkeypatch.setattr("rangecast.store.reader._MANY", 20)
+    monkeypatch.setattr("rangecast.store.versions._MANY", 20)
     return rc.Store.open(tmp_path / "store", rc.Schema(rc.Int("price"), rc.Category("symbol")), index="scan")
 
 

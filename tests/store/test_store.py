@@ -17,8 +17,8 @@ import pytest
 
 import rangecast as rc
 from oracle import match_boxes
-from rangecast.array_file import pack_arrays
-from rangecast.store.record import pack_record
+from rangecast.durable.arrays import pack_arrays
+from rangecast.store.change import pack_record
 from rangecast.store.segment import move_mark
 from strategies import int_schema, random_events, random_subscriptions
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from oracle import match_boxes
-from rangecast.store.record import gathered
+from rangecast.store.change import gathered
 
 pytestmark = pytest.mark.without_kernels
 

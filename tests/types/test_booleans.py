@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from rangecast.loading.formats import open_rows
-from rangecast.loading.inference import infer_schema
+from rangecast.loading.infer import infer_schema
 from rangecast.types.attributes import MISSING
 
 SCHEMA = rc.Schema(rc.Bool("active"), rc.Bool("paid"), rc.Int("n"))

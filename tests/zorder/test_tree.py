@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rangecast as rc
-from rangecast.array_file import flatten, unflatten
+from rangecast.durable.arrays import flatten, unflatten
 from rangecast.kernels.zorder import tree as kernels
 from rangecast.zorder.curve import ZCurve
 from rangecast.zorder.tree import ZTree

@@ -10,11 +10,11 @@ import msgspec
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
+from rangecast.broker.access import Access
 from rangecast.broker.broker import Broker
 from rangecast.broker.directory import NAME
 from rangecast.broker.errors import BrokerError
 from rangecast.broker.space import Space
-from rangecast.broker.tokens import Access
 
 LARGE = 64 * 1024  # bytes from which on a body is read beside the event loop
 T = TypeVar("T")

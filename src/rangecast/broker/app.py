@@ -32,7 +32,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rangecast.broker import delivery, operations, publishing, subscriptions
+from rangecast.broker import delivery, operations, publishing
+from rangecast.broker import requests as subscriptions
 from rangecast.broker.answers import Json
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.errors import (

@@ -19,10 +19,10 @@ from rangecast.broker.errors import BrokerError, TooLargeError, UnsupportedError
 from rangecast.broker.event_json import unwritable_rows
 from rangecast.broker.event_record import PublishedBody, joined_strings
 from rangecast.broker.flat_lines import read_flat
+from rangecast.broker.kernels import JoinedStrings
 from rangecast.broker.limits import SpaceLimits
 from rangecast.broker.tables import arrow_table
 from rangecast.errors import EventError
-from rangecast.kernels.broker.frames import JoinedStrings
 from rangecast.model.events import Events
 from rangecast.types.schema import Schema
 

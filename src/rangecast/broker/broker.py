@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rangecast.broker.access import ANYBODY, Access, Tickets, TokenFile
 from rangecast.broker.directory import NAME
 from rangecast.broker.errors import (
     BrokerError,
@@ -26,7 +27,6 @@ from rangecast.broker.limits import Pacer, SpaceLimits
 from rangecast.broker.metrics import Metrics, SpaceMetrics
 from rangecast.broker.opening import Opening
 from rangecast.broker.space import Space
-from rangecast.broker.tokens import ANYBODY, Access, Tickets, TokenFile
 from rangecast.broker.webhooks import Webhooks
 from rangecast.broker.workers import WRITER, Workers, place_of_request
 from rangecast.errors import StorageError

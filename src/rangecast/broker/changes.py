@@ -31,14 +31,14 @@ import numpy as np
 
 from rangecast.broker.directory import Directory
 from rangecast.broker.errors import ConflictError, LimitError, NotFoundError, PreconditionError
-from rangecast.broker.journal import Journal
 from rangecast.broker.limits import SpaceLimits
+from rangecast.durable.lines import Journal
 from rangecast.errors import LanguageError, RangecastError, StorageError, SubscriptionError
-from rangecast.kernels.model.boxes import SET
 from rangecast.language import parse
+from rangecast.language.kernels import SET
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.types.patterns import HeldBundle
 from rangecast.types.schema import Schema
-from rangecast.types.traits import HeldBundle
 
 if TYPE_CHECKING:
     from rangecast.broker.space import Space

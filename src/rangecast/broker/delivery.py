@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from rangecast.broker.access import Access, new_ticket
 from rangecast.broker.answers import (
     Json,
     allowed,
@@ -27,7 +28,6 @@ from rangecast.broker.directory import subscription_id
 from rangecast.broker.errors import BrokerError, BusyError, UnavailableError
 from rangecast.broker.listener import Listener, MessageOutlet, Outlet, PollOutlet, SseOutlet
 from rangecast.broker.space import Space
-from rangecast.broker.tokens import Access, new_ticket
 
 MOST_MESSAGES = 10_000
 LONGEST_WAIT = 60

@@ -31,12 +31,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.broker import kernels
+from rangecast.broker.kernels import JoinedStrings
 from rangecast.engine import Index, open_index
-from rangecast.kernels.broker import frames as kernels
-from rangecast.kernels.broker.frames import JoinedStrings
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.store.record import Change
+from rangecast.store.change import Change
 from rangecast.types.schema import Schema
 
 ONGOING = np.iinfo(np.int64).max

@@ -44,7 +44,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import replacing, sync_folder, writing_to
 from rangecast.broker.event_record import (
     HEAD,
     OLD_MARK,
@@ -56,8 +55,9 @@ from rangecast.broker.event_record import (
     read_record_head,
 )
 from rangecast.broker.objects import ObjectLinks
+from rangecast.durable.arrays import replacing, sync_folder, writing_to
+from rangecast.durable.documents import read_document, write_document
 from rangecast.errors import StorageError
-from rangecast.sealed import read_document, write_document
 
 _START = struct.Struct("<4sIQQQ")
 _MAGIC = b"RCEL"

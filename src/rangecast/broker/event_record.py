@@ -47,10 +47,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rangecast.broker import kernels
 from rangecast.broker.event_json import json_rows, rows_kept
+from rangecast.broker.kernels import JoinedStrings
 from rangecast.broker.objects import ObjectLinks
-from rangecast.kernels.broker import frames as kernels
-from rangecast.kernels.broker.frames import JoinedStrings
 
 HEAD = struct.Struct("<4sIQQQQIIIIII")
 OLD_MARK = b"REVT\0\0\0\0"

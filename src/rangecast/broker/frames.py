@@ -21,11 +21,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.broker import kernels
 from rangecast.broker.directory import Directory
 from rangecast.broker.event_record import joined_strings
+from rangecast.broker.kernels import CHUNK_HEAD, CHUNK_TAIL, JoinedStrings
 from rangecast.broker.objects import ChangedPairs
-from rangecast.kernels.broker import frames as kernels
-from rangecast.kernels.broker.frames import CHUNK_HEAD, CHUNK_TAIL, JoinedStrings
 
 _MARKS = joined_strings([b"event: match\nid: ", b'\ndata: {"sequence":', b',"event":', b',"subscriptions":['])
 _POWERS = 10 ** np.arange(1, 19)

@@ -30,8 +30,8 @@ from rangecast.broker.frames import OwnerFrames, split_frames
 from rangecast.kernels.broker import sockets as kernels
 
 if TYPE_CHECKING:
+    from rangecast.broker.access import Access
     from rangecast.broker.space import Space
-    from rangecast.broker.tokens import Access
 
 BUFFER = 256 * 1024
 """Bytes that may wait for a connection before it leaves the live set."""

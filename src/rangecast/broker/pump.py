@@ -39,11 +39,11 @@ import numpy.typing as npt
 
 from rangecast.broker.event_record import PublishedBody, RecordNote
 from rangecast.broker.frames import KEEP_ALIVE, PinnedEvents, change_frames, match_frames, notice
+from rangecast.broker.kernels import JoinedStrings
 from rangecast.broker.listener import Listener
 from rangecast.broker.live_set import LiveSet
 from rangecast.broker.objects import ObjectLinks, changed_pairs
 from rangecast.broker.replay import ROUND, Replay, Served, joined_events, joined_links
-from rangecast.kernels.broker.frames import JoinedStrings
 from rangecast.model.events import Events
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 
 from rangecast.broker.event_log import EventLog, readable_records
-from rangecast.broker.journal import Journal
+from rangecast.durable.lines import Journal
 from rangecast.store.store import Store
 
 _log = logging.getLogger("rangecast.broker")

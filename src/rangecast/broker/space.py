@@ -36,7 +36,6 @@ from rangecast.broker.directory import NAME, Directory
 from rangecast.broker.errors import BrokerError, BusyError, UnavailableError
 from rangecast.broker.event_log import EventLog, LogMark, readable_records
 from rangecast.broker.frames import OwnerFrames, shared_frames
-from rangecast.broker.journal import Journal
 from rangecast.broker.keys import KeyMemory
 from rangecast.broker.limits import SpaceLimits
 from rangecast.broker.listener import Listener, send_frames
@@ -45,10 +44,11 @@ from rangecast.broker.objects import ObjectStates, check_object_key
 from rangecast.broker.opening import warm
 from rangecast.broker.pump import Publication, Pump
 from rangecast.broker.restored import raise_version, set_back_cursors
+from rangecast.durable.documents import read_document, write_document
+from rangecast.durable.lines import Journal
+from rangecast.durable.lock import holding
 from rangecast.engine import Index, load_index
 from rangecast.errors import StorageError
-from rangecast.sealed import read_document, write_document
-from rangecast.store.lock import holding
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 

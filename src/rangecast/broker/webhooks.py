@@ -36,8 +36,8 @@ import httptools
 import msgspec
 
 from rangecast.broker.errors import BrokerError, ForbiddenError
-from rangecast.broker.journal import Journal
 from rangecast.broker.listener import Listener, MessageOutlet
+from rangecast.durable.lines import Journal
 
 if TYPE_CHECKING:
     from rangecast.broker.broker import Broker

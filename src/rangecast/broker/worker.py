@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from rangecast.broker.access import Access
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.catch_up import CatchUp
 from rangecast.broker.channel import Channel, receive_first
@@ -28,7 +29,6 @@ from rangecast.broker.opening import warm
 from rangecast.broker.pump import LoggedEvents, Pump
 from rangecast.broker.server import make_server, settle_memory
 from rangecast.broker.space import Space
-from rangecast.broker.tokens import Access
 from rangecast.broker.workers import COUNTED, WRITER, place_of
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema

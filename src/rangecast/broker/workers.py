@@ -29,10 +29,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
+from rangecast.broker.access import Access
 from rangecast.broker.channel import Channel
 from rangecast.broker.event_log import LogMark
 from rangecast.broker.space import Space
-from rangecast.broker.tokens import Access
 
 if TYPE_CHECKING:
     from rangecast.broker.broker import Broker

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rangecast.buckets.bucket import Bucket, BucketAddress, is_address, place_of
+from rangecast.durable.bucket import Bucket, BucketAddress, is_address, place_of
 from rangecast.errors import StorageError
 
 _TEXT_BYTES = 1 << 22

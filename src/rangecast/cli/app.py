@@ -60,7 +60,7 @@ COMMANDS = {
         "Print the messages of a consumer as JSON lines, as they come; resumes when the connection breaks.",
     ),
     "generate": _CommandPlace(
-        "generate", "generate", "Draw a named workload and write schema.toml, subscriptions and events."
+        "workloads", "generate", "Draw a named workload and write schema.toml, subscriptions and events."
     ),
     "indexes": _CommandPlace("indexes", "indexes", "List the indexes and what each is good for."),
     "experiment": _CommandPlace(

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
-from rangecast.buckets.bucket import local_place
 from rangecast.cli.console import OK, REJECTED, say
 from rangecast.client import Client
+from rangecast.durable.bucket import local_place
 from rangecast.errors import OptionError, SetupError, extra_hint
 from rangecast.types.schema import Schema
 
@@ -123,7 +123,7 @@ def token(
     consumer: Annotated[list[str] | None, typer.Option(help="A consumer, or *; the name by default.")] = None,
 ) -> None:
     """Make a token and print it once; the file keeps only its hash."""
-    from rangecast.broker.tokens import add_token
+    from rangecast.broker.access import add_token
 
     typer.echo(add_token(tokens, name, scope, space or ["*"], consumer or []))
 

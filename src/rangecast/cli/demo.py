@@ -28,7 +28,6 @@ import typer
 from rangecast.cli.console import print_table, say
 from rangecast.cli.demo_market import SCHEMA, Market, draw_market
 from rangecast.cli.demo_picture import HEADER, busiest, draw_day, example
-from rangecast.cli.generate import write_table
 from rangecast.cli.match import (
     available_cores,
     match_with_bar,
@@ -37,6 +36,7 @@ from rangecast.cli.match import (
     report_rejects,
 )
 from rangecast.cli.spark import start_session
+from rangecast.cli.workloads import write_table
 from rangecast.compile_clock import running_seconds
 from rangecast.engine import Index, open_index
 from rangecast.errors import SetupError, extra_hint

@@ -10,7 +10,7 @@ import typer
 from rangecast.cli.console import print_table, say
 from rangecast.errors import OptionError, SchemaError
 from rangecast.loading import open_rows
-from rangecast.loading.inference import column_names, infer_schema
+from rangecast.loading.infer import column_names, infer_schema
 from rangecast.types.schema import Schema
 
 app = typer.Typer(no_args_is_help=True, help="Make a schema file from events, or look at one.")

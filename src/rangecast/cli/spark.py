@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rangecast.buckets.bucket import local_place
 from rangecast.cli.console import OK, REJECTED, bar, print_table, say
+from rangecast.durable.bucket import local_place
 from rangecast.errors import OptionError, SetupError
 from rangecast.loading import RejectedRow
 from rangecast.memory import readable

@@ -24,7 +24,7 @@ import typer
 
 from rangecast.cli.console import FAILED, print_table, say
 from rangecast.cli.demo import quiet_spark
-from rangecast.cli.generate import events_table
+from rangecast.cli.workloads import events_table
 from rangecast.errors import StorageError
 from rangecast.model.events import Events
 from rangecast.model.subscriptions import Subscriptions

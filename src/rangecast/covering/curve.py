@@ -19,11 +19,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.covering import kernels
+from rangecast.covering.kernels import SoughtCovers, StoredBoxes
 from rangecast.covering.search import living_boxes, take_first_boxes
 from rangecast.covering.universe import Sides, Universe
 from rangecast.engine.catalog import Catalog
-from rangecast.kernels.covering import cubes as kernels
-from rangecast.kernels.covering.cubes import SoughtCovers, StoredBoxes
 from rangecast.zorder.curve import Addresses, ZCurve
 from rangecast.zorder.tree import ZTree
 

@@ -25,15 +25,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.covering.blocks import BlockSearch
+from rangecast.covering import kernels
 from rangecast.covering.curve import CurveSearch
+from rangecast.covering.kernels import SoughtCovers
 from rangecast.covering.search import living_boxes, seek_covers, stored_boxes
+from rangecast.covering.searches import BlockSearch
 from rangecast.covering.union import find_union_cover
 from rangecast.engine.catalog import Catalog
 from rangecast.engine.selectivity import choose_attributes, named_attributes
 from rangecast.errors import CapacityError, OptionError, SubscriptionError
-from rangecast.kernels.covering import cubes as kernels
-from rangecast.kernels.covering.cubes import SoughtCovers
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.schema import Schema

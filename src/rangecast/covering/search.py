@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.covering.kernels import SoughtCovers, StoredBoxes
 from rangecast.engine.catalog import Catalog
-from rangecast.kernels.covering.cubes import SoughtCovers, StoredBoxes
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Codes
 

@@ -13,28 +13,28 @@ import os
 from importlib.metadata import entry_points
 from typing import Any
 
-from rangecast.array_file import read_arrays, reading_from
-from rangecast.engine.contract import Index
+from rangecast.durable.arrays import read_arrays, reading_from
+from rangecast.engine.index import Index
 from rangecast.engine.verified import mark_verified, marker_of
 from rangecast.errors import OptionError, StorageError, UnknownIndexError
 from rangecast.types.schema import Schema
 
 REGISTRY: dict[str, str] = {
     "auto": "rangecast.engine.auto:AutoIndex",
-    "scan": "rangecast.engine.scan:ScanIndex",
+    "scan": "rangecast.engine.layouts.scan:ScanIndex",
     "direct": "rangecast.papers.vci.direct:DirectIndex",
     "islist": "rangecast.papers.vci.islist:IslistIndex",
-    "vci": "rangecast.papers.vci.index:VciIndex",
+    "vci": "rangecast.papers.vci.structures:VciIndex",
     "vcr": "rangecast.papers.vcr.index:VcrIndex",
     "counting": "rangecast.papers.ubtree.counting:CountingIndex",
-    "ubtree": "rangecast.papers.ubtree.index:UBTreeIndex",
-    "rtree": "rangecast.papers.rtree.index:RTreeIndex",
-    "hint": "rangecast.papers.hint:HintIndex",
-    "cei": "rangecast.papers.cei:CeiIndex",
-    "rein": "rangecast.papers.rein:ReinIndex",
-    "opindex": "rangecast.papers.opindex:OpIndex",
-    "cells": "rangecast.engine.cells:CellsIndex",
-    "bitmap": "rangecast.engine.bitmap:BitmapIndex",
+    "ubtree": "rangecast.papers.ubtree.structures:UBTreeIndex",
+    "rtree": "rangecast.papers.rtree.structures:RTreeIndex",
+    "hint": "rangecast.papers.contrib.hint:HintIndex",
+    "cei": "rangecast.papers.contrib.cei:CeiIndex",
+    "rein": "rangecast.papers.contrib.rein:ReinIndex",
+    "opindex": "rangecast.papers.contrib.opindex:OpIndex",
+    "cells": "rangecast.engine.layouts.cells:CellsIndex",
+    "bitmap": "rangecast.engine.layouts.bitmap:BitmapIndex",
 }
 
 
@@ -72,7 +72,7 @@ def register_index(name: str, kind: type[Index] | str) -> None:
     The class derives from `rangecast.Index` and has this `name`, by which files tell what they hold. It
     may be registered twice; a name that another index has is refused.
 
-    >>> from rangecast.engine.scan import ScanIndex
+    >>> from rangecast.engine.layouts.scan import ScanIndex
     >>> class Mine(ScanIndex):
     ...     name = "mine"
     >>> register_index("mine", Mine)

@@ -9,20 +9,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.bitmap import BitmapPart
-from rangecast.engine.catalog import Boxes
-from rangecast.engine.cells import CellsPart
+from rangecast.engine import small_kernels
+from rangecast.engine.boxes import Boxes
+from rangecast.engine.costs import Layout
 from rangecast.engine.equalities import EqualitiesPart
-from rangecast.engine.equality import EqualityPart
-from rangecast.engine.nested import NestedPart
+from rangecast.engine.layouts import sorted_lists_kernels as nested_kernels
+from rangecast.engine.layouts.bitmap import BitmapPart
+from rangecast.engine.layouts.cells import CellsPart
+from rangecast.engine.layouts.lists import EqualityPart
+from rangecast.engine.layouts.sorted_lists import NestedPart
 from rangecast.engine.planner import Plan
-from rangecast.engine.small_batches import ROOM, FewEvents
+from rangecast.engine.small import ROOM, FewEvents
 from rangecast.engine.static_part import Part
-from rangecast.engine.weighing import Layout
 from rangecast.engine.word_lists import WordListsPart
 from rangecast.kernels.engine import equality as equality_kernels
-from rangecast.kernels.engine import nested as nested_kernels
-from rangecast.kernels.engine import one_event
 from rangecast.kernels.machine.views import Views
 from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
@@ -87,13 +87,13 @@ def _asked_together(parts: list[Part]) -> Ask:
     joined = NestedPart | EqualitiesPart | EqualityPart | WordListsPart | BitmapPart
     views = [part.few.views for part in parts if isinstance(part, joined)]
     if isinstance(parts[-1], BitmapPart):
-        kernel, room = one_event.stab_lists_and_bitmap, parts[-1].few.room + ROOM
+        kernel, room = small_kernels.stab_lists_and_bitmap, parts[-1].few.room + ROOM
     elif not isinstance(parts[0], NestedPart):
         return FewEvents(equality_kernels.stab_one, Views(*views)).stab_one
     elif isinstance(parts[-1], NestedPart):
         return FewEvents(nested_kernels.stab_one, Views(*views)).stab_one
     else:
-        kernel, room = one_event.stab_lists, ROOM
+        kernel, room = small_kernels.stab_lists, ROOM
     n_sorted = np.array([sum(isinstance(part, NestedPart) for part in parts)], np.int64)
     return FewEvents(kernel, Views(n_sorted, *views), room).stab_one
 

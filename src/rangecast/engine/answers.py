@@ -20,15 +20,15 @@ import numpy.typing as npt
 from rangecast import buffers
 from rangecast.engine.boxes import Boxes, ExpandedBoxes
 from rangecast.engine.catalog import Catalog
+from rangecast.engine.layouts import scan_kernels
 from rangecast.engine.past_caches import STORES, TURNED
 from rangecast.engine.threads import Run, pool
-from rangecast.kernels.engine import scan as scan_kernels
 from rangecast.kernels.engine.grid import sort_by_cell
-from rangecast.kernels.model import matches as kernels
-from rangecast.kernels.model import matches as match_kernels
-from rangecast.model.event_entries import EventEntries
+from rangecast.model import kernels
+from rangecast.model import kernels as match_kernels
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
+from rangecast.model.wide_events import EventEntries
 from rangecast.types.attributes import Codes
 
 SHARED = 1 << 16

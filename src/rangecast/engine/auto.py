@@ -45,9 +45,11 @@ import numpy.typing as npt
 from rangecast.engine import path_building
 from rangecast.engine.access_paths import AccessPath, asked_by_one, explain_paths, report_paths
 from rangecast.engine.answers import Found, Rows, SeveralColumns, join_found, one_row
-from rangecast.engine.catalog import Boxes, Catalog
+from rangecast.engine.boxes import Boxes
+from rangecast.engine.catalog import Catalog
 from rangecast.engine.checks import within
 from rangecast.engine.first_layout import COLD_BOXES, COLD_WORK, are_layouts_compiled, note_layout
+from rangecast.engine.layouts.shared import Groups, find_groups
 from rangecast.engine.limited import count_all, hold_any, stab_in_turn
 from rangecast.engine.listed_paths import led_boxes
 from rangecast.engine.outlines import alone_on
@@ -55,11 +57,10 @@ from rangecast.engine.parts import StaticIndex
 from rangecast.engine.path_building import build_paths, listed_paths, not_in_lists, rest_path, without
 from rangecast.engine.planner import PartHistory, Replanner
 from rangecast.engine.selectivity import bounded_attributes
-from rangecast.engine.shared_boxes import Groups, find_groups
 from rangecast.engine.static_part import IdRows, Part
 from rangecast.engine.static_reading import _Covered
 from rangecast.errors import OptionError
-from rangecast.model.event_entries import EventEntries
+from rangecast.model.wide_events import EventEntries
 from rangecast.types.attributes import Codes
 
 _NO_SLOTS, _LISTS = np.empty(0, np.int32), ("nested", "equalities", "equality")

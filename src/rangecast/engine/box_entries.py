@@ -22,13 +22,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.engine import boxes_kernels as kernels
 from rangecast.engine.boxes import Boxes
+from rangecast.engine.boxes_kernels import NARROW, BoxArrays
 from rangecast.engine.checks import ascending, hold, shaped
 from rangecast.engine.threads import runner
 from rangecast.errors import CapacityError
-from rangecast.kernels.engine import boxes as kernels
 from rangecast.kernels.engine import shared_heads
-from rangecast.kernels.engine.boxes import NARROW, BoxArrays
 from rangecast.model.boxes import DenseBoxes, SparseBoxes, from_dense
 from rangecast.types.attributes import LAST, MISSING, Codes
 

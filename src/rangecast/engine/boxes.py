@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels.engine import boxes as kernels
+from rangecast.engine import boxes_kernels as kernels
+from rangecast.engine.boxes_kernels import POSITION, BoxArrays, DenseArrays
 from rangecast.kernels.engine import shared_heads
-from rangecast.kernels.engine.boxes import POSITION, BoxArrays, DenseArrays
 from rangecast.kernels.machine.views import Views
-from rangecast.kernels.model.boxes import ListedValues
 from rangecast.kernels.model.ids import counts_up
+from rangecast.language.kernels import ListedValues
 from rangecast.model.boxes import DenseBoxes, SparseBoxes, from_dense, starts_of
 from rangecast.types.attributes import LAST, MISSING, Codes
 

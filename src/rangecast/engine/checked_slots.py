@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels.engine import places as place_kernels
-from rangecast.kernels.model import boxes as box_kernels
-from rangecast.kernels.model.boxes import ListedValues
 from rangecast.kernels.types.places import RegionArrays
+from rangecast.language import kernels as box_kernels
+from rangecast.language.kernels import SET, ListedValues
 from rangecast.model import boxes as sparse
-from rangecast.model.boxes import SET, SparseBoxes
+from rangecast.model.boxes import SparseBoxes
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import LAST, Codes
 from rangecast.types.regions import joined

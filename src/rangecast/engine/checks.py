@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.engine import kernels
 from rangecast.errors import StorageError
-from rangecast.kernels.engine import checks as kernels
 
 
 def hold(what: str, holds: Any) -> None:

@@ -39,15 +39,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast import buffers
+from rangecast.engine import packed_kernels
 from rangecast.engine.answers import Found, Rows
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
-from rangecast.engine.small_batches import FEW_EVENTS, FewEvents
+from rangecast.engine.costs import draw_boxes
+from rangecast.engine.small import FEW_EVENTS, FewEvents
 from rangecast.engine.static_part import Part
 from rangecast.engine.value_lists import LIST_NS, PROBE_NS, AskedValues, rest_ns
-from rangecast.engine.weighing import draw_boxes
 from rangecast.kernels.engine import equalities as kernels
-from rangecast.kernels.engine import packed_bounds as packed_kernels
 from rangecast.kernels.engine.equalities import MOST_COUPLES, CoupleLists
 from rangecast.kernels.engine.grid import sort_by_cell
 from rangecast.kernels.machine.views import Views

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 # the folder of Numba's cache is chosen there, before Numba is loaded
-importlib.import_module("rangecast.kernels")
+importlib.import_module("rangecast.simd.compiler")
 _numba: Any = importlib.import_module("numba")
 _llvm: Any = importlib.import_module("llvmlite.binding")
 

@@ -32,11 +32,12 @@ from rangecast.engine.answers import (
     without_repeats,
     write_rows,
 )
-from rangecast.engine.catalog import Boxes, Catalog
+from rangecast.engine.boxes import Boxes
+from rangecast.engine.catalog import Catalog
 from rangecast.engine.checked_slots import checked_slots
 from rangecast.engine.threads import pool
 from rangecast.errors import OptionError, SubscriptionError
-from rangecast.kernels.model import matches as kernels
+from rangecast.model import kernels
 from rangecast.model.matches import Matches
 from rangecast.types.attributes import Codes
 

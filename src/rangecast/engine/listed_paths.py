@@ -15,19 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.boxes import Boxes
-from rangecast.engine.equality import (
-    COUNTED,
-    EqualityPart,
-    enter_values,
-    rare_bounds,
-    split_attributes,
-)
-from rangecast.engine.packed_bounds import Packed
+from rangecast.engine.layouts.lists import COUNTED, EqualityPart, enter_values, rare_bounds, split_attributes
+from rangecast.engine.packed import Packed
 from rangecast.engine.selectivity import bounded_attributes
 from rangecast.kernels.engine import listed_values as kernels
 from rangecast.kernels.engine.equality import ValueLists
-from rangecast.kernels.model.boxes import ListedValues
 from rangecast.kernels.model.ids import hash_integers
+from rangecast.language.kernels import ListedValues
 from rangecast.memory import check_fits
 from rangecast.types.attributes import Codes
 

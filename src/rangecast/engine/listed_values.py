@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.kernels.engine import listed_values as kernels
-from rangecast.kernels.model.boxes import SET, ListedValues
+from rangecast.language.kernels import SET, ListedValues
 from rangecast.model import boxes as sparse
 from rangecast.model.boxes import SparseBoxes
 from rangecast.types.attributes import MISSING, Codes

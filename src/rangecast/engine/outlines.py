@@ -33,9 +33,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.catalog import Boxes
-from rangecast.engine.weighing import Weighed, draw_boxes, invent_events, least_roughly
-from rangecast.kernels.engine.nested import CLOSED, FALLING, RISING
+from rangecast.engine.boxes import Boxes
+from rangecast.engine.costs import Weighed, draw_boxes, invent_events, least_roughly
+from rangecast.engine.layouts.sorted_lists_kernels import CLOSED, FALLING, RISING
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Codes
 
 FEWEST = 1024

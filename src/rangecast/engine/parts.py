@@ -32,14 +32,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
+from rangecast.durable.arrays import Arrays
 from rangecast.engine.answers import (
     Estimate,
 )
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.boxes import Boxes
 from rangecast.engine.checked_slots import checked_slots
 from rangecast.engine.checks import hold
-from rangecast.engine.contract import Index
+from rangecast.engine.index import Index
 from rangecast.engine.limited import PartialReading
 from rangecast.engine.static_part import Part, Tail
 from rangecast.engine.static_reading import StaticReading, StaticState, _Covered

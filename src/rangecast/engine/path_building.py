@@ -15,28 +15,28 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.access_paths import AccessPath
-from rangecast.engine.bitmap import build_bitmap, estimate_bytes
-from rangecast.engine.catalog import Boxes
-from rangecast.engine.cells import BUDGET, build_cells
+from rangecast.engine.boxes import Boxes
+from rangecast.engine.boxes_kernels import drop_marked
+from rangecast.engine.costs import Corrections, draw_boxes
 from rangecast.engine.equalities import Coupled, EqualitiesPart, build_equalities, choose_couples
-from rangecast.engine.equality import EqualityPart
 from rangecast.engine.grid import Grid
-from rangecast.engine.leads import are_sparse, build_leads
+from rangecast.engine.layouts.bitmap import build_bitmap, estimate_bytes
+from rangecast.engine.layouts.cells import BUDGET, build_cells
+from rangecast.engine.layouts.leads import are_sparse, build_leads
+from rangecast.engine.layouts.lists import EqualityPart
+from rangecast.engine.layouts.runs import FEWEST_CELLS, MOST_CELLS, build_runs
+from rangecast.engine.layouts.scan import ScanPart
+from rangecast.engine.layouts.sorted_lists import NestedPart, build_nested
+from rangecast.engine.layouts.windows import build_windows
 from rangecast.engine.listed_paths import build_listed, led_boxes
-from rangecast.engine.nested import NestedPart, build_nested
 from rangecast.engine.outlines import SortedChoice, assign_boxes, choose_sorted, many_alone
-from rangecast.engine.packed_bounds import span_of_ends
+from rangecast.engine.packed import span_of_ends
 from rangecast.engine.planner import choose_layout
-from rangecast.engine.runs import FEWEST_CELLS, MOST_CELLS, build_runs
-from rangecast.engine.scan import ScanPart
 from rangecast.engine.selectivity import bounded_attributes
 from rangecast.engine.threads import runner
 from rangecast.engine.value_lists import ask_values, choose_equalities
-from rangecast.engine.weighing import Corrections, draw_boxes
-from rangecast.engine.windows import build_windows
 from rangecast.engine.word_lists import WordListsPart, build_lists
 from rangecast.errors import CapacityError
-from rangecast.kernels.engine.boxes import drop_marked
 from rangecast.memory import check_fits
 from rangecast.types.attributes import LAST, PRESENT, Codes
 

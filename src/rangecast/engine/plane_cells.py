@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast import buffers
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
-from rangecast.engine.packed_bounds import Packed
+from rangecast.engine.layouts.cells_kernels import CellBoxes
+from rangecast.engine.packed import Packed
 from rangecast.engine.static_part import IdRows
 from rangecast.kernels.engine import plane_cells as kernels
-from rangecast.kernels.engine.cells import CellBoxes
 from rangecast.kernels.engine.grid import sort_by_cell
 from rangecast.kernels.engine.plane_cells import PlaneCells, PlaneSteps
 from rangecast.kernels.machine.kept_entries import EIGHT

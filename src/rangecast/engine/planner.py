@@ -46,10 +46,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import UNSAVED
-from rangecast.engine.catalog import Boxes
-from rangecast.engine.packed_bounds import CELLS as FINE_CELLS
-from rangecast.engine.weighing import (
+from rangecast.durable.arrays import UNSAVED
+from rangecast.engine.boxes import Boxes
+from rangecast.engine.costs import (
     Corrections,
     Layout,
     by_ns,
@@ -59,6 +58,7 @@ from rangecast.engine.weighing import (
     invent_events,
     weigh_layouts,
 )
+from rangecast.engine.packed import CELLS as FINE_CELLS
 from rangecast.types.attributes import Codes
 
 ROBUST = 1.3

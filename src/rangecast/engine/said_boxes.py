@@ -38,8 +38,8 @@ from rangecast.engine.listed_values import (
     with_room,
     without_listed,
 )
-from rangecast.kernels.model import boxes as kernels
-from rangecast.kernels.model.boxes import SET, ListedValues
+from rangecast.language import kernels
+from rangecast.language.kernels import SET, ListedValues
 from rangecast.model import boxes as sparse
 from rangecast.model.boxes import DenseBoxes, SparseBoxes
 from rangecast.model.subscriptions import Subscriptions

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.boxes import Boxes
 from rangecast.errors import OptionError
 from rangecast.types.attributes import LAST, MISSING
 from rangecast.types.schema import Schema

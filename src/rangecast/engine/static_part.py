@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import count_bytes
+from rangecast.durable.arrays import count_bytes
 from rangecast.engine.answers import Found, Rows, SeveralColumns, count_rows, scan_rows, write_rows
-from rangecast.engine.catalog import Boxes
-from rangecast.model.event_entries import EventEntries
+from rangecast.engine.boxes import Boxes
+from rangecast.model.wide_events import EventEntries
 from rangecast.types.attributes import Codes
 
 IdRows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]

@@ -24,16 +24,17 @@ from rangecast.engine.answers import (
     cut_batch,
     without_repeats,
 )
-from rangecast.engine.catalog import Boxes, Catalog
+from rangecast.engine.boxes import Boxes
+from rangecast.engine.catalog import Catalog
 from rangecast.engine.checked_slots import SlotChecks
 from rangecast.engine.limited import Finder, PartialReading
 from rangecast.engine.static_part import Part, Tail
 from rangecast.engine.threads import pool
-from rangecast.kernels.model import matches as match_kernels
-from rangecast.model.boxes import SET
-from rangecast.model.event_entries import EventEntries
+from rangecast.language.kernels import SET
+from rangecast.model import kernels as match_kernels
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
+from rangecast.model.wide_events import EventEntries
 from rangecast.types.attributes import Codes
 
 if TYPE_CHECKING:

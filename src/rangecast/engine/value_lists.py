@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.bitmap import BLOCK
-from rangecast.engine.catalog import Boxes
-from rangecast.engine.equality import COUNTED, span_of
+from rangecast.engine.boxes import Boxes
+from rangecast.engine.layouts.bitmap import BLOCK
+from rangecast.engine.layouts.lists import COUNTED, span_of
 from rangecast.engine.threads import runner
 from rangecast.types.attributes import Codes
 

@@ -16,7 +16,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from rangecast.kernels import cache_folders
+from rangecast.simd.compiler import cache_folders
 
 _MOST = 4096
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rangecast.model.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
-    from rangecast.engine.contract import Index
+    from rangecast.engine.index import Index
 
 
 def taken_over(index: Index, subs: Subscriptions) -> Subscriptions:

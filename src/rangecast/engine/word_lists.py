@@ -44,16 +44,16 @@ import numpy.typing as npt
 
 from rangecast import buffers
 from rangecast.engine.answers import Found, Rows
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
-from rangecast.engine.equality import EqualityPart, Grouped, build_equality, enter_values, group_by_value
-from rangecast.engine.packed_bounds import Packed
-from rangecast.engine.small_batches import FEW_EVENTS, ROOM, FewEvents
+from rangecast.engine.layouts import lists_kernels as kernels
+from rangecast.engine.layouts.lists import EqualityPart, Grouped, build_equality, enter_values, group_by_value
+from rangecast.engine.layouts.lists_kernels import WordFields, WordLists
+from rangecast.engine.packed import Packed
+from rangecast.engine.small import FEW_EVENTS, ROOM, FewEvents
 from rangecast.engine.static_part import IdRows, Part
-from rangecast.kernels.engine import word_lists as kernels
-from rangecast.kernels.engine.word_lists import WordFields, WordLists
-from rangecast.kernels.machine.kept_members import MOST_TOGETHER, TOGETHER
 from rangecast.kernels.machine.views import Views
+from rangecast.simd.lanes import MOST_TOGETHER, TOGETHER
 from rangecast.types.attributes import LAST, MISSING, Codes
 
 _LOW, _HIGH = 1, 2

@@ -72,7 +72,7 @@ class ValueFormat:
             from rangecast.kafka.avro_values import AvroSchemas
 
             return SchemaValues(AvroSchemas(registry, self.schema_file).reader, registry is not None)
-        from rangecast.kafka.protobuf_values import ProtobufSchemas
+        from rangecast.kafka.formats import ProtobufSchemas
 
         schemas = ProtobufSchemas(registry, self.schema_file, self.message)
         return SchemaValues(schemas.reader, registry is not None)

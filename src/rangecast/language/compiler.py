@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import LanguageError, RangecastError
-from rangecast.kernels.model.boxes import SET
+from rangecast.language.kernels import SET
 from rangecast.language.literal_forms import Likeness
 from rangecast.language.long_lists import LongLists, put_lists
 from rangecast.language.normal_form import Clause, Expander

@@ -21,8 +21,8 @@ from rangecast.types.attributes import Attribute
 from rangecast.types.derived import MAX_DERIVED, PART, derived_attribute, spans_of_number
 from rangecast.types.expressions import WEEKDAYS, Expression
 from rangecast.types.literal_pieces import like_pieces
+from rangecast.types.patterns import HELD
 from rangecast.types.schema import Schema
-from rangecast.types.traits import HELD
 
 # What is not below a string is an AND of as many ORs as it has parts: 24 take half a second to expand, and
 # 32 more than is allowed.

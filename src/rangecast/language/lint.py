@@ -47,9 +47,9 @@ from rangecast.language.tree import (
 from rangecast.types.attributes import LAST, PRESENT, Attribute, Timestamp
 from rangecast.types.instants import EPOCH, other_unit
 from rangecast.types.names import quoted_name
+from rangecast.types.patterns import TraitBundles
 from rangecast.types.regions import long_edge
 from rangecast.types.schema import Schema
-from rangecast.types.traits import TraitBundles
 
 _log = logging.getLogger(__name__)
 

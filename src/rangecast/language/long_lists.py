@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from rangecast.errors import LanguageError
 from rangecast.kernels.language import lists as kernels
-from rangecast.kernels.model.boxes import SET
+from rangecast.language.kernels import SET
 from rangecast.language.listed_words import ListedWords
 from rangecast.language.parser import read
 from rangecast.language.templates import split

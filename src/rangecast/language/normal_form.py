@@ -51,8 +51,8 @@ from rangecast.language.tree import (
 )
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Interval
 from rangecast.types.instants import odd_instant
+from rangecast.types.patterns import TraitBundles
 from rangecast.types.schema import Schema
-from rangecast.types.traits import TraitBundles
 
 Spans = tuple[Interval, ...]
 Clause = dict[int, Spans]

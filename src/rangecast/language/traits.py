@@ -19,7 +19,7 @@ from rangecast.types.attributes import LAST, PRESENT, Interval
 from rangecast.types.columns import is_unicode
 from rangecast.types.derived import Values, evaluate
 from rangecast.types.expressions import fitted
-from rangecast.types.traits import Trait, TraitBundles, interval_of
+from rangecast.types.patterns import Trait, TraitBundles, interval_of
 
 TraitsAsked = list[tuple[Fits, bool]]
 """Patterns, and whether each is denied."""

@@ -27,7 +27,7 @@ import pyarrow.csv as pacsv
 from rangecast.buckets.object_files import size_of
 from rangecast.errors import OptionError, StorageError
 from rangecast.loading.batches import RowBatch, RowFile, UnreadRow, suffix_of
-from rangecast.loading.lines import LineChunk, LineReader
+from rangecast.loading.files import LineChunk, LineReader
 
 # in the order in which they win where a header has as many of several
 _DELIMITERS = (",", ";", "\t", "|")

@@ -20,7 +20,7 @@ from rangecast.errors import EventError
 from rangecast.loading.batches import ROWS_AT_ONCE, RowBatch, RowFile
 from rangecast.loading.formats import open_rows
 from rangecast.loading.ids import INT64, STRING, column_type, id_text, in_one_piece, settle, typed_ids
-from rangecast.loading.jsonl_files import JsonLinesFile
+from rangecast.loading.json import JsonLinesFile
 from rangecast.loading.rejected import RejectedRow
 from rangecast.model.events import Events
 from rangecast.types.attributes import MISSING

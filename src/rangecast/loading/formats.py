@@ -10,7 +10,7 @@ import pyarrow as pa
 from rangecast.errors import OptionError
 from rangecast.loading.batches import ROWS_AT_ONCE, RowFile, format_of
 from rangecast.loading.csv_files import CsvFile
-from rangecast.loading.jsonl_files import JsonLinesFile
+from rangecast.loading.json import JsonLinesFile
 from rangecast.loading.parquet_files import ParquetFile
 
 

@@ -20,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.kernels.loading import json_lines as kernels
 from rangecast.kernels.loading.decimals import powers_of_five
-from rangecast.kernels.loading.json_lines import LineCodes, LineKeys
 from rangecast.kernels.types.strings import WordTable
-from rangecast.loading.lines import LineChunk
+from rangecast.loading.files import LineChunk
+from rangecast.model import kernels_rows as kernels
 from rangecast.model.event_columns import Strangers
 from rangecast.model.events import Events
+from rangecast.model.kernels_rows import LineCodes, LineKeys
 from rangecast.types.attributes import MISSING, Attribute, Bool, Category, Float, Int, Timestamp
 from rangecast.types.column_names import named_columns
 from rangecast.types.schema import Schema

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-from rangecast.buckets.bucket import local_place
+from rangecast.durable.bucket import local_place
 from rangecast.errors import StorageError
 
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from rangecast.buckets.bucket import local_place
+from rangecast.durable.bucket import local_place
 from rangecast.errors import EventError, RangecastError, visible
 from rangecast.loading.output import OutputFile
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rangecast.buckets.bucket import is_address, place_of
 from rangecast.buckets.object_files import objects_at, size_of
+from rangecast.durable.bucket import is_address, place_of
 from rangecast.errors import StorageError
 from rangecast.loading.events import EventBatch, EventFile
 from rangecast.types.column_names import describe_absent

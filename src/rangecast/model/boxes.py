@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels.model import boxes as kernels
-from rangecast.kernels.model.boxes import SET
+from rangecast.language import kernels
+from rangecast.language.kernels import SET
 from rangecast.types.attributes import LAST, MISSING, Codes
 
 

@@ -50,9 +50,9 @@ from rangecast.model.event_columns import (
     warn_of_points,
     words_at,
 )
-from rangecast.model.event_entries import WIDE, CodeTarget, EventEntries
 from rangecast.model.hidden_columns import CodeColumns, HiddenColumns, values_of
 from rangecast.model.marshalled_rows import read_rows
+from rangecast.model.wide_events import WIDE, CodeTarget, EventEntries
 from rangecast.types.attributes import MISSING, Category, Codes, Encoded
 from rangecast.types.column_names import ObjectNames, named_columns, row_keys
 from rangecast.types.columns import Column, arrow_of, as_column

@@ -17,9 +17,9 @@ from rangecast.language.evaluation import Verdict, evaluate, plain, shown
 from rangecast.model.boxes import SparseBoxes, entries_of
 from rangecast.model.events import Events
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Category, Codes
+from rangecast.types.patterns import BELOW, HELD, HeldBundle
 from rangecast.types.places import Point
 from rangecast.types.schema import Schema
-from rangecast.types.traits import BELOW, HELD, HeldBundle
 
 _SHOWN = 8
 

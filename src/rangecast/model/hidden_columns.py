@@ -18,8 +18,8 @@ import pyarrow as pa
 from rangecast.types.attributes import LAST, MISSING, Attribute, Category, Codes, decoded_floats
 from rangecast.types.derived import Look, Values, codes_of, evaluate
 from rangecast.types.expression_text import parse_expression
+from rangecast.types.patterns import HELD, HeldBundle, SourceWords, TraitBundles, names
 from rangecast.types.schema import Schema
-from rangecast.types.traits import HELD, HeldBundle, SourceWords, TraitBundles, names
 from rangecast.types.vocabulary import UNKNOWN
 
 _EventNumbers = npt.NDArray[np.int64]

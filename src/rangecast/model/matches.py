@@ -23,8 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast import buffers
-from rangecast.kernels.model import matches as kernels
 from rangecast.memory import check_rows
+from rangecast.model import kernels
 from rangecast.model.ids import Ids
 from rangecast.types.strings import arrow_numbers
 

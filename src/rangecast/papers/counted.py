@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.answers import Rows
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import counted, shaped
 from rangecast.engine.static_part import Part
 from rangecast.types.attributes import Codes

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rangecast.papers.claims import settle_pages
 from rangecast.papers.report import CASES, PageClaim, as_markdown, read_page
-from rangecast.papers.verdicts import settle_pages
 
 PAPERS = {
     "vcr": "000: Wu, Chen, Yu 2004, *VCR indexing for fast event matching*",

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rangecast.covering import CoverIndex, reduce
 from rangecast.engine import open_index
-from rangecast.engine.contract import Index
+from rangecast.engine.index import Index
 from rangecast.errors import OptionError, SubscriptionError
 from rangecast.model.events import Events
 from rangecast.model.ids import Ids

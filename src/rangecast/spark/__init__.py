@@ -72,7 +72,7 @@ from rangecast.spark.reduce import reduce
 from rangecast.spark.report import Report
 from rangecast.spark.session import session
 from rangecast.spark.source.source import register_source
-from rangecast.spark.source.topic_source import read_kafka
+from rangecast.spark.source.topic import read_kafka
 from rangecast.spark.stream.event_files import read_events
 from rangecast.spark.stream.kafka_sink import kafka_sink
 from rangecast.spark.stream.metrics import StreamMetrics, StreamStatus, stream_status, watch_stream

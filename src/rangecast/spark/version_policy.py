@@ -33,10 +33,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rangecast.durable.lock import LockedError
 from rangecast.engine import Index
 from rangecast.errors import OptionError, StorageError
 from rangecast.spark.worker import followed, open_store
-from rangecast.store.lock import LockedError
 from rangecast.store.store import Store
 from rangecast.types.attributes import MISSING
 from rangecast.types.schema import Schema

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rangecast.buckets.bucket import Bucket, is_address
+from rangecast.durable.bucket import Bucket, is_address
 from rangecast.engine import Index, load_index
 from rangecast.errors import StorageError
 from rangecast.loading.pace import Pace

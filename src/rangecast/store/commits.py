@@ -25,10 +25,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rangecast.array_file import replacing, sync_folder
-from rangecast.buckets.bucket import Bucket, is_address, place_of
+from rangecast.durable.arrays import replacing, sync_folder
+from rangecast.durable.bucket import Bucket, is_address, place_of
+from rangecast.durable.documents import is_sealed, seal, unseal
 from rangecast.errors import StorageError
-from rangecast.sealed import is_sealed, seal, unseal
 
 STATE = "_rangecast"
 COMMITS, MANIFESTS = "commits", "manifests"

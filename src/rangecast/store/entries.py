@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.array_file import Arrays, pack_arrays
+from rangecast.durable.arrays import Arrays, pack_arrays
 from rangecast.errors import StorageError
 from rangecast.model.expiry_times import Times
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.store.record import (
+from rangecast.store.change import (
     EXPRESSIONS,
     Change,
     FragmentEntry,

@@ -23,7 +23,7 @@ from rangecast import forks
 from rangecast.engine import Index
 from rangecast.engine.parts import StaticIndex
 from rangecast.errors import StorageError
-from rangecast.store.record import Change, gathered
+from rangecast.store.change import Change, gathered
 from rangecast.store.store import Store
 
 _FEW = 1000

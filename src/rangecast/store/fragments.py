@@ -14,15 +14,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Sequence
 
-from rangecast.array_file import write_arrays_to
+from rangecast.durable.arrays import write_arrays_to
 from rangecast.engine import index_type
 from rangecast.errors import StorageError
 from rangecast.model.expiry_times import instant
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.store.change import FragmentEntry, change_arrays
 from rangecast.store.entries import FRAGMENTS
 from rangecast.store.home import Home
-from rangecast.store.record import FragmentEntry, change_arrays
 
 _DAY = 86_400_000_000
 

@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rangecast.array_file import (
+from rangecast.durable.arrays import (
     make_folder,
     read_arrays,
     reading_from,
@@ -32,14 +32,14 @@ from rangecast.array_file import (
     sync_folder,
     writing_to,
 )
-from rangecast.buckets.bucket import Bucket, BucketAddress, ObjectEntry, is_address, place_of
-from rangecast.buckets.fetched import fetched, keep, scratch_file
+from rangecast.durable.bucket import Bucket, BucketAddress, ObjectEntry, is_address, place_of
+from rangecast.durable.documents import read_document, seal, unseal, write_document
+from rangecast.durable.fetched import fetched, keep, scratch_file
+from rangecast.durable.lock import holding
 from rangecast.engine import Index
 from rangecast.errors import StorageError
-from rangecast.sealed import read_document, seal, unseal, write_document
+from rangecast.store.change_log import ChangeLog
 from rangecast.store.entries import ChangeEntries
-from rangecast.store.lock import holding
-from rangecast.store.log import ChangeLog
 from rangecast.store.object_log import ObjectLog
 from rangecast.types.schema import Schema
 

@@ -36,15 +36,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.array_file import Arrays, pack_arrays, read_arrays, unpack_arrays
-from rangecast.buckets.bucket import Bucket, ObjectEntry
-from rangecast.buckets.fetched import fetched
+from rangecast.durable.arrays import Arrays, pack_arrays, read_arrays, unpack_arrays
+from rangecast.durable.bucket import Bucket, ObjectEntry
+from rangecast.durable.fetched import fetched
 from rangecast.errors import StorageError
 from rangecast.model.expiry_times import Times
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.store.entries import FRAGMENTS, ChangeEntries
-from rangecast.store.record import (
+from rangecast.store.change import (
     HEAD,
     FragmentEntry,
     Note,
@@ -57,6 +56,7 @@ from rangecast.store.record import (
     read_description,
     whole_payload,
 )
+from rangecast.store.entries import FRAGMENTS, ChangeEntries
 from rangecast.types.schema import Schema
 
 CHECKPOINT = 200

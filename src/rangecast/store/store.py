@@ -36,25 +36,26 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rangecast.array_file import read_arrays
+from rangecast.durable.arrays import read_arrays
+from rangecast.durable.lock import LockedError
 from rangecast.engine import index_type, load_index
 from rangecast.errors import SchemaError, StorageError, SubscriptionError
+from rangecast.model.expiry_times import instant
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.store.expiry import checked_times, instant
+from rangecast.store.change import EXPRESSIONS, FragmentEntry, Note, checked_note
+from rangecast.store.change_log import ChangeLog
 from rangecast.store.fragments import check_fragments, sweep_fragments
 from rangecast.store.history import CHECKPOINT, HistoryLimits, read_history, write_history
 from rangecast.store.home import Home, home_of
-from rangecast.store.lock import LockedError
-from rangecast.store.log import ChangeLog
+from rangecast.store.keep import checked_times
 from rangecast.store.object_log import CHECKPOINT as OBJECT_CHECKPOINT
 from rangecast.store.object_log import ObjectLog, OvertakenError
-from rangecast.store.reader import Versions, n_words
-from rangecast.store.record import EXPRESSIONS, FragmentEntry, Note, checked_note
 from rangecast.store.retention import Hold, hold_name, remove_hold, write_hold
 from rangecast.store.segment import DamagedMarkError
 from rangecast.store.selection import fulfilling
 from rangecast.store.settings import create_store, read_settings, stored_schema
+from rangecast.store.versions import Versions, n_words
 from rangecast.types.schema import Schema
 
 _PAUSE, _LONGEST_PAUSE = 0.01, 0.5

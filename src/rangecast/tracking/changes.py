@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.kernels.tracking import states as kernels
 from rangecast.loading.ids import in_one_piece
+from rangecast.tracking import kernels
 
 WORDS = ("entered", "left", "stays")
 FORGOTTEN = -1

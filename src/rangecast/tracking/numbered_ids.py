@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.catalog import grown
+from rangecast.engine.boxes import grown
 from rangecast.model.ids import Ids, IdTable
 
 

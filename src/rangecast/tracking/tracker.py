@@ -28,17 +28,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast import forks
-from rangecast.array_file import flatten, read_arrays, unflatten, write_arrays
+from rangecast.durable.arrays import flatten, read_arrays, unflatten, write_arrays
 from rangecast.engine import Index
-from rangecast.engine.catalog import grown
+from rangecast.engine.boxes import grown
 from rangecast.engine.checks import ascending, hold, within
 from rangecast.errors import CapacityError, EventError, OptionError, StorageError, SubscriptionError
-from rangecast.kernels.model.matches import order_rows
-from rangecast.kernels.tracking import states as kernels
 from rangecast.loading.ids import in_one_piece
 from rangecast.model.events import Events
 from rangecast.model.ids import Ids
+from rangecast.model.kernels import order_rows
 from rangecast.model.matches import Matches
+from rangecast.tracking import kernels
 from rangecast.tracking.changes import FORGOTTEN, Changes
 from rangecast.tracking.numbered_ids import NumberedIds
 from rangecast.types.attributes import MISSING, Timestamp

@@ -32,7 +32,6 @@ import pyarrow as pa
 
 from rangecast import forks
 from rangecast.errors import CapacityError, SchemaError
-from rangecast.kernels.types.traits import code_texts
 from rangecast.types import addresses
 from rangecast.types.arrow_compute import pc
 from rangecast.types.attributes import (
@@ -48,11 +47,12 @@ from rangecast.types.attributes import (
 )
 from rangecast.types.expression_text import parse_expression
 from rangecast.types.expressions import FLOAT, INSTANT, PATTERNS, TEXT, Expression
+from rangecast.types.kernels import code_texts
 from rangecast.types.numerals import Mask
+from rangecast.types.patterns import HeldBundle, TraitBundles, names
 from rangecast.types.piece_automaton import buffers_of
 from rangecast.types.places import degrees_of
 from rangecast.types.strings import arrow_words
-from rangecast.types.traits import HeldBundle, TraitBundles, names
 
 MAX_DERIVED = 256
 """How many expressions the conditions of one schema may use."""

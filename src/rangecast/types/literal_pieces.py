@@ -13,7 +13,7 @@ import re
 from functools import lru_cache
 
 from rangecast.errors import SchemaError
-from rangecast.kernels.types.traits import ANY, N_BIGRAMS, ONE
+from rangecast.types.kernels import ANY, N_BIGRAMS, ONE
 
 _PLAIN_ESCAPES = set(r"\.+*?()|[]{}^$-/\"' #&~,:;<>=!@%_`")
 _WILDCARDS = re.compile("(%+|_)")

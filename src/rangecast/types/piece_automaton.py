@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.kernels.types import traits as kernels
+from rangecast.types import kernels
 from rangecast.types.strings import arrow_words
 
 _ROWS = 1024  # states with a row of next states: a megabyte

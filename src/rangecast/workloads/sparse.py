@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import OptionError
-from rangecast.kernels.model.boxes import SET
+from rangecast.language.kernels import SET
 from rangecast.model.boxes import SparseBoxes, ragged, starts_of
-from rangecast.model.event_entries import EventEntries
+from rangecast.model.wide_events import EventEntries
 from rangecast.types.attributes import Attribute
 from rangecast.types.schema import Schema
 

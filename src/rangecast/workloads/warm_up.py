@@ -86,8 +86,8 @@ def _texts_and_rows() -> None:
     Events.from_rows(schema, [{"price": 7, "change": 0.5, "symbol": "s7"}] * PATIENCE)
     import pyarrow as pa
 
+    from rangecast.loading.files import LineReader
     from rangecast.loading.json_codes import LineCoder
-    from rangecast.loading.lines import LineReader
 
     lines = io.BytesIO("".join(f"{json.dumps(row)}\n" for row in rows).encode())
     for chunk in LineReader("rows", lines).chunks(quoted=False):

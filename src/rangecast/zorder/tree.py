@@ -31,11 +31,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import count_bytes
+from rangecast.durable.arrays import count_bytes
 from rangecast.errors import OptionError
 from rangecast.kernels.zorder import tree as kernels
-from rangecast.kernels.zorder import tree_updates as updates
 from rangecast.kernels.zorder.tree import TreeArrays
+from rangecast.zorder import kernels as updates
 from rangecast.zorder.curve import Addresses
 
 LEAF_CAPACITY = 512

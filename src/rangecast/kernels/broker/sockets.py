@@ -13,7 +13,7 @@ import numpy as np
 from numba import config, types
 from numba.core.typing.templates import signature
 
-from rangecast.kernels import kernel
+from rangecast.simd.compiler import kernel
 
 _DO_NOT_WAIT = 0x4040  # MSG_DONTWAIT and MSG_NOSIGNAL of Linux
 

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import allocating_kernel, kernel
-from rangecast.kernels.covering.cubes import CANDIDATES, HITS, confirm
+from rangecast.covering.kernels import CANDIDATES, HITS, confirm
 from rangecast.kernels.model.ids import mix
+from rangecast.simd.compiler import allocating_kernel, kernel
 
 NODES = 0
 _WIDTH = 64

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
 from rangecast.kernels.engine.grid import cell_of
 from rangecast.kernels.machine.bitsets import WORDS
+from rangecast.simd.compiler import allocating_kernel, inlined_kernel, kernel
 
 TOP = 255
 MOST_REST = 254

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import allocating_kernel, inlined_kernel
 from rangecast.kernels.engine.bitmap_building import BLOCK, TOP
+from rangecast.simd.compiler import allocating_kernel, inlined_kernel
 
 _KEYS = 256
 _SAMPLED = 2048

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
-from rangecast.kernels.engine.boxes import holds, view_boxes
+from rangecast.engine.boxes_kernels import holds, view_boxes
 from rangecast.kernels.machine.bitsets import lowest
-from rangecast.kernels.machine.memory import prefetch, scratch
 from rangecast.kernels.machine.views import view, view_rows
+from rangecast.simd.compiler import allocating_kernel, inlined_kernel, kernel
+from rangecast.simd.memory import prefetch, scratch
 
 BLOCK = 128
 """Events whose hashes are computed before the first of them is looked up."""

@@ -7,15 +7,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
-from rangecast.kernels.engine import equalities, word_lists
-from rangecast.kernels.engine.boxes import holds, view_boxes
-from rangecast.kernels.engine.packed_bounds import Fields, pack_values
-from rangecast.kernels.machine.kept_members import EIGHT, TOGETHER, hold_row, keep_members, put_row
-from rangecast.kernels.machine.memory import ask, prefetch, scratch
+from rangecast.engine.boxes_kernels import holds, view_boxes
+from rangecast.engine.layouts import lists_kernels
+from rangecast.engine.packed_kernels import Fields, pack_values
+from rangecast.kernels.engine import equalities
 from rangecast.kernels.machine.views import view, view_rows
 from rangecast.kernels.model.ids import hash_integers
-from rangecast.kernels.model.matches import copy_run
+from rangecast.model.kernels import copy_run
+from rangecast.simd.compiler import allocating_kernel, inlined_kernel, kernel
+from rangecast.simd.lanes import EIGHT, TOGETHER, hold_row, keep_members, put_row
+from rangecast.simd.memory import ask, prefetch, scratch
 
 _CHUNK = 512
 _BLOCK = 64
@@ -346,8 +347,8 @@ def stab_few(part, own_boxes, codes, offsets, out):
 @allocating_kernel
 def stab_either(part, own_boxes, codes, offsets, out):
     """As `stab_few`, also of lists of one word per box or by two values, whose tables have fewer rows."""
-    if part.shape[0] == word_lists.ROWS:
-        return word_lists.stab_few(part, own_boxes, codes, offsets, out)
+    if part.shape[0] == lists_kernels.ROWS:
+        return lists_kernels.stab_few(part, own_boxes, codes, offsets, out)
     if part.shape[0] == equalities.ROWS:
         return equalities.stab_few(part, own_boxes, codes, offsets, out)
     return stab_few(part, own_boxes, codes, offsets, out)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import inlined_kernel, kernel
+from rangecast.simd.compiler import inlined_kernel, kernel
 
 INEXACT = 1 << 7
 """In the scale of an attribute of which a mark may be several codes."""

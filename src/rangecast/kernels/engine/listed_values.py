@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import inlined_kernel, kernel
-from rangecast.kernels.machine.memory import prefetch
+from rangecast.simd.compiler import inlined_kernel, kernel
+from rangecast.simd.memory import prefetch
 
 _AHEAD = 8  # lists: 4 and 16 are as good
 _LINE = 16  # words

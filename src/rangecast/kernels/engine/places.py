@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import inlined_kernel, kernel
-from rangecast.kernels.model.boxes import SET, find_set, first_check, in_spans_or_list
 from rangecast.kernels.types.places import in_any_region, in_circle, in_region
+from rangecast.language.kernels import SET, find_set, first_check, in_spans_or_list
+from rangecast.simd.compiler import inlined_kernel, kernel
 
 _POSITION = SET - 1
 _MISSING = np.iinfo(np.int64).min

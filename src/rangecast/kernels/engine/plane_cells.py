@@ -20,15 +20,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import allocating_kernel, inlined_kernel, kernel
-from rangecast.kernels.engine.boxes import holds, view_boxes
-from rangecast.kernels.engine.cells import begins_by, ends_after
-from rangecast.kernels.engine.packed_bounds import check_few, pack_values
+from rangecast.engine.boxes_kernels import holds, view_boxes
+from rangecast.engine.layouts.cells_kernels import begins_by, ends_after
+from rangecast.engine.packed_kernels import check_few, pack_values
 from rangecast.kernels.machine.bitsets import lowest
 from rangecast.kernels.machine.kept_entries import EIGHT, move_entries, which_hold
-from rangecast.kernels.machine.memory import ask, prefetch
 from rangecast.kernels.machine.views import view, view_rows
-from rangecast.kernels.model.matches import copy_run
+from rangecast.model.kernels import copy_run
+from rangecast.simd.compiler import allocating_kernel, inlined_kernel, kernel
+from rangecast.simd.memory import ask, prefetch
 
 STEPS = 128
 _FIELD = np.uint64(0x7FFF)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
-from rangecast.kernels.engine.boxes import first_word
+from rangecast.engine.boxes_kernels import first_word
 from rangecast.kernels.model.ids import mix
-from rangecast.kernels.model.matches import copy_run
+from rangecast.model.kernels import copy_run
+from rangecast.simd.compiler import kernel
 
 
 @kernel

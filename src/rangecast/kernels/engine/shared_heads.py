@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
-from rangecast.kernels.engine.boxes import (
+from rangecast.engine.boxes_kernels import (
     ANY,
     AT_LEAST,
     AT_MOST,
@@ -21,6 +20,7 @@ from rangecast.kernels.engine.boxes import (
     is_narrow,
     kind_of,
 )
+from rangecast.simd.compiler import kernel
 
 _MISSING = np.iinfo(np.int64).min
 _PRESENT = _MISSING + 1

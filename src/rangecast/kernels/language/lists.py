@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import inlined_kernel, kernel
 from rangecast.kernels.machine.bitsets import lowest
-from rangecast.kernels.machine.memory import prefetch
 from rangecast.kernels.types.strings import eight, hash_word, number_word
+from rangecast.simd.compiler import inlined_kernel, kernel
+from rangecast.simd.memory import prefetch
 
 PADDING = 16
 _AHEAD = 16  # strings; half or twice as many: the same

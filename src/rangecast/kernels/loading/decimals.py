@@ -22,8 +22,8 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from rangecast.kernels import inlined_kernel, kernel
 from rangecast.kernels.types.strings import eight
+from rangecast.simd.compiler import inlined_kernel, kernel
 
 LEAST_POWER, MOST_POWER = -342, 308
 MISSING = -(2**63)

@@ -18,8 +18,8 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from rangecast.kernels import inlined_kernel
-from rangecast.kernels.machine.kept_members import can_use, count_set, module_table
+from rangecast.simd.compiler import inlined_kernel
+from rangecast.simd.lanes import can_use, count_set, module_table
 
 EIGHT = 8
 """Entries that are looked at together: as many are read behind the last, and `out` has as much room."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.simd.compiler import kernel
 
 _A = np.uint64(0xBF58476D1CE4E5B9)
 _B = np.uint64(0x94D049BB133111EB)

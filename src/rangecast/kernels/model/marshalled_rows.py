@@ -47,10 +47,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import inlined_kernel, kernel
 from rangecast.kernels.loading.decimals import bits_of
 from rangecast.kernels.machine.views import view
 from rangecast.kernels.types.strings import eight, find_in, four, same_letters
+from rangecast.simd.compiler import inlined_kernel, kernel
 
 SKIPPED, INT, FLOAT, BOOL, WORD = range(5)
 DONE, ODD, NEW_KEY = range(3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
+from rangecast.simd.compiler import kernel
 
 _MISSING = np.iinfo(np.int64).min
 _LAST = np.iinfo(np.int64).max

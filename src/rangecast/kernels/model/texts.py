@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import kernel
 from rangecast.kernels.machine.bitsets import lowest
 from rangecast.kernels.types.strings import eight, put_eight
+from rangecast.simd.compiler import kernel
 
 PADDING = 16
 _SPACE, _COMMA, _MINUS, _ZERO = 32, 44, 45, 48

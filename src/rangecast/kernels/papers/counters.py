@@ -6,7 +6,7 @@ counter of its box, and a box is a match when its counter reaches the number of 
 
 from __future__ import annotations
 
-from rangecast.kernels import kernel
+from rangecast.simd.compiler import kernel
 
 
 @kernel

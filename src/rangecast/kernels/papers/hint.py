@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import kernel
-from rangecast.kernels.engine.boxes import holds_dense, holds_dense_value
+from rangecast.engine.boxes_kernels import holds_dense, holds_dense_value
+from rangecast.simd.compiler import kernel
 
 
 class Hierarchy(NamedTuple):

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.papers.counters import add_up, count_slices, prefix_upto
+from rangecast.simd.compiler import allocating_kernel, kernel
 
 EQUAL, AT_LEAST, AT_MOST = 0, 1, 2
 _MISSING = np.iinfo(np.int64).min

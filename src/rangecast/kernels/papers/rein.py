@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import allocating_kernel, kernel
+from rangecast.simd.compiler import allocating_kernel, kernel
 
 
 class BucketLists(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.kernels import inlined_kernel, kernel
+from rangecast.simd.compiler import inlined_kernel, kernel
 
 SCALE = 10_000_000
 """Units of a degree."""

@@ -19,8 +19,8 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from rangecast.kernels import inlined_kernel, kernel
 from rangecast.kernels.machine.views import view, view_rows
+from rangecast.simd.compiler import inlined_kernel, kernel
 
 MISSING = -(2**63)
 _A = np.uint64(0x9E3779B97F4A7C15)

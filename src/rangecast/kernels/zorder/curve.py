@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import allocating_kernel, kernel
+from rangecast.simd.compiler import allocating_kernel, kernel
 
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)

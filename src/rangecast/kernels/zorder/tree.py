@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import allocating_kernel, kernel
+from rangecast.simd.compiler import allocating_kernel, kernel
 
 ROOT, HEIGHT, SIZE, LEAVES, NODES, FREE_LEAF, FREE_NODE, LIVE_LEAVES, LIVE_NODES = range(9)
 N_STATE = 9

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.covering import kernels
 from rangecast.errors import CapacityError, OptionError
-from rangecast.kernels.covering import cubes as kernels
 from rangecast.zorder.curve import Addresses, ZCurve
 
 MOST_LISTED = 50_000_000

@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.answers import Estimate
-from rangecast.kernels.model import matches as match_kernels
 from rangecast.kernels.papers.rtree import search as kernels
 from rangecast.kernels.papers.rtree.search import ROOT, Tree
+from rangecast.model import kernels as match_kernels
 from rangecast.types.attributes import Codes
 
 

@@ -15,8 +15,8 @@ from rangecast.engine import open_index
 from rangecast.model.events import Events
 from rangecast.papers.measuring import PROCESS, timed
 from rangecast.papers.rtree.batch_search import Descent
-from rangecast.papers.rtree.index import RTreeIndex
 from rangecast.papers.rtree.scheduling import AdaptiveLevel, ShortestFirst, respond
+from rangecast.papers.rtree.structures import RTreeIndex
 from rangecast.workloads import workload
 
 

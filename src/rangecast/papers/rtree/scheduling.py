@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from rangecast.engine.answers import Estimate
-from rangecast.engine.contract import Index
+from rangecast.engine.index import Index
 from rangecast.errors import OptionError
 from rangecast.model.events import Events
 from rangecast.papers.measuring import WALL, Clock

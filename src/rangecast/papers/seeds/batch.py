@@ -8,7 +8,6 @@ import numpy as np
 
 from rangecast.engine import open_index
 from rangecast.papers.report import ExperimentReport
-from rangecast.papers.rtree.index import RTreeIndex
 from rangecast.papers.rtree.measures import (
     Extent,
     FreshEvents,
@@ -20,6 +19,7 @@ from rangecast.papers.rtree.measures import (
     warm_up,
 )
 from rangecast.papers.rtree.scheduling import AdaptiveLevel
+from rangecast.papers.rtree.structures import RTreeIndex
 from rangecast.papers.seeds.ratio import Ratio, SeedRatios
 from rangecast.workloads import workload
 

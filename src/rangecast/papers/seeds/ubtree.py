@@ -12,8 +12,8 @@ from rangecast.engine import open_index
 from rangecast.papers.report import ExperimentReport
 from rangecast.papers.seeds.ratio import Ratio, SeedRatios, best_micros
 from rangecast.papers.ubtree.experiment import BATCH
-from rangecast.papers.ubtree.index import UBTreeIndex
 from rangecast.papers.ubtree.measures import Points, changed, measure, satisfied_operators
+from rangecast.papers.ubtree.structures import UBTreeIndex
 from rangecast.workloads import workload
 
 SUBSCRIPTIONS, FEWER, EACH = 300_000, 75_000, 100_000

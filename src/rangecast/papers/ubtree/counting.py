@@ -32,8 +32,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.array_file import Arrays
-from rangecast.engine.catalog import Boxes
+from rangecast.durable.arrays import Arrays
+from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.parts import StaticIndex
 from rangecast.engine.static_part import Part

@@ -20,7 +20,6 @@ from rangecast.engine import open_index
 from rangecast.papers.measuring import THREAD, take_turns
 from rangecast.papers.report import ExperimentReport
 from rangecast.papers.ubtree.claims import weigh_counting, weigh_search, weigh_updates
-from rangecast.papers.ubtree.index import UBTreeIndex
 from rangecast.papers.ubtree.measures import (
     ROUNDS,
     Points,
@@ -31,6 +30,7 @@ from rangecast.papers.ubtree.measures import (
     measure,
     satisfied_operators,
 )
+from rangecast.papers.ubtree.structures import UBTreeIndex
 from rangecast.workloads import Workload, workload
 
 TITLE = "The UB-tree with dimension transform"

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rangecast.engine import REGISTRY, open_index
-from rangecast.kernels.papers.ubtree import search as kernels
 from rangecast.model.events import Events
 from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.papers.measuring import THREAD, take_turns, timed
-from rangecast.papers.ubtree.index import UBTreeIndex
+from rangecast.papers.ubtree import kernels
+from rangecast.papers.ubtree.structures import UBTreeIndex
 from rangecast.workloads import Workload
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {

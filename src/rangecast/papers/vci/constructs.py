@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.runs import check_length
+from rangecast.engine.layouts.runs import check_length
 from rangecast.errors import OptionError
 from rangecast.kernels.papers.vci import lists as kernels
 

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.answers import Rows
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.grid import Grid
 from rangecast.engine.parts import StaticIndex

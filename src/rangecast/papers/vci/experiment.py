@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from rangecast.engine import open_index
-from rangecast.engine.contract import Index
+from rangecast.engine.index import Index
 from rangecast.model.events import Events
 from rangecast.papers.measuring import PROCESS, check_agreement, take_rounds
 from rangecast.papers.report import ExperimentReport

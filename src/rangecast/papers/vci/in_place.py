@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.answers import Numbers, Rows
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import flat, hold, within
-from rangecast.engine.contract import Index
+from rangecast.engine.index import Index
 from rangecast.engine.selectivity import bounded_attributes, choose_attributes, named_attributes
 from rangecast.types.attributes import Codes
 

@@ -35,15 +35,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.array_file import count_bytes
+from rangecast.durable.arrays import count_bytes
+from rangecast.engine import kernels as checks
 from rangecast.engine.answers import Numbers, Rows
-from rangecast.engine.catalog import Boxes, grown
+from rangecast.engine.boxes import Boxes, grown
 from rangecast.engine.checks import flat, hold, listed, shaped
-from rangecast.kernels.engine import checks
-from rangecast.kernels.papers.vci import islist as kernels
-from rangecast.kernels.papers.vci.islist import SkipList
 from rangecast.memory import check_numbered
+from rangecast.papers.vci import kernels
 from rangecast.papers.vci.in_place import Head, InPlaceIndex, grow_rows
+from rangecast.papers.vci.kernels import SkipList
 from rangecast.types.attributes import MISSING, Codes
 
 _NODES = ("keys", "owners", "heights", "edges")

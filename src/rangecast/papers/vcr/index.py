@@ -22,12 +22,12 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from rangecast.engine.contract import Index
+from rangecast.engine.index import Index
 from rangecast.errors import OptionError
 from rangecast.types.schema import Schema
 
 _STORAGES = {
-    "runs": "rangecast.papers.vcr.runs:RectangleRunsIndex",
+    "runs": "rangecast.papers.vcr.structures:RectangleRunsIndex",
     "array": "rangecast.papers.vcr.lists:RectangleListsIndex",
     "hash": "rangecast.papers.vcr.lists:RectangleListsIndex",
 }

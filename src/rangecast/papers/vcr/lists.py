@@ -34,8 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.answers import Numbers, Rows
-from rangecast.engine.boxes import ExpandedBoxes
-from rangecast.engine.catalog import Boxes, grown
+from rangecast.engine.boxes import Boxes, ExpandedBoxes, grown
 from rangecast.engine.checks import flat, hold, listed, shaped, within
 from rangecast.errors import CapacityError, OptionError
 from rangecast.kernels.papers.vcr import lists as kernels

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.catalog import Boxes
+from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import hold
 from rangecast.engine.grid import Grid
 from rangecast.engine.selectivity import choose_attributes, named_attributes

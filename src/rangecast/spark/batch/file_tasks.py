@@ -23,8 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rangecast.buckets.bucket import is_address
 from rangecast.buckets.object_files import seekable_file
+from rangecast.durable.bucket import is_address
 from rangecast.engine import Index
 from rangecast.errors import EventError, StorageError
 from rangecast.loading import EventFile, RejectedRow

@@ -38,8 +38,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from rangecast.buckets.bucket import is_address, place_of
 from rangecast.buckets.object_files import objects_at, seekable_file, size_of
+from rangecast.durable.bucket import is_address, place_of
 from rangecast.errors import EventError, OptionError, StorageError
 from rangecast.loading import EventFile, format_of, open_rows
 from rangecast.loading.events import bad_id_type, no_column, whole_file_reason

@@ -25,7 +25,7 @@ from rangecast.model.events import Events
 from rangecast.spark.cuts import stripe_of
 from rangecast.spark.output import Answer, map_arrow
 from rangecast.spark.snapshots import Snapshot, store_of
-from rangecast.spark.stripe_files import StripeFiles, newest_stripes, prepare_stripes, stripes_of_snapshot
+from rangecast.spark.stripes import StripeFiles, newest_stripes, prepare_stripes, stripes_of_snapshot
 from rangecast.spark.worker import answers, mapped, with_ids
 from rangecast.store.store import Store
 

@@ -25,11 +25,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rangecast.array_file import sync_folder
+from rangecast.durable.arrays import sync_folder
+from rangecast.durable.documents import read_document, write_document
+from rangecast.durable.lock import holding
 from rangecast.errors import StorageError
-from rangecast.sealed import read_document, write_document
 from rangecast.spark.batch.files import files_at
-from rangecast.store.lock import holding
 
 _WAIT_SECONDS = 60.0
 

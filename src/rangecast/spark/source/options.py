@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from rangecast.buckets.bucket import local_place
+from rangecast.durable.bucket import local_place
 from rangecast.errors import OptionError, RangecastError
 from rangecast.loading import format_of
 from rangecast.spark.batch.files import check_files, files_at

@@ -26,7 +26,7 @@ from pyspark.sql import types as T
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from rangecast.array_file import replacing
+from rangecast.durable.arrays import replacing
 from rangecast.errors import EventError, StorageError
 from rangecast.loading import RowBatch
 from rangecast.loading.events import reject_rows, whole_file_reason

@@ -23,8 +23,8 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from rangecast.array_file import make_folder, sync_folder
-from rangecast.buckets.bucket import Bucket
+from rangecast.durable.arrays import make_folder, sync_folder
+from rangecast.durable.bucket import Bucket
 from rangecast.errors import StorageError
 from rangecast.spark.object_parts import read_parts
 from rangecast.store.commits import STATE

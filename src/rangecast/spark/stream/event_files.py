@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from rangecast.buckets.bucket import local_place
+from rangecast.durable.bucket import local_place
 from rangecast.errors import OptionError
 from rangecast.loading import format_of
 from rangecast.spark.batch.files import check_files

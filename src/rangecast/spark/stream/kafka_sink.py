@@ -30,11 +30,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rangecast.durable.documents import read_document, write_document
 from rangecast.errors import OptionError, StorageError
 from rangecast.kafka.connection import PATIENCE, client, make_producer, what
 from rangecast.kafka.messages import BY_EVENT, BY_SUBSCRIPTION, PAIRS, VERSION_HEADER, texts_of
 from rangecast.kafka.spans import MessagesGone, SpanReader, TopicEnds, TopicSpan
-from rangecast.sealed import read_document, write_document
 
 TOKEN_HEADER = "rangecast-token"
 _MARKS = "marks.json"

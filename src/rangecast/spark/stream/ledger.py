@@ -14,7 +14,7 @@ A stream without `out`, whose matches go to a callback, keeps commits and tmp un
 be folders or addresses of a bucket; for Spark's own part of a checkpoint, Hadoop must know the bucket too.
 
 A pin is put there by a hard link, which fails when the name is taken, or by a conditional put: of two drivers
-that plan the same batch, both use the version of the first. All of it has sums (rangecast.sealed).
+that plan the same batch, both use the version of the first. All of it has sums (rangecast.durable.documents).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rangecast.array_file import make_folder, sync_folder
-from rangecast.buckets.bucket import is_address
+from rangecast.durable.arrays import make_folder, sync_folder
+from rangecast.durable.bucket import is_address
+from rangecast.durable.documents import read_document, seal, write_document
 from rangecast.errors import OptionError, StorageError
-from rangecast.sealed import read_document, seal, write_document
 from rangecast.spark.stream.batch_files import (
     BatchFiles,
     BucketFiles,

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rangecast.buckets.bucket import is_address, place_of
+from rangecast.durable.bucket import is_address, place_of
 from rangecast.errors import EventError, OptionError, SetupError
 from rangecast.spark.object_parts import read_parts
 from rangecast.spark.output import Answer, Output, OutputKeywords, check_frame, tells_capitals, type_at

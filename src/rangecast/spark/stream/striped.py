@@ -28,7 +28,7 @@ from rangecast.errors import OptionError
 from rangecast.model.events import Events
 from rangecast.spark.cuts import stripe_of
 from rangecast.spark.output import map_arrow
-from rangecast.spark.stripe_files import StripeFiles, followed_stripe, newest_stripes, prepare_stripes
+from rangecast.spark.stripes import StripeFiles, followed_stripe, newest_stripes, prepare_stripes
 from rangecast.spark.version_policy import Pinned
 from rangecast.spark.worker import open_store
 from rangecast.store.store import Store

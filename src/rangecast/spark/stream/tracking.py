@@ -37,13 +37,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rangecast.array_file import make_folder, sync_folder
+from rangecast.durable.arrays import make_folder, sync_folder
+from rangecast.durable.documents import read_document, write_document
 from rangecast.errors import StorageError
 from rangecast.loading import RejectedRow, RowBatch
 from rangecast.loading.events import reject_rows
 from rangecast.loading.parquet_files import table_raw
 from rangecast.loading.rejected import rejected_table
-from rangecast.sealed import read_document, write_document
 from rangecast.spark.output import column_named
 from rangecast.spark.stream.batch_files import gather, put_folder
 from rangecast.spark.stream.ledger import Ledger

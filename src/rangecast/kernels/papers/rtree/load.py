@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.papers.rtree.search import ROOT
-from rangecast.kernels.papers.rtree.update import cover, new_node
+from rangecast.papers.rtree.kernels import cover, new_node
+from rangecast.simd.compiler import allocating_kernel, kernel
 
 # over all of 12 or 20 like attributes, two slabs each, an event meets 15 to 70 % more nodes
 _LEAST_SLABS = 4.0

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import allocating_kernel, kernel
+from rangecast.simd.compiler import allocating_kernel, kernel
 
 ROOT, USED, FREE, N_FREE = 0, 1, 2, 3
 CAPACITY, LEAST, LEAF_CAPACITY, LEAF_LEAST = 0, 1, 2, 3

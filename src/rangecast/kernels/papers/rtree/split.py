@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels import allocating_kernel, kernel
+from rangecast.simd.compiler import allocating_kernel, kernel
 
 # added to every width, so that an equality has a volume and one attribute cannot make all volumes nought
 _LEAST_WIDTH = 1e-3

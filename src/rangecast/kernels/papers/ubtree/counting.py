@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import allocating_kernel, kernel
 from rangecast.kernels.papers.counters import add_up, count_slices, prefix_upto
+from rangecast.simd.compiler import allocating_kernel, kernel
 
 
 class IntervalTrees(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import kernel
+from rangecast.simd.compiler import kernel
 
 _LAST = np.iinfo(np.int64).max
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import kernel
-from rangecast.kernels.engine.boxes import holds_dense, holds_dense_value
+from rangecast.engine.boxes_kernels import holds_dense, holds_dense_value
+from rangecast.simd.compiler import kernel
 
 BITMAP, CLIPPED, VIRTUAL, TABLE = 0, 1, 2, 3
 # position of the single bit that is set in a word of 32, by a multiplication (de Bruijn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rangecast.kernels import kernel
+from rangecast.simd.compiler import kernel
 
 
 @kernel

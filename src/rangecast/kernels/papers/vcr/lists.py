@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels import kernel
-from rangecast.kernels.engine.boxes import holds_dense
+from rangecast.engine.boxes_kernels import holds_dense
 from rangecast.kernels.model.ids import mix
 from rangecast.kernels.papers.vcr.constructs import construct_id, count_along, cut_along
+from rangecast.simd.compiler import kernel
 
 # fields of `state`
 _FREE = 0  # first node of those taken out, or -1

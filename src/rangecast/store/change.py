@@ -1,0 +1,292 @@
+"""A record of the change log: one change, or what opens a segment. In little-endian numbers:
+
+    0-3      b"RCRD"
+    4-7      CRC-32 of bytes 8-39
+    8-15     version; versions follow one another without a gap
+    16-23    time, microseconds since 1970 UTC; never less than that of the version before
+    24-31    length of the payload
+    32-35    CRC-32 of the payload
+    36-39    zero
+    40-      payload: arrays (array_file.py)
+
+    payload                        meaning
+    meta words                     category -> [how many words were known before, the new ones]; the hidden
+                                   attributes that conditions use (types/derived.py) stand under a line break
+    meta textual                   whether ids are strings; null while there are none
+    meta since                     opening records: when their version was made
+    meta fragments                 a change in fragments (fragments.py): their names, how many ids each has,
+                                   whether some expire, whether ids are strings; no arrays then
+    meta living                    opening records: what the names of fragments begin with, by version
+    meta note                      what whoever wrote the change keeps with it, by name; absent without one
+    meta notes                     opening records: the newest note of each name
+    deleted.*                      the ids that go (model/ids.py)
+    inserted.*, boxes.*            the subscriptions that come, each replacing one of the same id: ids, and
+                                   the arrays of their boxes (model/boxes.py); older records have lows,
+                                   highs and owners of dense boxes instead
+    texts                          what was written for them (model/texts.py); absent when nothing was
+    payload                        columns of the users' own (model/user_columns.py); absent without any
+    expires                        when each of those ends, microseconds since 1970 UTC, 0 for never;
+                                   absent when none does
+    expiring.*, expires            opening records: all subscriptions that end some time, and when
+    listed                         opening records: the records of the segment before (log.py)
+
+A record is read whole or not at all: both sums must hold.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.durable.arrays import Arrays, unpack_head
+from rangecast.errors import StorageError
+from rangecast.model.boxes import SparseBoxes
+from rangecast.model.expiry_times import Times
+from rangecast.model.ids import Ids, IdTable
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.model.user_columns import unpacked
+from rangecast.types.schema import Schema
+
+HEAD = struct.Struct("<4sIQQQII")
+_MAGIC = b"RCRD"
+Words = dict[str, tuple[int, list[str]]]
+EXPRESSIONS = "\n"
+"""The key of the texts of hidden attributes among words; no attribute has such a name."""
+Note = dict[str, Any]
+"""What a writer keeps with a change, by name: values that JSON can hold."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One version's change: what went, then what came; `expires` is None when nothing of it ever ends."""
+
+    version: int
+    time: int
+    deleted: Ids
+    inserted: Subscriptions
+    expires: Times | None = None
+    note: Note | None = None
+
+    def apply_to(self, index: Any) -> None:
+        """Bring an index of the version before to this version."""
+        if len(self.deleted):
+            index.delete(self.deleted)
+        index.insert(self.inserted)
+
+
+def checked_note(note: Mapping[str, Any] | None) -> Note | None:
+    """A note as it will be read back; StorageError where JSON cannot hold it."""
+    if not note:
+        return None
+    try:
+        out: Note = json.loads(json.dumps(dict(note), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise StorageError(f"a note must be a mapping that JSON can hold: {error}") from None
+    if out != dict(note):
+        raise StorageError(f"a note must have strings for names and read back as it was, got {note!r}")
+    return out
+
+
+def gathered(changes: Iterable[Change], most: int = 500_000) -> Iterator[Change]:
+    """The same changes in fewer steps: each step does at once what those of several versions do in turn.
+
+    An index is brought forward by one large change in a fraction of the time of many small ones. A step
+    names about `most` subscriptions, and is of the version of its last change.
+    """
+    waiting: list[Change] = []
+    n = 0
+    for change in changes:
+        waiting.append(change)
+        n += len(change.deleted) + len(change.inserted)
+        if n >= most:
+            yield _joined(waiting)
+            waiting, n = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(changes: list[Change]) -> Change:
+    """What several changes do together: for each id, what the last of them says."""
+    if len(changes) == 1:
+        return changes[0]
+    last = changes[-1]
+    came = [change.inserted for change in changes if len(change.inserted)]
+    said = [(ids, k) for c in changes for ids, k in ((c.deleted, 0), (c.inserted.ids, 1)) if len(ids)]
+    if not said:
+        return Change(last.version, last.time, last.deleted, last.inserted)
+    # latest first: a table of ids finds the first of each
+    ids = Ids.of(pa.concat_arrays([ids.arrow() for ids, _ in said])[::-1])
+    inserts = np.concatenate([np.full(len(ids), kind, bool) for ids, kind in said])[::-1]
+    latest = IdTable(ids).find(ids) == np.arange(len(ids))
+    deleted = ids.select(np.flatnonzero(latest & ~inserts))
+    if not came:
+        return Change(last.version, last.time, deleted, last.inserted)
+    inserted = Subscriptions.concat(came, distinct=False)
+    kept = latest[::-1][inserts[::-1]]
+    return Change(
+        last.version, last.time, deleted, inserted if kept.all() else inserted.select(np.flatnonzero(kept))
+    )
+
+
+class RecordEntry(NamedTuple):
+    """Where a record stands, how many subscriptions it names, and whether some of them expire."""
+
+    version: int
+    time: int
+    path: Path
+    offset: int
+    length: int
+    changed: int
+    expiring: bool
+
+
+def pack_record(version: int, time: int, payload: bytes | bytearray) -> bytes:
+    """The bytes of a record."""
+    fields = struct.pack("<QQQII", version, time, len(payload), zlib.crc32(payload), 0)
+    return _MAGIC + struct.pack("<I", zlib.crc32(fields)) + fields + bytes(payload)
+
+
+def checked_head(raw: bytes) -> tuple[int, int, int] | None:
+    """Version, time and length of a record, None when the head does not check."""
+    if len(raw) < HEAD.size:
+        return None
+    magic, crc, version, time, length, _, _ = HEAD.unpack(raw)
+    if magic != _MAGIC or zlib.crc32(raw[8:]) != crc:
+        return None
+    return version, time, length
+
+
+def whole_record(file: Any, version: int) -> bytes | None:
+    """The payload of the record of a version that begins here; None when it is not whole."""
+    raw = file.read(HEAD.size)
+    head = checked_head(raw)
+    if head is None or head[0] != version or file.tell() + head[2] > os.fstat(file.fileno()).st_size:
+        return None
+    payload: bytes = file.read(head[2])
+    whole = len(payload) == head[2] and zlib.crc32(payload) == HEAD.unpack(raw)[5]
+    return payload if whole else None
+
+
+def whole_payload(raw: bytes, version: int) -> bytes | None:
+    """The payload of the record of a version that these bytes are; None when they are not that."""
+    head = checked_head(raw[: HEAD.size])
+    if head is None or head[0] != version or len(raw) != HEAD.size + head[2]:
+        return None
+    payload = raw[HEAD.size :]
+    return payload if zlib.crc32(payload) == HEAD.unpack(raw[: HEAD.size])[5] else None
+
+
+def find_record(raw: bytes, version: int) -> bool:
+    """Whether a whole record of this version or a later one begins anywhere after the first byte."""
+    at = raw.find(_MAGIC, 1)
+    while at >= 0:
+        head = checked_head(raw[at : at + HEAD.size])
+        if head is not None and head[0] >= version:
+            payload = raw[at + HEAD.size : at + HEAD.size + head[2]]
+            if len(payload) == head[2] and zlib.crc32(payload) == HEAD.unpack(raw[at : at + HEAD.size])[5]:
+                return True
+        at = raw.find(_MAGIC, at + 1)
+    return False
+
+
+def read_description(file: Any, most: int) -> tuple[dict[str, Any], dict[str, list[int]]] | None:
+    """The meta data of the record whose payload of `most` bytes begins here, and the shapes of its arrays."""
+    start = file.read(20)
+    if len(start) < 20:
+        return None
+    length, crc = struct.unpack("<QI", start[8:])
+    header = file.read(length) if length <= most else b""
+    if len(header) != length or zlib.crc32(header) != crc:
+        return None
+    return unpack_head(start + header)
+
+
+class FragmentEntry(NamedTuple):
+    """A fragment: how many subscriptions it names, whether some expire, whether ids are strings."""
+
+    name: str
+    named: int
+    expiring: bool
+    textual: bool
+
+    @property
+    def stem(self) -> str:
+        """What the names of all fragments of its change begin with."""
+        return self.name.partition(".")[0]
+
+
+def fragments_of(meta: Mapping[str, Any]) -> list[FragmentEntry]:
+    """The fragments of a change, by what its record says; none of one that is in the record itself."""
+    return [FragmentEntry(*fragment) for fragment in meta.get("fragments") or ()]
+
+
+def named_and_expiring(meta: Mapping[str, Any], shapes: dict[str, list[int]]) -> tuple[int, bool]:
+    """How many ids a change has, and whether some of them expire."""
+    fragments = fragments_of(meta)
+    return (
+        n_named(shapes) + sum(fragment.named for fragment in fragments),
+        "expires" in shapes or any(fragment.expiring for fragment in fragments),
+    )
+
+
+def n_named(shapes: dict[str, list[int]]) -> int:
+    """How many ids a change has, by the shapes of its arrays."""
+    rows = (shapes.get(f"{part}.values", [0])[0] for part in ("deleted", "inserted"))
+    texts = (shapes.get(f"{part}.starts", [1])[0] - 1 for part in ("deleted", "inserted"))
+    return sum(rows) + sum(texts)
+
+
+def ids_arrays(ids: Ids, prefix: str) -> Arrays:
+    """A row of ids as named arrays."""
+    if ids.textual:
+        return {f"{prefix}.starts": ids.starts, f"{prefix}.letters": ids.letters[: ids.starts[-1]]}
+    return {f"{prefix}.values": ids.values}
+
+
+def boxes_arrays(subs: Subscriptions) -> Arrays:
+    """The boxes of subscriptions and what is beside them as named arrays."""
+    arrays: Arrays = {f"boxes.{name}": array for name, array in subs.boxes._asdict().items()}
+    if subs.texts is not None:
+        arrays["texts"] = subs.texts.pack()
+    payload = subs.beside.pack_payload()
+    if payload is not None:
+        arrays["payload"] = payload
+    return arrays
+
+
+def change_arrays(deleted: Ids, inserted: Subscriptions, expires: Times | None) -> Arrays:
+    """The arrays of a change."""
+    arrays: Arrays = {
+        **ids_arrays(deleted, "deleted"),
+        **ids_arrays(inserted.ids, "inserted"),
+        **boxes_arrays(inserted),
+    }
+    if expires is not None:
+        arrays["expires"] = expires
+    return arrays
+
+
+def subscriptions_from(schema: Schema, ids: Ids, arrays: Arrays) -> Subscriptions:
+    """The subscriptions that `boxes_arrays` gave, or an earlier version wrote."""
+    beside = unpacked(arrays.get("texts"), arrays.get("payload"))
+    texts = beside if beside else None
+    if "lows" in arrays:
+        return Subscriptions(schema, ids, arrays["lows"], arrays["highs"], arrays["owners"], texts=texts)
+    boxes = SparseBoxes(*(arrays[f"boxes.{name}"] for name in SparseBoxes._fields))
+    return Subscriptions.of_boxes(schema, ids, boxes, texts=texts)
+
+
+def ids_from(arrays: Arrays, prefix: str) -> Ids:
+    """The row of ids that `ids_arrays` gave."""
+    if f"{prefix}.starts" in arrays:
+        return Ids(None, arrays[f"{prefix}.starts"], arrays[f"{prefix}.letters"])
+    return Ids(arrays[f"{prefix}.values"])

@@ -1,0 +1,339 @@
+"""The change log of a store: append-only, checksummed, synced before it is acknowledged.
+
+A log is a folder of segments, each named for its first version: a head with the mark (segment.py), and
+records (record.py), one for each change.
+
+The first record of a segment, of the version before its first, opens it and changes nothing: it repeats
+all words and all times of expiry, so that older segments can be removed, and lists the records of the
+segment before it. So it is a checkpoint: whoever opens the log reads the heads of the records in the last
+segment, and one list for each of the others.
+
+A writer appends, syncs, and only then moves the mark; readers stop at the mark, so they see what is
+durable and nothing else. A crash leaves bytes beyond the mark: those that make whole records are
+kept, for they may have been acknowledged, and a torn rest is cut off (and kept beside the log). A
+record before the mark that does not check is damage, and is never cut; nor is one beyond it that others
+follow, for a writer begins a record when the one before is on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rangecast.durable.arrays import (
+    Arrays,
+    pack_arrays,
+    read_arrays,
+    reading_from,
+    replacing,
+    sync_folder,
+    unpack_arrays,
+    writing_to,
+)
+from rangecast.errors import StorageError
+from rangecast.model.expiry_times import Times
+from rangecast.model.ids import Ids
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.store.change import (
+    HEAD,
+    FragmentEntry,
+    Note,
+    RecordEntry,
+    checked_head,
+    find_record,
+    ids_arrays,
+    ids_from,
+    named_and_expiring,
+    pack_record,
+    read_description,
+    whole_record,
+)
+from rangecast.store.entries import FRAGMENTS, ChangeEntries
+from rangecast.store.segment import move_mark, pack_head, read_head, records_start
+from rangecast.types.schema import Schema
+
+LISTED = "listed"
+"""The array of an opening record with a row for each record of the segment before, its own opening first:
+version, time, offset, length, how many subscriptions it names, whether some expire."""
+
+
+class ChangeLog(ChangeEntries):
+    """Reads and appends changes; whoever appends must hold the store's lock.
+
+    The schema is the log's own: its dictionaries hold the words that were written, and no others.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], schema: Schema) -> None:
+        super().__init__(Path(folder), schema)
+        self.folder = Path(folder)
+        self._openings: list[RecordEntry] = []
+        self._last: Path | None = None
+        self._end = 0
+
+    def _since(self) -> int:
+        return self._openings[0].time
+
+    def _latest(self) -> int:
+        return (self._entries or self._openings)[-1].time
+
+    def opening(self, version: int) -> tuple[int, Ids, Times]:
+        """The last opening up to a version: its version, and what expired some time then, and when."""
+        entry = [opening for opening in self._openings if opening.version <= version][-1]
+        if not entry.expiring:
+            return entry.version, Ids.of([]), np.empty(0, np.int64)
+        arrays = self._payload(entry)[1]
+        return entry.version, ids_from(arrays, "expiring"), arrays["expires"]
+
+    # reading
+
+    def refresh(self) -> None:
+        """Look for changes that other processes have appended."""
+        segments = self.segments()
+        if not segments:
+            raise StorageError(f"{self.folder}: the change log has no segment; the store is damaged")
+        paths = [path for _, path in segments]
+        if self._last is None or self._last not in paths:
+            self._entries, self._openings, self._base = [], [], segments[0][0] - 1
+            self._last, self._end = paths[0], 0
+        position = paths.index(self._last)
+        for number, (first, path) in enumerate(segments[position:], position + 1):
+            if path != self._last:
+                if first != self.version + 1:
+                    raise StorageError(
+                        f"{path}: the segment must begin with version {self.version + 1}, got {first}"
+                    )
+                self._last, self._end = path, 0
+            whole = self._end == 0 and number < len(segments)
+            if not whole or not self._take_list(path, *segments[number]):
+                self._read_heads(path, first)
+        # whole segments go at once, so the changes that went with them are those before the first left
+        gone = max(0, segments[0][0] - 1 - self._base)
+        del self._entries[:gone]
+        self._base += gone
+        self._openings = [opening for opening in self._openings if opening.version >= self._base]
+        self.fragments = {version: stem for version, stem in self.fragments.items() if version > self._base}
+
+    def segments(self) -> list[tuple[int, Path]]:
+        """First version and path of each segment, in order."""
+        paths = sorted(self.folder.glob("*.log"))
+        return [(int(path.stem), path) for path in paths]
+
+    def _payload(self, entry: RecordEntry) -> tuple[dict[str, Any], Arrays]:
+        try:
+            with reading_from(entry.path), open(entry.path, "rb") as file:
+                file.seek(entry.offset)
+                payload = whole_record(file, entry.version)
+        except FileNotFoundError:
+            raise StorageError(
+                f"{entry.path}: version {entry.version} was compacted away while it was read; read again"
+            ) from None
+        if payload is None or len(payload) != entry.length:
+            raise StorageError(
+                f"{entry.path}: the change of version {entry.version} at byte {entry.offset} is damaged"
+            )
+        return unpack_arrays(payload)
+
+    def _fragment(self, name: str) -> Arrays:
+        return read_arrays(self.folder.parent / FRAGMENTS / name)[1]
+
+    def _read_heads(self, path: Path, first: int) -> None:
+        """Enter the records between where we stopped and the mark."""
+        try:
+            with reading_from(path), open(path, "rb") as file:
+                start, mark, _ = read_head(file.fileno(), path, first)
+                if self._end == 0:
+                    self._end = start
+                while self._end != mark:
+                    file.seek(self._end)
+                    head = checked_head(file.read(HEAD.size))
+                    described = read_description(file, head[2]) if head else None
+                    opens = self._end == start
+                    if (
+                        head is None
+                        or described is None
+                        or head[0] != (first - 1 if opens else self.version + 1)
+                        or self._end + HEAD.size + head[2] > mark
+                    ):
+                        raise StorageError(f"{path}: damaged at byte {self._end}; restore it from a copy")
+                    meta, shapes = described
+                    self._learn(meta["words"])
+                    self.textual = meta["textual"]
+                    self.notes = {**self.notes, **(meta.get("notes" if opens else "note") or {})}
+                    version, time, length = head
+                    self._know_fragments(version, meta)
+                    place = path, self._end, length, *named_and_expiring(meta, shapes)
+                    if opens:
+                        self._openings.append(RecordEntry(version, meta.get("since", time), *place))
+                    else:
+                        self._entries.append(RecordEntry(version, time, *place))
+                    self._end += HEAD.size + length
+        except FileNotFoundError:
+            raise StorageError(f"{path}: was compacted away while it was read; read again") from None
+
+    def _take_list(self, path: Path, first: int, following: Path) -> bool:
+        """Enter the records of a whole segment from the list that opens the next; False if it has none."""
+        try:
+            with reading_from(following), open(following, "rb") as file:
+                file.seek(records_start(file.fileno()))
+                payload = whole_record(file, first - 1)
+        except FileNotFoundError:
+            raise StorageError(f"{following}: was compacted away while it was read; read again") from None
+        if payload is None:
+            raise StorageError(f"{following}: the record that opens it is damaged; restore it from a copy")
+        arrays = unpack_arrays(payload)[1]
+        if LISTED not in arrays:
+            return False
+        opening, *rows = arrays[LISTED].tolist()
+        entries = [RecordEntry(v, t, path, at, n, k, bool(e)) for v, t, at, n, k, e in rows]
+        versions = [opening[0] + 1 + k for k in range(len(rows))]
+        if opening[0] != self.version or first - 1 != opening[0] + len(rows):
+            versions = []
+        if [entry.version for entry in entries] != versions:
+            raise StorageError(f"{following}: its list of {path.name} does not fit; restore it from a copy")
+        version, time, at, length, named, ends = opening
+        self._openings.append(RecordEntry(version, time, path, at, length, named, bool(ends)))
+        self._entries += entries
+        last = (entries or self._openings)[-1]
+        self._end = last.offset + HEAD.size + last.length
+        return True
+
+    # writing
+
+    def start_segment(self, first: int, time: int, expiring: Ids | None = None, expires: Any = None) -> None:
+        """Begin a segment whose first change will be version `first`; `expiring` ones end some time."""
+        meta = self._opening_meta()
+        if first > 1:
+            meta["since"] = self.time_of(first - 1)
+        arrays: Arrays = {}
+        if expiring is not None and len(expiring):
+            arrays = {**ids_arrays(expiring, "expiring"), "expires": expires}
+        if self._last is not None:
+            listed = [self._openings[-1], *self._entries[self._openings[-1].version - self._base :]]
+            arrays[LISTED] = np.array(
+                [(e.version, e.time, e.offset, e.length, e.changed, e.expiring) for e in listed], np.int64
+            )
+        record = pack_record(first - 1, time, pack_arrays(meta, arrays))
+        with replacing(self.folder / f"{first:020}.log") as file:
+            file.write(pack_head(first, len(record)) + record)
+
+    def append(
+        self,
+        time: int,
+        deleted: Ids,
+        inserted: Subscriptions,
+        expires: Times | None = None,
+        note: Note | None = None,
+        fragments: Sequence[FragmentEntry] = (),
+    ) -> int:
+        """Write one change, sync it, show it to readers; returns its version.
+
+        The dictionaries of `inserted.schema` begin with the log's; what they have beyond is written too.
+        """
+        assert self._last is not None
+        following = self.folder / f"{self.version + 1:020}.log"
+        if following != self._last and following.exists():
+            # begun by a call that failed afterwards: from here on changes go there
+            self.refresh()
+        record, made = self._packed(time, deleted, inserted, expires, note, fragments)
+        with writing_to(self._last), open(self._last, "r+b", buffering=0) as file:
+            try:
+                file.seek(self._end)
+                _write_all(file, record)
+                os.fsync(file.fileno())
+            except BaseException:
+                # where that fails too, the next writer cuts it
+                with contextlib.suppress(OSError):
+                    os.ftruncate(file.fileno(), self._end)
+                raise
+            move_mark(file.fileno(), self._end + len(record))
+        self._take(made, self._last, self._end, len(record) - HEAD.size)
+        self._end += len(record)
+        return made.version
+
+    @property
+    def n_last(self) -> int:
+        """How many changes the last segment has."""
+        return self.version - self._openings[-1].version
+
+    def is_summed(self) -> bool:
+        """Whether the mark of the last segment has a sum; those of older stores have none."""
+        first, path = self.segments()[-1]
+        with reading_from(path), open(path, "rb") as file:
+            return read_head(file.fileno(), path, first).summed
+
+    def recover(self) -> int:
+        """After a crash: keep whole records beyond the mark, cut the torn rest; returns the bytes cut.
+
+        Whoever calls has read the log up to the mark.
+        """
+        path, mark, version = self._last, self._end, self.version
+        assert path is not None
+        with writing_to(path), open(path, "r+b", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            end = mark
+            while end < size:
+                file.seek(end)
+                payload = whole_record(file, version + 1)
+                if payload is None:
+                    break
+                end += HEAD.size + len(payload)
+                version += 1
+            cut = int(size - end)
+            if cut:
+                file.seek(end)
+                rest = file.read(cut)
+                if find_record(rest, version + 1):
+                    raise StorageError(
+                        f"{path}: damaged at byte {end}, and whole changes follow; restore it from a copy"
+                    )
+                path.with_name(f"{path.name}.torn-{end}").write_bytes(rest)
+                file.truncate(end)
+            if end > mark or cut:
+                # whole records beyond the mark may not be on disk yet
+                os.fsync(file.fileno())
+                move_mark(file.fileno(), end)
+        return cut
+
+    def mend_mark(self) -> None:
+        """Rewrite a damaged mark, where the records say what it must be: all are whole up to the end."""
+        first, path = self.segments()[-1]
+        with writing_to(path), open(path, "r+b", buffering=0) as file:
+            end, version = records_start(file.fileno()), first - 1
+            file.seek(end)
+            while (payload := whole_record(file, version)) is not None:
+                end, version = end + HEAD.size + len(payload), version + 1
+            if end != os.fstat(file.fileno()).st_size:
+                raise StorageError(
+                    f"{path}: the mark is damaged, and so is what follows byte {end}; restore it from a copy"
+                )
+            os.fsync(file.fileno())
+            move_mark(file.fileno(), end)
+
+    def checkpoint(self, time: int, expiring: Ids, expires: Times) -> None:
+        """Begin a segment, from which on the log can be read by itself."""
+        self.start_segment(self.version + 1, time, expiring, expires)
+
+    def drop_before(self, version: int) -> int:
+        """Remove the segments that hold no change after `version`; returns how many."""
+        segments = self.segments()
+        gone = [
+            path for (_, path), (following, _) in itertools.pairwise(segments) if following <= version + 1
+        ]
+        with writing_to(self.folder):
+            for path in gone:
+                path.unlink(missing_ok=True)
+            if gone:
+                sync_folder(self.folder)
+        return len(gone)
+
+
+def _write_all(file: Any, raw: bytes) -> None:
+    view = memoryview(raw)
+    while view:
+        view = view[file.write(view) :]

@@ -1,0 +1,469 @@
+"""Traits of texts, and of several values, as bundles that hold together: one dictionary for a schema.
+
+`title CONTAINS 'disk'`, LIKE, MATCHES and `tags HAS 'x'` are *traits*. What a box asks of all its traits
+is one *trait bundle*: `contains(title, 'disk') AND NOT contains(title, 'test')`, on whatever attributes they
+are. Bundles are the words of one dictionary that only grows, as those of a category are, and three hidden
+attributes hold what an event has of them, in as many copies of its column as are needed:
+
+    traits(1)   a bundle that holds
+    traits(2)   the end below, and
+    traits(3)   the end above of a gap between bundles of denied traits that do not hold
+
+A bundle that asks for at least one trait is `traits(1) = code`. An event has few such bundles, however many
+there are. A bundle of denied traits alone holds nearly everywhere, so an event says which of them do *not*
+hold, sorted, and the gaps between those: the bundle `c` holds where one gap has c within it, which is
+`traits(2) < c AND traits(3) > c`. No box asks for both, so that an event needs as many copies as the longer
+of the two lists, and never their product. So no conjunction, negation or number of traits needs a second look
+at what an index finds, or an attribute of its own. Alternatives that lost: an attribute per trait takes 256
+traits and a column for each; an attribute per text with its traits as values cannot say `a CONTAINS 'x' AND
+a CONTAINS 'y'`, nor NOT, and multiplies copies; checking candidates again would need every index to know of
+texts.
+
+That a bundle is denied of a missing text is asked by the box itself, of the attribute.
+
+Bundles are found by an automaton over bytes (kernels/types/traits.py) in the strings of a batch, each
+distinct string once: CONTAINS by its string, LIKE by its longest piece and then by a kernel, a regular
+expression by a piece that it must have and then by RE2. `CompiledBundles` covers a stretch of the dictionary.
+As it grows, a new one is compiled for what is new and merged with the last while that is not much larger: a
+live insert costs what is new, and log2(n) automata are run at most.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast import forks
+from rangecast.errors import CapacityError
+from rangecast.types import kernels
+from rangecast.types.arrow_compute import pc
+from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Codes
+from rangecast.types.expressions import unescaped
+from rangecast.types.literal_pieces import like_marks, longest_piece, needed_piece, other_bigram
+from rangecast.types.piece_automaton import automaton_of, buffers_of
+from rangecast.types.strings import arrow_words
+from rangecast.types.vocabulary import Vocabulary
+
+MOST_BUNDLES = 1 << 24
+MOST_WITHOUT_PIECES = 256
+"""How many traits of a schema may have no fixed part, so that every string is tried."""
+
+HELD, BELOW, ABOVE = names = ("traits(1)", "traits(2)", "traits(3)")
+DICTIONARY = "\ntraits"
+"""The name of the dictionary, which no attribute can have."""
+
+_MEMBER = re.compile(
+    r"""(NOT )?(contains|like|matches|has)\(((?:[a-z]+\()*(?:"[^"]*(?:""[^"]*)*"|[^"(),]+)\)*), """
+    r"""'([^']*(?:''[^']*)*)'\)(?: AND |\Z)"""
+)
+
+
+class Trait(NamedTuple):
+    """A member of a bundle: how and for what a source is looked at, and whether that is denied.
+
+    A source is the text of an expression that gives text, or for `has` the name of an attribute.
+    """
+
+    op: str
+    source: str
+    string: str
+    denied: bool = False
+
+
+class SourceWords(NamedTuple):
+    """What a source has in a batch: the words, and the word of each column, below 0 where it is missing."""
+
+    words: Sequence[str]
+    where: npt.NDArray[np.int64]
+
+
+WordFinder = Callable[[str], SourceWords]
+
+
+class HeldBundle(Attribute):
+    """One of the three hidden attributes; see the module head."""
+
+    kind = "trait bundle"
+    __slots__ = ("bundles",)
+
+    def __init__(self, name: str, bundles: TraitBundles) -> None:
+        super().__init__(name)
+        self.bundles = bundles
+
+    def decode(self, code: int) -> Any:
+        if code == MISSING:
+            return None
+        return self.bundles.vocabulary.word(code) or ("(no pattern)" if code <= 0 else "(any other)")
+
+
+class TraitBundles:
+    """The dictionary of a schema's trait bundles, and what finds them.
+
+    >>> bundles = TraitBundles()
+    >>> bundles.vocabulary.add("contains(title, 'disk') AND NOT contains(title, 'test')")
+    1
+    >>> found = bundles.find(lambda source: SourceWords(["a disk", "disk test"], np.array([0, 1])), 2, None)
+    >>> found.held.tolist(), found.held_starts.tolist()
+    ([1], [0, 1, 1])
+    """
+
+    name = DICTIONARY
+
+    def __init__(self, words: Iterable[str] = ()) -> None:
+        self.vocabulary = Vocabulary(words)
+        self.single_columns = False
+        """Set where an event must stay one column of codes: then each trait becomes an expression."""
+        self._parts: tuple[CompiledBundles, ...] = ()
+        self._without_pieces = 0
+        self._counted = 0
+        self._lock = threading.Lock()
+        forks.watch(self)
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TraitBundles, (self.vocabulary.words(),)
+
+    def attributes(self) -> list[Attribute]:
+        """The hidden attributes, in their order."""
+        return [HeldBundle(name, self) for name in names]
+
+    def code(self, members: Sequence[Trait], texts: Sequence[str]) -> int:
+        """The code of a bundle of traits, given with their texts; CapacityError where there are too many."""
+        word = " AND ".join(sorted(set(texts)))
+        code = self.vocabulary.look_up(word)
+        if code:
+            return code
+        if len(self.vocabulary) >= MOST_BUNDLES:
+            raise CapacityError(f"the conditions of a schema may have {MOST_BUNDLES:,} sets of patterns")
+        if not all(map(has_piece, members)):
+            with self._lock:
+                known = self.vocabulary.words()
+                self._without_pieces += sum(
+                    not all(map(has_piece, members_of(one))) for one in known[self._counted :]
+                )
+                self._counted = len(known)
+            if self._without_pieces >= MOST_WITHOUT_PIECES:
+                raise CapacityError(
+                    f"the conditions of a schema may have {MOST_WITHOUT_PIECES} patterns without a fixed "
+                    "part, for which every string must be tried; write one that has some letters"
+                )
+        return self.vocabulary.add(word)
+
+    def find(self, finder: WordFinder, n_columns: int, owners: npt.NDArray[np.int64] | None) -> FoundBundles:
+        """The bundles that hold in the columns of a batch, and those of denied traits that do not."""
+        parts = [part.find(finder, n_columns, owners) for part in self._compiled()]
+        if not parts:
+            none = np.zeros(n_columns + 1, np.int64)
+            return FoundBundles(np.empty(0, np.int64), none, np.empty(0, np.int64), none)
+        return parts[0] if len(parts) == 1 else FoundBundles.joined(parts)
+
+    def _compiled(self) -> tuple[CompiledBundles, ...]:
+        """The parts that cover the dictionary as it is now."""
+        known = len(self.vocabulary)
+        parts = self._parts
+        if (parts[-1].stop if parts else 0) >= known:
+            return parts
+        with self._lock:
+            parts = self._parts
+            start = parts[-1].stop if parts else 0
+            if start < known:
+                # a part at most twice as large as what comes after it is compiled with that
+                while parts and parts[-1].stop - parts[-1].start <= 2 * (known - start):
+                    start = parts[-1].start
+                    parts = parts[:-1]
+                words = self.vocabulary.words()[start:known]
+                parts = self._parts = (*parts, CompiledBundles(start, words))
+            return parts
+
+
+def members_of(word: str) -> list[Trait]:
+    """The traits of a bundle.
+
+    >>> members_of("NOT has(tags, 'it''s') AND contains(lower(title), 'a AND b')")[0]
+    Trait(op='has', source='tags', string="it's", denied=True)
+    """
+    found, at = [], 0
+    while at < len(word):
+        member = _MEMBER.match(word, at)
+        if member is None:
+            raise ValueError(f"no bundle of traits: {word!r}")
+        denied, op, source, string = member.groups()
+        found.append(Trait(op, source, unescaped(string), denied is not None))
+        at = member.end()
+    return found
+
+
+def has_piece(trait: Trait) -> bool:
+    """Whether a string that fulfils a trait has some fixed string within it."""
+    if trait.op == "like":
+        return bool(longest_piece(trait.string))
+    return trait.op != "matches" or bool(needed_piece(trait.string))
+
+
+class FoundBundles(NamedTuple):
+    """The codes of bundles by column: those that hold, and of denied traits those that do not, ascending."""
+
+    held: Codes
+    held_starts: npt.NDArray[np.int64]
+    barred: Codes
+    barred_starts: npt.NDArray[np.int64]
+
+    @classmethod
+    def joined(cls, parts: Sequence[FoundBundles]) -> FoundBundles:
+        """What several parts found; the codes of a part are above those of the parts before it."""
+        out: list[Any] = []
+        for k in (0, 2):
+            columns = np.concatenate(
+                [np.repeat(np.arange(len(part[k + 1]) - 1), np.diff(part[k + 1])) for part in parts]
+            )
+            order = np.argsort(columns, kind="stable")
+            out.append(np.concatenate([part[k] for part in parts])[order])
+            out.append(np.sum([part[k + 1] for part in parts], axis=0))
+        return cls(*out)
+
+    def spread(self) -> tuple[npt.NDArray[np.int64], Codes]:
+        """How many copies each column has, and the codes of the hidden attributes in them, (3, n_copies)."""
+        copies = np.maximum(np.maximum(np.diff(self.held_starts), np.diff(self.barred_starts) + 1), 1)
+        firsts = np.concatenate([[0], np.cumsum(copies)]).astype(np.int64)
+        out = np.empty((3, int(firsts[-1])), np.int64)
+        kernels.spread_bundles(firsts, self.held, self.held_starts, self.barred, self.barred_starts, out)
+        return copies, out
+
+
+class CompiledBundles:
+    """What finds the bundles of a stretch of the dictionary."""
+
+    def __init__(self, start: int, words: Sequence[str]) -> None:
+        self.start, self.stop = start, start + len(words)
+        numbers: dict[Trait, int] = {}
+        members = [members_of(word) for word in words]
+        asked = [
+            [numbers.setdefault(one._replace(denied=False), len(numbers)) for one in own] for own in members
+        ]
+        traits = list(numbers)
+        by_source: dict[str, list[int]] = {}
+        for number, trait in enumerate(traits):
+            key = f"has {trait.source}" if trait.op == "has" else trait.source
+            by_source.setdefault(key, []).append(number)
+        self.sources: list[_TagLookup | _TextAutomaton] = [
+            _TagLookup(traits, own) if key.startswith("has ") else _TextAutomaton(traits, own)
+            for key, own in by_source.items()
+        ]
+        sources = np.empty(len(traits), np.int32)
+        for k, own in enumerate(by_source.values()):
+            sources[own] = k
+        denied = [[one.denied for one in own] for own in members]
+        said = Counter(
+            number
+            for own, flags in zip(asked, denied, strict=True)
+            for number, flag in zip(own, flags, strict=True)
+            if not flag
+        )
+        leads = [_lead(own, flags, said) for own, flags in zip(asked, denied, strict=True)]
+        sizes = np.array([len(own) for own in members], np.int64)
+        flat = np.array([number for own in asked for number in own], np.int32)
+        flat_denied = np.array([flag for own in denied for flag in own], np.uint8)
+        pure = np.array([lead < 0 for lead in leads], bool)
+        leading = np.array([own[lead] for own, lead in zip(asked, leads, strict=True) if lead >= 0], np.int64)
+        of_bundles = np.repeat(np.arange(len(members)), sizes)
+        barring = pure[of_bundles]
+        n = len(traits)
+        self._bundles = kernels.Bundles(
+            np.arange(self.start + 1, self.stop + 1, dtype=np.int64),
+            _starts(sizes).astype(np.int32),
+            flat,
+            flat_denied,
+            sources,
+            *_grouped(leading, np.flatnonzero(~pure), n),
+            *_grouped(flat[barring], of_bundles[barring], n),
+        )
+        self._n_traits = n
+        self._shares = [2.0, 2.0]
+
+    def find(self, finder: WordFinder, n_columns: int, owners: npt.NDArray[np.int64] | None) -> FoundBundles:
+        """The bundles of this stretch in the columns of a batch."""
+        where = np.empty((len(self.sources), n_columns), np.int64)
+        firsts: list[npt.NDArray[np.int64]] = [np.zeros(1, np.int64)]
+        traits: list[npt.NDArray[np.int32]] = []
+        rows = n_held = 0
+        for k, source in enumerate(self.sources):
+            found = finder(source.name)
+            ends, own, places = source.find(found, owners)
+            where[k] = np.where(places >= 0, places + rows, -1)
+            firsts.append(ends + n_held)
+            traits.append(own)
+            rows += len(ends)
+            n_held += len(own)
+        joined = np.concatenate(firsts), np.concatenate(traits) if traits else np.empty(0, np.int32)
+        room = [max(1024, int(share * n_columns)) for share in self._shares]
+        while True:
+            held, barred = np.empty(room[0], np.int64), np.empty(room[1], np.int64)
+            ends = np.zeros((2, n_columns), np.int64)
+            stamps = np.full(self._n_traits, -1, np.int64)
+            marks = np.full(len(self._bundles.codes), -1, np.int64)
+            kernels.hold_bundles(self._bundles, where, *joined, stamps, marks, held, barred, ends)
+            needed = ends[:, -1].tolist() if n_columns else [0, 0]
+            if needed[0] <= room[0] and needed[1] <= room[1]:
+                break
+            room = [max(had, want) for had, want in zip(room, needed, strict=True)]
+        self._shares = [1 + 1.5 * want / max(n_columns, 1) for want in needed]
+        held_starts, barred_starts = (np.concatenate([[0], row]).astype(np.int64) for row in ends)
+        barred = barred[: needed[1]]
+        if len(barred):
+            columns = np.repeat(np.arange(n_columns), np.diff(barred_starts))
+            barred = barred[np.lexsort((barred, columns))]
+        return FoundBundles(held[: needed[0]], held_starts, barred, barred_starts)
+
+
+class _TagLookup:
+    """An attribute of several values, which are looked up among the strings that are asked for."""
+
+    def __init__(self, traits: Sequence[Trait], own: Sequence[int]) -> None:
+        self.name = f"has {traits[own[0]].source}"
+        self._numbers = {traits[number].string: number for number in own}
+
+    def find(
+        self, found: SourceWords, owners: npt.NDArray[np.int64] | None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Where the traits of each row end, the traits, and the row of each column: that of its event."""
+        get = self._numbers.get
+        of_words = np.array([get(word, -1) for word in found.words] or [-1], np.int64)
+        rows = np.arange(len(found.where)) if owners is None else owners
+        n = int(rows[-1]) + 1 if len(rows) else 0
+        numbers = np.where(found.where >= 0, of_words[found.where], -1)
+        held = np.flatnonzero(numbers >= 0)
+        # as one number each: numpy takes twenty times as long for pairs
+        pairs = np.unique((rows[held] << 32) | numbers[held])
+        ends = np.cumsum(np.bincount(pairs >> 32, minlength=n)).astype(np.int64)
+        return ends, (pairs & 0xFFFF_FFFF).astype(np.int32), np.where(found.where >= 0, rows, -1)
+
+
+class _TextAutomaton:
+    """A text, and the automaton over all traits that are looked for in it."""
+
+    def __init__(self, traits: Sequence[Trait], own: Sequence[int]) -> None:
+        self.name = traits[own[0]].source
+        pieces: dict[str, int] = {}
+        whole: dict[int, int] = {}
+        likes: list[tuple[int, int]] = []
+        asking: list[tuple[int, int]] = []
+        marks: list[list[int]] = []
+        hints: list[int] = []
+        numbers: list[int] = []
+        self._all: list[tuple[int, str]] = []
+        self._expressions = {n: traits[n].string for n in own if traits[n].op == "matches"}
+        for number in own:
+            trait = traits[number]
+            if trait.op == "contains":
+                whole[pieces.setdefault(trait.string, len(pieces))] = number
+            elif trait.op == "like":
+                piece = longest_piece(trait.string)
+                likes.append((pieces.setdefault(piece, len(pieces)) if piece else -1, len(marks)))
+                marks.append(like_marks(trait.string))
+                hints.append(other_bigram(trait.string, piece))
+                numbers.append(number)
+            else:
+                piece = needed_piece(trait.string)
+                if piece:
+                    asking.append((pieces.setdefault(piece, len(pieces)), number))
+                else:
+                    self._all.append((number, trait.string))
+        n = len(pieces)
+        self._n_pieces = n
+        of_pieces = np.full(n, -1, np.int32)
+        of_pieces[list(whole)] = list(whole.values())
+        some = np.array([pair for pair in likes if pair[0] >= 0], np.int64).reshape(-1, 2)
+        asked = np.array(asking, np.int64).reshape(-1, 2)
+        firsts, fitted = _grouped(some[:, 0], some[:, 1], n)
+        self._uses = kernels.PieceUses(
+            of_pieces,
+            firsts,
+            fitted,
+            np.array(hints, np.int16)[fitted],
+            np.array(numbers, np.int32),
+            _starts(np.array([len(one) for one in marks], np.int64)),
+            np.array([mark for one in marks for mark in one], np.int16),
+            *_grouped(asked[:, 0], asked[:, 1], n),
+            np.array([k for piece, k in likes if piece < 0], np.int32),
+        )
+        self._automaton = automaton_of(list(pieces))
+        self._share = 4.0
+        """How many traits a string fulfilled in the last batch, and some more."""
+
+    def find(
+        self, found: SourceWords, owners: npt.NDArray[np.int64] | None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Where the traits of each word end, the traits, and the word of each column."""
+        column = arrow_words(found.words)
+        starts, text = buffers_of(column)
+        n = len(found.words)
+        room = [max(1024, int(self._share * n)), max(1024, n if self._expressions else 0)]
+        while True:
+            held, asked = np.empty(room[0], np.int32), np.empty(room[1], np.int32)
+            ends = np.zeros((2, n), np.int64)
+            stamps = np.full(self._n_pieces, -1, np.int64)
+            bigrams = np.full(kernels.N_BIGRAMS, -1, np.int64)
+            kernels.find_traits(self._automaton, self._uses, starts, text, stamps, bigrams, held, asked, ends)
+            needed = ends[:, -1].tolist() if n else [0, 0]
+            if needed[0] <= room[0] and needed[1] <= room[1]:
+                break
+            room = [max(had, want) for had, want in zip(room, needed, strict=True)]
+        self._share = 1 + 1.5 * needed[0] / max(n, 1)
+        own = held[: needed[0]]
+        if not self._expressions:
+            return ends[0], own, found.where
+        words = [np.repeat(np.arange(n), np.diff(ends[0], prepend=0))]
+        numbers = [own]
+        candidates = np.repeat(np.arange(n), np.diff(ends[1], prepend=0))
+        wanted = asked[: needed[1]]
+        order = np.argsort(wanted, kind="stable")
+        wanted, candidates = wanted[order], candidates[order]
+        cuts = np.flatnonzero(np.diff(wanted)) + 1
+        tried = [
+            (int(group[0]), rows)
+            for group, rows in zip(np.split(wanted, cuts), np.split(candidates, cuts), strict=True)
+            if len(group)
+        ]
+        tried += [(number, np.arange(n)) for number, _ in self._all]
+        for number, rows in tried:
+            some = column if len(rows) == n else column.take(pa.array(rows))
+            fits = pc.match_substring_regex(some, self._expressions[number])
+            rows = rows[fits.to_numpy(zero_copy_only=False)]
+            words.append(rows)
+            numbers.append(np.full(len(rows), number, np.int32))
+        by_word = np.concatenate(words)
+        order = np.argsort(by_word, kind="stable")
+        ends = np.cumsum(np.bincount(by_word, minlength=n)).astype(np.int64)
+        return ends, np.concatenate(numbers)[order], found.where
+
+
+def _lead(numbers: Sequence[int], denied: Sequence[bool], said: Counter[int]) -> int:
+    """Which of its traits a bundle is looked at for: the one that fewest have, -1 where all are denied."""
+    ours = [k for k, flag in enumerate(denied) if not flag]
+    return min(ours, key=lambda k: said[numbers[k]], default=-1)
+
+
+def _grouped(
+    keys: npt.NDArray[Any], values: npt.NDArray[Any], n: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Values by their keys below n: where those of a key begin, and the values."""
+    order = np.argsort(keys, kind="stable")
+    return _starts(np.bincount(keys, minlength=n)).astype(np.int32), values[order].astype(np.int32)
+
+
+def _starts(counts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]).astype(np.int64)
+
+
+def interval_of(code: int, denied: bool) -> dict[int, tuple[int, int]]:
+    """What a box asks of the hidden attributes for a bundle, by their order."""
+    return {1: (PRESENT, code - 1), 2: (code + 1, LAST)} if denied else {0: (code, code)}
