@@ -24,8 +24,8 @@ from rich.table import Table
 
 import figures
 import rangecast as rc
-from rangecast.covering.search import seek_covers, stored_boxes
-from rangecast.kernels.covering import dominance
+from rangecast.covering import kernels as dominance
+from rangecast.covering.searches import seek_covers, stored_boxes
 from rangecast.papers.measuring import THREAD, take_rounds, timed
 from tables import put_between
 

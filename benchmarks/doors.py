@@ -51,7 +51,7 @@ import pyarrow.json as pajson
 import doors_page
 import figures
 import rangecast as rc
-from rangecast.engine.first_layout import lay_out_at_once
+from rangecast.engine.planner import lay_out_at_once
 from rangecast.loading import EventFile
 from rangecast.papers.measuring import WALL, take_turns
 from rangecast.workloads import workload

@@ -39,8 +39,8 @@ import rangecast as rc
 from jars import NoJars, kafka_connector
 from rangecast.kafka import TopicMatch, TopicWorker
 from rangecast.kafka.connection import make_consumer, make_producer
+from rangecast.kafka.formats import ValueFormat
 from rangecast.kafka.messages import VERSION_HEADER, MessageForm
-from rangecast.kafka.values import ValueFormat
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
 from tables import put_between

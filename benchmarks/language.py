@@ -30,7 +30,7 @@ import figures
 import rangecast as rc
 from places import drawn, on_sphere, scan_circles
 from rangecast.simd.compiler import kernel
-from rangecast.types.regions import EARTH_RADIUS
+from rangecast.types.places import EARTH_RADIUS
 
 LETTERS = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
 Rng = np.random.Generator

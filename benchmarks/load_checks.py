@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 import rangecast as rc
-from rangecast.engine.box_entries import BoxEntries
+from rangecast.engine.boxes import BoxEntries
 from rangecast.engine.catalog import Catalog
 from rangecast.engine.index import Index
-from rangecast.engine.static_part import Part
+from rangecast.engine.parts import Part
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "scan": ("scan", {}),

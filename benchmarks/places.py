@@ -22,10 +22,9 @@ import numpy.typing as npt
 import shapely
 
 import rangecast as rc
-from rangecast.kernels.types.places import SCALE, in_polygon
 from rangecast.simd.compiler import kernel
-from rangecast.types.places import Point
-from rangecast.types.regions import EARTH_RADIUS
+from rangecast.types.kernels import SCALE, in_polygon
+from rangecast.types.places import EARTH_RADIUS, Point
 
 KINDS = ("circles", "polygons", "large polygons")
 Pairs = npt.NDArray[np.int64]

@@ -6,7 +6,7 @@
 For each workload all boxes are laid out in each of the ways that the planner weighs, and a batch of 400
 events is matched by each, in turns, processor time. A line per layout: its estimate from events like those of
 the batch, and the time; the JSON file has the counts that the estimate is made of as well, to fit its
-constants by (engine/weighing.py). Then what the choices cost beside the best layout: that by events, and that
+constants by (engine/costs.py). Then what the choices cost beside the best layout: that by events, and that
 by subscriptions alone.
 """
 

@@ -47,8 +47,7 @@ import typer
 import rangecast as rc
 from rangecast import spark as rs
 from rangecast import workloads
-from rangecast.loading.pace import Pace
-from rangecast.loading.pairs import ParquetPairs
+from rangecast.loading.pairs import Pace, ParquetPairs
 from rangecast.papers.measuring import WALL, timed
 from rangecast.spark.batch.file_tasks import read_unit
 from rangecast.spark.batch.files import units_of

@@ -121,14 +121,14 @@ NOTES = map("laid-out-{}".format, itertools.count())
 @pytest.fixture(autouse=True)
 def machine(request, monkeypatch, tmp_path_factory) -> Callable[[str], None]:
     """The machine that a test runs on, as far as its own process goes: a "new" one, where `auto` scans until
-    a layout is worth compiling (engine/first_layout.py), or a "used" one, where it lays out at once because
+    a layout is worth compiling (engine/planner.py), or a "used" one, where it lays out at once because
     something was laid out before.
 
     Which of them depends on the name of the test and on the seed of the run. A test that is about layouts
     asks for a fixture below. Kernels of plain Python have nothing to compile: there the package lays out at
     once.
     """
-    first_layout = importlib.import_module("rangecast.engine.first_layout")
+    first_layout = importlib.import_module("rangecast.engine.planner")
 
     def become(kind: str) -> None:
         note = tmp_path_factory.getbasetemp() / next(NOTES)

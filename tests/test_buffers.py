@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import rangecast as rc
-from rangecast import buffers
+from rangecast import memory
 
 pytestmark = pytest.mark.without_kernels
 
@@ -17,9 +17,9 @@ LARGE = 1_000_000
 @pytest.fixture(autouse=True)
 def nothing_waits():
     gc.collect(0)
-    buffers.release()
+    memory.release()
     yield
-    buffers.release()
+    memory.release()
 
 
 def address(array: np.ndarray) -> int:
@@ -27,18 +27,18 @@ def address(array: np.ndarray) -> int:
 
 
 def test_small_arrays_are_numpys_own():
-    assert buffers.empty(10, np.int32).base is None
-    assert buffers.empty(0, np.int64).shape == (0,)
+    assert memory.empty(10, np.int32).base is None
+    assert memory.empty(0, np.int64).shape == (0,)
 
 
 def test_a_block_is_used_again_when_the_array_is_gone():
-    first = buffers.empty(LARGE, np.int64)
+    first = memory.empty(LARGE, np.int64)
     assert (first.dtype, first.shape) == (np.int64, (LARGE,))
     assert first.flags.writeable
     place = address(first)
     del first
-    assert buffers.waiting_bytes() >= 8 * LARGE
-    assert address(buffers.empty(LARGE - 5, np.int64)) == place
+    assert memory.waiting_bytes() >= 8 * LARGE
+    assert address(memory.empty(LARGE - 5, np.int64)) == place
 
 
 @pytest.mark.parametrize(
@@ -54,31 +54,31 @@ def test_a_block_is_used_again_when_the_array_is_gone():
     ],
 )
 def test_a_view_of_any_kind_keeps_the_block(keep):
-    array = buffers.empty(LARGE, np.int64)
+    array = memory.empty(LARGE, np.int64)
     place = address(array)
     view = keep(array)
     del array
     gc.collect(0)
-    other = buffers.empty(LARGE, np.int64)
+    other = memory.empty(LARGE, np.int64)
     assert address(other) != place
     del view
     gc.collect(0)
-    assert address(buffers.empty(LARGE, np.int64)) == place
+    assert address(memory.empty(LARGE, np.int64)) == place
 
 
 def test_much_too_large_blocks_are_left_for_others():
-    array = buffers.empty(8 * LARGE, np.int64)
+    array = memory.empty(8 * LARGE, np.int64)
     place = address(array)
     del array
-    assert address(buffers.empty(LARGE, np.int64)) != place
-    assert address(buffers.empty(8 * LARGE, np.int64)) == place
+    assert address(memory.empty(LARGE, np.int64)) != place
+    assert address(memory.empty(8 * LARGE, np.int64)) == place
 
 
 def test_no_more_is_kept_than_the_limit(monkeypatch):
-    monkeypatch.setattr(buffers, "KEPT", 20 * LARGE)
-    held = [buffers.empty(LARGE, np.int64) for _ in range(5)]
+    monkeypatch.setattr(memory, "KEPT", 20 * LARGE)
+    held = [memory.empty(LARGE, np.int64) for _ in range(5)]
     held.clear()
-    assert 8 * LARGE <= buffers.waiting_bytes() <= 20 * LARGE
+    assert 8 * LARGE <= memory.waiting_bytes() <= 20 * LARGE
 
 
 def test_answers_that_are_kept_stay_as_they_are(size):
@@ -102,7 +102,7 @@ def test_an_answer_that_is_lengthened_keeps_what_it_has():
         (100, 0.01, 0, 10_000),
         (99, 0.99, 0, 200),
     ):
-        out = buffers.lengthened(full, used, done, more)
+        out = memory.lengthened(full, used, done, more)
         assert out.dtype == np.int32
         assert least <= len(out) <= 1.2 * least
         assert out[:used].tolist() == full[:used].tolist()

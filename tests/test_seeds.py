@@ -9,7 +9,7 @@ import pytest
 
 import rangecast as rc
 import seeds
-from rangecast.engine import first_layout
+from rangecast.engine import planner
 from strategies import int_schema, random_events, random_subscriptions
 
 pytestmark = pytest.mark.without_kernels
@@ -61,4 +61,4 @@ def test_the_machine_that_a_test_asks_for(request, machine_of_this_test, parts, 
     index.insert(random_subscriptions(schema, 60, seed=1))
     assert index.match(random_events(schema, 3, seed=1)).n_pairs
     assert index.stats()["parts"] == parts
-    assert first_layout.are_layouts_compiled() == bool(parts)
+    assert planner.are_layouts_compiled() == bool(parts)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rangecast.broker.metrics import Metrics
 from rangecast.broker.openapi import document
-from rangecast.kafka import metrics as kafka_metrics
+from rangecast.kafka import worker as kafka_metrics
 from rangecast.spark.stream import metrics as stream_metrics
 
 

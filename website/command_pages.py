@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from python_pages import fields_of
-from rangecast.broker.limits import SpaceLimits
+from rangecast.broker.access import SpaceLimits
 from rangecast.cli.app import COMMANDS, app, load_command
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "rangecast"

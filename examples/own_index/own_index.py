@@ -22,8 +22,7 @@ import numpy as np
 import rangecast as rc
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import hold, shaped, within
-from rangecast.engine.parts import StaticIndex
-from rangecast.engine.static_part import Part
+from rangecast.engine.parts import Part, StaticIndex
 
 
 class SortedArrays(NamedTuple):

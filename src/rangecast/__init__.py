@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rangecast.model.explanation import Explanation
     from rangecast.model.matches import Matches
     from rangecast.model.subscriptions import Subscriptions
-    from rangecast.papers.rtree.scheduling import AdaptiveLevel, ShortestFirst
+    from rangecast.papers.rtree.structures import AdaptiveLevel, ShortestFirst
     from rangecast.routing import Network, Router
     from rangecast.store.follower import Follower
     from rangecast.store.store import Store
@@ -52,14 +52,22 @@ _HOMES = {
     "rangecast.model.explanation": ("Explanation",),
     "rangecast.model.matches": ("Matches",),
     "rangecast.model.subscriptions": ("Subscriptions",),
-    "rangecast.papers.rtree.scheduling": ("AdaptiveLevel", "ShortestFirst"),
+    "rangecast.papers.rtree.structures": ("AdaptiveLevel", "ShortestFirst"),
     "rangecast.routing": ("Network", "Router"),
     "rangecast.store.follower": ("Follower",),
     "rangecast.store.store": ("Store",),
     "rangecast.tracking": ("Tracker",),
-    "rangecast.types.attributes": ("Attribute", "Bool", "Category", "Float", "Int", "Tags", "Timestamp"),
+    "rangecast.types.attributes": (
+        "Attribute",
+        "Bool",
+        "Category",
+        "Float",
+        "Int",
+        "Tags",
+        "Text",
+        "Timestamp",
+    ),
     "rangecast.types.places": ("Point",),
-    "rangecast.types.text": ("Text",),
     "rangecast.types.schema": ("Schema",),
     "rangecast.workloads.warm_up": ("warm_up",),
 }

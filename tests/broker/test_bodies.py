@@ -13,16 +13,15 @@ import pytest
 
 from rangecast import Category, Float, Int, Schema
 from rangecast.broker import app, bodies
+from rangecast.broker.access import BrokerError, SpaceLimits, TooLargeError
 from rangecast.broker.bodies import JSON_TYPES, LINES_TYPES, decompressed, read_events
-from rangecast.broker.errors import BrokerError, TooLargeError
-from rangecast.broker.event_record import (
+from rangecast.broker.event_log import (
     EventRecord,
     PublishedBody,
     joined_strings,
     pack_record,
     read_record_head,
 )
-from rangecast.broker.limits import SpaceLimits
 
 LINES = {"Content-Type": LINES_TYPES[0]}
 # U+2028, U+2029 and U+0085 end a line for Python, and for server-sent events they do not

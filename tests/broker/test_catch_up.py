@@ -134,8 +134,8 @@ from types import SimpleNamespace
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 import rangecast as rc
-from rangecast.broker import replay
-from rangecast.broker.limits import SpaceLimits
+from rangecast.broker import catch_up as replay
+from rangecast.broker.access import SpaceLimits
 from rangecast.broker.bodies import read_events
 from rangecast.broker.metrics import Metrics, SpaceMetrics
 from rangecast.broker.space import Space

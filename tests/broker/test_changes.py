@@ -12,8 +12,8 @@ import pytest
 from rangecast import Int, Schema
 from rangecast.broker import changes
 from rangecast.broker import requests as subscriptions
+from rangecast.broker.access import SpaceLimits
 from rangecast.broker.broker import Broker, BrokerSettings
-from rangecast.broker.limits import SpaceLimits
 from rangecast.broker.server import serving
 from rangecast.client import Client, ClientError
 from rangecast.errors import StorageError

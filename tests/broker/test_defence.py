@@ -15,9 +15,8 @@ import pytest
 
 import seeds
 from rangecast import Int, Schema
-from rangecast.broker.access import TokenFile, add_token
+from rangecast.broker.access import SpaceLimits, TokenFile, add_token
 from rangecast.broker.broker import Broker, BrokerSettings
-from rangecast.broker.limits import SpaceLimits
 from rangecast.broker.server import serving
 from rangecast.client import Client, ClientError
 from rangecast.errors import OptionError, StorageError
@@ -610,7 +609,7 @@ def test_a_webhook_that_does_not_answer_is_not_given_up(tmp_path, free_port):
 
 
 def test_webhooks_stay_off_private_addresses():
-    from rangecast.broker.errors import BrokerError
+    from rangecast.broker.access import BrokerError
     from rangecast.broker.webhooks import _resolved
 
     assert _resolved("127.0.0.1", 80, private=True) == ("127.0.0.1", 80)

@@ -9,13 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rangecast.broker.event_log import DamagedRecordError, EventLog, readable_records
-from rangecast.broker.event_record import (
+from rangecast.broker.event_log import (
     OLD_MARK,
+    DamagedRecordError,
+    EventLog,
     PublishedBody,
     RecordNote,
     joined_strings,
     pack_record,
+    readable_records,
 )
 from rangecast.errors import StorageError
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 pytest.importorskip("msgspec")
 
 from rangecast import Bool, Category, Float, Int, Schema, Timestamp
-from rangecast.broker import bodies, flat_lines
-from rangecast.broker.flat_lines import read_flat
+from rangecast.broker import bodies
+from rangecast.broker.access import SpaceLimits
+from rangecast.broker.bodies import read_flat
 from rangecast.broker.kernels import JoinedStrings
-from rangecast.broker.limits import SpaceLimits
 
 # both readers warn of keys that look like an attribute
 pytestmark = pytest.mark.filterwarnings("ignore::rangecast.errors.RangecastWarning")
@@ -126,7 +126,7 @@ def test_readers_are_kept_unless_they_have_met_many_keys():
         # of an equal schema with other words
         assert read_flat(raw, other).events.value("symbol", 0) == "HAL"
         assert len(other["symbol"].vocabulary.table().starts) == 3
-    free = flat_lines._free_readers(known)
+    free = bodies._free_readers(known)
     assert [reader.keys for reader in free] == [["symbol"]]
     assert read_flat(b'{"symbol":"IBM","a":1}', known) is not None
     assert [reader.keys for reader in free] == [["symbol", "a"]]
@@ -137,4 +137,4 @@ def test_readers_are_kept_unless_they_have_met_many_keys():
 def test_many_schemas_do_not_keep_their_readers():
     for _ in range(40):
         assert read_flat(b'{"price":1}', Schema(Int("price"))) is not None
-    assert len(flat_lines._readers) <= 16
+    assert len(bodies._readers) <= 16

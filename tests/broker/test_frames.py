@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 pytest.importorskip("msgspec")
 
 from rangecast import Int, Schema, Subscriptions
+from rangecast.broker.catch_up import Served, _fill
 from rangecast.broker.directory import Directory
-from rangecast.broker.event_record import PublishedBody, joined_strings
+from rangecast.broker.event_log import PublishedBody, joined_strings
 from rangecast.broker.frames import PinnedEvents, match_frames, split_frames
-from rangecast.broker.replay import Served, _fill
 
 NAMES = ["a", "a~b", "\u00fc/x", 'with " quote', "line\nbreak", "long-" * 20, "plain", "z"]
 

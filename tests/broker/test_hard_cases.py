@@ -13,16 +13,13 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.broker import event_log, replay, webhooks
+from rangecast.broker import catch_up, event_log, webhooks
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.directory import Directory
-from rangecast.broker.event_log import EventLog, LogMark
-from rangecast.broker.event_record import PublishedBody, RecordNote, joined_strings
+from rangecast.broker.event_log import EventLog, LogMark, PublishedBody, RecordNote, joined_strings
 from rangecast.broker.frames import split_frames
-from rangecast.broker.keys import KeyMemory
-from rangecast.broker.restored import newest_pin
 from rangecast.broker.server import serving
-from rangecast.broker.space import Space
+from rangecast.broker.space import KeyMemory, Space, newest_pin
 from rangecast.broker.worker import FollowingPump
 from rangecast.client import Client, ClientError
 from rangecast.durable import lines
@@ -129,12 +126,12 @@ def test_keys_behind_damage_are_known(tmp_path):
 
 
 def test_retention_cuts_under_one_who_catches_up_and_the_gap_is_told_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(replay, "_FIRST_ROUND", 4)
+    monkeypatch.setattr(catch_up, "_FIRST_ROUND", 4)
     schema = rc.Schema(rc.Int("n"))
     directory = Directory()
     directory.load(0, rc.Subscriptions.parse(schema, ids=["c0/all"], texts=["n >= 0"]))
     log = filled_log(tmp_path, 10)  # events 1 to 20
-    served = replay.Replay(log, directory, schema, threading.RLock(), directory.index(schema))
+    served = catch_up.Replay(log, directory, schema, threading.RLock(), directory.index(schema))
     one = SimpleNamespace(number=0, position=1)
     told = []
 

@@ -15,8 +15,8 @@ import pytest
 import websockets
 
 from rangecast import Int, Schema
+from rangecast.broker.access import SpaceLimits
 from rangecast.broker.broker import Broker, BrokerSettings
-from rangecast.broker.limits import SpaceLimits
 from rangecast.broker.server import serving
 from rangecast.client import Client
 from rangecast.types.derived import MAX_DERIVED

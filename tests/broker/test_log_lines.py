@@ -7,7 +7,7 @@ import logging
 import pytest
 
 import rangecast as rc
-from rangecast.broker.log_lines import JsonLines, TextLines, log_to
+from rangecast.broker.metrics import JsonLines, TextLines, log_to
 
 pytestmark = pytest.mark.once
 

@@ -6,7 +6,7 @@ import threading
 import httpx
 import pytest
 
-from rangecast.broker.limits import SpaceLimits
+from rangecast.broker.access import SpaceLimits
 from rangecast.client import Client, ClientError
 
 pytestmark = pytest.mark.once

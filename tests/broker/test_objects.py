@@ -13,9 +13,9 @@ pytest.importorskip("starlette", reason="needs the extra serve")
 
 import rangecast as rc
 from oracle import match_boxes
+from rangecast.broker.access import ConflictError
 from rangecast.broker.broker import Broker, BrokerSettings
-from rangecast.broker.errors import ConflictError
-from rangecast.broker.event_record import (
+from rangecast.broker.event_log import (
     EventRecord,
     PublishedBody,
     joined_strings,

@@ -10,15 +10,15 @@ import httpx
 import pytest
 
 from rangecast import Category, Float, Int, Point, Schema, Timestamp
-from rangecast.broker import opening as module
 from rangecast.broker import server
+from rangecast.broker import space as module
 from rangecast.broker.broker import Broker, BrokerSettings
-from rangecast.broker.opening import Opening
 from rangecast.broker.server import serving
+from rangecast.broker.space import Opening
 from rangecast.client import Client
 from rangecast.engine import Index
 from rangecast.errors import OptionError
-from rangecast.types.names import quoted_name
+from rangecast.types.expressions import quoted_name
 
 pytestmark = pytest.mark.once
 REFUSED = (("GET", "main/schema"), ("POST", "main/events"), ("PUT", "other/schema"), ("GET", "spaces"))

@@ -12,12 +12,11 @@ pytest.importorskip("msgspec")
 
 import rangecast as rc
 import seeds
-from rangecast.broker import replay
+from rangecast.broker import catch_up
 from rangecast.broker.directory import Directory
-from rangecast.broker.event_log import EventLog
-from rangecast.broker.event_record import PublishedBody, joined_strings
+from rangecast.broker.event_log import EventLog, PublishedBody, joined_strings
 from rangecast.broker.frames import shared_frames, split_frames
-from rangecast.broker.live_set import LiveSet
+from rangecast.broker.pump import LiveSet
 from rangecast.model.events import Events
 from rangecast.model.ids import Ids
 from rangecast.store.change import Change
@@ -88,14 +87,14 @@ def received(data):
 @pytest.mark.parametrize("many", [1, 10**9, 0], ids=["by size", "live index", "own index"])
 @pytest.mark.parametrize("seed", [0, 1, pytest.param(seeds.seed_of("replay"), id="new")])
 def test_any_group_receives_what_it_would_have_live(tmp_path, monkeypatch, seed, many):
-    monkeypatch.setattr(replay, "_MANY", many)
-    monkeypatch.setattr(replay, "_LEAST_SHARE", 150)  # a message or two
-    monkeypatch.setattr(replay, "BUFFER", 150)
-    monkeypatch.setattr(replay, "_FIRST_ROUND", 16)
-    monkeypatch.setattr(replay, "LEAST_ROUND", 2)
+    monkeypatch.setattr(catch_up, "_MANY", many)
+    monkeypatch.setattr(catch_up, "_LEAST_SHARE", 150)  # a message or two
+    monkeypatch.setattr(catch_up, "BUFFER", 150)
+    monkeypatch.setattr(catch_up, "_FIRST_ROUND", 16)
+    monkeypatch.setattr(catch_up, "LEAST_ROUND", 2)
     dice = random.Random(seed)
     history = History(tmp_path, dice)
-    served = replay.Replay(
+    served = catch_up.Replay(
         history.log, history.directory, history.schema, history.lock, history.index, build=many != 10**9
     )
     behind, got, began = [], {}, {}
@@ -130,12 +129,12 @@ def give(served, late, dice, got):
 
 
 def test_an_index_of_entries_is_kept_while_it_fits(monkeypatch):
-    monkeypatch.setattr(replay, "_FEW", 100)
+    monkeypatch.setattr(catch_up, "_FEW", 100)
     schema = rc.Schema(rc.Int("n"))
     directory = Directory()
     ids = [f"c{k % 10}/s{k}" for k in range(1_000)]
     directory.load(1, rc.Subscriptions.parse(schema, ids=ids, texts=["n = 1"] * len(ids)))
-    kept = replay.EntryIndex(directory, schema)
+    kept = catch_up.EntryIndex(directory, schema)
     first = kept.of(directory.entries_of([1], 0))
     assert len(first) == 100
     assert kept.of(directory.entries_of([1, 2, 3], 0)) is first

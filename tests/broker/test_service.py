@@ -355,7 +355,7 @@ def test_expressions_of_words_that_nobody_named(start):
 
 
 def test_a_consumer_that_is_too_late_hears_of_the_gap(start, tmp_path):
-    from rangecast.broker.limits import SpaceLimits
+    from rangecast.broker.access import SpaceLimits
 
     with start(limits=SpaceLimits(segment_bytes=2_000, log_bytes=4_000)) as url, Client(url) as client:
         client.subscribe("alice", "all", "price >= 0")
@@ -525,8 +525,7 @@ def test_openapi_names_every_route(url):
 def test_the_reference_says_what_the_broker_does(url):
     """Its examples are one story, told in the order of the routes; statuses are those that errors have."""
     from rangecast.broker.app import ROUTES
-    from rangecast.broker.openapi import example_path, with_reference
-    from rangecast.broker.reference import NOTES
+    from rangecast.broker.openapi import NOTES, example_path, with_reference
 
     assert set(NOTES) == {handler.__name__ for _, _, handler in ROUTES}
     for method, path, handler in ROUTES:

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("msgspec")
 
-from rangecast.broker.errors import BrokerError, TooLargeError
-from rangecast.broker.tables import _unpacked_bytes, arrow_table, parquet_table, rows_of
+from rangecast.broker.access import BrokerError, TooLargeError
+from rangecast.broker.bodies import _unpacked_bytes, arrow_table, parquet_table, rows_of
 
 pytestmark = pytest.mark.without_kernels
 

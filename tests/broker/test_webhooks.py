@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from rangecast.broker import webhooks
-from rangecast.broker.errors import BrokerError
+from rangecast.broker.access import BrokerError
 from rangecast.client import Client
 
 pytestmark = pytest.mark.once

@@ -8,10 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 import rangecast as rc
-from rangecast.buckets.object_files import open_file, seekable_file, size_of
 from rangecast.cli.app import app
-from rangecast.durable.bucket import is_address, local_place, place_of
-from rangecast.loading.several_files import expand_paths
+from rangecast.durable.bucket import is_address, local_place, open_file, place_of, seekable_file, size_of
+from rangecast.loading.events import expand_paths
 from rangecast.store.commits import commits_at
 
 pytestmark = pytest.mark.without_kernels

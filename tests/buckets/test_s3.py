@@ -10,9 +10,9 @@ import pytest
 
 import rangecast as rc
 from rangecast.model.ids import Ids
-from rangecast.store.entries import FRAGMENTS
-from rangecast.store.fragments import drop_fragments, new_stem, put_fragment
+from rangecast.store.change_log import FRAGMENTS
 from rangecast.store.home import home_of
+from rangecast.store.versions import drop_fragments, new_stem, put_fragment
 
 pytestmark = pytest.mark.integration
 

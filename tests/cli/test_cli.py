@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 import rangecast as rc
 from page_blocks import run_examples
 from rangecast import workloads
-from rangecast.cli import experiment as experiment_module
-from rangecast.cli import warm_up as warm_up_module
+from rangecast.cli import workloads as experiment_module
+from rangecast.cli import workloads as warm_up_module
 from rangecast.cli.app import COMMANDS, app, load_command
-from rangecast.loading import pace
+from rangecast.loading import pairs
 from rangecast.papers import EXPERIMENTS
 
 pytestmark = pytest.mark.without_kernels
@@ -310,7 +310,7 @@ class TestMatch:
         assert "id 2: a condition must be a string, got 5" in result.stderr
 
     def test_small_batches_and_threads_agree(self, folder, monkeypatch):
-        monkeypatch.setattr(pace, "PAIRS_AT_ONCE", 2)
+        monkeypatch.setattr(pairs, "PAIRS_AT_ONCE", 2)
         Path("events.csv").write_text("price\n" + "".join(f"{i % 150}\n" for i in range(100)))
         expected = pairs_in(run(*match("--sort")).stdout)
         assert len(expected) == 5

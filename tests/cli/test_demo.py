@@ -13,8 +13,7 @@ import pytest
 import rangecast as rc
 from cli.test_cli import fails, run
 from rangecast.cli import demo
-from rangecast.cli.demo_market import SCHEMA, draw_market
-from rangecast.cli.demo_picture import example
+from rangecast.cli.demo import SCHEMA, draw_market, example
 
 pytestmark = pytest.mark.without_kernels
 

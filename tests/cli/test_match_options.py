@@ -10,7 +10,7 @@ import pytest
 
 import rangecast as rc
 from cli.test_cli import fails, run
-from rangecast.cli import completion
+from rangecast.cli import app
 from rangecast.cli.app import main
 from rangecast.loading import OutputFile, open_rows
 
@@ -193,7 +193,7 @@ def test_help_shows_flags_as_flags():
         assert "env var" not in shown
 
 
-@pytest.mark.parametrize("shell", completion.SHELLS)
+@pytest.mark.parametrize("shell", app.SHELLS)
 def test_completion_scripts(shell):
     script = run("completion", shell).stdout
     assert "_RANGECAST_COMPLETE=complete_" + shell in script

@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 import rangecast as rc
-from rangecast.cli import stream_demo
+from rangecast.cli import demo
 from rangecast.cli.app import app
-from rangecast.cli.stream_demo import change_alerts, compare
+from rangecast.cli.demo import change_alerts, compare
 
 pytestmark = pytest.mark.spark
 rs = pytest.importorskip("rangecast.spark")
@@ -124,13 +124,13 @@ def test_the_demo_finds_what_is_lost_doubled_and_invented(tmp_path):
 
 
 def test_the_demo_changes_alerts(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(stream_demo, "_CHANGE_PAUSE", 0.0)
-    monkeypatch.setattr(stream_demo, "_LIVES", 2)
+    monkeypatch.setattr(demo, "_CHANGE_PAUSE", 0.0)
+    monkeypatch.setattr(demo, "_LIVES", 2)
     store = rc.Store.open(
         tmp_path / "store", rc.Schema(rc.Category("symbol"), rc.Int("volume")), index="scan"
     )
     change_alerts(str(store.path), ["A", "B"], 4, str(tmp_path))
-    first = stream_demo.FIRST_ID
+    first = demo.FIRST_ID
     assert json.loads((tmp_path / "added.json").read_text()) == [
         [first + n, v] for n, v in enumerate([1, 2, 3, 5])
     ]
@@ -139,9 +139,9 @@ def test_the_demo_changes_alerts(tmp_path, monkeypatch, capsys):
     assert f"alert {first} removed" in capsys.readouterr().err
     pq.write_table(pa.table({"id": range(5)}), tmp_path / "all.parquet")
     (tmp_path / "ticks").mkdir()
-    assert stream_demo.put_ticks(tmp_path / "all.parquet", tmp_path / "ticks", 0, 3)
-    monkeypatch.setattr(stream_demo, "_PAUSE", 0.0)
-    stream_demo.flow_ticks(str(tmp_path / "all.parquet"), str(tmp_path / "ticks"), 3)
+    assert demo.put_ticks(tmp_path / "all.parquet", tmp_path / "ticks", 0, 3)
+    monkeypatch.setattr(demo, "_PAUSE", 0.0)
+    demo.flow_ticks(str(tmp_path / "all.parquet"), str(tmp_path / "ticks"), 3)
     assert [pq.read_table(p)["id"].to_pylist() for p in sorted((tmp_path / "ticks").iterdir())] == [
         [0, 1, 2],
         [3, 4],

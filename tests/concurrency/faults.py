@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import rangecast
-from rangecast import buffers
+from rangecast import memory
 
 PACKAGE = str(Path(rangecast.__file__).parent)
 LEFT_ALONE = (str(Path(PACKAGE) / "kernels"), str(Path(PACKAGE) / "memory.py"))
@@ -70,5 +70,5 @@ def at_allocation(at, error):
     with pytest.MonkeyPatch.context() as patch:
         for name in ALLOCATIONS:
             patch.setattr(np, name, counted(getattr(np, name)))
-        patch.setattr(buffers, "empty", counted(buffers.empty))
+        patch.setattr(memory, "empty", counted(memory.empty))
         yield counter

@@ -15,7 +15,7 @@ import rangecast as rc
 from oracle import covers, covers_of, match_boxes
 from rangecast.covering import index as cover_index
 from rangecast.covering import searches
-from rangecast.papers.covering import extremal
+from rangecast.papers.covering import theory
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 from rangecast.zorder.curve import ZCurve
 from strategies import events, int_schema, random_subscriptions, subscriptions
@@ -36,32 +36,32 @@ def small_tails():
 
 
 def test_a_square_of_256_is_one_run_and_one_of_257_is_385():
-    assert extremal.count_runs([256, 256], 9) == 1
-    assert extremal.count_runs([257, 257], 9) == 385
-    assert extremal.count_runs([257, 257], 12) == 385
-    assert extremal.count_cubes([256, 256]) == 1
-    assert extremal.count_cubes([257, 257]) == 514
+    assert theory.count_runs([256, 256], 9) == 1
+    assert theory.count_runs([257, 257], 9) == 385
+    assert theory.count_runs([257, 257], 12) == 385
+    assert theory.count_cubes([256, 256]) == 1
+    assert theory.count_cubes([257, 257]) == 514
 
 
 def test_the_largest_run_of_257_holds_99_percent():
-    assert extremal.cubes_until([257, 257], 0.01) == 1
+    assert theory.cubes_until([257, 257], 0.01) == 1
     assert 256**2 / 257**2 > 0.99
 
 
 def test_unit_cubes_of_7_by_5_make_four_rectangles():
-    assert sorted(extremal.rectangles([7, 5], 0)) == [(1, 1), (1, 4), (2, 1), (4, 1)]
+    assert sorted(theory.rectangles([7, 5], 0)) == [(1, 1), (1, 4), (2, 1), (4, 1)]
     # sec. 5: the rectangle 2 x 1 holds two cubes, at (010, 011) and (011, 011)
-    assert {(2, 3), (3, 3)} <= set(extremal.cubes([7, 5], 3, 0))
+    assert {(2, 3), (3, 3)} <= set(theory.cubes([7, 5], 3, 0))
 
 
 @pytest.mark.parametrize("n_dims", [2, 4, 6, 8])
 @pytest.mark.parametrize("epsilon", [0.01, 0.05, 0.3, 0.9])
 def test_leading_bits_keep_the_volume(n_dims, epsilon):
     rng = np.random.default_rng(n_dims)
-    m = extremal.bits_for(n_dims, epsilon)
+    m = theory.bits_for(n_dims, epsilon)
     assert 2**m >= 2 * n_dims / epsilon
     for sides in rng.integers(1, 2**16, (50, n_dims)).tolist():
-        cut = extremal.truncated(sides, m)
+        cut = theory.truncated(sides, m)
         share = np.prod([a / b for a, b in zip(cut, sides, strict=True)])
         assert share >= 1 - epsilon
 
@@ -73,8 +73,8 @@ def test_cubes_and_runs_are_the_rectangle(bits, data):
     sides = data.draw(st.lists(st.integers(1, 2**bits), min_size=d, max_size=d))
     whole = set(itertools.product(*(range(2**bits - side, 2**bits) for side in sides)))
     seen = []
-    for level, n in extremal.cubes_by_level(sides, bits).items():
-        cubes = extremal.cubes(sides, bits, level)
+    for level, n in theory.cubes_by_level(sides, bits).items():
+        cubes = theory.cubes(sides, bits, level)
         assert len(cubes) == n
         for cube in cubes:
             seen += itertools.product(*(range(c << level, (c + 1) << level) for c in cube))
@@ -83,7 +83,7 @@ def test_cubes_and_runs_are_the_rectangle(bits, data):
     curve = ZCurve([bits] * d)
     shift = 64 - bits * d
     want = sorted(int(a[0]) >> shift for a in curve.encode(np.array(sorted(whole)).T))
-    firsts, lasts = extremal.runs(sides, bits)
+    firsts, lasts = theory.runs(sides, bits)
     spans = [(int(a[0]) >> shift, int(b[0]) >> shift) for a, b in zip(firsts, lasts, strict=True)]
     assert [x for a, b in spans for x in range(a, b + 1)] == want
     assert all(b + 1 < c for (_, b), (c, _) in itertools.pairwise(spans))
@@ -98,27 +98,27 @@ def test_needed_cubes_as_counted_by_the_kernel(sides, epsilon):
 
     out = np.empty(1)
     count_needed_each(np.array(sides, np.int64)[:, None], epsilon, out)
-    assert abs(out[0] - extremal.cubes_until(sides, epsilon)) <= 1
+    assert abs(out[0] - theory.cubes_until(sides, epsilon)) <= 1
 
 
 def test_wide_addresses_join_across_words():
     """6 dimensions of 13 bits are 78 bits, two words."""
-    assert extremal.count_runs([2] * 6, 13) == 1
-    assert extremal.count_runs([4096] * 6, 13) == 1
-    assert extremal.count_runs([3, 2, 2, 2, 2, 2], 13) == extremal.count_runs([3, 2, 2, 2, 2, 2], 4)
+    assert theory.count_runs([2] * 6, 13) == 1
+    assert theory.count_runs([4096] * 6, 13) == 1
+    assert theory.count_runs([3, 2, 2, 2, 2, 2], 13) == theory.count_runs([3, 2, 2, 2, 2, 2], 4)
 
 
 def test_extremal_errors():
     with pytest.raises(rc.OptionError, match=r"within 1 and 2\*\*3"):
-        extremal.count_runs([9, 2], 3)
+        theory.count_runs([9, 2], 3)
     with pytest.raises(rc.OptionError, match="epsilon must be at least 0"):
-        extremal.cubes_until([3], 1.0)
+        theory.cubes_until([3], 1.0)
     with pytest.raises(rc.OptionError, match="epsilon must be above 0"):
-        extremal.bits_for(2, 0.0)
+        theory.bits_for(2, 0.0)
     with pytest.raises(rc.CapacityError, match="cubes can be listed"):
-        extremal.runs([2**20 - 1] * 4, 20)
-    assert extremal.rectangles([7, 5], 9) == []
-    assert extremal.aspect_ratio([8, 1]) == 3
+        theory.runs([2**20 - 1] * 4, 20)
+    assert theory.rectangles([7, 5], 9) == []
+    assert theory.aspect_ratio([8, 1]) == 3
 
 
 # CoverIndex against the definition

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rangecast.covering.union import points_needed, probably_covers, union_covers
+from rangecast.covering.index import points_needed, probably_covers, union_covers
 from rangecast.errors import OptionError
 
 pytestmark = pytest.mark.without_kernels

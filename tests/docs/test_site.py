@@ -70,10 +70,10 @@ def test_every_command_option_and_variable_has_its_place(website, pages):
 
 def test_every_request_error_limit_and_metric_has_its_place(pages):
     from rangecast import errors
+    from rangecast.broker.access import SpaceLimits
     from rangecast.broker.app import ROUTES
-    from rangecast.broker.limits import SpaceLimits
     from rangecast.broker.metrics import Metrics
-    from rangecast.kafka.metrics import _COUNTERS
+    from rangecast.kafka.worker import _COUNTERS
 
     assert {f"{method} {path}" for method, path, _ in ROUTES} <= headings(pages["http.md"])
     kinds = [name for name, thing in vars(errors).items() if inspect.isclass(thing)]

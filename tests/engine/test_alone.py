@@ -4,12 +4,12 @@ import numpy as np
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.engine import outlines
+from rangecast.engine import costs
 from rangecast.engine.planner import Replanner
 
 
 def test_many_boxes_of_one_attribute_get_their_own_path(monkeypatch):
-    monkeypatch.setattr(outlines, "MANY_ALONE", 200)
+    monkeypatch.setattr(costs, "MANY_ALONE", 200)
     rng = np.random.default_rng(4)
     schema = rc.Schema(*(rc.Int(name) for name in "abcd"))
     lows = rng.integers(0, 9000, 2400)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.engine import answers, past_caches
+from rangecast.engine import answers
 from rangecast.engine.layouts import runs
 from rangecast.model.kernels import copy_run
 from rangecast.simd.compiler import kernel
@@ -37,9 +37,9 @@ def batch(m: int, n: int, seed: int) -> rc.Events:
 @pytest.fixture(params=["caches", "past them", "by turns"])
 def written(request, monkeypatch):
     """Every answer is written past the caches, or none, or pieces of it."""
-    monkeypatch.setattr(past_caches, "CACHES", 1 << 60 if request.param == "caches" else -1)
-    monkeypatch.setattr(past_caches, "_TRIED", 1 << 60)
-    for stores in (past_caches.STORES, past_caches.TURNED):
+    monkeypatch.setattr(answers, "CACHES", 1 << 60 if request.param == "caches" else -1)
+    monkeypatch.setattr(answers, "_TRIED", 1 << 60)
+    for stores in (answers.STORES, answers.TURNED):
         monkeypatch.setattr(stores, "past", None if request.param == "by turns" else True)
     monkeypatch.setattr(answers, "SHARED", 0)
 
@@ -47,9 +47,9 @@ def written(request, monkeypatch):
 @pytest.mark.parametrize(("cost", "chosen"), [({True: 1, False: 2}, True), ({True: 3, False: 2}, False)])
 def test_the_first_large_answers_tell_how_to_write(cost, chosen, monkeypatch):
     now = 0
-    monkeypatch.setattr(past_caches, "perf_counter", lambda: now)
-    stores, out, pieces = past_caches.Stores(), np.empty(0, np.int64), []
-    large = past_caches.CACHES // out.itemsize + 1
+    monkeypatch.setattr(answers, "perf_counter", lambda: now)
+    stores, out, pieces = answers.Stores(), np.empty(0, np.int64), []
+    large = answers.CACHES // out.itemsize + 1
 
     def write(first, last, past):
         nonlocal now

@@ -7,7 +7,7 @@ import pytest
 
 import rangecast as rc
 from rangecast import workloads
-from rangecast.engine import box_entries, boxes
+from rangecast.engine import boxes
 from rangecast.engine.layouts import windows
 from rangecast.errors import OptionError
 
@@ -106,7 +106,7 @@ def test_keeps_its_plan_in_a_file(tmp_path):
     "name", ["intervals", "intervals-wide-domain", "equality-led", "market", "boxes-12d"]
 )
 def test_built_by_several_threads(name, size, monkeypatch):
-    monkeypatch.setattr(box_entries, "CHUNK", 64)
+    monkeypatch.setattr(boxes, "CHUNK", 64)
     for module in (boxes, windows):
         monkeypatch.setattr(module, "AT_ONCE", 64)
     w = workloads.workload(name, max(size(4_000), 300), 20)

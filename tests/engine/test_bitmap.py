@@ -18,10 +18,10 @@ from rangecast.engine.layouts.bitmap import (
     choose_cells,
     row_width,
 )
-from rangecast.kernels.engine.bitmap_building import TOP, count_cells
-from rangecast.kernels.machine.bitsets import count_bits, lowest
+from rangecast.engine.layouts.bitmap_kernels import TOP, count_cells
 from rangecast.simd.bytes import WIDEST, compare_word
 from rangecast.simd.compiler import kernel
+from rangecast.simd.lanes import count_bits, lowest
 from rangecast.types.attributes import LAST, MISSING
 from strategies import int_schema
 
@@ -78,7 +78,7 @@ def test_an_answer_that_fills_its_room_to_the_last_place():
 
 
 def fields_of(firsts, lasts):
-    """Rows of fields that say these cells of each attribute, as kernels/engine/bitmap_building.py tells."""
+    """Rows of fields that say these cells of each attribute, as engine/layouts/bitmap_kernels.py tells."""
     k = len(firsts)
     bounds = np.zeros((len(firsts[0]), row_width(k)), np.uint8)
     for j in range(k):

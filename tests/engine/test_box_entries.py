@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.engine import box_entries
+from rangecast.engine import boxes as box_entries
 from rangecast.engine import boxes_kernels as kernels
-from rangecast.engine.box_entries import BoxEntries, EntryArrays
-from rangecast.engine.boxes import FEW, Boxes, ExpandedBoxes, follow_each_other
+from rangecast.engine.boxes import FEW, BoxEntries, Boxes, EntryArrays, ExpandedBoxes, follow_each_other
 from rangecast.engine.boxes_kernels import NARROW
 from rangecast.errors import CapacityError, StorageError
 from rangecast.model.boxes import DenseBoxes, from_dense

@@ -7,7 +7,7 @@ import pytest
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.engine.cell_levels import choose_levels
+from rangecast.engine.layouts.cells import choose_levels
 from rangecast.engine.packed import fit_grid
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 
@@ -144,8 +144,8 @@ def test_other_attributes_are_checked_exactly(on, turned, size, tmp_path, monkey
     """Their grids cannot hold every end point, boxes have gaps between them, and events lie on ends; a large
     batch goes in another order."""
     if turned:
-        monkeypatch.setattr("rangecast.engine.plane_cells.SORTED", 0)
-        monkeypatch.setattr("rangecast.engine.plane_cells.SORTED_ENTRIES", 0)
+        monkeypatch.setattr("rangecast.engine.layouts.cells.SORTED", 0)
+        monkeypatch.setattr("rangecast.engine.layouts.cells.SORTED_ENTRIES", 0)
     rng = np.random.default_rng(11)
     n = size(60_000)
     schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(5)))

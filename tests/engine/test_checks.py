@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from rangecast.engine import checks, kernels
-from rangecast.papers.counted import hold_needed
+from rangecast.papers.ubtree.structures import hold_needed
 
 
 def refused(check, *arguments):

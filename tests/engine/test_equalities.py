@@ -6,14 +6,20 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.engine import equalities
-from rangecast.engine.equalities import Coupled, EqualitiesPart, build_equalities, choose_couples
+from rangecast.engine.layouts import lists as equalities
+from rangecast.engine.layouts import lists_kernels as kernels
+from rangecast.engine.layouts.lists import (
+    Coupled,
+    EqualitiesPart,
+    ask_values,
+    build_equalities,
+    choose_couples,
+    choose_equalities,
+)
+from rangecast.engine.layouts.lists_kernels import BLOCK, CoupleLists
 from rangecast.engine.layouts.scan import ScanPart
 from rangecast.engine.parts import StaticIndex
-from rangecast.engine.value_lists import ask_values, choose_equalities
 from rangecast.errors import StorageError
-from rangecast.kernels.engine import equalities as kernels
-from rangecast.kernels.engine.equalities import BLOCK, CoupleLists
 
 NAMES = ("a", "b", "c", "d")
 COUPLES = ((0, 1), (1, 2), (0, 2))

@@ -7,8 +7,8 @@ import pytest
 
 import rangecast as rc
 from rangecast.engine.layouts import lists
+from rangecast.engine.layouts.lists_kernels import _CHUNK
 from rangecast.engine.parts import TAIL_LIMIT, StaticIndex
-from rangecast.kernels.engine.equality import _CHUNK
 from rangecast.simd.compiler import kernel
 from rangecast.simd.lanes import (
     EIGHT,

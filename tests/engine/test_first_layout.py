@@ -9,20 +9,20 @@ import pytest
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.engine import auto, first_layout, parts
+from rangecast.engine import auto, parts, planner
 
 # what is compiled, and when, is a matter of the compiled kernels
 pytestmark = pytest.mark.once
 SCHEMA = rc.Schema(rc.Int("a"), rc.Float("b"), rc.Category("c"))
 N = 2_600
-NOTE = first_layout._note
+NOTE = planner._note
 
 
 @pytest.fixture
 def cold(monkeypatch, tmp_path):
     """As if Numba's cache were empty; the kernels themselves come from where they are."""
-    monkeypatch.setattr(first_layout._Layouts, "at_once", False)
-    monkeypatch.setattr(first_layout, "_note", NOTE)
+    monkeypatch.setattr(planner._Layouts, "at_once", False)
+    monkeypatch.setattr(planner, "_note", NOTE)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
 
 
@@ -74,15 +74,15 @@ def test_boxes_are_scanned_until_that_has_cost_much(monkeypatch):
     index.delete(gone)
     check(index, subs, gone)
     assert index.stats()["parts"] == 0
-    assert not first_layout.are_layouts_compiled()
+    assert not planner.are_layouts_compiled()
     monkeypatch.setattr(auto, "COLD_WORK", 25 * N)
     check(index, subs, gone)
     assert index.stats()["parts"] == 1
     assert index.stats()["tail_boxes"] == 0
     # for this process, and for those to come
-    assert first_layout._note().exists()
-    first_layout._Layouts.at_once = False
-    assert first_layout.are_layouts_compiled()
+    assert planner._note().exists()
+    planner._Layouts.at_once = False
+    assert planner.are_layouts_compiled()
     assert make()[0].stats()["parts"] == 1
 
 
@@ -102,8 +102,8 @@ def test_what_is_saved_is_laid_out(tmp_path):
     loaded = rc.load_index(tmp_path / "index")
     assert loaded.stats()["parts"] == 1
     check(loaded, subs)
-    first_layout._Layouts.at_once = False
-    first_layout._note().unlink()
+    planner._Layouts.at_once = False
+    planner._note().unlink()
     index, subs = make()
     copied = pickle.loads(pickle.dumps(index))
     assert [one.stats()["parts"] for one in (index, copied)] == [1, 1]
@@ -113,13 +113,13 @@ def test_what_is_saved_is_laid_out(tmp_path):
 
 @pytest.mark.usefixtures("cold")
 def test_who_does_not_want_to_wait_for_events():
-    first_layout.lay_out_at_once()
+    planner.lay_out_at_once()
     assert make()[0].stats()["parts"] == 1
 
 
 @pytest.mark.usefixtures("cold")
 def test_a_folder_that_cannot_be_written_to(monkeypatch, tmp_path):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "nowhere"))
-    first_layout.note_layout()
-    assert first_layout.are_layouts_compiled()
+    planner.note_layout()
+    assert planner.are_layouts_compiled()
     assert not (tmp_path / "nowhere").exists()

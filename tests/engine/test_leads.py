@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 import rangecast as rc
 from oracle import match_boxes, match_held, rows_of
 from rangecast import workloads
-from rangecast.engine import path_building
+from rangecast.engine import auto
 from rangecast.engine.auto import AutoPart
 from rangecast.engine.layouts import leads
 from rangecast.engine.layouts.leads import LeadsPart
+from rangecast.engine.layouts.leads_kernels import INEXACT
 from rangecast.engine.small_kernels import LEADS_ATTRIBUTES
 from rangecast.errors import CapacityError, StorageError
-from rangecast.kernels.engine.lead_lists import INEXACT
 from strategies import events, history, int_schema
 
 
@@ -27,8 +27,8 @@ def always(monkeypatch):
 
 
 def use_always(patch):
-    patch.setattr("rangecast.engine.path_building.TINY", 0)
-    patch.setattr(path_building, "are_sparse", lambda *_: True)
+    patch.setattr("rangecast.engine.auto.TINY", 0)
+    patch.setattr(auto, "are_sparse", lambda *_: True)
     patch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
 
 

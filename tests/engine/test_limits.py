@@ -189,11 +189,11 @@ def test_more_rows_than_32_bits_number(monkeypatch):
 def test_texts_longer_than_their_lengths_can_say(monkeypatch):
     schema = int_schema(1)
     texts = {1: "a0 = 1", 2: "a0 = 2 or a0 = 5"}
-    monkeypatch.setattr("rangecast.model.packed_texts.MOST_BYTES", 22)
+    monkeypatch.setattr("rangecast.model.texts.MOST_BYTES", 22)
     index = rc.open_index("scan", schema)
     index.insert(rc.Subscriptions.parse(schema, texts))
     assert index.subscriptions().texts.pack() is not None
-    monkeypatch.setattr("rangecast.model.packed_texts.MOST_BYTES", 21)
+    monkeypatch.setattr("rangecast.model.texts.MOST_BYTES", 21)
     with pytest.raises(
         CapacityError, match="texts of 2 subscriptions can have 21 bytes, got 22; write shorter"
     ):
@@ -284,11 +284,11 @@ def test_more_words_of_bounds_than_32_bits_number(monkeypatch):
     subs = random_subscriptions(schema, 100, seed=2)
     asked = []
     with monkeypatch.context() as patch:
-        patch.setattr("rangecast.engine.box_entries.MOST_WORDS", Noted(asked))
+        patch.setattr("rangecast.engine.boxes.MOST_WORDS", Noted(asked))
         rc.open_index("scan", schema).insert(subs)
-    monkeypatch.setattr("rangecast.engine.box_entries.MOST_WORDS", max(asked))
+    monkeypatch.setattr("rangecast.engine.boxes.MOST_WORDS", max(asked))
     rc.open_index("scan", schema).insert(subs)
-    monkeypatch.setattr("rangecast.engine.box_entries.MOST_WORDS", max(asked) - 1)
+    monkeypatch.setattr("rangecast.engine.boxes.MOST_WORDS", max(asked) - 1)
     index = rc.open_index("scan", schema)
     message = f"bounds of an index take at most {max(asked) - 1:,} words of 32 bits, got {max(asked):,}"
     with pytest.raises(CapacityError, match=message):

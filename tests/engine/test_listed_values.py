@@ -10,10 +10,12 @@ from tests.oracle import match_boxes, match_held
 
 import rangecast as rc
 from rangecast.durable.arrays import read_arrays, write_arrays
+from rangecast.engine import boxes as listed_values
 from rangecast.engine import index as contract
-from rangecast.engine import listed_paths, listed_values, parts
+from rangecast.engine import parts
 from rangecast.engine.auto import AutoIndex
-from rangecast.engine.said_boxes import into_pieces
+from rangecast.engine.catalog import into_pieces
+from rangecast.engine.layouts import lists as listed_paths
 from rangecast.model import boxes as sparse
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.engine import outlines
+from rangecast.engine import costs
 from rangecast.engine.auto import AutoPart
 from rangecast.engine.layouts import sorted_lists
 from rangecast.engine.layouts.sorted_lists_kernels import CLOSED, FALLING, RISING
@@ -53,9 +53,9 @@ def outlined(draw, schema, max_size=10):
 def prefer_sorted(patch):
     """Sorted lists wherever they can be, of however few boxes."""
     patch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
-    patch.setattr("rangecast.engine.path_building.TINY", 0)
-    patch.setattr(outlines, "FEWEST", 1)
-    patch.setattr(outlines, "UNSURE", np.inf)
+    patch.setattr("rangecast.engine.auto.TINY", 0)
+    patch.setattr(costs, "FEWEST", 1)
+    patch.setattr(costs, "UNSURE", np.inf)
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_forms(always, tmp_path, form, equal, checked):
 def test_outlines_are_told_apart():
     schema = int_schema(2)
     bounds = [(MISSING, LAST), (3, 3), (3, LAST), (PRESENT, 3), (3, 4), (MISSING, 3), (PRESENT, LAST)]
-    kinds = outlines._kinds(*np.array(bounds).T.copy())
+    kinds = costs._kinds(*np.array(bounds).T.copy())
     assert kinds.tolist() == [0, 1, 2, 3, 4, 5, 2]
     n = 400
     lows = np.array([np.arange(n) % 2, np.full(n, 5)])
@@ -153,8 +153,8 @@ def test_outlines_are_told_apart():
     index = rc.open_index("scan", schema)
     index.insert(subs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outlines, "FEWEST", 1)
-        found = outlines.find_outlines(index._catalog.boxes, np.arange(n), [0, 1])
+        patch.setattr(costs, "FEWEST", 1)
+        found = costs.find_outlines(index._catalog.boxes, np.arange(n), [0, 1])
     assert [(outline.n, outline.bounds) for outline in found] == [(200, {0: 1, 1: 1}), (200, {0: 1, 1: 3})]
 
 

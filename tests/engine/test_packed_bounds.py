@@ -125,7 +125,7 @@ def test_the_tables_of_hints_are_counted_and_small(kind, size):
     index = rc.open_index(kind, w.schema)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
-        patch.setattr("rangecast.engine.path_building.TINY", 0)
+        patch.setattr("rangecast.engine.auto.TINY", 0)
         index.insert(w.subscriptions())
     (covered,) = index._state.parts
     part = covered.part

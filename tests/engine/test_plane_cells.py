@@ -12,17 +12,11 @@ from hypothesis import strategies as st
 import rangecast as rc
 from oracle import match_boxes, rows_of
 from rangecast.durable.arrays import write_arrays
-from rangecast.engine import plane_cells
+from rangecast.engine.layouts import cells
 from rangecast.engine.layouts.cells import CellsPart
 from rangecast.errors import StorageError
-from rangecast.kernels.machine.kept_entries import (
-    EIGHT,
-    hold_one_by_one,
-    move_entries,
-    move_one_by_one,
-    which_hold,
-)
 from rangecast.simd.compiler import kernel
+from rangecast.simd.lanes import EIGHT, hold_entries_one_by_one, move_entries, move_one_by_one, which_hold
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 
 # one fine cell per code, so that bounds tell all; steps of several fine cells; fine cells of several codes
@@ -83,13 +77,13 @@ def compare(index, events):
 @pytest.mark.parametrize("kind", DOMAINS)
 def test_a_batch_equals_the_oracle_through_changes(kind, shared, by_place, size, monkeypatch, tmp_path):
     if by_place:
-        monkeypatch.setattr(plane_cells, "SORTED", 1)
-        monkeypatch.setattr(plane_cells, "SORTED_ENTRIES", -1)
+        monkeypatch.setattr(cells, "SORTED", 1)
+        monkeypatch.setattr(cells, "SORTED_ENTRIES", -1)
     if kind == "codes":
         monkeypatch.setattr("rangecast.engine.layouts.cells.CELLS", 100)
     # one place per event at first, so that answers outgrow their room
-    monkeypatch.setattr(plane_cells, "_PER_EVENT", 0.1)
-    monkeypatch.setattr(plane_cells, "_ROOM", 8)
+    monkeypatch.setattr(cells, "_PER_EVENT", 0.1)
+    monkeypatch.setattr(cells, "_ROOM", 8)
     schema = rc.Schema(rc.Int("a"), rc.Int("b"))
     n = max(size(700), 100)
     lows, highs = rectangles(kind, n, 1)
@@ -147,7 +141,7 @@ def test_eight_at_once_equal_one_by_one(data, wide):
     words = np.array(data.draw(st.lists(four, min_size=EIGHT + 3, max_size=EIGHT + 3)), np.uint32)
     point = np.uint32(data.draw(four))
     first = np.uint64(data.draw(st.integers(0, 3)))
-    held = hold_one_by_one(words, first, point)
+    held = hold_entries_one_by_one(words, first, point)
     assert _which(words, first, point) == held
     entries = np.array([2**31 - 1 - k for k in range(EIGHT + 3)], np.uint32)
     kept = [int(entries[int(first) + k]) for k in range(EIGHT) if int(held) >> k & 1]
@@ -182,8 +176,8 @@ def test_a_crafted_file_is_refused(array, change, message, tmp_path):
 
 
 def test_what_is_swept_has_the_room_that_batches_have_needed(monkeypatch):
-    monkeypatch.setattr(plane_cells, "_PER_EVENT", 0.1)
-    monkeypatch.setattr(plane_cells, "_ROOM", 8)
+    monkeypatch.setattr(cells, "_PER_EVENT", 0.1)
+    monkeypatch.setattr(cells, "_ROOM", 8)
     schema = rc.Schema(rc.Int("a"), rc.Int("b"))
     lows, highs = rectangles("told", 700, 1)
     index = rc.open_index("cells", schema, on=("a", "b"))

@@ -15,10 +15,10 @@ import rangecast as rc
 from oracle import match_boxes, match_held, rows_of
 from rangecast import workloads
 from rangecast.durable.arrays import flatten, unflatten
-from rangecast.engine import auto, costs, path_building, planner
+from rangecast.engine import auto, costs, planner
 from rangecast.engine.boxes import ExpandedBoxes
+from rangecast.engine.kernels import mark_holders
 from rangecast.engine.layouts.cells import CellsPart
-from rangecast.kernels.engine.planner import mark_holders
 from rangecast.types.attributes import LAST, MISSING
 from strategies import events, history, int_schema, random_events, random_subscriptions
 
@@ -286,8 +286,8 @@ class Fickle:
 
     def __init__(self, patch, seed):
         self.rng = np.random.default_rng(seed)
-        self.real = path_building.choose_layout
-        patch.setattr(path_building, "choose_layout", self.choose)
+        self.real = auto.choose_layout
+        patch.setattr(auto, "choose_layout", self.choose)
         patch.setattr(planner, "SOONEST", 1)
         patch.setattr(planner, "LATEST", 1)
         patch.setattr(planner, "ENOUGH", 1)
@@ -309,7 +309,7 @@ class Fickle:
 def test_answers_stay_the_same_whatever_is_laid_out_anew(data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rangecast.engine.parts.TAIL_LIMIT", data.draw(st.sampled_from([0, 2])))
-        patch.setattr("rangecast.engine.path_building.TINY", 0)
+        patch.setattr("rangecast.engine.auto.TINY", 0)
         Fickle(patch, data.draw(st.integers(0, 9)))
         schema = int_schema(3)
         index = rc.open_index("auto", schema)

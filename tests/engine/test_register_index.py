@@ -15,7 +15,7 @@ import oracle
 import rangecast as rc
 from rangecast import engine
 from rangecast.cli.app import app
-from rangecast.cli.indexes import USES
+from rangecast.cli.workloads import USES
 from rangecast.engine import REGISTRY, index_names, index_type, register_index, unregister_index
 from rangecast.engine.layouts.scan import ScanIndex
 

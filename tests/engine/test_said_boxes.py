@@ -7,7 +7,7 @@ import pytest
 
 import oracle
 import rangecast as rc
-from rangecast.engine import said_boxes
+from rangecast.engine import catalog
 from rangecast.model.boxes import from_dense
 
 KINDS = ("scan", "auto")
@@ -136,25 +136,25 @@ def test_what_a_box_is_cut_along():
         f"a in ({listed}) and b in (1, 3, 5)",  # the shorter list
     ]
     subs = rc.Subscriptions.parse(schema, dict(enumerate(texts)))
-    dense = said_boxes.into_pieces(subs, cuts=True, expands=True)
-    pieces = said_boxes.into_pieces(subs, cuts=True, expands=False)
+    dense = catalog.into_pieces(subs, cuts=True, expands=True)
+    pieces = catalog.into_pieces(subs, cuts=True, expands=False)
     assert np.bincount(pieces.bounds.owners).tolist() == [4, 100, 100, 1, 3]
     assert pieces.checked.tolist() == [0, 0, 1, 1, 1]
     for one, other in zip(pieces.bounds, from_dense(dense.bounds), strict=True):
         assert np.array_equal(one, other)
-    hulls = said_boxes.into_pieces(subs, cuts=False, expands=True)
+    hulls = catalog.into_pieces(subs, cuts=False, expands=True)
     assert np.bincount(hulls.bounds.owners).tolist() == [4, 1, 1, 1, 1]
     assert hulls.checked.tolist() == [0, 1, 1, 1, 1]
 
 
 def test_a_long_list_in_a_wide_schema_is_not_cut():
-    n = said_boxes.MOST // 500 + 2
+    n = catalog.MOST // 500 + 2
     schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(500)))
     subs = rc.Subscriptions.parse(schema, {1: f"a7 in ({','.join(map(str, range(0, 2 * n, 2)))})"})
-    pieces = said_boxes.into_pieces(subs, cuts=True, expands=True)
+    pieces = catalog.into_pieces(subs, cuts=True, expands=True)
     assert (len(pieces.bounds.owners), pieces.checked.tolist()) == (1, [1])
     # by entry the width of the schema does not count
-    pieces = said_boxes.into_pieces(subs, cuts=True, expands=False)
+    pieces = catalog.into_pieces(subs, cuts=True, expands=False)
     assert (len(pieces.bounds.owners), pieces.checked.tolist()) == (n, [0])
 
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from oracle import match_boxes, match_held, rows_of
-from rangecast.engine.box_entries import BoxEntries
-from rangecast.engine.boxes import Boxes
+from rangecast.engine import kernels
+from rangecast.engine.boxes import BoxEntries, Boxes
 from rangecast.engine.layouts import shared
-from rangecast.kernels.engine import shared_boxes as kernels
 from rangecast.model.boxes import DenseBoxes, from_dense
 from rangecast.types.attributes import LAST, MISSING
 from strategies import events, history, int_schema, interval, random_events
@@ -23,7 +22,7 @@ from strategies import events, history, int_schema, interval, random_events
 @pytest.fixture(autouse=True)
 def no_tail(monkeypatch):
     monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
-    monkeypatch.setattr("rangecast.engine.path_building.TINY", 0)
+    monkeypatch.setattr("rangecast.engine.auto.TINY", 0)
 
 
 def alike(schema, n, kinds, seed, boxes=1):
@@ -103,7 +102,7 @@ def test_history_equals_oracle(data):
     """Few kinds of odd boxes, in subscriptions of several boxes that come, change and go."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
-        patch.setattr("rangecast.engine.path_building.TINY", 0)
+        patch.setattr("rangecast.engine.auto.TINY", 0)
         patch.setattr(shared, "FEWEST", 1)
         patch.setattr(shared, "FEWEST_ON_TWO", 1)
         patch.setattr(shared, "_REPEATS", -1.0)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.engine.access_paths import AccessPath
-from rangecast.engine.auto import AutoPart
+from rangecast.engine.auto import AccessPath, AutoPart
 from rangecast.engine.layouts.bitmap import build_bitmap
 from rangecast.engine.layouts.cells import build_cells
 from rangecast.engine.layouts.lists import build_equality
@@ -19,8 +18,8 @@ from rangecast.engine.layouts.sorted_lists_kernels import CLOSED, FALLING, RISIN
 from rangecast.engine.layouts.windows import build_windows
 from rangecast.engine.parts import StaticIndex
 from rangecast.engine.small import FEW_EVENTS, ROOM
-from rangecast.kernels.machine.views import Views, view, view_rows
 from rangecast.simd.compiler import kernel
+from rangecast.simd.memory import Views, view, view_rows
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 
 SCHEMA = rc.Schema(rc.Int("key"), rc.Int("a"), rc.Float("b"))
@@ -263,7 +262,7 @@ def test_paths_of_several_kinds_are_asked_in_one_call(kind, keys, room, size, mo
 
 def test_a_larger_bitmap_is_asked_by_itself(monkeypatch):
     monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
-    monkeypatch.setattr("rangecast.engine.access_paths.SMALL_BITMAP", 0)
+    monkeypatch.setattr("rangecast.engine.auto.SMALL_BITMAP", 0)
     index = Everything(SCHEMA)
     index.insert(thirds(300, 3))
     (part,) = [covered.part for covered in index._read.state.parts]

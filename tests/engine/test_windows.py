@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from rangecast.engine import boxes as engine_boxes
-from rangecast.engine.answers import write_rows
-from rangecast.engine.box_entries import BoxEntries
-from rangecast.engine.boxes import Boxes, ExpandedBoxes
+from rangecast.engine.answers import ALL, write_rows
+from rangecast.engine.boxes import BoxEntries, Boxes, ExpandedBoxes
 from rangecast.engine.layouts import windows
 from rangecast.engine.layouts import windows_kernels as kernels
-from rangecast.engine.limited import ALL
 from rangecast.errors import CapacityError
 from rangecast.model.boxes import DenseBoxes, from_dense
 from rangecast.simd.compiler import kernel

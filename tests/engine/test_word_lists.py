@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.engine import word_lists
-from rangecast.engine.layouts.lists import EqualityPart
+from rangecast.engine.layouts import lists as word_lists
+from rangecast.engine.layouts.lists import EqualityPart, WordListsPart
 from rangecast.engine.parts import StaticIndex
-from rangecast.engine.word_lists import WordListsPart
 from rangecast.errors import StorageError
 from rangecast.simd.compiler import kernel
 from rangecast.simd.lanes import EIGHT, TOGETHER, WORDS_AT_ONCE, keep_words, words_one_by_one

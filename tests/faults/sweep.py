@@ -26,11 +26,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import rangecast as rc
 import seeds
 from rangecast.durable.documents import write_document
-from rangecast.engine import verified
+from rangecast.engine import checks
 from rangecast.spark.stream.ledger import Commit, Ledger, Pin
-from rangecast.store import HistoryLimits, segment
+from rangecast.store import HistoryLimits
+from rangecast.store import change as segment
 from rangecast.store import store as stores
-from rangecast.store.pins import pinned_batch
+from rangecast.store.keep import pinned_batch
 
 SCHEMA = rc.Schema(rc.Int("price"), rc.Category("symbol"))
 EVENTS = [{"price": p, "symbol": s} for p in (0, 3, 7, 20) for s in ("A", "B", "odd")]
@@ -54,7 +55,7 @@ class World:
         stores.CHECKPOINT = 4
         segment._LOOKS = 1
         (folder / "markers").mkdir()
-        verified._folder = lambda: folder / "markers"
+        checks._folder = lambda: folder / "markers"
         self.folder, self.store = folder, folder / "store"
         store = rc.Store.open(self.store, rc.Schema.from_dict(SCHEMA.to_dict()))
         store.keep_history(HistoryLimits(versions=None))

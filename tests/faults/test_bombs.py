@@ -9,8 +9,8 @@ import pytest
 
 import rangecast as rc
 from rangecast.loading import files as lines
-from rangecast.loading import parquet_files
-from rangecast.loading.parquet_files import ParquetFile
+from rangecast.loading import formats as parquet_files
+from rangecast.loading.formats import ParquetFile
 
 pytestmark = pytest.mark.without_kernels
 

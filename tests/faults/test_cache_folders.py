@@ -83,8 +83,8 @@ def test_the_folder_of_kernels_goes_by_their_sources_in_a_zip_too(tmp_path):
         archive = tmp_path / f"rangecast-{len(edit)}.zip"
         with zipfile.ZipFile(archive, "w") as file:
             file.writestr("rangecast/__init__.py", "")
-            for path in (package / "kernels").rglob("*.py"):
-                source = path.read_bytes() + (edit if path.name == "scan.py" else b"")
+            for path in [*(package / "simd").glob("*.py"), *package.rglob("*kernels*.py")]:
+                source = path.read_bytes() + (edit if path.name == "scan_kernels.py" else b"")
                 file.writestr(str(path.relative_to(package.parent)), source)
         program = "import os, rangecast.simd.compiler as k; print(k.__file__, os.environ['NUMBA_CACHE_DIR'])"
         left = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
@@ -96,7 +96,7 @@ def test_the_folder_of_kernels_goes_by_their_sources_in_a_zip_too(tmp_path):
         assert where.startswith(str(archive))
         names.append(folder)
     here = importlib.import_module("rangecast.simd.compiler")._sources
-    assert dict(here(zipfile.Path(tmp_path / "rangecast-0.zip", "rangecast/kernels/"))) == dict(
-        here(importlib.resources.files("rangecast.simd.compiler"))
+    assert dict(here(zipfile.Path(tmp_path / "rangecast-0.zip", "rangecast/"))) == dict(
+        here(importlib.resources.files("rangecast"))
     )
     assert names[0] != names[1]

@@ -132,10 +132,10 @@ def test_a_follower_and_a_vocabulary_go_on(tmp_path):
 
 
 def test_memory_for_answers_goes_on():
-    from rangecast import buffers
+    from rangecast import memory
 
-    with Writing(buffers._lock):
-        assert in_child(lambda: len(buffers.empty(1 << 20, np.int64))) == str(1 << 20)
+    with Writing(memory._lock):
+        assert in_child(lambda: len(memory.empty(1 << 20, np.int64))) == str(1 << 20)
 
 
 def test_a_tracker_that_was_being_changed_refuses():

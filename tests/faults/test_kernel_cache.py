@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is com
 CODE = """
 import sys
 import numpy as np
-from rangecast.compile_clock import compile_seconds
+from rangecast.simd.compiler import compile_seconds
 from rangecast.types.strings import strings_of_spans, word_table
 letters = np.frombuffer(b"one, two", np.uint8)
 text = np.array([(letters.ctypes.data, len(letters), 1)], np.int64)
@@ -20,7 +20,7 @@ assert strings_of_spans(text, np.array([5, 0]), np.array([3, 3])).to_pylist() ==
 if "both" in sys.argv:
     assert word_table(["one", "two"]).places.any()
 if "stats" in sys.argv:
-    from rangecast.kernels.types import strings
+    from rangecast.types import kernels as strings
     print(strings.copy_spans.stats.cache_path == strings.copy_spans._cache.cache_path)
 print(compile_seconds() > 0, "numba.typed.typedlist" in sys.modules, "pyarrow.compute" in sys.modules)
 """

@@ -11,8 +11,7 @@ from rangecast.durable.documents import read_document, seal, unseal, write_docum
 from rangecast.store import change_log
 from rangecast.store import commits as stored_commits
 from rangecast.store.home import FolderHome
-from rangecast.store.pins import pinned_batch
-from rangecast.store.retention import Hold, read_holds, write_hold
+from rangecast.store.keep import Hold, pinned_batch, read_holds, write_hold
 
 pytestmark = pytest.mark.once
 
@@ -47,7 +46,7 @@ def old_form(path):
 
 
 def test_no_bit_of_a_head_shows_another_version_or_cuts_a_change(store, monkeypatch):
-    monkeypatch.setattr("rangecast.store.segment._LOOKS", 1)
+    monkeypatch.setattr("rangecast.store.change._LOOKS", 1)
     path = segment(store)
     whole = path.read_bytes()
     refused = mended = 0
@@ -71,7 +70,7 @@ def test_no_bit_of_a_head_shows_another_version_or_cuts_a_change(store, monkeypa
 
 
 def test_a_damaged_mark_before_a_torn_change_is_not_guessed(store, monkeypatch):
-    monkeypatch.setattr("rangecast.store.segment._LOOKS", 1)
+    monkeypatch.setattr("rangecast.store.change._LOOKS", 1)
     path = segment(store)
     raw = bytearray(path.read_bytes())
     raw[30] ^= 4

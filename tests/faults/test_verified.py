@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.engine import verified
+from rangecast.engine import checks
 from strategies import int_schema, random_subscriptions
 
 SCHEMA = int_schema(2)
@@ -13,7 +13,7 @@ SCHEMA = int_schema(2)
 @pytest.fixture
 def saved(tmp_path, monkeypatch):
     (tmp_path / "markers").mkdir()
-    monkeypatch.setattr(verified, "_folder", lambda: tmp_path / "markers")
+    monkeypatch.setattr(checks, "_folder", lambda: tmp_path / "markers")
     index = rc.open_index("auto", SCHEMA)
     index.insert(random_subscriptions(SCHEMA, 900, seed=1))
     index.save(tmp_path / "index")
@@ -63,9 +63,9 @@ def test_damage_after_a_check_is_seen(saved):
 
 
 def test_markers_do_not_pile_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(verified, "_MOST", 5)
+    monkeypatch.setattr(checks, "_MOST", 5)
     (tmp_path / "markers").mkdir()
     for number in range(12):
-        verified.mark_verified(tmp_path / "markers" / str(number))
+        checks.mark_verified(tmp_path / "markers" / str(number))
     assert len(list((tmp_path / "markers").iterdir())) <= 5
-    verified.mark_verified(tmp_path / "nowhere" / "x")
+    checks.mark_verified(tmp_path / "nowhere" / "x")

@@ -32,7 +32,7 @@ class Undoing(NamedTuple):
     tests: list[str]
 
 
-CONTRACT, COLUMNS, NUMERALS = "engine/contract.py", "types/columns.py", "types/numerals.py"
+CONTRACT, COLUMNS, NUMERALS = "engine/index.py", "types/columns.py", "types/numerals.py"
 WRITERS = "tests/concurrency/test_beside_writers.py"
 FAULTS = "tests/concurrency/test_faults.py::test_a_failed_write_is_the_old_state_or_the_new_one"
 PUBLISHED_EARLY = (
@@ -44,7 +44,7 @@ UNDOINGS = {
     0: Undoing(
         [
             (
-                "engine/bitmap.py",
+                "engine/layouts/bitmap.py",
                 "np.ascontiguousarray(ranked).astype(np.int32)",
                 "np.ascontiguousarray(ranked).astype(np.uint8).astype(np.int32)",
             )
@@ -110,7 +110,7 @@ UNDOINGS = {
     12: Undoing(
         [
             (
-                "kernels/engine/boxes.py",
+                "engine/boxes_kernels.py",
                 "j = min(head & POSITION, np.int64(bases.size - 1))",
                 "j = head & POSITION",
             )
@@ -128,7 +128,13 @@ UNDOINGS = {
         ["tests/model/test_events_matches.py::test_one_long_id_does_not_cost_the_others_its_room"],
     ),
     17: Undoing(
-        [("store/log.py", "if not whole or not self._take_list(path, *segments[number]):", "if True:")],
+        [
+            (
+                "store/change_log.py",
+                "if not whole or not self._take_list(path, *segments[number]):",
+                "if True:",
+            )
+        ],
         ["tests/store/test_history.py::test_many_versions_are_one_change_of_an_index"],
     ),
     20: Undoing(
@@ -160,7 +166,7 @@ UNDOINGS = {
     22: Undoing(
         [
             (
-                "model/bulk_load.py",
+                "model/subscriptions.py",
                 "        if not self.reasons:\n            repeats",
                 "        if True:\n            repeats",
             )

@@ -289,7 +289,7 @@ def test_values_in_avro_by_a_registry(store, bootstrap, topics):
     from schema_registry import serving, wire
 
     from rangecast.kafka import TopicWorker
-    from rangecast.kafka.values import ValueFormat
+    from rangecast.kafka.formats import ValueFormat
 
     names = topics("ticks", "matches", "dead", partitions=1)
     fields = [{"name": "id", "type": "string"}, {"name": "price", "type": "long"}]

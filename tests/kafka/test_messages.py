@@ -7,10 +7,10 @@ import pytest
 
 import rangecast as rc
 from rangecast.errors import OptionError
+from rangecast.kafka.formats import JsonValues
 from rangecast.kafka.messages import MessageForm, dead_letter, matches_to_messages
 from rangecast.kafka.messages import read_events as read_messages
 from rangecast.kafka.subscriptions import SubscriptionTopic, TopicCounts
-from rangecast.kafka.values import JsonValues
 
 
 class Message:

@@ -12,9 +12,9 @@ import pytest
 
 import rangecast as rc
 from rangecast.errors import OptionError, StorageError
-from rangecast.kafka import registry as registry_module
+from rangecast.kafka import formats as registry_module
+from rangecast.kafka.formats import ValueFormat
 from rangecast.kafka.messages import MessageForm, matches_to_messages, read_events
-from rangecast.kafka.values import ValueFormat
 
 sys.path.insert(0, str(Path(__file__).parent))
 from schema_registry import serving, wire

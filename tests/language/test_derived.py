@@ -15,7 +15,7 @@ from rangecast.engine import REGISTRY
 from rangecast.language import compile_conditions, parse
 from rangecast.language.tree import And, Not, Or, Stated
 from rangecast.types.derived import MAX_DERIVED, text_code
-from rangecast.types.expression_text import parse_expression
+from rangecast.types.expressions import parse_expression
 
 pytestmark = pytest.mark.without_kernels
 

@@ -17,7 +17,7 @@ import rangecast as rc
 from oracle import rows_of
 from rangecast.engine import REGISTRY
 from rangecast.language import lint
-from rangecast.types.regions import EARTH_RADIUS
+from rangecast.types.places import EARTH_RADIUS
 
 
 def schema_of():

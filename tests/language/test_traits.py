@@ -12,9 +12,9 @@ import rangecast as rc
 from oracle import rows_of
 from rangecast.language import clauses_of
 from rangecast.types import patterns
-from rangecast.types.expression_text import parse_expression
+from rangecast.types.expressions import parse_expression
 from rangecast.types.kernels import fits_like
-from rangecast.types.literal_pieces import like_marks, longest_piece, needed_piece
+from rangecast.types.patterns import like_marks, longest_piece, needed_piece
 
 pytestmark = pytest.mark.without_kernels
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rangecast as rc
-from rangecast.types.column_names import named_columns
+from rangecast.types.frames import named_columns
 
 SCHEMA = rc.Schema(rc.Int("amount"), rc.Category("symbol"))
 ROWS = [{"id": 1, "amount": 5, "symbol": "A"}, {"id": 2, "amount": 50, "symbol": "B"}]

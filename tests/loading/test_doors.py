@@ -373,7 +373,7 @@ def test_subscriptions_by_the_same_rule(doors):
 def test_subscriptions_that_spark_ingests(doors, kind, spark, tmp_path):
     """The same files through `rangecast spark ingest`: the same ids, and the same rejected rows."""
     from rangecast import spark as rs
-    from rangecast.spark.subscription_files import read_subscriptions
+    from rangecast.spark.ingest import read_subscriptions
 
     texts = (
         b'\xef\xbb\xbfid,condition,note\n7,price = 1,\n007,"price = 2\n",\n,price = 1,\n8,price =,\n9\n10,'

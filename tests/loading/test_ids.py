@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import OptionError
-from rangecast.loading import pace
+from rangecast.loading import pairs
 from rangecast.loading.ids import (
     INT64,
     STRING,
@@ -104,8 +104,8 @@ def test_ids_in_the_type_of_the_run(column, id_type, ids, reasons):
 
 
 def test_a_step_follows_what_the_last_one_found(monkeypatch):
-    monkeypatch.setattr(pace, "PAIRS_AT_ONCE", 100)
-    steps = pace.Pace(largest=50)
+    monkeypatch.setattr(pairs, "PAIRS_AT_ONCE", 100)
+    steps = pairs.Pace(largest=50)
     taken = []
     for first, last in steps.cut(400):
         taken.append(last - first)
@@ -114,4 +114,4 @@ def test_a_step_follows_what_the_last_one_found(monkeypatch):
     assert taken == [50, 10, 10, 10, 10, 10, 1, 1, 1, 1, 8, *[50] * 5, 38]
     assert sum(taken) == 400
     steps.seen(0, 0)
-    assert pace.Pace().events == 1000
+    assert pairs.Pace().events == 1000

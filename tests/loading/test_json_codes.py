@@ -9,11 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import rangecast as rc
-from rangecast.kernels.loading import decimals
 from rangecast.loading import json as jsonl_files
 from rangecast.loading.events import EventFile
-from rangecast.loading.json import JsonLinesFile
-from rangecast.loading.json_codes import LineCoder
+from rangecast.loading.json import JsonLinesFile, LineCoder
+from rangecast.model import kernels_rows as decimals
 
 KNOWN = ["DE", "a longer word than eight", "ß", ""]
 
@@ -106,8 +105,8 @@ def test_lines_mean_the_same_by_the_kernel_and_one_by_one(tmp_path_factory, line
     options = {"event_id": "id", "id_type": ids}
     with pytest.MonkeyPatch.context() as patch:
         # however many lines are odd
-        patch.setattr("rangecast.loading.json_codes.MOST_PIECES", 10**6)
-        patch.setattr("rangecast.loading.json_codes.MOST_ODD", 1.0)
+        patch.setattr("rangecast.loading.json.MOST_PIECES", 10**6)
+        patch.setattr("rangecast.loading.json.MOST_ODD", 1.0)
         assert read(path, True, **options) == read(path, False, **options)
         assert read(path, True, keep=["other"], **options) == read(path, False, keep=["other"], **options)
 
@@ -192,7 +191,7 @@ def test_a_decimal_is_the_nearest_double(tmp_path_factory, decimals):
     write(path, [f'{{"price": {text}}}' for text in decimals])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonl_files, "LEAST_CODED", 0)
-        patch.setattr("rangecast.loading.json_codes.MOST_ODD", 1.0)
+        patch.setattr("rangecast.loading.json.MOST_ODD", 1.0)
         with EventFile(rc.Schema(rc.Float("price")), str(path), event_id="id", id_type=pa.int64()) as file:
             for batch in file._file.batches():
                 if batch.events is not None:

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import rangecast as rc
 from rangecast.cli.app import app
-from rangecast.kafka.values import JsonValues
-from rangecast.types.column_names import ObjectNames, flat_object
+from rangecast.kafka.formats import JsonValues
+from rangecast.types.frames import ObjectNames, flat_object
 
 pytestmark = [pytest.mark.without_kernels, pytest.mark.filterwarnings("ignore:no event has a value")]
 SCHEMA = rc.Schema(rc.Float("properties.mag"), rc.Category("properties.place.net"), rc.Int("n"))

@@ -28,12 +28,12 @@ import pytest
 
 import rangecast as rc
 from rangecast.broker import bodies
-from rangecast.broker.limits import SpaceLimits
-from rangecast.kafka.values import JsonValues
+from rangecast.broker.access import SpaceLimits
+from rangecast.kafka.formats import JsonValues
 from rangecast.loading import EventFile
 from rangecast.loading import json as jsonl_files
 from rangecast.loading.events import ARROW_TYPES, EventColumns, load_events
-from rangecast.model import marshalled_rows
+from rangecast.model import events as marshalled_rows
 
 # of keys that look like an attribute, which many cases have
 pytestmark = pytest.mark.filterwarnings("ignore::rangecast.errors.RangecastWarning")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.engine import path_building
+from rangecast.engine import auto
 from rangecast.errors import EventError
 from rangecast.model import events, wide_events
 from rangecast.types.attributes import MISSING
@@ -53,10 +53,10 @@ def test_matches_what_columns_match(rows, texts, leads, tail, threads):
     subs = rc.Subscriptions.parse(SCHEMA, dict(enumerate(texts)))
     columns = rc.Events.from_rows(SCHEMA, rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rangecast.engine.path_building.TINY", 0)
+        patch.setattr("rangecast.engine.auto.TINY", 0)
         patch.setattr("rangecast.engine.parts.TAIL_LIMIT", tail)
         if leads:
-            patch.setattr(path_building, "are_sparse", lambda *_: True)
+            patch.setattr(auto, "are_sparse", lambda *_: True)
         keep_said(patch)
         said = rc.Events.from_rows(SCHEMA, rows)
         if rows:

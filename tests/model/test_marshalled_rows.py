@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from rangecast.model import events as events_module
-from rangecast.model import marshalled_rows
+from rangecast.model import events as marshalled_rows
 from rangecast.types.attributes import MISSING
 
 WORDS = ["IBM", "HAL", "", "true", "é", "x" * 300, "ü" * 200, "sixteen letters.", "seventeen letters"]

@@ -12,7 +12,7 @@ from tests.oracle import match_boxes, rows_of
 from tests.strategies import int_schema, subscriptions
 
 import rangecast as rc
-from rangecast.engine import REGISTRY, path_building
+from rangecast.engine import REGISTRY, auto
 
 SCHEMA = rc.Schema(rc.Category("tag"), rc.Int("size"))
 SUBS = {
@@ -209,12 +209,12 @@ def test_paths_that_look_at_one_of_an_events_columns(texts, rows, line, tail, de
     scan.insert(subs)
     events = rc.Events.from_rows(schema, rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rangecast.engine.path_building.TINY", 0)
+        patch.setattr("rangecast.engine.auto.TINY", 0)
         patch.setattr("rangecast.engine.parts.TAIL_LIMIT", tail)
-        patch.setattr("rangecast.engine.outlines.MANY_ALONE", 1)
+        patch.setattr("rangecast.engine.costs.MANY_ALONE", 1)
         if line != "runs":
-            patch.setattr(path_building, "FEWEST_CELLS", 0)
-            patch.setattr(path_building, "MOST_CELLS", 0)
+            patch.setattr(auto, "FEWEST_CELLS", 0)
+            patch.setattr(auto, "MOST_CELLS", 0)
         if line == "cells":
             patch.setattr("rangecast.engine.layouts.windows.WindowsPart.crowded", lambda *_: True)
         index = rc.open_index("auto", schema)
@@ -230,9 +230,9 @@ def test_paths_that_look_at_one_of_an_events_columns(texts, rows, line, tail, de
 
 def test_what_is_counted_once_for_events_of_several_columns(monkeypatch, used_machine):
     """Other paths than that of the tags see each event once, however many tags it has."""
-    monkeypatch.setattr("rangecast.engine.path_building.TINY", 0)
+    monkeypatch.setattr("rangecast.engine.auto.TINY", 0)
     monkeypatch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
-    monkeypatch.setattr("rangecast.engine.outlines.MANY_ALONE", 4)
+    monkeypatch.setattr("rangecast.engine.costs.MANY_ALONE", 4)
     schema = rc.Schema(rc.Tags("tags"), rc.Int("size", 0, 99))
     texts = [f"size between {k} and {k + 3}" for k in range(40)] + [f"tags has 't{k}'" for k in range(40)]
     index = rc.open_index("auto", schema)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import rangecast as rc
 from rangecast.durable.arrays import read_arrays
 from rangecast.model import texts as module
-from rangecast.model.packed_texts import PackedTexts
-from rangecast.model.texts import Texts
+from rangecast.model.texts import PackedTexts, Texts
 
 pytestmark = pytest.mark.without_kernels
 

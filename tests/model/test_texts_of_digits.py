@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rangecast as rc
-from rangecast.kernels.model import texts as kernels
-from rangecast.model import packed_texts as module
+from rangecast.model import kernels
+from rangecast.model import texts as module
 from rangecast.model.texts import Texts
 
 LETTERS = st.text(st.sampled_from("0123456789,, -abc'é€\n\0"), max_size=40)

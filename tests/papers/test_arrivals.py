@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import OptionError
-from rangecast.papers.rtree.arrivals import bursts, poisson, respond_in, summed_up
+from rangecast.papers.rtree.structures import bursts, poisson, respond_in, summed_up
 
 pytestmark = pytest.mark.without_kernels
 WORK = st.lists(st.integers(1, 9), min_size=1, max_size=12)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.kernels.papers.ubtree import counting as kernels
+from rangecast.papers.ubtree import kernels
 from rangecast.types.attributes import LAST, MISSING
 from strategies import int_schema, random_events, random_subscriptions
 

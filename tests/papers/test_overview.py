@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rangecast.papers.overview import PAPERS, describe, write_overview
+from rangecast.papers.claims import SOURCES, describe, write_overview
 from rangecast.papers.report import ExperimentReport, PageClaim, read_page
 
 pytestmark = [pytest.mark.without_kernels, pytest.mark.once]
@@ -29,7 +29,7 @@ def test_a_page_is_read_as_it_was_written(tmp_path):
 
 def test_all_papers_on_one_page(tmp_path):
     assert write_overview(tmp_path) is None
-    for name in PAPERS:
+    for name in SOURCES:
         filled(name, tmp_path).write("Title", "Source.")
     text = write_overview(tmp_path).read_text()
     assert "| all | 15 | 5 | 5 | 5 |" in text
@@ -51,4 +51,4 @@ def test_a_report_without_claims_has_no_table_of_them(tmp_path):
 
 
 def test_nothing_claimed_is_nothing_counted():
-    assert "| all | 0 | 0 | 0 | 0 |" in describe({name: [] for name in PAPERS})
+    assert "| all | 0 | 0 | 0 | 0 |" in describe({name: [] for name in SOURCES})

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from rangecast.papers import EXPERIMENTS, ExperimentReport, code_of, experiment
-from rangecast.papers.claims import read_spread, settle, settled_text
-from rangecast.papers.overview import PAPERS, describe
+from rangecast.papers.claims import RATIOS, SOURCES, describe, read_spread, settle, settled_text
 from rangecast.papers.report import read_page
-from rangecast.papers.seeds import RATIOS
 
 PAGES = Path(__file__).parents[2] / "docs" / "experiments"
 QUICK = Path(__file__).parent / "quick-verdicts.json"
@@ -43,7 +41,7 @@ def test_no_page_is_of_a_quick_run(name):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", SOURCES)
 def test_a_page_gives_a_reason_for_every_claim_that_does_not_agree(name):
     claims = read_page(PAGES / f"{name}.md")[1]
     assert f"Of {len(claims)} claims" in text_of(name)
@@ -54,13 +52,13 @@ def test_a_page_gives_a_reason_for_every_claim_that_does_not_agree(name):
 
 @pytest.mark.once
 def test_the_page_of_all_papers_is_made_from_theirs():
-    claims = {name: read_page(PAGES / f"{name}.md")[1] for name in PAPERS}
+    claims = {name: read_page(PAGES / f"{name}.md")[1] for name in SOURCES}
     written = (PAGES / "README.md").read_text(encoding="utf-8")
     assert written == describe(claims)
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", SOURCES)
 def test_every_claim_has_its_seeds_and_no_verdict_contradicts_them(name):
     spreads = read_spread(PAGES / "seeds-ratios.csv")
     claims = read_page(PAGES / f"{name}.md")[1]

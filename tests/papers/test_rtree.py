@@ -11,8 +11,8 @@ import rangecast as rc
 from oracle import match_boxes, rows_of
 from rangecast.engine.layouts import scan
 from rangecast.engine.layouts.bitmap import BLOCK
-from rangecast.kernels.papers.rtree.search import N_FREE, ROOT, USED
 from rangecast.papers.rtree import structures as rtree
+from rangecast.papers.rtree.kernels import N_FREE, ROOT, USED
 from rangecast.types.attributes import LAST, MISSING
 from rangecast.workloads import workload
 from strategies import events, int_schema, random_events, random_subscriptions, subscriptions

@@ -5,7 +5,7 @@ import pytest
 
 import rangecast as rc
 from rangecast import workloads
-from rangecast.papers.rtree.scheduling import respond
+from rangecast.papers.rtree.structures import respond
 from rangecast.workloads import workload
 from strategies import int_schema, random_events, random_subscriptions
 

@@ -13,8 +13,7 @@ import rangecast as rc
 from oracle import match_boxes, rows_of
 from rangecast.engine.grid import Grid
 from rangecast.engine.layouts.runs import RunsIndex, choose_level
-from rangecast.papers.vci.constructs import ConstructIntervals
-from rangecast.papers.vci.structures import LOOKUPS, IntervalListsIndex
+from rangecast.papers.vci.structures import LOOKUPS, ConstructIntervals, IntervalListsIndex
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 from strategies import int_schema, random_events, random_subscriptions
 

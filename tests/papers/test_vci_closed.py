@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import OptionError
-from rangecast.papers.vci.closed import ClosedIntervals, count_constructs, match_two_phases, paper_bytes
-from rangecast.papers.vci.constructs import ConstructIntervals
+from rangecast.papers.vci.structures import (
+    ClosedIntervals,
+    ConstructIntervals,
+    count_constructs,
+    match_two_phases,
+    paper_bytes,
+)
 from rangecast.workloads import workload
 
 R = 24

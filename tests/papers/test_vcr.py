@@ -14,9 +14,13 @@ from oracle import match_boxes, rows_of
 from rangecast import workloads
 from rangecast.errors import CapacityError, OptionError
 from rangecast.papers.vcr import kernels as runs_kernels
-from rangecast.papers.vcr.constructs import ConstructRectangles
-from rangecast.papers.vcr.lists import RectangleListsIndex, next_prime
-from rangecast.papers.vcr.structures import RectangleRunsIndex, sorted_by_key
+from rangecast.papers.vcr.structures import (
+    ConstructRectangles,
+    RectangleListsIndex,
+    RectangleRunsIndex,
+    next_prime,
+    sorted_by_key,
+)
 from rangecast.types.attributes import LAST, MISSING, PRESENT
 from strategies import events, int_schema, random_events, random_subscriptions, subscriptions
 
@@ -433,7 +437,7 @@ def test_lists_that_cannot_be_fitted_again_stay_as_they_are(size, monkeypatch):
 
 @pytest.mark.parametrize("options", [{}, {"storage": "hash"}], ids=named)
 def test_entries_that_cannot_be_numbered(options, monkeypatch):
-    monkeypatch.setattr("rangecast.papers.vcr.plane.MOST_ENTRIES", 99)
+    monkeypatch.setattr("rangecast.papers.vcr.structures.MOST_ENTRIES", 99)
     schema = int_schema(2)
     with pytest.raises(CapacityError, match="lists at most 99 entries, but would need"):
         opened(schema, random_subscriptions(schema, 100, seed=1), **options)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rangecast.papers.claims import SeedSpread, read_spread, settle, settle_pages, settled
+from rangecast.papers.claims import COLUMNS, RATIOS, SeedSpread, read_spread, settle, settle_pages, settled
 from rangecast.papers.report import ExperimentReport, PageClaim, read_page
-from rangecast.papers.seeds import COLUMNS, RATIOS
 
 pytestmark = [pytest.mark.without_kernels, pytest.mark.once]
 

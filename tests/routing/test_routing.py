@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import rangecast as rc
 from oracle import match_boxes
 from rangecast.covering import searches
-from rangecast.routing.links import Message, merge_messages
+from rangecast.routing.router import Message, merge_messages
 from strategies import events, int_schema, random_events, random_subscriptions, subscriptions
 
 JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") != "1"

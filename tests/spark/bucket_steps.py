@@ -7,6 +7,7 @@ A process of its own: workers take their variables from where the session was st
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -20,7 +21,6 @@ import pyarrow.parquet as pq
 import rangecast as rc
 from rangecast import spark as rs
 from rangecast.durable.bucket import Bucket
-from rangecast.spark import small_inputs
 from rangecast.spark.doctor import examine
 
 
@@ -93,7 +93,7 @@ def main(place: str, folder: Path) -> None:
     texts = [f"price between {a} and {a + 40} and symbol = '{s}'" for a, s in zip(lows, symbols, strict=True)]
     rows = list(enumerate(texts))
     # so that the workers parse it and stage what they have in the bucket
-    small_inputs.SMALL_BYTES = 0
+    importlib.import_module("rangecast.spark.ingest").SMALL_BYTES = 0
     subscriptions = spark.createDataFrame([*rows, (9_999, "price <")], "id long, condition string")
     store = f"{place}/store"
     report = rs.ingest(subscriptions.repartition(2), schema, store)

@@ -12,8 +12,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import PythonException
 
-from rangecast.spark.failures import beside_driver, explained, told
-from rangecast.spark.shipped import file_here, is_shipped, ship
+from rangecast.spark.worker import beside_driver, explained, file_here, is_shipped, ship, told
 
 TRACE = """Traceback (most recent call last):
   File "worker.py", line 7, in work
@@ -101,7 +100,7 @@ def test_an_index_is_sent_to_a_cluster(tmp_path, monkeypatch, master):
     assert session.sent == [str(tmp_path / "a.index")]
     # the driver maps its own file, a worker what its executor has fetched
     assert file_here(path) == str(tmp_path / "a.index")
-    monkeypatch.setattr("rangecast.spark.shipped._sent", {})
+    monkeypatch.setattr("rangecast.spark.worker._sent", {})
     monkeypatch.setattr("pyspark.SparkFiles.get", lambda name: f"/elsewhere/{name}")
     assert file_here(path) == "/elsewhere/a.index"
     assert file_here("/plain/file.index") == "/plain/file.index"

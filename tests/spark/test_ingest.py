@@ -11,8 +11,8 @@ import pytest
 import rangecast as rc
 from rangecast.model.boxes import entries_of
 from rangecast.store.change import EXPRESSIONS
-from rangecast.store.fragments import new_stem
-from rangecast.types import regions
+from rangecast.store.versions import new_stem
+from rangecast.types import places
 
 pytestmark = pytest.mark.spark
 rs = pytest.importorskip("rangecast.spark")
@@ -244,8 +244,8 @@ def test_polygons_are_read_once(tmp_path, monkeypatch):
     halves = [table.slice(0, 20), table.slice(20)]
     columns = module.Columns("id", "condition", None, None)
     read = []
-    honest = regions.read_polygon
-    monkeypatch.setattr(regions, "read_polygon", lambda text: read.append(text) or honest(text))
+    honest = places.read_polygon
+    monkeypatch.setattr(places, "read_polygon", lambda text: read.append(text) or honest(text))
     made = []
     for name, staging in (("remembered", tmp_path / "staging"), ("forgotten", None)):
         store = rc.Store.open(tmp_path / name, schema)
@@ -337,7 +337,7 @@ def test_the_driver_parses_what_is_small_as_workers_do(spark, tmp_path, monkeypa
     monkeypatch.setattr(module, "map_arrow", lambda *args: jobs.append(args) or map_arrow(*args))
     map_arrow = importlib.import_module("rangecast.spark.output").map_arrow
     found = {}
-    inputs = importlib.import_module("rangecast.spark.small_inputs")
+    inputs = importlib.import_module("rangecast.spark.ingest")
     ways = {
         "file": {},
         "driver": {"file_rows": lambda frame, plan: None},
@@ -389,7 +389,7 @@ def test_words_of_another_writer_while_the_driver_parses(spark, schema, tmp_path
 
 
 def test_which_inputs_are_known_to_be_small(spark, tmp_path):
-    collect = importlib.import_module("rangecast.spark.small_inputs").collect_small
+    collect = importlib.import_module("rangecast.spark.ingest").collect_small
     table = pa.table({"id": [1, 2, 3], "condition": ["a", "b", "c"]})
     pq.write_table(table, tmp_path / "alerts.parquet")
     files = spark.read.parquet(str(tmp_path / "alerts.parquet"))
@@ -406,7 +406,7 @@ def test_which_inputs_are_known_to_be_small(spark, tmp_path):
 
 
 def test_a_file_read_here_is_what_spark_reads(spark, tmp_path):
-    inputs = importlib.import_module("rangecast.spark.small_inputs")
+    inputs = importlib.import_module("rangecast.spark.ingest")
     moment = dt.datetime(2026, 1, 31, 10, 0, 0, 5)
     columns = {
         "id": pa.array([1, None, 3], pa.int32()),

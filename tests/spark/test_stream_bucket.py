@@ -29,7 +29,7 @@ from rangecast.spark.stream.tasks import run_task  # noqa: E402
 from rangecast.spark.version_policy import VersionPolicy  # noqa: E402
 from rangecast.store import commits as stored_commits  # noqa: E402
 from rangecast.store.commits import BucketCommits  # noqa: E402
-from rangecast.store.pins import pinned_batch  # noqa: E402
+from rangecast.store.keep import pinned_batch  # noqa: E402
 
 pytestmark = pytest.mark.once
 BATCHES, TASKS, EVENTS = 3, 2, 12

@@ -13,9 +13,9 @@ from strategies import int_schema, random_events, random_subscriptions
 pytest.importorskip("pyspark")
 
 from rangecast.model.ids import Ids
-from rangecast.spark.cuts import stripe_of
-from rangecast.store.fragments import new_stem, put_fragment
+from rangecast.spark.stripes import stripe_of
 from rangecast.store.home import home_of
+from rangecast.store.versions import new_stem, put_fragment
 
 stripe_files = importlib.import_module("rangecast.spark.stripes")
 

@@ -6,10 +6,10 @@ import pytest
 import rangecast as rc
 from rangecast.errors import StorageError, SubscriptionError
 from rangecast.model.ids import Ids
-from rangecast.store.entries import FRAGMENTS
+from rangecast.store.change_log import FRAGMENTS
 from rangecast.store.follower import Follower
-from rangecast.store.fragments import drop_fragments, new_stem, put_fragment
 from rangecast.store.home import home_of
+from rangecast.store.versions import drop_fragments, new_stem, put_fragment
 
 pytestmark = pytest.mark.once
 
@@ -94,7 +94,7 @@ def test_compacting_takes_parts_along_and_what_a_killed_load_left(store, monkeyp
     store.compact()
     assert home.names(FRAGMENTS) == [left.name]
     # a load that runs may still put its fragments; after a day it is none that runs
-    monkeypatch.setattr("rangecast.store.fragments.instant", lambda: int(left.stem[:20]) + 86_400_000_001)
+    monkeypatch.setattr("rangecast.store.versions.instant", lambda: int(left.stem[:20]) + 86_400_000_001)
     store.insert(parse(store, {50: "price < 5"}))
     store.compact()
     assert home.names(FRAGMENTS) == []

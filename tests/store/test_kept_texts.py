@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rangecast as rc
-from rangecast.model.packed_texts import PackedTexts
+from rangecast.model.texts import PackedTexts
 
 pytestmark = pytest.mark.without_kernels
 

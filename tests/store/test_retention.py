@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast.store.retention import Hold
+from rangecast.store.keep import Hold
 
 pytestmark = pytest.mark.without_kernels
 # tests that look into the files of a store, or stand for its lock

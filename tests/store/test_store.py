@@ -18,8 +18,7 @@ import pytest
 import rangecast as rc
 from oracle import match_boxes
 from rangecast.durable.arrays import pack_arrays
-from rangecast.store.change import pack_record
-from rangecast.store.segment import move_mark
+from rangecast.store.change import move_mark, pack_record
 from strategies import int_schema, random_events, random_subscriptions
 
 pytestmark = pytest.mark.once

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rangecast as rc
-from rangecast.types.attributes import MISSING
-from rangecast.types.lists import list_codes
+from rangecast.types.attributes import MISSING, list_codes
 
 pytestmark = pytest.mark.without_kernels
 VALUES = {

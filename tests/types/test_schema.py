@@ -45,7 +45,7 @@ def test_dict_keeps_words(schema):
         ("attributes = 5", "needs a table"),
         (
             "[attributes.a]\ntype = 'money'",
-            "type must be one of int, float, category, timestamp, bool, tags, point, text, got 'money'",
+            "type must be one of int, float, category, timestamp, bool, tags, text, point, got 'money'",
         ),
         ("[attributes.a]\ntype = 'int'\nwidth = 3", "unknown setting width"),
         ("[attributes.a\n", "not a TOML file"),

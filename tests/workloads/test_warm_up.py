@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rangecast as rc
-from rangecast import compile_clock
+from rangecast.simd import compiler
 from rangecast.workloads import warm_up
 from rangecast.workloads.registry import names
 
@@ -28,8 +28,8 @@ class Numba:
 @pytest.fixture
 def numba(monkeypatch):
     times = []
-    monkeypatch.setattr(compile_clock, "perf_counter", lambda: times.pop(0))
-    announcer = Numba(compile_clock._CompileClock(), times)
+    monkeypatch.setattr(compiler, "perf_counter", lambda: times.pop(0))
+    announcer = Numba(compiler._CompileClock(), times)
     announcer.times = times
     return announcer
 
@@ -95,6 +95,6 @@ def test_a_file_says_what_compiling_took(tmp_path, monkeypatch):
 
 
 def test_the_clock_of_a_run_stands_still_while_kernels_compile(monkeypatch):
-    before = compile_clock.running_seconds()
-    monkeypatch.setattr(compile_clock._clock, "seconds", compile_clock._clock.seconds + 1000)
-    assert -1000 <= compile_clock.running_seconds() - before < -900
+    before = compiler.running_seconds()
+    monkeypatch.setattr(compiler._clock, "seconds", compiler._clock.seconds + 1000)
+    assert -1000 <= compiler.running_seconds() - before < -900

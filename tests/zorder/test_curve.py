@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rangecast as rc
-from rangecast.kernels.zorder.curve import compare
 from rangecast.zorder.curve import ZCurve
+from rangecast.zorder.kernels import compare
 
 
 def address_of(curve, point):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from rangecast.durable.arrays import flatten, unflatten
-from rangecast.kernels.zorder import tree as kernels
+from rangecast.zorder import kernels
 from rangecast.zorder.curve import ZCurve
 from rangecast.zorder.tree import ZTree
 

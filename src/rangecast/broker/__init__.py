@@ -3,29 +3,24 @@
 The log is the bus, and a consumer is a cursor in it. In the order in which an event passes them:
 
 server.py          uvicorn; streams written straight to the transport, bounded requests, an orderly end
-app.py             routes, and errors as JSON
-publishing.py      publish and match
-subscriptions.py   subscribe, replace, delete, list, batch, test
+app.py             routes, errors as JSON; schemas, spaces, health, metrics, status, the page
+requests.py        publish and match; subscribe, replace, delete, list, batch, test; answers as JSON
 delivery.py        stream, WebSocket, long poll, acknowledge, tickets, webhooks
-operations.py      schemas, spaces, health, metrics, status, the page
-openapi.py         the interface in OpenAPI's words
-answers.py         answers as JSON, and what handlers ask of a request
+openapi.py         the interface in OpenAPI's words, and the description of each request
 bodies.py          what a request brings, within bounds
-errors.py          what is refused, and the status of the answer
-tokens.py          who may do what
-limits.py          limits of a space, and rates
+access.py          who may do what, limits of a space and rates, and what is refused
 broker.py          `Broker`: the spaces of a data folder
 space.py           `Space`: a schema, a store, a log, cursors, and the threads that serve them
 changes.py         the thread that writes to the store
 pump.py            the matcher thread: log, match, deliver, tick by tick
-replay.py          catching up from the log
+catch_up.py        listeners that are behind, from the log
 frames.py          messages as bytes
+kernels.py         frames put together, and written to many sockets in one call
 listener.py        one connection of a consumer, and how far it is
 directory.py       who subscribed to what, in which versions
-event_log.py       the event log: segments, recovery, retention
-event_record.py    one record in it
-journal.py         small durable tables: cursors, payloads, webhooks
-keys.py            idempotency keys
+event_log.py       the event log: segments, records, recovery, retention
+objects.py         what an event's object entered and left
 webhooks.py        messages by POST, with retries and dead letters
-metrics.py         what /metrics shows
+metrics.py         what /metrics shows, and what is logged
+workers.py worker.py channel.py followed_log.py     delivery by processes of its own
 """

@@ -24,11 +24,11 @@ import os
 import secrets
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
-from rangecast.broker.errors import ForbiddenError, UnauthorizedError
-from rangecast.errors import OptionError, StorageError
+from rangecast.errors import OptionError, RangecastError, StorageError
 
 SCOPES = ("publish", "subscribe", "read", "admin")
 TICKET_SECONDS = 30.0
@@ -175,3 +175,179 @@ class Tickets:
         if end < time.monotonic() or (space, consumer) != (wanted_space, wanted_consumer):
             raise UnauthorizedError("the ticket is not known, was used, or is for another consumer")
         return access
+
+
+# The limits of a space, and how fast somebody may go.
+
+
+@dataclass(frozen=True)
+class SpaceLimits:
+    """What a space takes; 0 for a rate means that it is not limited.
+
+    >>> SpaceLimits(boxes=10).changed()
+    {'boxes': 10}
+    """
+
+    subscriptions: int = 10_000_000
+    """Subscriptions of the space."""
+    consumer_subscriptions: int = 1_000_000
+    """Subscriptions of one consumer."""
+    consumer_expressions: int = 64
+    """Expressions that one consumer was the first to use; a space has 256 of all consumers together."""
+    boxes: int = 1_024
+    """Boxes of one condition."""
+    connections: int = 20_000
+    """Connections of all consumers together."""
+    consumer_connections: int = 64
+    """Connections of one consumer."""
+    body_bytes: int = 64 << 20
+    """Bytes of a request, also after it was decompressed."""
+    line_bytes: int = 1 << 20
+    """Bytes of one event."""
+    request_events: int = 1_000_000
+    """Events of one request."""
+    match_pairs: int = 1_000_000
+    """Pairs of an event and a subscription in one answer of `match`."""
+    backlog: int = 400_000
+    """Events that may wait to be matched."""
+    events_per_second: int = 0
+    """Per token."""
+    changes_per_second: int = 0
+    """Changed subscriptions, per token."""
+    log_bytes: int = 4 << 30
+    """Bytes of the event log; beyond them, its oldest segments are removed."""
+    keep_seconds: int = 86_400
+    """How long the event log keeps events."""
+    segment_bytes: int = 64 << 20
+    """Bytes after which the event log begins a new segment."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise OptionError(
+                    f"the limit {name!r} must be a whole number and not negative, got {value!r}"
+                )
+
+    def changed(self) -> dict[str, int]:
+        """The limits that differ from what is usual."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> SpaceLimits:
+        """Limits by name; OptionError names one that there is not."""
+        known = {f.name for f in fields(cls)}
+        extra = sorted(set(given) - known)
+        if extra:
+            raise OptionError(
+                f"there is no limit {', '.join(extra)}; the limits are {', '.join(sorted(known))}"
+            )
+        return cls(**given)
+
+
+class Pacer:
+    """How much each name has used of its rate: a bucket holds one second, or one request."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[tuple[str, str], tuple[float, float]] = {}
+
+    def spend(self, name: str, limit: str, rate: int, amount: int, now: float | None = None) -> None:
+        """Take from a bucket; BusyError when it is empty."""
+        if not rate:
+            return
+        moment = time.monotonic() if now is None else now
+        left, since = self._buckets.get((name, limit), (float(rate), moment))
+        left = min(float(rate), left + (moment - since) * rate)
+        if left <= 0:
+            wait = max(1, int(-left / rate) + 1)
+            raise BusyError(f"the limit {limit!r} is {rate:,} per second; send again in {wait} s", wait)
+        # one request may be larger than the bucket: what is owed is waited for by the next
+        self._buckets[name, limit] = left - amount, moment
+
+
+# What the broker refuses, and the status of the answer.
+#
+# BrokerError                400   a request that cannot be understood
+# ├── UnauthorizedError      401   no token, or one that nobody knows
+# ├── ForbiddenError         403   a token without the scope
+# ├── LimitError             403   a limit of the space, named
+# ├── NotFoundError          404
+# ├── ConflictError          409   it does not fit to what is there
+# ├── PreconditionError      412   If-Match
+# ├── TooLargeError          413   a body, a line
+# ├── UnsupportedError       415   a content type or encoding
+# ├── BusyError              429   too much at a time; Retry-After
+# └── UnavailableError       503   not ready, or ending
+
+
+class BrokerError(RangecastError, ValueError):
+    """A request that the broker refuses; `status` is that of the answer."""
+
+    status = 400
+
+
+class UnauthorizedError(BrokerError):
+    """No token was given, or one that is not known."""
+
+    status = 401
+
+
+class ForbiddenError(BrokerError):
+    """The token does not allow it."""
+
+    status = 403
+
+
+class LimitError(BrokerError):
+    """A limit of the space is reached."""
+
+    status = 403
+
+
+class NotFoundError(BrokerError):
+    """There is no such thing."""
+
+    status = 404
+
+
+class ConflictError(BrokerError):
+    """The request does not fit to what is there."""
+
+    status = 409
+
+
+class PreconditionError(BrokerError):
+    """What If-Match names is not the present state."""
+
+    status = 412
+
+
+class TooLargeError(BrokerError):
+    """A body or a line is longer than allowed."""
+
+    status = 413
+
+
+class UnsupportedError(BrokerError):
+    """A content type or encoding that is not read."""
+
+    status = 415
+
+
+class BusyError(BrokerError):
+    """More than allowed at a time; `retry_after` seconds later it may be tried again."""
+
+    status = 429
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class UnavailableError(BrokerError):
+    """The broker is not ready, or is ending; `retry_after` seconds later it may be tried again."""
+
+    status = 503
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after

@@ -7,22 +7,26 @@ event that cannot be read is rejected with its row and its reason; the others go
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import struct
 import zlib
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from starlette.requests import ClientDisconnect
 
-from rangecast.broker.errors import BrokerError, TooLargeError, UnsupportedError
+from rangecast.broker.access import BrokerError, SpaceLimits, TooLargeError, UnsupportedError
 from rangecast.broker.event_json import unwritable_rows
-from rangecast.broker.event_record import PublishedBody, joined_strings
-from rangecast.broker.flat_lines import read_flat
+from rangecast.broker.event_log import PublishedBody, joined_strings
 from rangecast.broker.kernels import JoinedStrings
-from rangecast.broker.limits import SpaceLimits
-from rangecast.broker.tables import arrow_table
-from rangecast.errors import EventError
+from rangecast.errors import EventError, StorageError
+from rangecast.loading.formats import ParquetFile
+from rangecast.loading.json import LineCoder, WholeLines
 from rangecast.model.events import Events
 from rangecast.types.schema import Schema
 
@@ -272,3 +276,178 @@ def _from_arrow(raw: bytes, schema: Schema, limits: SpaceLimits) -> ReceivedEven
     places = [row for row in range(table.num_rows) if row not in bad] if bad else range(table.num_rows)
     rejected = [*bad.items(), *((places[row], reason) for row, reason in events.rejected)]
     return ReceivedEvents(events, body, sorted(rejected))
+
+
+# Arrow streams and Parquet files of a request as tables, within bounds.
+#
+# A few kilobytes can stand for any number of bytes: a buffer of an Arrow stream that is compressed, a text in
+# the dictionary of a column that every row means. So it is asked what a body stands for before it is
+# unpacked, and one that stands for more than the limit on bodies is refused, as one is that is compressed as
+# a whole.
+#
+# Each compressed buffer of a stream says in its first eight bytes how long it becomes, and Arrow refuses one
+# that becomes anything else; -1 says that it is not compressed. Where buffers lie is in the message of their
+# batch, a FlatBuffer (format/Message.fbs of Apache Arrow) that Arrow has checked when it gives it out.
+
+_DAMAGED = (OSError, pa.ArrowException, MemoryError, ValueError, UnicodeDecodeError)
+# places of fields in their tables
+_HEADER, _DATA, _BUFFERS, _COMPRESSION = 2, 1, 2, 3
+
+
+def arrow_table(raw: bytes, most: int) -> pa.Table:
+    """The table of an Arrow stream, checked; TooLargeError where it unpacks to more than `most` bytes."""
+    try:
+        unpacked = _unpacked_bytes(raw)
+    except (*_DAMAGED, struct.error) as error:
+        raise BrokerError(f"the body is not an Arrow stream: {error}") from None
+    _check_size(unpacked, most)
+    try:
+        with pa.ipc.open_stream(raw) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+    except _DAMAGED as error:
+        raise BrokerError(f"the body is not an Arrow stream: {error}") from None
+    return table
+
+
+def parquet_table(raw: bytes, most: int) -> pa.Table:
+    """The table of a Parquet file; TooLargeError where it is more than `most` bytes."""
+    pieces: list[pa.Table] = []
+    size = 0
+    try:
+        with contextlib.closing(_ParquetBody(raw)) as file:
+            for batch in file.batches():
+                assert isinstance(batch.data, pa.Table)
+                pieces.append(batch.data)
+                size += batch.data.nbytes
+                if size > most:
+                    break
+            empty = pa.schema(list(file.types.items())).empty_table()
+    except (*_DAMAGED, StorageError) as error:
+        raise BrokerError(f"the body is not a Parquet file: {error}") from None
+    _check_size(size, most)
+    return pa.concat_tables(pieces) if pieces else empty
+
+
+def rows_of(table: pa.Table, most: int) -> list[dict[str, Any]]:
+    """The rows of a table as dicts; TooLargeError where their texts are more than `most` bytes."""
+    _check_size(sum(_meant_bytes(chunk) for column in table.columns for chunk in column.chunks), most)
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+class _ParquetBody(ParquetFile):
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        super().__init__("body")
+
+    def _source(self) -> Any:
+        return pa.BufferReader(self._raw)
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise TooLargeError(f"the limit 'body_bytes' is {most:,}, and the body is longer when decompressed")
+
+
+def _meant_bytes(chunk: pa.Array[Any]) -> int:
+    """Bytes of the values of a column, each as often as a row means it."""
+    if pa.types.is_dictionary(chunk.type):
+        values, which = chunk.dictionary, chunk.indices
+    elif pa.types.is_run_end_encoded(chunk.type):
+        values, which = chunk.values, None
+    else:
+        return int(chunk.nbytes)
+    try:
+        lengths = pc.binary_length(values)
+    except pa.ArrowNotImplementedError:
+        return len(chunk) * 8
+    if which is not None:
+        return int(pc.sum(lengths.take(which)).as_py() or 0)
+    return len(chunk) * int(pc.max(lengths).as_py() or 0)
+
+
+def _unpacked_bytes(raw: bytes) -> int:
+    """What the compressed buffers of a stream unpack to."""
+    total = 0
+    for message in pa.ipc.MessageReader.open_stream(raw):
+        if message.type not in ("record batch", "dictionary"):
+            continue
+        metadata = message.metadata.to_pybytes()
+        batch = _table_at(metadata, _field(metadata, _table_at(metadata, 0), _HEADER))
+        if message.type == "dictionary":
+            batch = _table_at(metadata, _field(metadata, batch, _DATA))
+        buffers = _field(metadata, batch, _BUFFERS)
+        if not buffers or not _field(metadata, batch, _COMPRESSION):
+            continue
+        begin = _table_at(metadata, buffers)
+        (n,) = struct.unpack_from("<I", metadata, begin)
+        for offset, length in struct.iter_unpack("<qq", metadata[begin + 4 : begin + 4 + 16 * n]):
+            if length >= 8:
+                (size,) = struct.unpack_from("<q", message.body, offset)
+                total += max(size, 0)
+    return total
+
+
+def _table_at(metadata: bytes, place: int) -> int:
+    """What the offset at a place leads to."""
+    return place + int(struct.unpack_from("<I", metadata, place)[0])
+
+
+def _field(metadata: bytes, table: int, k: int) -> int:
+    """Where the field of a table is, 0 if it has none."""
+    known = table - struct.unpack_from("<i", metadata, table)[0]
+    (size,) = struct.unpack_from("<H", metadata, known)
+    if 4 + 2 * k >= size:
+        return 0
+    (offset,) = struct.unpack_from("<H", metadata, known + 4 + 2 * k)
+    return table + offset if offset else 0
+
+
+# JSON lines of flat objects as events: what most publishers send, read by the kernel that reads files.
+#
+# The reader of files (loading/json.py) writes codes where each value stands, and takes no line that means
+# anything else to the reader of any JSON. A body with one line that it does not take is left to the ordinary
+# reader as a whole, which has words for what is wrong with it.
+#
+# A reader knows the keys that it has met. It is kept for the next body of its schema, and one that has met
+# too many keys is not.
+
+_MOST_SCHEMAS = 16
+_MOST_OTHER_KEYS = 32  # each is compared with the first key of every line
+_readers: OrderedDict[int, tuple[Schema, deque[LineCoder]]] = OrderedDict()
+"""Readers that nobody uses, by the identity of their schema: equal schemas may know other words."""
+
+
+def read_flat(raw: bytes, schema: Schema) -> WholeLines | None:
+    """The lines of a body; None where they are not flat, or not UTF-8."""
+    schema = schema.declared
+    if schema.computed or not LineCoder.fits(schema, {}):
+        return None
+    if not raw.isascii():
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            return None
+    ends = np.flatnonzero(np.frombuffer(raw, np.uint8) == ord("\n"))
+    starts = np.empty(len(ends) + 2, np.int64)
+    starts[0], starts[-1] = 0, len(raw)
+    np.add(ends, 1, out=starts[1:-1])
+    free = _free_readers(schema)
+    try:
+        reader = free.pop()
+    except IndexError:
+        reader = LineCoder(schema, {})
+    found = reader.whole(raw, starts)
+    if len(reader.keys) <= len(schema.names) + _MOST_OTHER_KEYS:
+        free.append(reader)
+    return found
+
+
+def _free_readers(schema: Schema) -> deque[LineCoder]:
+    found = _readers.get(id(schema))
+    if found is None:
+        found = _readers[id(schema)] = schema, deque(maxlen=8)
+        while len(_readers) > _MOST_SCHEMAS:
+            _readers.popitem(last=False)
+    return found[1]

@@ -14,19 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rangecast.broker.access import ANYBODY, Access, Tickets, TokenFile
-from rangecast.broker.directory import NAME
-from rangecast.broker.errors import (
+from rangecast.broker.access import (
+    ANYBODY,
+    Access,
     BrokerError,
     ConflictError,
     NotFoundError,
+    Pacer,
+    SpaceLimits,
+    Tickets,
+    TokenFile,
     UnauthorizedError,
     UnavailableError,
 )
-from rangecast.broker.limits import Pacer, SpaceLimits
+from rangecast.broker.directory import NAME
 from rangecast.broker.metrics import Metrics, SpaceMetrics
-from rangecast.broker.opening import Opening
-from rangecast.broker.space import Space
+from rangecast.broker.space import Opening, Space
 from rangecast.broker.webhooks import Webhooks
 from rangecast.broker.workers import WRITER, Workers, place_of_request
 from rangecast.errors import StorageError

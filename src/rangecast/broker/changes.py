@@ -29,9 +29,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
+from rangecast.broker.access import ConflictError, LimitError, NotFoundError, PreconditionError, SpaceLimits
 from rangecast.broker.directory import Directory
-from rangecast.broker.errors import ConflictError, LimitError, NotFoundError, PreconditionError
-from rangecast.broker.limits import SpaceLimits
 from rangecast.durable.lines import Journal
 from rangecast.errors import LanguageError, RangecastError, StorageError, SubscriptionError
 from rangecast.language import parse

@@ -12,8 +12,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from rangecast.broker.access import Access, new_ticket
-from rangecast.broker.answers import (
+from rangecast.broker.access import Access, BrokerError, BusyError, UnavailableError, new_ticket
+from rangecast.broker.bodies import read_body
+from rangecast.broker.changes import ChangeRequest
+from rangecast.broker.directory import subscription_id
+from rangecast.broker.listener import Listener, MessageOutlet, Outlet, PollOutlet, SseOutlet
+from rangecast.broker.requests import (
     Json,
     allowed,
     broker_of,
@@ -22,11 +26,6 @@ from rangecast.broker.answers import (
     run_beside,
     whole_number,
 )
-from rangecast.broker.bodies import read_body
-from rangecast.broker.changes import ChangeRequest
-from rangecast.broker.directory import subscription_id
-from rangecast.broker.errors import BrokerError, BusyError, UnavailableError
-from rangecast.broker.listener import Listener, MessageOutlet, Outlet, PollOutlet, SseOutlet
 from rangecast.broker.space import Space
 
 MOST_MESSAGES = 10_000

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from rangecast.broker import kernels
 from rangecast.broker.directory import Directory
-from rangecast.broker.event_record import joined_strings
+from rangecast.broker.event_log import joined_strings
 from rangecast.broker.kernels import CHUNK_HEAD, CHUNK_TAIL, JoinedStrings
 from rangecast.broker.objects import ChangedPairs
 

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from rangecast.broker import kernels
 from rangecast.broker.frames import OwnerFrames, split_frames
-from rangecast.kernels.broker import sockets as kernels
 
 if TYPE_CHECKING:
     from rangecast.broker.access import Access

@@ -4,37 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import itertools
 import re
 import time
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from rangecast.broker.access import Access
-from rangecast.broker.answers import (
-    Json,
-    allowed,
-    checked_name,
-    consumer_of,
-    decoded_object,
-    run_beside,
-    whole_number,
+from rangecast.broker.access import (
+    Access,
+    BrokerError,
+    ForbiddenError,
+    NotFoundError,
+    TooLargeError,
+    UnavailableError,
 )
 from rangecast.broker.bodies import (
     ARROW_TYPES,
     PARQUET_TYPES,
+    arrow_table,
     media_type,
+    parquet_table,
     read_body,
+    read_events,
+    rows_of,
     split_texts,
 )
+from rangecast.broker.broker import Broker
 from rangecast.broker.changes import ChangeRequest, WantedSubscription
-from rangecast.broker.directory import subscription_id
-from rangecast.broker.errors import BrokerError, ForbiddenError, NotFoundError, TooLargeError
+from rangecast.broker.directory import NAME, subscription_id
+from rangecast.broker.event_log import RecordNote
+from rangecast.broker.pump import Publication
 from rangecast.broker.space import Space
-from rangecast.broker.tables import arrow_table, parquet_table, rows_of
 from rangecast.engine import open_index
 from rangecast.errors import RangecastError
 from rangecast.language import parse
@@ -264,3 +271,168 @@ def _batch_rows(raw: bytes, kind: str, most: int) -> list[dict[str, Any]]:
             content = None
         out.append(content if isinstance(content, dict) else {})
     return out
+
+
+# Requests with events: publish them, or match them at once.
+
+
+async def publish_events(request: Request) -> Response:
+    """Publish events: they are logged, matched and delivered."""
+    received = time.perf_counter()
+    broker, space, access = allowed(request, "publish")
+    if broker.ending:
+        raise UnavailableError("the broker is ending")
+    kind = media_type(request.headers.get("content-type"))
+    raw = await read_body(request, space.limits)
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > 256:
+        raise BrokerError(f"an Idempotency-Key may have 256 letters, got {len(key)}")
+    if not key:
+        return Json(await _publish(broker, space, access.name, raw, kind, None, received))
+    digest = await run_beside(len(raw), _digest, raw)
+    async with space.key_lock(access.name, key):
+        answer = space.keys.find(access.name, key, digest)
+        if answer is not None:
+            rejected = [{"row": row, "reason": reason} for row, reason in answer["rejected"]]
+            return Json({**answer, "rejected": rejected, "repeated": True})
+        note = RecordNote(source=access.name, key=key, digest=digest)
+        return Json(await _publish(broker, space, access.name, raw, kind, note, received))
+
+
+async def _publish(
+    broker: Any, space: Space, source: str, raw: bytes, kind: str, note: RecordNote | None, received: float
+) -> dict[str, Any]:
+    # a few bytes of a compressed Arrow stream may be many events
+    size = LARGE + 1 if kind in ARROW_TYPES else len(raw)
+    found = await run_beside(size, read_events, raw, kind, space.schema, space.limits)
+    broker.pacer.spend(source, "events_per_second", space.limits.events_per_second, len(found.events))
+    if found.rejected:
+        space.metrics.rejected.inc(len(found.rejected))
+        note = note or RecordNote(source=source)
+        note.rejected = found.rejected if note.key else []
+    if space.objects is not None and found.events.owners is not None:
+        raise BrokerError("events of a space with an object key must have one value for each attribute")
+    if len(found.events):
+        answer = dict(await space.publish(Publication(found.events, found.body, note, received)))
+    else:
+        answer = {"first": None, "last": None}
+    answer["rejected"] = [{"row": row, "reason": reason} for row, reason in found.rejected]
+    return answer
+
+
+def _digest(raw: bytes) -> str:
+    return hashlib.blake2b(raw, digest_size=16).hexdigest()
+
+
+async def match_events(request: Request) -> Response:
+    """Return the subscriptions that events match; nothing is logged or delivered."""
+    _, space, _ = allowed(request, "publish")
+    raw = await read_body(request, space.limits)
+    kind = media_type(request.headers.get("content-type"))
+    return await asyncio.to_thread(lambda: Json(matched(space, raw, kind)))
+
+
+def matched(space: Space, raw: bytes, kind: str) -> dict[str, Any]:
+    """The ids that each event of a body matches; null for a rejected one."""
+    found = read_events(raw, kind, space.schema, space.limits)
+    most = space.limits.match_pairs
+    if len(found.events) * len(space.directory) > most:
+        # counted before anything is collected, and without the lock, which keeps the matcher waiting
+        _check_pairs(int(space.index.count(found.events).sum()), most)
+    with space.lock:
+        version = space.directory.version
+        matches = space.index.match(found.events)
+        # subscriptions may have come in between
+        _check_pairs(len(matches.ids), most)
+        entries = np.asarray(matches.ids).tolist()
+    offsets = matches.offsets.tolist()
+    ids = space.directory.ids
+    rows = [sorted(ids[entry] for entry in entries[a:b]) for a, b in itertools.pairwise(offsets)]
+    bad = {row for row, _ in found.rejected}
+    out: list[list[str] | None] = []
+    places = iter(rows)
+    for row in range(len(rows) + len(bad)):
+        out.append(None if row in bad else next(places))
+    rejected = [{"row": row, "reason": reason} for row, reason in found.rejected]
+    return {"matches": out, "version": version, "rejected": rejected}
+
+
+def _check_pairs(n: int, most: int) -> None:
+    if n > most:
+        raise TooLargeError(
+            f"the limit 'match_pairs' is {most:,}, and these events match {n:,} times: "
+            "send fewer events at a time"
+        )
+
+
+# Answers as JSON, and what handlers ask of a request.
+
+LARGE = 64 * 1024  # bytes from which on a body is read beside the event loop
+T = TypeVar("T")
+
+
+class Json(Response):
+    """An answer in JSON."""
+
+    def __init__(self, content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        raw = msgspec.json.encode(content, enc_hook=str)
+        super().__init__(raw, status, dict(headers or {}), media_type="application/json")
+
+
+def broker_of(request: HTTPConnection) -> Broker:
+    """The broker that serves a request."""
+    broker: Broker = request.app.state.broker
+    return broker
+
+
+def allowed(request: HTTPConnection, scope: str, consumer: str | None = None) -> tuple[Broker, Space, Access]:
+    """Broker, space and access of a request that needs a scope."""
+    broker = broker_of(request)
+    name = request.path_params["space"]
+    access = broker.access(request.headers.get("authorization"))
+    access.check(scope, name, consumer)
+    return broker, broker.space(name), access
+
+
+def consumer_of(request: HTTPConnection) -> str:
+    """The consumer that a request names."""
+    return checked_name(request.path_params["consumer"], "a consumer")
+
+
+def checked_name(name: str, what: str) -> str:
+    """A name that may be used; BrokerError otherwise."""
+    if not NAME.fullmatch(name):
+        raise BrokerError(
+            f"{what} must be named by up to 128 letters, digits and ._~:@+-, and begin with a letter "
+            f"or digit, got {name[:60]!r}"
+        )
+    return name
+
+
+def whole_number(request: HTTPConnection, name: str, default: int, low: int, high: int) -> int:
+    """A parameter of the address that must be a whole number."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > 18 or not low <= int(text) <= high:
+        raise BrokerError(f"{name} must be a whole number from {low} to {high}, got {text[:40]!r}")
+    return int(text)
+
+
+async def run_beside(size: int, step: Callable[..., T], *arguments: Any) -> T:
+    """The result of a step whose work grows with a body of so many bytes: a large one is done in a thread, so
+    that streams and other requests go on."""
+    if size > LARGE:
+        return await asyncio.to_thread(step, *arguments)
+    return step(*arguments)
+
+
+def decoded_object(raw: bytes) -> dict[str, Any]:
+    """The JSON object of a body."""
+    try:
+        content = msgspec.json.decode(raw) if raw else {}
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise BrokerError(f"the body is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise BrokerError(f"the body must be a JSON object, got {type(content).__name__}")
+    return content

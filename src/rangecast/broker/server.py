@@ -20,9 +20,9 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from rangecast.broker.access import UnavailableError
 from rangecast.broker.app import error_answer, make_app
 from rangecast.broker.broker import Broker, BrokerSettings
-from rangecast.broker.errors import UnavailableError
 from rangecast.broker.listener import Listener
 from rangecast.broker.workers import WRITER
 from rangecast.errors import OptionError

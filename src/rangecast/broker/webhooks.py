@@ -35,7 +35,7 @@ from urllib.parse import quote, urlsplit
 import httptools
 import msgspec
 
-from rangecast.broker.errors import BrokerError, ForbiddenError
+from rangecast.broker.access import BrokerError, ForbiddenError
 from rangecast.broker.listener import Listener, MessageOutlet
 from rangecast.durable.lines import Journal
 

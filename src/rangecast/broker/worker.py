@@ -14,21 +14,18 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from rangecast.broker.access import Access
+from rangecast.broker.access import Access, SpaceLimits, UnavailableError
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.catch_up import CatchUp
 from rangecast.broker.channel import Channel, receive_first
 from rangecast.broker.directory import Directory
-from rangecast.broker.errors import UnavailableError
 from rangecast.broker.event_log import DamagedRecordError, LogMark
 from rangecast.broker.followed_log import FollowedLog
-from rangecast.broker.limits import SpaceLimits
-from rangecast.broker.log_lines import log_to
+from rangecast.broker.metrics import log_to
 from rangecast.broker.objects import ObjectStates
-from rangecast.broker.opening import warm
 from rangecast.broker.pump import LoggedEvents, Pump
 from rangecast.broker.server import make_server, settle_memory
-from rangecast.broker.space import Space
+from rangecast.broker.space import Space, warm
 from rangecast.broker.workers import COUNTED, WRITER, place_of
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema

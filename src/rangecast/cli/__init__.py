@@ -1,6 +1,8 @@
 """The commands of `rangecast`, a module per group; app.py joins them.
 
-match.py explain.py schema.py generate.py indexes.py experiment.py     matching files, and what goes with it
-store.py spark.py spark_stream.py demo.py stream_demo.py               durable subscriptions, and the pipeline
+match.py check.py workloads.py     matching files, and what goes with it
+store.py spark.py kafka.py         durable subscriptions, and the pipelines
+broker.py                          the live broker
+demo.py                            the demos
 console.py     what people see: lines and bars on stderr, tables on stdout, exit codes
 """

@@ -7,15 +7,17 @@ first line alone, since compilers, Arrow and HTTP clients would take seconds to 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
 from typer.core import TyperCommand
 
 from rangecast import __version__
-from rangecast.cli import completion
 from rangecast.cli.console import CommandGroup, say, tidy_help
+from rangecast.errors import OptionError
 
 
 class _CommandPlace(NamedTuple):
@@ -31,7 +33,7 @@ COMMANDS = {
         "match", "match", "Match files of events against a file of subscriptions, or a store."
     ),
     "explain": _CommandPlace(
-        "explain",
+        "check",
         "explain",
         "Explain, predicate by predicate, why a subscription does or does not match an event.",
     ),
@@ -62,37 +64,39 @@ COMMANDS = {
     "generate": _CommandPlace(
         "workloads", "generate", "Draw a named workload and write schema.toml, subscriptions and events."
     ),
-    "indexes": _CommandPlace("indexes", "indexes", "List the indexes and what each is good for."),
+    "indexes": _CommandPlace("workloads", "indexes", "List the indexes and what each is good for."),
     "experiment": _CommandPlace(
-        "experiment",
+        "workloads",
         "experiment",
         "Run the experiment of a paper: tables, plots, and a page that assesses its claims.",
     ),
     "completion": _CommandPlace(
-        "completion",
+        "app",
         "completion",
         "Print the script that makes a shell complete commands and options.",
     ),
-    "warm-up": _CommandPlace("warm_up", "warm_up", "Compile what matching needs, once per machine or image."),
+    "warm-up": _CommandPlace(
+        "workloads", "warm_up", "Compile what matching needs, once per machine or image."
+    ),
     "demo": _CommandPlace(
         "demo",
         "demo",
         "Match a day of made-up trades against price alerts: a table, a picture, and how fast it was.",
     ),
     "stream-demo": _CommandPlace(
-        "stream_demo",
+        "demo",
         "stream_demo",
         "Send stock ticks through a stream on Spark while another process adds and removes alerts.",
     ),
     "serve-demo": _CommandPlace(
-        "serve_demo",
+        "demo",
         "serve_demo",
         "Run a broker with alerts and a made-up market, and print the address of its page.",
     ),
-    "schema": _CommandPlace("schema", "app", "Make a schema file from events, or look at one."),
+    "schema": _CommandPlace("check", "app", "Make a schema file from events, or look at one."),
     "store": _CommandPlace("store", "app", "Keep subscriptions durably: add, remove, inspect, compact."),
     "spark": _CommandPlace(
-        "spark_stream",
+        "spark",
         "app",
         "Match on Spark: ingest subscriptions, match files and streams of events, reduce by covering.",
     ),
@@ -139,7 +143,7 @@ def load_command(name: str) -> Any:
     """The command of a name, with its module loaded."""
     place = COMMANDS[name]
     found = getattr(importlib.import_module(f"rangecast.cli.{place.module}"), place.name)
-    clock = sys.modules.get("rangecast.compile_clock")
+    clock = sys.modules.get("rangecast.simd.compiler")
     if clock is not None and sys.stderr.isatty():
         clock.when_compiling(
             lambda: say("compiling, once per machine (`rangecast warm-up` does it beforehand)")
@@ -187,5 +191,34 @@ def rangecast(
 
 def main() -> None:
     """The entry point `rangecast`."""
-    completion.prepare()
+    prepare()
     app(prog_name="rangecast")
+
+
+# `rangecast completion`: the script by which a shell completes commands and options.
+
+SHELLS = ("bash", "zsh", "fish")
+_VARIABLE = "_RANGECAST_COMPLETE"
+
+
+def completion(
+    shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")],
+) -> None:
+    """Print the script that makes a shell complete commands and options.
+
+    \b
+    Example:
+      rangecast completion bash > ~/.local/share/bash-completion/completions/rangecast
+      rangecast completion zsh > ~/.zfunc/_rangecast
+      rangecast completion fish > ~/.config/fish/completions/rangecast.fish
+    """
+    if shell not in SHELLS:
+        raise OptionError(f"completion is for {', '.join(SHELLS)}, got {shell!r}")
+    script = get_completion_script(prog_name="rangecast", complete_var=_VARIABLE, shell=shell)
+    typer.echo(script)
+
+
+def prepare() -> None:
+    """Be ready to answer a shell that asks by the script's variable."""
+    if _VARIABLE in os.environ:
+        completion_init()

@@ -64,9 +64,9 @@ def serve(
     spaces = given.get("spaces", {})
     host, port = _host_and_port(listen or given.get("listen", "127.0.0.1:8080"))
     try:
+        from rangecast.broker.access import SpaceLimits
         from rangecast.broker.broker import Broker, BrokerSettings
-        from rangecast.broker.limits import SpaceLimits
-        from rangecast.broker.log_lines import log_to
+        from rangecast.broker.metrics import log_to
         from rangecast.broker.server import check_address, check_connections, check_workers
         from rangecast.broker.server import serve as run
     except ImportError as error:

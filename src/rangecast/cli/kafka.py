@@ -12,16 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from rangecast.cli.console import OK, REJECTED, print_table, say
-from rangecast.cli.spark import StoreOption
-from rangecast.cli.spark_stream import stop_signals
+from rangecast.cli.spark import StoreOption, stop_signals
 from rangecast.cli.store import duration_of
 from rangecast.kafka.connection import parse_settings
-from rangecast.kafka.lag import read_lag
+from rangecast.kafka.formats import ValueFormat
 from rangecast.kafka.messages import MessageForm
-from rangecast.kafka.metrics import WorkerMetrics
 from rangecast.kafka.subscriptions import SubscriptionTopic
-from rangecast.kafka.values import ValueFormat
-from rangecast.kafka.worker import TopicMatch, TopicWorker, WorkerCounts
+from rangecast.kafka.worker import TopicMatch, TopicWorker, WorkerCounts, WorkerMetrics, read_lag
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 

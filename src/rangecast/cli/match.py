@@ -12,7 +12,6 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from rangecast.cli.console import OK, REJECTED, bar, options_of, say, say_summary
-from rangecast.compile_clock import compile_seconds, running_seconds
 from rangecast.engine import Index, open_index
 from rangecast.errors import OptionError
 from rangecast.loading import (
@@ -23,15 +22,15 @@ from rangecast.loading import (
     format_of,
     load_subscriptions,
 )
-from rangecast.loading.batches import ROWS_AT_ONCE
-from rangecast.loading.carried import PayloadColumns, check_names
+from rangecast.loading.events import EventFiles, PayloadColumns, check_names
+from rangecast.loading.files import ROWS_AT_ONCE
 from rangecast.loading.ids import named_type
 from rangecast.loading.match_file import open_events, write_matches
 from rangecast.loading.pairs import CsvPairs, PairWriter, pair_writer
 from rangecast.loading.rejected import SHOWN
-from rangecast.loading.several_files import EventFiles
 from rangecast.memory import readable
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.simd.compiler import compile_seconds, running_seconds
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rangecast.cli.console import OK, REJECTED, bar, print_table, say
+from rangecast.cli.console import OK, REJECTED, bar, live_table, print_table, say
 from rangecast.durable.bucket import local_place
-from rangecast.errors import OptionError, SetupError
+from rangecast.errors import OptionError, SetupError, StorageError
 from rangecast.loading import RejectedRow
 from rangecast.memory import readable
 from rangecast.store.store import Store
@@ -80,7 +84,7 @@ def ingest(
     home = Store.open(store, model)
     spark = start_session(master, conf)
     from rangecast.spark import ingest as run
-    from rangecast.spark.subscription_files import read_subscriptions
+    from rangecast.spark.ingest import read_subscriptions
 
     columns: dict[str, Any] = {"id": id, "condition": condition, "sequence": sequence, "op": op}
     columns |= {"payload": payload or [], "expires": expires_column}
@@ -206,7 +210,7 @@ def reduce(
         raise OptionError(f"--out must be a folder that is not there yet, got {out}; or say --overwrite")
     spark = start_session(master, conf)
     from rangecast.spark import reduce as run
-    from rangecast.spark.subscription_files import read_subscriptions
+    from rangecast.spark.ingest import read_subscriptions
 
     frame = read_subscriptions(spark, files, model, id=id, condition=condition, format=format)
     say(f"reducing the subscriptions of {len(files):,} files")
@@ -285,3 +289,247 @@ def _show_rejected(report: Any) -> int:
     for row in report.rejected.limit(_SHOWN).collect():
         say(f"  {RejectedRow(**row.asDict())}")
     return REJECTED
+
+
+# `rangecast spark stream`: match files as they arrive, until it is told to stop; and look at a stream.
+#
+# SIGTERM and Ctrl-C end it after the batch that runs; a second one ends it at once. Either way nothing is
+# lost or doubled: what was not finished is run again by the next start with the same checkpoint.
+
+_LOOK_SECONDS = 0.25
+_LAST_WORDS_SECONDS = 5.0
+_OWN_ERROR = re.compile(r"^rangecast\.errors\.\w+: (.*)$", re.MULTILINE)
+
+
+@app.command()
+def stream(
+    out: Annotated[
+        str,
+        typer.Option(
+            help="Folder or address (s3://...) for the matches, a folder batch_id=N for each micro-batch."
+        ),
+    ],
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="STORE", help="Folder or address (s3://...) of the store."),
+    ] = None,
+    events: Annotated[Path | None, typer.Option(help="Folder in which files of events arrive.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="Folder for the state of the stream.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Match what is there now, then stop.")] = False,
+    status: Annotated[
+        bool, typer.Option("--status", help="Show the state of the stream that writes to --out.")
+    ] = False,
+    event_id: Annotated[str, typer.Option(help="Column of the events' ids.")] = "id",
+    keep: Annotated[list[str] | None, typer.Option(help="Column to keep; repeat for more.")] = None,
+    form: Annotated[str, typer.Option(help="pairs, lists or counts.")] = "pairs",
+    absent: Annotated[
+        list[str] | None,
+        typer.Option(help="Attribute without a column, missing in all events; repeat for more."),
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(help="csv, jsonl or parquet.", show_default="by suffix of the first file")
+    ] = None,
+    id_type: Annotated[
+        str | None,
+        typer.Option(help="Type of the events' ids: int64 or string.", show_default="by the first file"),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(help="Column of the events' time: match each against the subscriptions of its time."),
+    ] = None,
+    order: Annotated[str | None, typer.Option(help="shortest-first: matches of cheap events first.")] = None,
+    every: Annotated[str, typer.Option(help="How often a micro-batch begins.")] = "1 second",
+    files_per_batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="How many files a micro-batch has at most.", show_default="all that are there"
+        ),
+    ] = None,
+    rejects: Annotated[
+        Path | None,
+        typer.Option(help="Folder for events that cannot be matched.", show_default="OUT/_rejects"),
+    ] = None,
+    stripes: Annotated[
+        int | None,
+        typer.Option(min=2, help="Hold the store in this many stripes.", show_default="whole in each worker"),
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Match events as their files arrive, while subscriptions come and go.
+
+    Each micro-batch is matched once, against one version of the store, even through crashes: start again with
+    the same --checkpoint and --out, and it continues. Write files of events under a name that begins with a
+    dot, and rename them. SIGTERM or Ctrl-C ends the stream after the current batch.
+
+    \b
+    Example:
+      rangecast spark stream --store store/ --events ticks/ --out matches/ --checkpoint state/
+      rangecast spark stream --out matches/ --status
+      rangecast store add store/ --id 7 --condition "price < 10"
+    """
+    if status:
+        show_status(out, once)
+        return
+    given = {"--store": store, "--events": events, "--checkpoint": checkpoint}
+    missing = [name for name, value in given.items() if value is None]
+    if missing:
+        raise OptionError(f"stream needs {', '.join(missing)}; with --status, --out alone will do")
+    assert store is not None
+    assert events is not None
+    assert checkpoint is not None
+    home = Store.open(store)
+    with stop_signals() as stop:
+        spark = start_session(master, ["spark.log.level=ERROR", *(conf or ())])
+        from rangecast import spark as rs
+
+        output = rs.Output(
+            event_id=event_id,
+            keep=keep or (),
+            form=form,
+            absent=absent or (),
+            order=order,
+            id_type=id_type,
+        )
+        frame = rs.read_events(
+            spark,
+            events,
+            home,
+            output,
+            keep=list(dict.fromkeys([*output.keep, *([time] if time else [])])),
+            format=format,
+            files_per_batch=files_per_batch,
+        )
+        query = rs.match_stream(
+            frame,
+            home,
+            output,
+            out=out,
+            checkpoint=checkpoint,
+            trigger={"availableNow": True} if once else {"processingTime": every},
+            version="event-time" if time else "newest",
+            time=time,
+            rejects=rejects,
+            query_name="rangecast",
+            stripes=stripes,
+        )
+        say(f"streaming from {events} to {out}, against {home.path}")
+        # PySpark has put a handler of its own over ours
+        with stop_signals(stop), live_table("stream") as table:
+            if table.shown:
+                table.show(status_rows(rs.stream_status(out)))
+                metrics = rs.watch_stream(spark, query, out, lambda now: table.show(status_rows(now)))
+            else:
+                metrics = rs.watch_stream(spark, query, out, lambda now: typer.echo(batch_line(now)))
+            run_until(query, stop, out)
+            metrics.wait(_LAST_WORDS_SECONDS)
+    last = rs.stream_status(out)
+    raise_failure(query)
+    spark.stop()
+    if last.last is not None:
+        say(f"ended after batch {last.batch}, version {last.version}")
+    raise typer.Exit(REJECTED if once and last.rejected else OK)
+
+
+def run_until(query: Any, stop: threading.Event, out: str) -> None:
+    """Wait for the end of a query, or end it after the batch that runs."""
+    from rangecast.spark import stream_status
+
+    while query.isActive and not stop.wait(_LOOK_SECONDS):
+        pass
+    if not query.isActive:
+        return
+    before = stream_status(out).batch
+    say("ending after the batch that runs")
+    stop.clear()
+    while (
+        query.isActive
+        and query.status["isTriggerActive"]
+        and stream_status(out).batch == before
+        and not stop.wait(_LOOK_SECONDS)
+    ):
+        pass
+    query.stop()
+
+
+@contextlib.contextmanager
+def stop_signals(stop: threading.Event | None = None) -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set while the block runs."""
+    stop = stop or threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, lambda *_, asked=stop: asked.set())
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def raise_failure(query: Any) -> None:
+    """Raise what ended a query, in our own words where they are ours."""
+    error = query.exception()
+    if error is None:
+        return
+    said = _OWN_ERROR.findall(str(error))
+    raise StorageError(said[-1] if said else f"the stream ended: {str(error).strip().splitlines()[0]}")
+
+
+def show_status(out: str, once: bool) -> None:
+    """Show the state of a stream from its files: a live table, or a line for each batch in a pipe."""
+    try:
+        from rangecast.spark import stream_status
+    except ImportError as error:
+        raise SetupError(str(error)) from None
+    if once:
+        print_table(["", ""], status_rows(stream_status(out)))
+        return
+    with stop_signals() as stop, live_table("stream") as table:
+        shown = -2
+        while True:
+            now = stream_status(out)
+            if table.shown:
+                table.show(status_rows(now))
+            elif now.batch != shown:
+                typer.echo(batch_line(now))
+            shown = now.batch
+            if stop.wait(1.0):
+                return
+
+
+def batch_line(status: Any) -> str:
+    """A batch as one line of text."""
+    commit = status.last
+    if commit is None:
+        return f"no batch yet; the store has version {status.newest}"
+    return (
+        f"batch {commit.batch}: version {commit.version} (lag {status.lag}), {commit.events:,} events, "
+        f"{commit.pairs:,} pairs, {commit.rejected:,} rejected, {sum(commit.seconds.values()):.2f} s; "
+        f"{rate(status.events_per_second)} events/s, {rate(status.pairs_per_second)} pairs/s"
+    )
+
+
+def rate(number: float) -> str:
+    """A number per second, with the digits that tell.
+
+    >>> rate(1234.5), rate(1.25)
+    ('1,234', '1.2')
+    """
+    return f"{number:,.0f}" if number >= 10 else f"{number:.1f}"
+
+
+def status_rows(status: Any) -> list[list[str]]:
+    """The state of a stream as rows of a table."""
+    running = f"batch {status.running} for {status.running_seconds:.1f} s"
+    idle = f"nothing, for {status.idle_seconds:.0f} s" if status.last else "nothing"
+    rows = [
+        ["batches", f"up to {status.batch}" if status.batch >= 0 else "none yet"],
+        ["running", running if status.running is not None else idle],
+        ["version", f"{status.version:,} of {status.newest:,} (lag {status.lag:,})"],
+        ["events/s", rate(status.events_per_second)],
+        ["pairs/s", rate(status.pairs_per_second)],
+        ["rejected", f"{status.rejected:,} of {status.events:,} events"],
+        ["batch seconds", f"median {status.seconds:.2f}, slowest {status.slowest:.2f}"],
+        ["busy", f"{status.busy:.0%} of {status.span:.0f} s ({status.batches} batches)"],
+    ]
+    return rows + [[f"{name} on disk", readable(size)] for name, size in status.disk.items()]

@@ -19,9 +19,9 @@ from rangecast.loading.ids import parse_id
 from rangecast.loading.rejected import SHOWN
 from rangecast.memory import readable
 from rangecast.model.boxes import entries_of
-from rangecast.model.expiry_times import instant
 from rangecast.model.explanation import describe_spans
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.model.user_columns import instant
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 

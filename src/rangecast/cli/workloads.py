@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,11 +13,18 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import typer
 
-from rangecast.cli.console import options_of, print_table, say
+from rangecast.cli.console import OK, options_of, print_table, say
+from rangecast.engine import index_names, index_type
 from rangecast.errors import OptionError
 from rangecast.loading import OutputFile
+from rangecast.papers import EXPERIMENTS, TITLES, ExperimentReport, code_of
+from rangecast.papers import experiment as find
+from rangecast.papers.claims import write_overview
+from rangecast.papers.figures import draw_figure, figures_of
+from rangecast.papers.report import Unfinished
 from rangecast.types.attributes import Category, Int
 from rangecast.workloads import SEED, Workload, describe, workload
+from rangecast.workloads.warm_up import warm_up as compile_all
 
 
 class Format(StrEnum):
@@ -122,3 +130,127 @@ def _column(values: Any, attribute: Any) -> pa.Array[Any]:
     if isinstance(attribute, Int) and pa.types.is_floating(column.type):
         return column.cast(pa.int64())
     return column
+
+
+# `rangecast experiment`: run a paper's experiment and weigh its claims.
+
+DOCS = Path("docs") / "experiments"
+
+
+def experiment(
+    name: Annotated[str | None, typer.Argument(help="Name of the experiment.", show_default=False)] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use small sizes, to check that everything works.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for tables, plots and the page.", show_default="experiment-output/NAME"),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="Stop between two steps after this long; the same command continues."),
+    ] = None,
+    docs: Annotated[bool, typer.Option("--docs", help="Write to docs/experiments of this clone.")] = False,
+    figure: Annotated[
+        str | None, typer.Option(help="Draw only this figure, as in 6; --list names them.")
+    ] = None,
+    n: Annotated[int | None, typer.Option("--n", min=2, help="Subscriptions of that figure.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="Parameter of that figure, as in L=32; repeat for more.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the experiments with their papers.")] = False,
+) -> None:
+    """Run the experiment of a paper: tables, plots, and a page that assesses its claims.
+
+    Plots need Matplotlib, which comes with the bench extra.
+
+    \b
+    Example:
+      rangecast experiment --list
+      rangecast experiment NAME --quick --out results
+      rangecast experiment vci --figure 6a --n 200000 --option L=32
+    """
+    if list_:
+        rows = [[name, TITLES.get(name, ""), " ".join(figures_of(name))] for name in EXPERIMENTS]
+        print_table(["experiment", "paper", "figures"], rows)
+        return
+    if name is None:
+        raise OptionError("experiment takes a NAME; --list shows them")
+    run = find(name)
+    if docs and out is not None:
+        raise OptionError("experiment takes --out or --docs, not both")
+    if docs and not DOCS.parent.is_dir():
+        raise OptionError("--docs must run in the root of a clone, where docs/ is")
+    if figure is None and (n is not None or option):
+        raise OptionError("--n and --option are of one figure; name it with --figure")
+    if figure is not None and docs:
+        raise OptionError("the pages in docs/ have all figures of a paper; --figure writes to --out")
+    folder = DOCS if docs else out or Path("experiment-output") / name
+    report = ExperimentReport(name, folder, quick, say, code_of(name), seconds)
+    if figure is not None:
+        draw_figure(report, figure, n, options_of(option or []))
+        say(f"figure {figure} of {name!r}, which weighs no claim; written to {folder}")
+        return
+    try:
+        run(report)
+    except Unfinished as step:
+        say(f"the time is over before {step}; run the same command again to go on")
+        raise typer.Exit(3) from None
+    if docs:
+        write_overview(folder)
+    counts = ", ".join(f"{n} {case}" for case, n in report.counts().items())
+    say(f"{len(report.claims)} claims: {counts}; written to {folder}")
+
+
+# `rangecast indexes`: what `--index` takes.
+
+# for whoever chooses one; the first line of a class says how it works, to whoever reads its code
+USES = {
+    "auto": "The one to take: it looks at your subscriptions and chooses a way for each of them.",
+    "scan": "Looks at every subscription for every event. Good up to a few thousand, and the baseline.",
+    "direct": "One attribute with short ranges over few different values; fast, and takes much memory.",
+    "islist": "One attribute, subscriptions that come and go one by one. Slower than vci; to compare with.",
+    "vci": "One attribute with ranges of any width, also when an event matches very many.",
+    "vcr": "Two attributes at once, such as longitude and latitude, with areas that overlap.",
+    "counting": "Equality on many attributes with many different values.",
+    "ubtree": "Many attributes, most of them bounded narrowly, with steady changes.",
+    "rtree": "Areas in a few attributes, with changes in place; can answer its cheapest events first.",
+    "hint": "One attribute with ranges of any width; to compare with.",
+    "cei": "One attribute with ranges that are not too long; to compare with.",
+    "rein": "Wide ranges on many attributes, where most subscriptions match most events.",
+    "opindex": "Thousands of attributes of which an event has few.",
+    "cells": "One or two attributes; larger answers than an index by value can give as fast.",
+    "bitmap": "Many attributes of which no single one tells much.",
+}
+
+
+def indexes() -> None:
+    """List the indexes and what each is good for.
+
+    All give the same answer; they differ in speed and memory. Take auto unless you have a reason to choose
+    another. Indexes of other packages are listed after ours.
+
+    \b
+    Example:
+      rangecast indexes
+    """
+    rows = []
+    for name in index_names():
+        summary = USES.get(name) or (inspect.getdoc(index_type(name)) or "").partition("\n")[0]
+        rows.append([name, summary])
+    print_table(["index", "good for"], rows)
+
+
+# `rangecast warm-up`: the kernels of matching, compiled before anybody waits for them.
+
+
+def warm_up() -> None:
+    """Compile what matching needs, once per machine or image.
+
+    Run it when a service or an image is built, so that no first event waits. Compiled code is kept in the
+    user's cache, or in NUMBA_CACHE_DIR where that is set. On an empty cache this takes minutes; a line on
+    stderr says which step has begun.
+    """
+    seconds = compile_all()
+    say(f"compiled for {seconds:.1f} s" if seconds else "everything was compiled before")
+    raise SystemExit(OK)

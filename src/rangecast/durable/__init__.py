@@ -1,6 +1,9 @@
-"""Object stores: buckets of S3, Google Cloud Storage and Azure, and what this machine has fetched of them.
+"""What survives a crash: files of arrays, documents, lines, locks, and objects in buckets.
 
-bucket.py          addresses, and the few things that are asked of a bucket
-fetched.py         objects as local files, fetched once per machine
-object_files.py    files that may be objects, read by ranges
+arrays.py      one file of named arrays: aligned, checksummed, mapped
+documents.py   small documents with a sum, written aside and renamed
+lines.py       small durable tables
+lock.py        one writer at a time, and locks in a forked process
+bucket.py      addresses, what is asked of a bucket, and files that may be objects
+fetched.py     objects as local files, fetched once per machine
 """

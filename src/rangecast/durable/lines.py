@@ -2,7 +2,7 @@
 
     {"key": "alice", "value": 41, "crc32": "..."}
 
-Each line is sealed (sealed.py), and the last line of a key counts; null removes it. `put` remembers lines,
+Each line is sealed (documents.py), and the last line of a key counts; null removes it. `put` remembers lines,
 `sync` writes them and waits until they are on disk. A torn last line is cut off when the file is opened.
 When most lines are outdated the file is rewritten, aside and renamed; and so it is after a write that
 failed, which may have left half a line, since nothing may follow that. What such a write should have made

@@ -14,19 +14,19 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from rangecast.durable.arrays import read_arrays, reading_from
+from rangecast.engine.checks import mark_verified, marker_of
 from rangecast.engine.index import Index
-from rangecast.engine.verified import mark_verified, marker_of
 from rangecast.errors import OptionError, StorageError, UnknownIndexError
 from rangecast.types.schema import Schema
 
 REGISTRY: dict[str, str] = {
     "auto": "rangecast.engine.auto:AutoIndex",
     "scan": "rangecast.engine.layouts.scan:ScanIndex",
-    "direct": "rangecast.papers.vci.direct:DirectIndex",
-    "islist": "rangecast.papers.vci.islist:IslistIndex",
+    "direct": "rangecast.papers.vci.structures:DirectIndex",
+    "islist": "rangecast.papers.vci.structures:IslistIndex",
     "vci": "rangecast.papers.vci.structures:VciIndex",
-    "vcr": "rangecast.papers.vcr.index:VcrIndex",
-    "counting": "rangecast.papers.ubtree.counting:CountingIndex",
+    "vcr": "rangecast.papers.vcr.structures:VcrIndex",
+    "counting": "rangecast.papers.ubtree.structures:CountingIndex",
     "ubtree": "rangecast.papers.ubtree.structures:UBTreeIndex",
     "rtree": "rangecast.papers.rtree.structures:RTreeIndex",
     "hint": "rangecast.papers.contrib.hint:HintIndex",
@@ -117,7 +117,7 @@ def open_index(name: str, schema: Schema, **options: Any) -> Index:
 def load_index(path: str | os.PathLike[str], mmap: bool = True, verify: bool | None = True) -> Index:
     """The index that was saved to a file; `mmap` shares its pages, `verify` checks every array first.
 
-    With None the arrays are checked unless this machine has checked the file as it is now (verified.py).
+    With None the arrays are checked unless this machine has checked the file as it is now (checks.py).
     Ranges that kernels rely on are checked in any case. The texts and the payload of the subscriptions
     are left where they are, and checked when one is asked for.
     """

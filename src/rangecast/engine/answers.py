@@ -10,22 +10,23 @@ What one match reads, taken once, and how several threads share a batch.
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast import buffers
+from rangecast import memory
 from rangecast.engine.boxes import Boxes, ExpandedBoxes
-from rangecast.engine.catalog import Catalog
+from rangecast.engine.catalog import Catalog, checked_slots
+from rangecast.engine.kernels import sort_by_cell
 from rangecast.engine.layouts import scan_kernels
-from rangecast.engine.past_caches import STORES, TURNED
 from rangecast.engine.threads import Run, pool
-from rangecast.kernels.engine.grid import sort_by_cell
+from rangecast.errors import OptionError, SubscriptionError
 from rangecast.model import kernels
-from rangecast.model import kernels as match_kernels
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
 from rangecast.model.wide_events import EventEntries
@@ -209,7 +210,7 @@ def _once_each(
     if not len(slots):
         return offsets, slots
     most = int(np.diff(offsets).max(initial=0))
-    seen = buffers.empty(1 << (2 * most).bit_length(), np.int64)
+    seen = memory.empty(1 << (2 * most).bit_length(), np.int64)
     seen.fill(-1)
     kept = np.empty_like(offsets)
     n = kernels.drop_repeats(offsets, slots, flagged, every, seen, kept)
@@ -226,7 +227,7 @@ class Counted(NamedTuple):
     """Matches that were counted, and what writes them: one row per event, from the places given on.
 
     `fill(places, out, add)` writes slot + add: into 32 bits with 0 the slots, into 64 bits with what turns
-    them into ids, where the ids of a part count up with its slots (`_Covered.base` in static_reading.py).
+    them into ids, where the ids of a part count up with its slots (`_Covered.base` in parts.py).
     """
 
     counts: npt.NDArray[np.int64]
@@ -251,7 +252,7 @@ def write_found(found: Found, places: npt.NDArray[np.int64], out: npt.NDArray[An
 
         def write(first: int, last: int, past: bool) -> int:
             own = offsets[first : last + 1]
-            match_kernels.place_rows(own, slots, places[first:last], plus, past, out)
+            kernels.place_rows(own, slots, places[first:last], plus, past, out)
             return int(own[-1] - own[0])
 
         STORES.write(len(slots), len(places), out, write)
@@ -266,7 +267,7 @@ def event_order(n_events: int) -> npt.NDArray[np.int64]:
 def order_by_cell(cells: npt.NDArray[Any], n_cells: int) -> npt.NDArray[np.int64]:
     """Events of neighbouring cells after each other, for they read the same lists."""
     down = max(0, n_cells.bit_length() - _ORDER_BITS)
-    order = buffers.empty(len(cells), np.int64)
+    order = memory.empty(len(cells), np.int64)
     sort_by_cell(cells >> down, np.zeros((1 << _ORDER_BITS) + 1, np.int64), order)
     return order
 
@@ -278,7 +279,7 @@ def restore_order(
     slots: npt.NDArray[np.int32],
 ) -> Counted:
     """Rows of some or all events that were found in another order: row r is that of event order[r]."""
-    counts = buffers.empty(n_events, np.int64)
+    counts = memory.empty(n_events, np.int64)
     if len(order) < n_events:
         counts[:] = 0
     counts[order] = np.diff(offsets)
@@ -288,7 +289,7 @@ def restore_order(
 
         def write(first: int, last: int, past: bool) -> int:
             own = offsets[first : last + 1]
-            match_kernels.place_turned(order[first:last], own, slots, places, plus, past, out)
+            kernels.place_turned(order[first:last], own, slots, places, plus, past, out)
             return int(own[-1] - own[0])
 
         TURNED.write(len(slots), len(order), out, write)
@@ -322,7 +323,7 @@ def write_rows(found: Found) -> Rows:
         return found
     offsets = np.zeros(len(found.counts) + 1, np.int64)
     np.cumsum(found.counts, out=offsets[1:])
-    out = buffers.empty(int(offsets[-1]), np.int32)
+    out = memory.empty(int(offsets[-1]), np.int32)
     found.fill(offsets[:-1].copy(), out, 0)
     return offsets, out
 
@@ -353,7 +354,7 @@ class PendingRows:
 
     def slots(self) -> npt.NDArray[np.int32]:
         """The slots, row after row."""
-        out = buffers.empty(int(self.offsets[-1]), np.int32)
+        out = memory.empty(int(self.offsets[-1]), np.int32)
         self._write(lambda portion, counts, places: write_found(portion.found, places, out, 0))
         return out
 
@@ -361,12 +362,12 @@ class PendingRows:
         """The ids, row after row."""
         if all(portion.base is None for portion in self._portions):
             return self._names.take(self.slots())
-        out = buffers.empty(int(self.offsets[-1]), np.int64)
+        out = memory.empty(int(self.offsets[-1]), np.int64)
 
         def write(portion: Portion, counts: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
             write_found(portion.found, places, out, portion.base or 0)
             if portion.base is None:
-                match_kernels.name_rows(counts, self._names.values, places, out)
+                kernels.name_rows(counts, self._names.values, places, out)
 
         self._write(write)
         return out
@@ -402,14 +403,14 @@ class WrittenIds:
 
     def slots(self) -> npt.NDArray[np.int32]:
         """The slots, row after row."""
-        out = buffers.empty(len(self._ids), np.int32)
+        out = memory.empty(len(self._ids), np.int32)
         np.subtract(self._ids, self._base, out=out, casting="unsafe")
         if self._beside is not None:
             beside = self._beside
             rows = beside if isinstance(beside, tuple) else (beside.offsets, beside.slots())
             # those of others are the last of each row
             places = self._offsets[1:] - np.diff(rows[0])
-            match_kernels.place_rows(*rows, places, np.int32(0), False, out)
+            kernels.place_rows(*rows, places, np.int32(0), False, out)
         return out
 
     def ids(self) -> npt.NDArray[Any]:
@@ -458,7 +459,7 @@ def _walk_rows(codes: Codes, boxes: Boxes, first: int, last: int) -> Rows:
     offsets, out = np.empty(m + 1, np.int64), np.empty(256 * m, np.int32)
     n = scan_kernels.walk_few(boxes.table, first, last, codes, offsets, out)
     if n < 0:
-        out = buffers.empty(-n, np.int32)
+        out = memory.empty(-n, np.int32)
         n = scan_kernels.walk_few(boxes.table, first, last, codes, offsets, out)
     return offsets, out[:n]
 
@@ -476,6 +477,305 @@ def grow_and_group(n_events: int, run: Any) -> Rows:
         events, slots = (np.concatenate([a, np.empty(len(a), np.int32)]) for a in (events, slots))
     n = int(state[1])
     offsets = np.zeros(n_events + 1, np.int64)
-    out = buffers.empty(n, np.int32)
-    match_kernels.group_pairs(events, slots, n, offsets, out)
+    out = memory.empty(n, np.int32)
+    kernels.group_pairs(events, slots, n, offsets, out)
     return offsets, out
+
+
+# Whether a large answer is written past the caches (simd/memory.py), as this machine likes it.
+#
+# Of an answer that is larger than the caches nothing would be found there anyway, so it may as well be
+# written past them. On one machine that takes 0.8 of the time, on another 1.6 times as long: 34 us instead of
+# 21 for an event with 20,000 matches. So the first large answers of a process are written in four pieces, by
+# turns past the caches and not, and what took less per match, at its best, is what all later ones do. That
+# costs nothing but the worse way itself.
+#
+# Rows that are written in another order than they stand in are tried apart: on one machine those of 400 ids
+# take 0.87 of the time past the caches, and rows of 20,000 in their order 1.2 times as long.
+
+CACHES = 32 << 20
+_TRIED = 3
+_PIECES = 4
+_LEAST_SHARE = 16
+"""A piece with less than such a share of the matches tells nothing."""
+
+WritePiece = Callable[[int, int, bool], int]
+"""Writes the rows from the first to before the last, past the caches or not; returns how many matches those
+are."""
+
+
+class Stores:
+    """What was learnt of the two ways."""
+
+    def __init__(self) -> None:
+        self.past: bool | None = None
+        """Whether to write past the caches; None while that is not known."""
+        self._best = {True: np.inf, False: np.inf}
+        self._tried = 0
+
+    def write(self, n_matches: int, n_rows: int, out: npt.NDArray[Any], write: WritePiece) -> None:
+        """Have the rows of an answer written in the way that suits its size."""
+        if n_matches * out.itemsize <= CACHES:
+            write(0, n_rows, False)
+        elif self.past is not None:
+            write(0, n_rows, self.past)
+        else:
+            self._try(n_matches, n_rows, write)
+
+    def _try(self, n_matches: int, n_rows: int, write: WritePiece) -> None:
+        """Write pieces by turns, and choose when that was done some times; threads may do so side by side."""
+        ends = [n_rows * k // _PIECES for k in range(_PIECES + 1)]
+        took = {True: np.inf, False: np.inf}
+        tells = True
+        for k, (first, last) in enumerate(itertools.pairwise(ends)):
+            past = k % 2 == 0
+            start = perf_counter()
+            n = write(first, last, past)
+            tells &= n * _LEAST_SHARE >= n_matches
+            took[past] = min(took[past], (perf_counter() - start) / max(n, 1))
+        if not tells:
+            return
+        self._best = {past: min(self._best[past], took[past]) for past in took}
+        self._tried += 1
+        if self._tried >= _TRIED:
+            self.past = bool(self._best[True] < self._best[False])
+
+
+STORES = Stores()
+"""For rows in the order in which they stand."""
+
+TURNED = Stores()
+"""For rows in any other order."""
+
+
+# A part of the answer: at most k matches per event, whether there is one, and how many there are.
+#
+# Any k matches are found by looking at one structure after the other, a part or an access path each, and an
+# event that has k of them is not looked for in the next. Within a structure a kernel stops at k where it can
+# (`Part.stab_some`). What a structure finds may still be dropped: a dead slot, a repeat, a set that does not
+# hold the event. So an event that is left with fewer than k, of which more might have been found, is looked
+# for once more, without a limit. Such events are few, for few slots are dead.
+#
+# The k of highest priority are chosen among all matches, before any id is read: `keep_highest` in
+# model/kernels.py.
+
+ALL = np.iinfo(np.int64).max
+"""The limit that is none."""
+
+
+Firsts = npt.NDArray[np.int64] | None
+"""Where the columns of each event begin and the last ends, if events have several (model/events.py)."""
+
+NOBODY = np.empty(0, bool)
+
+
+class Finder(Protocol):
+    """What is asked for matches: a part (parts.py)."""
+
+    def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
+        """So many matches of each event at least, or all."""
+
+    def count(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int64]:
+        """How many each event has."""
+
+    def hold_any(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.bool_]:
+        """Whether each event has one."""
+
+
+def check_limit(limit: int) -> int:
+    """The limit, unless it is none."""
+    if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 1:
+        raise OptionError(f"limit must be a whole number of at least 1, got {limit!r}")
+    return int(limit)
+
+
+def check_priorities(priorities: npt.ArrayLike, n: int) -> npt.NDArray[np.float64]:
+    """A finite number for each of n subscriptions."""
+    try:
+        values = np.asarray(priorities, np.float64)
+    except (TypeError, ValueError):
+        raise SubscriptionError("priorities must be numbers, one per subscription") from None
+    if values.shape != (n,):
+        raise SubscriptionError(
+            f"priorities must be one number per subscription, {n} of them, got the shape {values.shape}"
+        )
+    faulty = np.flatnonzero(~np.isfinite(values))
+    if len(faulty):
+        raise SubscriptionError(
+            f"subscription {int(faulty[0])}: a priority must be finite, got {values[faulty[0]]} "
+            f"({len(faulty)} of {n} subscriptions)"
+        )
+    return values
+
+
+def cut_rows(rows: Rows, limit: int) -> Rows:
+    """The first matches of each row, in place."""
+    offsets, slots = rows
+    if not len(slots) or int(np.diff(offsets).max(initial=0)) <= limit:
+        return rows
+    kept = np.empty_like(offsets)
+    n = kernels.cut_rows(offsets, slots, limit, kept)
+    return kept, slots[:n]
+
+
+def highest_rows(rows: Rows, priorities: npt.NDArray[np.float64], limit: int) -> Rows:
+    """The matches of highest priority of each row, the highest first, in place."""
+    offsets, slots = rows
+    kept = np.empty_like(offsets)
+    n = kernels.keep_highest(offsets, slots, priorities, limit, kept)
+    return kept, slots[:n]
+
+
+def wanting(done: npt.NDArray[np.bool_], codes: Codes) -> tuple[npt.NDArray[np.int64], Codes]:
+    """The events that are not done, and their codes."""
+    rows = np.flatnonzero(~done)
+    return rows, codes if len(rows) == len(done) else np.ascontiguousarray(codes[:, rows])
+
+
+def stab_in_turn(finders: Sequence[Finder], codes: Codes, boxes: Boxes, limit: int) -> Rows:
+    """At least so many matches of each event, or all: each is looked for until it has them."""
+    m = codes.shape[1]
+    if len(finders) == 1:
+        return finders[0].stab_some(codes, boxes, limit)
+    counts = np.zeros(m, np.int64)
+    found: list[Found] = []
+    for finder in finders:
+        rows, own = wanting(counts >= limit, codes)
+        if not len(rows):
+            break
+        offsets, slots = finder.stab_some(own, boxes, limit)
+        counts[rows] += np.diff(offsets)
+        found.append((offsets, slots) if len(rows) == m else restore_order(rows, m, offsets, slots))
+    return write_rows(join_found(found, m))
+
+
+def find_some(
+    finders: Sequence[Finder],
+    codes: Codes,
+    boxes: Boxes,
+    limit: int,
+    settle: Callable[[Codes, Rows], Rows] | None,
+) -> Rows:
+    """At most so many matches of each event; `settle` drops what was found needlessly, where it can."""
+    m = codes.shape[1]
+    raw = stab_in_turn(finders, codes, boxes, limit)
+    if settle is None:
+        return cut_rows(raw, limit)
+    many = np.diff(raw[0]) >= limit
+    offsets, slots = cut_rows(settle(codes, raw), limit)
+    again = np.flatnonzero(many & (np.diff(offsets) < limit))
+    if not len(again):
+        return offsets, slots
+    own = np.ascontiguousarray(codes[:, again])
+    whole = cut_rows(settle(own, stab_in_turn(finders, own, boxes, ALL)), limit)
+    # their first rows give way to the second ones
+    kept = np.diff(offsets)
+    kept[again] = 0
+    rest = np.empty(m + 1, np.int64)
+    n = kernels.shorten_rows(offsets, slots, kept, rest)
+    return write_rows(join_found([(rest, slots[:n]), restore_order(again, m, *whole)], m))
+
+
+def hold_any(finders: Sequence[Finder], codes: Codes, boxes: Boxes) -> npt.NDArray[np.bool_]:
+    """Whether each event has a match; one that has is not looked for again."""
+    out = np.zeros(codes.shape[1], bool)
+    for finder in finders:
+        rows, own = wanting(out, codes)
+        if len(rows):
+            out[rows] = finder.hold_any(own, boxes)
+    return out
+
+
+def count_all(finders: Sequence[Finder], codes: Codes, boxes: Boxes) -> npt.NDArray[np.int64]:
+    """How many matches each event has."""
+    total = np.zeros(codes.shape[1], np.int64)
+    for finder in finders:
+        total += finder.count(codes, boxes)
+    return total
+
+
+class PartialReading(Reading):
+    """What a match reads, also asked for a part of the answer.
+
+    A structure that is asked as a whole has no `finders`, and all its matches are looked at.
+    """
+
+    @property
+    def drops(self) -> bool:
+        """Whether something that is found may have to be dropped."""
+        return True
+
+    def finders(self) -> list[Finder]:
+        """What is asked one after the other: the parts, and the tail as one."""
+        return []
+
+    def settled(self, codes: Codes, rows: Rows) -> Rows:
+        """What is left of rows without dead slots, sets that do not hold the event, and repeats."""
+        return without_repeats(*rows, self.flagged)
+
+    def whole(self, codes: Codes) -> Rows:
+        """All matches, each once."""
+        return without_repeats(*self.stab(codes), self.flagged)
+
+    def match_columns(self, codes: Codes, threads: int, firsts: Firsts) -> Matches:
+        """All matches of each event."""
+        return self.match(codes, threads) if firsts is None else match_variants(self, codes, firsts)
+
+    def match_choices(self, codes: Codes) -> npt.NDArray[Any]:
+        """The ids that one event matches, of which each column is a choice of its values."""
+        return match_variants(self, codes, np.array([0, codes.shape[1]])).ids
+
+    def match_some(self, codes: Codes, threads: int, limit: int, firsts: Firsts = None) -> Matches:
+        """At most so many matches of each event; events of several columns begin at those given."""
+        if firsts is not None:
+            every = match_variants(self, codes, firsts)
+            return Matches(*self._cut((every.offsets, every.slots), limit), self.names)
+        if threads == 1 or not self.finders():
+            return Matches(*self._some(codes, limit), self.names)
+        found = pool(threads)(lambda cut: self._some(cut.codes(), limit), cut_batch(codes, threads))
+        return Matches(*join_rows(list(found)), self.names)
+
+    def _some(self, codes: Codes, limit: int) -> Rows:
+        finders = self.finders()
+        if self.catalog.priorities is not None or not finders:
+            return self._cut(self.whole(codes), limit)
+        return find_some(finders, codes, self.catalog.boxes, limit, self.settled if self.drops else None)
+
+    def _cut(self, rows: Rows, limit: int) -> Rows:
+        priorities = self.catalog.priorities
+        return cut_rows(rows, limit) if priorities is None else highest_rows(rows, priorities, limit)
+
+    def match_any(self, codes: Codes, firsts: Firsts = None) -> npt.NDArray[np.bool_]:
+        """Whether each event has a match."""
+        if firsts is not None:
+            return np.logical_or.reduceat(self.match_any(codes), firsts[:-1]) if len(firsts) > 1 else NOBODY
+        if self.drops:
+            return np.diff(self._some(codes, 1)[0]) > 0
+        return hold_any(self.finders(), codes, self.catalog.boxes)
+
+    def count(self, codes: Codes, firsts: Firsts = None) -> npt.NDArray[np.int64]:
+        """How many matches each event has."""
+        if firsts is not None:
+            return match_variants(self, codes, firsts).counts
+        if self.drops:
+            return np.diff(self.whole(codes)[0])
+        return count_all(self.finders(), codes, self.catalog.boxes)
+
+
+class InPlaceReading(PartialReading):
+    """What a match reads of a structure that changes in place (index.py)."""
+
+    def __init__(self, catalog: Catalog, index: Any) -> None:
+        super().__init__(catalog)
+        # the index holds its reading: the other way round too, and it would not go when nobody holds it
+        self._index = weakref.proxy(index)
+        self._checked = checked_slots(catalog)
+
+    def stab(self, codes: Codes) -> Rows:
+        return self._held(codes, self._index._stab(codes))
+
+    def stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
+        return self._held(codes, self._index._stab_from(codes, event, estimate))
+
+    def _held(self, codes: Codes, rows: Rows) -> Rows:
+        return rows if self._checked is None else self._checked.held(codes, *rows)

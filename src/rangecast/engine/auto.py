@@ -1,17 +1,17 @@
 """`auto`: an access path for each subscription, chosen from statistics.
 
     path       holds                                                   module
-    listed     boxes with long lists of values, once for each value    listed_paths.py
-    nested     boxes that bound the same attributes in the same way,   nested.py
-               in sorted lists, where those are worth it               (outlines.py)
-    equalities boxes that ask for one value of two attributes each,    equalities.py
+    listed     boxes with long lists of values, once for each value    engine/layouts/lists.py
+    nested     boxes that bound the same attributes in the same way,   engine/layouts/sorted_lists.py
+               in sorted lists, where those are worth it               (costs.py)
+    equalities boxes that ask for one value of two attributes each,    engine/layouts/lists.py
                where lists by one of them would be read for little
-    equality   boxes that ask for one value of an attribute where      equality.py
+    equality   boxes that ask for one value of an attribute where      engine/layouts/lists.py
                events seldom have that value
-    runs       the rest, when they bound one attribute of few values   runs.py
-    windows    the rest, when they bound one attribute of many values  windows.py
-    cells      the rest, on one or two of their attributes, or         cells.py
-    bitmap     the rest, on all of them: whichever costs less          bitmap.py
+    runs       the rest, when they bound one attribute of few values   engine/layouts/runs.py
+    windows    the rest, when they bound one attribute of many values  engine/layouts/windows.py
+    cells      the rest, on one or two of their attributes, or         engine/layouts/cells.py
+    bitmap     the rest, on all of them: whichever costs less          engine/layouts/bitmap.py
     scan       everything, when it is little
 
 How often events have a value is taken to be how often subscriptions ask for it. So a value that one
@@ -21,13 +21,13 @@ case too. But a rest of a few thousand boxes costs more a box than one of a mill
 in `predicates-16` 1,873 boxes of 1.2 million took half the time, before lists on three more attributes
 left 173 of them.
 
-What costs less is estimated on samples (weighing.py): of boxes, and of events once some were seen. A part
+What costs less is estimated on samples (costs.py): of boxes, and of events once some were seen. A part
 that was built before, or for other events, is rebuilt when what it loses beside the best layout
 exceeds what building costs (planner.py). One that came from a file or a pickle stays as it is: it may be
 mapped into several processes, and a private copy in each would take their memory.
 
 Where many boxes are alike, paths are laid out over one of each kind, and what they find is the slots of all
-of them (shared_boxes.py).
+of them (engine/layouts/shared.py).
 
 A part of `auto` is one part per path. Their answers are joined row by row. Each path counts the time
 it took, so that `stats` and `explain_plan` say what the last batches cost where.
@@ -35,33 +35,85 @@ it took, so that `stats` and `explain_plan` say what the last batches cost where
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine import path_building
-from rangecast.engine.access_paths import AccessPath, asked_by_one, explain_paths, report_paths
-from rangecast.engine.answers import Found, Rows, SeveralColumns, join_found, one_row
+from rangecast.engine import small_kernels
+from rangecast.engine.answers import (
+    Found,
+    Rows,
+    SeveralColumns,
+    count_all,
+    hold_any,
+    join_found,
+    one_row,
+    stab_in_turn,
+)
 from rangecast.engine.boxes import Boxes
+from rangecast.engine.boxes_kernels import drop_marked
 from rangecast.engine.catalog import Catalog
 from rangecast.engine.checks import within
-from rangecast.engine.first_layout import COLD_BOXES, COLD_WORK, are_layouts_compiled, note_layout
+from rangecast.engine.costs import (
+    Corrections,
+    Layout,
+    SortedChoice,
+    alone_on,
+    assign_boxes,
+    choose_sorted,
+    draw_boxes,
+    many_alone,
+)
+from rangecast.engine.grid import Grid, bounded_attributes
+from rangecast.engine.layouts import lists_kernels as equality_kernels
+from rangecast.engine.layouts import sorted_lists_kernels as nested_kernels
+from rangecast.engine.layouts.bitmap import BitmapPart, build_bitmap, estimate_bytes
+from rangecast.engine.layouts.cells import BUDGET, CellsPart, build_cells
+from rangecast.engine.layouts.leads import are_sparse, build_leads
+from rangecast.engine.layouts.lists import (
+    Coupled,
+    EqualitiesPart,
+    EqualityPart,
+    WordListsPart,
+    ask_values,
+    build_equalities,
+    build_listed,
+    build_lists,
+    choose_couples,
+    choose_equalities,
+    led_boxes,
+)
+from rangecast.engine.layouts.runs import FEWEST_CELLS, MOST_CELLS, build_runs
+from rangecast.engine.layouts.scan import ScanPart
 from rangecast.engine.layouts.shared import Groups, find_groups
-from rangecast.engine.limited import count_all, hold_any, stab_in_turn
-from rangecast.engine.listed_paths import led_boxes
-from rangecast.engine.outlines import alone_on
-from rangecast.engine.parts import StaticIndex
-from rangecast.engine.path_building import build_paths, listed_paths, not_in_lists, rest_path, without
-from rangecast.engine.planner import PartHistory, Replanner
-from rangecast.engine.selectivity import bounded_attributes
-from rangecast.engine.static_part import IdRows, Part
-from rangecast.engine.static_reading import _Covered
-from rangecast.errors import OptionError
+from rangecast.engine.layouts.sorted_lists import NestedPart, build_nested
+from rangecast.engine.layouts.windows import build_windows
+from rangecast.engine.packed import span_of_ends
+from rangecast.engine.parts import IdRows, Part, StaticIndex, _Covered
+from rangecast.engine.planner import (
+    COLD_BOXES,
+    COLD_WORK,
+    PartHistory,
+    Plan,
+    Replanner,
+    are_layouts_compiled,
+    choose_layout,
+    note_layout,
+)
+from rangecast.engine.small import ROOM, FewEvents
+from rangecast.engine.threads import runner
+from rangecast.errors import CapacityError, OptionError
+from rangecast.memory import check_fits
 from rangecast.model.wide_events import EventEntries
-from rangecast.types.attributes import Codes
+from rangecast.simd.memory import Views
+from rangecast.types.attributes import LAST, PRESENT, Codes
+from rangecast.types.schema import Schema
 
 _NO_SLOTS, _LISTS = np.empty(0, np.int32), ("nested", "equalities", "equality")
 
@@ -270,7 +322,7 @@ class AutoIndex(StaticIndex):
     reads_entries = True
     sets = "listed"
     # 2,048 boxes are scanned in 6 us by one event, where lists take 3, and are ready at once: the kernels of
-    # paths take a fifth of a second to load; where they are not compiled yet, first_layout.py has more
+    # paths take a fifth of a second to load; where they are not compiled yet, planner.py has more
     tail_alone = 4
 
     def _configure(self, memory_limit: int | None = None, build_threads: int = 1) -> None:
@@ -291,9 +343,7 @@ class AutoIndex(StaticIndex):
         seen = self._replanner.seen
         listed, numbers = listed_paths(boxes, numbers, self._memory_limit)
         groups = (
-            find_groups(boxes, numbers, bounded_attributes(boxes, numbers))
-            if len(numbers) > path_building.TINY
-            else None
+            find_groups(boxes, numbers, bounded_attributes(boxes, numbers)) if len(numbers) > TINY else None
         )
         if groups is not None:
             boxes, numbers = groups.boxes.again(), np.arange(groups.boxes.n)
@@ -405,3 +455,305 @@ class AutoIndex(StaticIndex):
 
     def _structure_stats(self) -> dict[str, Any]:
         return {**super()._structure_stats(), "paths": self.plan(), "replans": self._replanner.replans}
+
+
+# Which boxes of `auto` get which access path, and the building of those paths.
+#
+# Lists come first: sorted ones for outlines where they are worth it, then lists by two values, then by one,
+# then a path of its own for an attribute that many boxes bound alone. What is left goes together: runs,
+# windows or cells on one attribute, cells or bitmap on several, as the planner says.
+
+TINY = 192
+_LINE_SAMPLE = 256
+# Of cells on two attributes where there is no third. With 72, as the index `cells` has it, heaped rectangles
+# of mixed sizes take 63 bytes each instead of 42, and an event 0.94 of the time.
+_PLANE_BUDGET = 46
+
+
+def listed_paths(
+    boxes: Boxes, numbers: npt.NDArray[np.int64], memory_limit: int | None
+) -> tuple[list[AccessPath], npt.NDArray[np.int64]]:
+    """Lists by value of those boxes that are led by long lists, and the numbers of the others."""
+    led = led_boxes(boxes, numbers)
+    paths = [
+        AccessPath("listed", (own.on,), len(own.numbers), build_listed(boxes, own, memory_limit))
+        for own in led
+    ]
+    return paths, without([own.numbers for own in led], numbers)
+
+
+def build_paths(
+    boxes: Boxes,
+    numbers: npt.NDArray[np.int64],
+    memory_limit: int | None = None,
+    events: Codes | None = None,
+    threads: int = 1,
+) -> list[AccessPath]:
+    """Access paths for the boxes with these numbers, for events like these if some were seen.
+
+    The numbers are used up: those of the boxes that are left after each path overwrite them, for one more
+    array of them would be a third of what is built of ten million intervals.
+    """
+    n = len(numbers)
+    if n == 0:
+        return []
+    # a scan looks at a range of boxes, so only when no dead one lies between them
+    if n <= TINY and int(numbers[-1]) - int(numbers[0]) == n - 1:
+        return [AccessPath("scan", (), n, ScanPart(int(numbers[0]), int(numbers[-1]) + 1))]
+    used = bounded_attributes(boxes, numbers)
+    if are_sparse(n, boxes.count_entries(numbers), len(used)):
+        return [AccessPath("leads", (), n, build_leads(boxes, numbers, memory_limit))]
+    check_fits(
+        estimate_bytes(n, len(used), 4),
+        memory_limit,
+        f"'auto' for {n:,} boxes on {len(used)} attributes",
+        "the index 'scan' needs nearly nothing beyond the subscriptions",
+    )
+    building: list[Callable[[], AccessPath]] = []
+    around = draw_boxes(numbers, 0.5)
+    choices = choose_sorted(boxes, numbers, used, events)
+    taken = assign_boxes(boxes, numbers, used, choices)
+    for choice, own in zip(choices, taken, strict=True):
+        if len(own):
+            building.append(partial(_nested_path, boxes, own, choice, memory_limit))
+    rest = _drop(taken, numbers)
+    if building:
+        used = bounded_attributes(boxes, rest)
+    asked = ask_values(boxes, rest, used, threads)
+    listed = choose_equalities(asked, rest)
+    coupled = choose_couples(boxes, rest, asked, [on for on, _ in listed])
+    if coupled is not None:
+        building.append(partial(_equalities_path, boxes, coupled))
+        rest = _drop(coupled.numbers, rest)
+        listed = choose_equalities(ask_values(boxes, rest, bounded_attributes(boxes, rest), threads), rest)
+    building += [partial(_equality_path, boxes, own, on) for on, own in listed]
+    rest = _drop([own for _, own in listed], rest)
+    alone_on = many_alone(boxes, rest)
+    building += [partial(_line_path, boxes, own, on, memory_limit, 1) for on, own in alone_on]
+    rest = _drop([own for _, own in alone_on], rest)
+    # a path of most boxes shares out its own work, and must not wait for threads that wait for it
+    alone = 2 * len(rest) > n
+    if len(rest):
+        many = threads if alone else 1
+        building.append(partial(rest_path, boxes, rest, around, memory_limit, events, threads=many))
+    run = map if alone else runner(threads)
+    return list(run(lambda build: build(), building))
+
+
+def _nested_path(
+    boxes: Boxes, own: npt.NDArray[np.int64], choice: SortedChoice, memory_limit: int | None
+) -> AccessPath:
+    part = build_nested(boxes, own, *choice[1:5], memory_limit)
+    return AccessPath("nested", choice.attributes, len(own), part)
+
+
+def _equality_path(boxes: Boxes, own: npt.NDArray[np.int64], on: int) -> AccessPath:
+    return AccessPath("equality", (on,), len(own), build_lists(boxes, own, on))
+
+
+def _equalities_path(boxes: Boxes, coupled: Coupled) -> AccessPath:
+    on = tuple(sorted({j for couple in coupled.couples for j in couple}))
+    return AccessPath("equalities", on, sum(map(len, coupled.numbers)), build_equalities(boxes, coupled))
+
+
+def not_in_lists(paths: list[AccessPath], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The boxes that are in no list by value."""
+    held = []
+    for path in paths:
+        part = path.part
+        if isinstance(part, WordListsPart):
+            held.append(part.members)
+            continue
+        assert isinstance(part, EqualitiesPart | EqualityPart | NestedPart)
+        held.append(part.lists.boxes)
+    return without(held, numbers)
+
+
+def without(taken: Sequence[npt.NDArray[Any]], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The numbers, which ascend, that are not among those taken."""
+    if not taken or not len(numbers):
+        return numbers
+    marks = np.zeros(int(numbers[-1]) + 1, bool)
+    for held in taken:
+        marks[held[held < len(marks)]] = True
+    return numbers[~marks[numbers]]
+
+
+def _drop(taken: Sequence[npt.NDArray[Any]], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The same, in the place of the numbers."""
+    if not any(map(len, taken)) or not len(numbers):
+        return numbers
+    marks = np.zeros(int(numbers[-1]) + 1, np.uint8)
+    for held in taken:
+        marks[held] = 1
+    return numbers[: int(drop_marked(numbers, marks))]
+
+
+def rest_path(
+    boxes: Boxes,
+    numbers: npt.NDArray[np.int64],
+    around: npt.NDArray[np.int64],
+    memory_limit: int | None,
+    events: Codes | None,
+    factors: Corrections | None = None,
+    threads: int = 1,
+) -> AccessPath:
+    """Runs, cells or bitmap, for boxes that no equality tells apart, among all those `around` them."""
+    n = len(numbers)
+    used = bounded_attributes(boxes, numbers)
+    if len(used) < 2:
+        return _line_path(boxes, numbers, used[0] if used else 0, memory_limit, threads)
+    plan = choose_layout(boxes, numbers, used, around, events, factors)
+    kind, on, _ = plan.chosen
+    try:
+        if kind == "cells":
+            budget = _PLANE_BUDGET if len(used) == 2 and len(on) == 2 else BUDGET
+            return AccessPath(kind, on, n, build_cells(boxes, numbers, on, budget, memory_limit), plan)
+        return AccessPath(kind, on, n, build_bitmap(boxes, numbers, memory_limit=memory_limit), plan)
+    except CapacityError:
+        # fewer and larger cells before giving up
+        return AccessPath("bitmap", (), n, build_bitmap(boxes, numbers, 8, memory_limit))
+
+
+def _line_path(
+    boxes: Boxes, numbers: npt.NDArray[np.int64], on: int, memory_limit: int | None, threads: int
+) -> AccessPath:
+    """Runs, windows or cells, for boxes that bound one attribute at most."""
+    n = len(numbers)
+    at = np.linspace(0, n - 1, min(n, _LINE_SAMPLE)).astype(np.int64)
+    sample = np.concatenate(boxes.column(on, numbers[at]))
+    # a value per cell: nothing is compared then, and lists are slices whatever the widths; a small part may
+    # have as many cells as beside the large one do not matter
+    most = min(max(4 * n, boxes.n // 2, FEWEST_CELLS), MOST_CELLS)
+    low, high = span_of_ends(boxes, numbers, on, threads)
+    try:
+        if PRESENT < low <= high < LAST and high - low + 4 <= most:
+            grid = Grid.uniform(low, high, most)
+            return AccessPath("runs", (on,), n, build_runs(boxes, numbers, on, grid, None, memory_limit))
+        windows = build_windows(boxes, numbers, on, memory_limit, threads)
+        if not windows.crowded(sample):
+            return AccessPath("windows", (on,), n, windows)
+        return AccessPath("cells", (on,), n, build_cells(boxes, numbers, (on,), BUDGET, memory_limit))
+    except CapacityError:
+        return AccessPath("bitmap", (on,), n, build_bitmap(boxes, numbers, 8, memory_limit))
+
+
+# Access paths of `auto`: what one is, how one event asks them, and how those in use are described.
+
+SMALL_BITMAP = 32
+"""Blocks of a bitmap that is asked together with lists."""
+
+Ask = Callable[[Codes, Boxes], npt.NDArray[np.int32] | None]
+"""What gives the slots that one event matches, or None where they are many."""
+
+
+class AccessPath(NamedTuple):
+    """One access path of a part: its kind, its attributes, how many boxes it holds, and why."""
+
+    kind: str
+    on: tuple[int, ...]
+    size: int
+    part: Part
+    plan: Plan | None = None
+
+    @property
+    def reads(self) -> tuple[int, ...] | None:
+        """The attributes by which it decides, where it goes by all that its boxes bound."""
+        part = self.part
+        alone = (isinstance(part, CellsPart) and part.checked is None) or (
+            isinstance(part, EqualityPart) and part.alone
+        )
+        return self.on if alone or self.kind in ("runs", "windows") else None
+
+
+def asked_by_one(paths: list[AccessPath]) -> list[tuple[int, Ask]]:
+    """What one event asks: the place of a path, and what gives slots.
+
+    Lists are asked in one call, and a small bitmap with them, which counts as the time of the first of them:
+    14.9 us instead of 17.7 for three lists and a bitmap of 37,868 boxes. What such a bitmap takes is as
+    estimated then. That of a larger one decides whether it is laid out again (planner.py), so it is asked by
+    itself.
+    """
+    together: dict[type[Part], list[int]] = {NestedPart: [], EqualityPart: [], BitmapPart: []}
+    for k, path in enumerate(paths):
+        part = path.part
+        if isinstance(part, NestedPart) and part.identical:
+            together[NestedPart].append(k)
+        elif isinstance(part, EqualitiesPart | EqualityPart | WordListsPart) and part.identical:
+            together[EqualityPart].append(k)
+        elif isinstance(part, BitmapPart) and part.identical and part.n_blocks <= SMALL_BITMAP:
+            together[BitmapPart].append(k)
+    places = list(itertools.chain.from_iterable(together.values()))
+    if len(places) < 2 or len(together[BitmapPart]) > 1:
+        return [(k, path.part.stab_one) for k, path in enumerate(paths)]
+    joined = _asked_together([paths[k].part for k in places])
+    first = min(places)
+    return [
+        (k, joined if k == first else path.part.stab_one)
+        for k, path in enumerate(paths)
+        if k == first or k not in places
+    ]
+
+
+def _asked_together(parts: list[Part]) -> Ask:
+    """One call for several parts: sorted lists, then lists by value, then a bitmap."""
+    joined = NestedPart | EqualitiesPart | EqualityPart | WordListsPart | BitmapPart
+    views = [part.few.views for part in parts if isinstance(part, joined)]
+    if isinstance(parts[-1], BitmapPart):
+        kernel, room = small_kernels.stab_lists_and_bitmap, parts[-1].few.room + ROOM
+    elif not isinstance(parts[0], NestedPart):
+        return FewEvents(equality_kernels.stab_one, Views(*views)).stab_one
+    elif isinstance(parts[-1], NestedPart):
+        return FewEvents(nested_kernels.stab_one, Views(*views)).stab_one
+    else:
+        kernel, room = small_kernels.stab_lists, ROOM
+    n_sorted = np.array([sum(isinstance(part, NestedPart) for part in parts)], np.int64)
+    return FewEvents(kernel, Views(n_sorted, *views), room).stab_one
+
+
+def report_paths(schema: Schema, spent: Iterable[tuple[AccessPath, float, int]]) -> list[dict[str, Any]]:
+    """Paths of several parts, with their seconds and events, summed by kind and attributes; those with most
+    boxes first. An estimate is that of the largest."""
+    merged: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
+    largest: dict[tuple[str, tuple[int, ...]], int] = {}
+    for path, seconds, events in spent:
+        key = path.kind, path.on
+        named = {"path": path.kind, "on": [schema[j].name for j in path.on]}
+        entry = merged.setdefault(key, {**named, "boxes": 0, "bytes": 0, "seconds": 0.0, "events": 0})
+        entry["boxes"] += path.size
+        entry["bytes"] += path.part.nbytes
+        entry["seconds"] += seconds
+        entry["events"] = max(entry["events"], events)
+        if path.plan is not None and path.size > largest.get(key, 0):
+            largest[key] = path.size
+            entry.update(_reasons(schema, path.plan))
+    return sorted(merged.values(), key=lambda entry: -int(entry["boxes"]))
+
+
+def _reasons(schema: Schema, plan: Plan) -> dict[str, Any]:
+    reasons: dict[str, Any] = {"estimated_ns": round(plan.chosen.ns), "chosen_by": plan.basis}
+    if plan.runner_up is not None:
+        reasons["runner_up"] = _named(schema, plan.runner_up)
+        reasons["runner_up_ns"] = round(plan.runner_up.ns)
+    return reasons
+
+
+def _named(schema: Schema, layout: Layout) -> str:
+    names = ", ".join(schema[j].name for j in layout.on)
+    return f"{layout.kind} on {names}" if names else layout.kind
+
+
+def explain_paths(entries: list[dict[str, Any]]) -> list[str]:
+    """The same as lines for a person."""
+    lines = []
+    for entry in entries:
+        by = f" on {', '.join(entry['on'])}" if entry["on"] else ""
+        per_box = entry["bytes"] / max(entry["boxes"], 1)
+        cost = f", {entry['seconds'] / entry['events'] * 1e6:.2f} us per event" if entry["events"] else ""
+        lines.append(f"  {entry['path']}{by}: {entry['boxes']:,} boxes, {per_box:.0f} bytes each{cost}")
+        if "estimated_ns" in entry:
+            line = f"    by {entry['chosen_by']}: {entry['estimated_ns'] / 1e3:.2f} us per event estimated"
+            if "runner_up" in entry:
+                line += f", {entry['runner_up_ns'] / 1e3:.2f} for {entry['runner_up']}"
+            lines.append(line)
+    return lines

@@ -6,9 +6,9 @@
     overlapping   uint8   n_slots           1 when two boxes of the slot share a point
     first_boxes   int64   n_slots + 1       the boxes of slot s are first_boxes[s] .. first_boxes[s + 1]
     box_slots     int32   >= n_boxes        the slot of each box
-    entries       BoxEntries                the bounds of the boxes (box_entries.py)
+    entries       BoxEntries                the bounds of the boxes (boxes.py)
     lows, highs   int64   (d, >= n_boxes)   instead of entries, where a structure needs boxes expanded
-    said          SaidBoxes                 the boxes of slots with sets (said_boxes.py), or None; the boxes
+    said          SaidBoxes                 the boxes of slots with sets (catalog.py), or None; the boxes
                                             above are pieces of those
     table         int32   power of two      hash table from id to slot (model/ids.py)
     beside        UserColumns  <= n_slots   what users gave beside the boxes (model/user_columns.py); never
@@ -33,23 +33,43 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.engine.box_entries import BoxEntries, EntryArrays
-from rangecast.engine.boxes import Boxes, ExpandedBoxes, follow_each_other, grown
+from rangecast.engine import boxes_kernels as place_kernels
+from rangecast.engine.boxes import (
+    BoxEntries,
+    Boxes,
+    EntryArrays,
+    ExpandedBoxes,
+    Listing,
+    ListStore,
+    choose_led,
+    follow_each_other,
+    grown,
+    measure_sets,
+    with_writable_room,
+    without_listed,
+)
 from rangecast.engine.checks import ascending, hold, shaped, within
-from rangecast.engine.said_boxes import SaidArrays, SaidBoxes, into_pieces
 from rangecast.errors import CapacityError, SubscriptionError
+from rangecast.language import kernels
+from rangecast.language.kernels import SET, ListedValues
 from rangecast.model import boxes as sparse
 from rangecast.model.boxes import DenseBoxes, SparseBoxes
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.user_columns import UserColumns, unpacked
+from rangecast.types.attributes import LAST, Codes
+from rangecast.types.kernels import RegionArrays
+from rangecast.types.places import joined
 from rangecast.types.schema import Schema
+
+if TYPE_CHECKING:
+    from rangecast.engine.answers import Rows
 
 _NONE = np.empty(0, np.int64)
 
@@ -81,7 +101,7 @@ class Catalog:
     def __init__(
         self, schema: Schema, *, sets: str = "cut", expands: bool = True, compares: bool = False
     ) -> None:
-        """An empty catalog; `sets` says how boxes with sets are kept (contract.py), with expands=False bounds
+        """An empty catalog; `sets` says how boxes with sets are kept (index.py), with expands=False bounds
         are kept by entry, and where it compares boxes regions stay what they are."""
         self.schema = schema
         self.entries = None if expands else BoxEntries(len(schema))
@@ -497,4 +517,363 @@ class Catalog:
         return out
 
 
-__all__ = ["Boxes", "Catalog", "CatalogArrays", "grown"]
+# The boxes of subscriptions with sets, as they were said: beside the pieces that layouts are made of.
+#
+# Layouts know one interval per attribute (engine/boxes_kernels.py). A box with sets goes to them in pieces,
+# cut along one set at most where all would be many: an IN list is a piece per value, and other sets are their
+# hulls. So the pieces of a box hold all that the box holds, and sometimes more; a slot whose pieces hold more
+# is *checked*: what a layout finds of it is compared with its boxes here (`drop_unheld` in
+# language/kernels.py).
+#
+# `auto` does not cut a box along a long list of values: the list is kept beside the boxes (boxes.py),
+# and may lead the box. Where nothing else is left to be said, its slot is checked only as long as it is in no
+# layout.
+#
+# `scan` cuts along all sets or none: where all would be many pieces a box is its hull, and its slot is
+# checked.
+#
+#    array     type          shape           meaning
+#    boxes     SparseBoxes   >= n_boxes      the boxes of all slots that have sets; owners are slots
+#    checks    int32         >= n_slots      0 where the slot is not checked, otherwise 1 more than the number
+#                                            of its first box; negative where layouts by lists say all
+#    lists     ListedValues  <= n_sets       long lists of values; their sets have no spans
+#
+# The arrays grow at their ends and are replaced by larger ones when full, as those of the catalog are.
+
+FEW = 16
+"""Into so many pieces a box is cut along all its sets: they cost no more than a check of what is found."""
+
+MOST = 1 << 22
+"""How many entries the pieces of a box may have together; with more it is its hull, and checked."""
+
+
+class SaidArrays(NamedTuple):
+    """What a file holds of them."""
+
+    boxes: SparseBoxes
+    checks: npt.NDArray[np.int32]
+    lists: ListedValues | None = None
+
+
+class BoxPieces(NamedTuple):
+    """Boxes as layouts take them; which subscriptions they hold more than (2: than lists that lead them say),
+    which may be found twice, and the sets that are lists."""
+
+    bounds: DenseBoxes | SparseBoxes
+    checked: npt.NDArray[np.uint8] | None
+    overlapping: npt.NDArray[np.uint8]
+    listing: Listing | None = None
+
+
+def into_pieces(
+    subs: Subscriptions, *, cuts: bool, expands: bool, compares: bool = False, lists: bool = False
+) -> BoxPieces:
+    """The boxes of subscriptions in pieces, dense if they are expanded; without cuts, only where few of them
+    say all. Whoever compares boxes with boxes, and not with events, has regions as they were named. With
+    lists, a box is not cut along a long list of values, which may lead it instead."""
+    covered = None if compares else without_regions(subs)
+    if covered is not None:
+        # sets of what is left are not those of the boxes as they were said, which lists are named by
+        found = into_pieces(covered[0], cuts=cuts, expands=expands)
+        marked = covered[1] if found.checked is None else covered[1] | found.checked
+        return found._replace(checked=marked)
+    if not subs.has_sets:
+        # as they are there: by entry and dense at once they would take the room of both
+        bounds = subs.dense() if expands or subs._sparse is None else subs.boxes
+        return BoxPieces(bounds, None, subs.overlapping())
+    boxes, d, n = subs.boxes, len(subs.schema), len(subs)
+    sizes = measure_sets(boxes) if lists else np.zeros(len(boxes.sets), np.int64)
+    chosen, leads = np.zeros(len(boxes.sets), np.uint8), np.zeros(len(boxes.sets), np.uint8)
+    of_boxes = np.empty(len(boxes.owners), np.uint8)
+    ends = d if expands else max(1, int(np.diff(boxes.starts).max(initial=0)))
+    most = max(FEW, MOST // ends) if cuts else 0
+    kernels.choose_cuts(boxes, FEW, most, sizes, choose_led(boxes, sizes), chosen, leads, of_boxes)
+    checked = np.zeros(n, np.uint8)
+    checked[boxes.owners[of_boxes == 2]] = 2
+    checked[boxes.owners[of_boxes == 1]] = 1
+    # hulls may meet where sets do not, and then the slot would be found, and hold, twice
+    overlapping = subs.overlapping() | (sparse.flag_overlapping(boxes, n, by_hulls=True) & (checked != 0))
+    listed = np.flatnonzero(sizes)
+    listing = None
+    if len(listed):
+        own = np.searchsorted(boxes.starts, boxes.sets[listed], "right") - 1
+        firsts = sparse.starts_of(sparse.count_pieces(boxes, chosen).astype(np.int64))
+        listing = Listing(listed, sizes[listed], np.where(leads[listed] == 1, firsts[own], -1))
+    bounds = sparse.cut(boxes, d, chosen)[0] if expands else sparse.cut_entries(boxes, chosen)
+    return BoxPieces(bounds, checked, overlapping, listing)
+
+
+class SaidBoxes:
+    """Boxes with sets, by slot."""
+
+    def __init__(self, arrays: SaidArrays | None = None) -> None:
+        empty = np.empty(0, np.int64)
+        none = SparseBoxes(
+            np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32), empty, empty, empty,
+            np.zeros(1, np.int64), empty, empty,
+        )  # fmt: skip
+        held = SaidArrays(none, np.empty(0, np.int32)) if arrays is None else arrays
+        self._boxes, self._checks = held.boxes, held.checks
+        self.lists = ListStore(held.lists)
+        self._used = [len(array) for array in _columns(self._boxes)]
+        self._n_slots = len(self._checks)
+        self.any_checked = bool((self._checks > 0).any())
+        listed = np.flatnonzero(self._checks < 0)
+        self._last_led = int(listed[-1]) if len(listed) else -1
+        self._regions = np.zeros(0, np.int32)
+        self._n_regions = self._n_looked_at = 0
+        self._bits = np.zeros(0, np.uint8)
+        self._n_bits = 0
+
+    def check(self, n_attributes: int, n_slots: int, n_boxes: int) -> None:
+        """Raise StorageError unless kernels stay within entries, sets and slots."""
+        b = self._boxes
+        shaped("checks of slots", self._checks, n_slots)
+        within("checks of slots", self._checks, len(b.owners) + 1, -len(b.owners))
+        within("owners of boxes with sets", b.owners, n_slots)
+        hold("that boxes with sets stand by slots", (b.owners[1:] >= b.owners[:-1]).all())
+        n, n_spans = len(b.lows), len(b.set_lows)
+        ascending("starts of entries", b.starts, n, len(b.owners) + 1)
+        for name, array in (("attributes", b.attributes), ("highs of entries", b.highs)):
+            shaped(name, array, n)
+        within("attributes of entries", b.attributes & ~np.int32(SET), n_attributes)
+        within("entries with sets", b.sets, n)
+        marked = np.flatnonzero(b.attributes & np.int32(SET))
+        hold("that entries with sets are marked", np.array_equal(marked, b.sets))
+        ascending("starts of sets", b.set_starts, n_spans, len(b.sets) + 1)
+        shaped("highs of sets", b.set_highs, n_spans)
+        self.lists.check(len(b.sets), n_attributes, n_boxes)
+
+    @property
+    def boxes(self) -> SparseBoxes:
+        """The boxes as they are now."""
+        columns = zip(_columns(self._boxes), self._used, strict=True)
+        return SparseBoxes(*(array[:n] for array, n in columns))
+
+    def needs_checks(self, tail: int) -> bool:
+        """Whether some slot is checked when those from `tail` on are in no layout."""
+        return self.any_checked or self._last_led >= tail
+
+    def checks(self, n_slots: int) -> npt.NDArray[np.int32]:
+        """Which of all slots are checked, and by the boxes from which number on."""
+        self._pad(n_slots)
+        return self._checks[:n_slots]
+
+    def checked_bits(self, n_slots: int) -> npt.NDArray[np.uint8]:
+        """A bit for each slot, the lowest of a byte first: whether it is checked."""
+        first, last = self._n_bits >> 3, (n_slots + 7) >> 3
+        if self._n_bits < n_slots:
+            # the byte that was begun is written anew as it is, for whoever reads it meanwhile
+            self._bits = with_writable_room(self._bits, first + 1 if self._n_bits & 7 else first, last)
+            self._bits[first:last] = np.packbits(self.checks(n_slots)[8 * first :] != 0, bitorder="little")
+            self._n_bits = n_slots
+        return self._bits[:last]
+
+    def lone_regions(self, n_slots: int, position: int) -> npt.NDArray[np.int32]:
+        """The code of the region that a slot asks of an attribute of points, if the region alone says whether
+        what was found of the slot holds: it has one box, without sets, whose pieces say all the rest. 0 for
+        any other slot."""
+        if self._n_regions < n_slots:
+            self._regions = with_writable_room(self._regions, self._n_regions, n_slots)
+            self._regions[self._n_regions : n_slots] = 0
+            self._n_regions = n_slots
+        b, first = self.boxes, self._n_looked_at
+        if first < len(b.owners):
+            owners, starts = b.owners[first:], b.starts[first:]
+            entries = slice(int(starts[0]), int(starts[-1]))
+            attributes, lows, highs = b.attributes[entries], b.lows[entries], b.highs[entries]
+            asked = (attributes == position) & (lows == highs) & (lows >= 1) & (lows < LAST)
+            asked &= lows < 1 << 31
+            n_asked, n_sets = (
+                np.diff(sparse.starts_of(flags)[starts - starts[0]])
+                for flags in (asked, attributes & SET != 0)
+            )
+            alone = np.bincount(owners - owners[0])[owners - owners[0]] == 1
+            chosen = np.flatnonzero(alone & (n_asked == 1) & (n_sets == 0))
+            codes = lows[asked][(sparse.starts_of(asked)[starts - starts[0]])[chosen]]
+            self._regions[owners[chosen]] = codes
+            self._n_looked_at = len(b.owners)
+        return self._regions[:n_slots]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays in use."""
+        derived = self._regions.nbytes + self._bits.nbytes
+        own = sum(array.nbytes for array in _columns(self.boxes)) + self.lists.nbytes
+        return own + 4 * self._n_slots + derived
+
+    def add(self, subs: Subscriptions, first: int, pieces: BoxPieces, first_box: int) -> None:
+        """Take the boxes of those of the subscriptions that have sets or are checked; row 0 has the slot
+        `first`, and the first of their pieces is box `first_box`."""
+        boxes, checked = subs.boxes, pieces.checked
+        assert checked is not None
+        if pieces.listing is not None:
+            # every box with a set is taken, so sets stay in their order
+            self.lists = self.lists.add(boxes, pieces.listing, len(self.boxes.sets), first_box)
+            boxes = without_listed(boxes, pieces.listing.sets)
+        rows = checked.astype(bool)
+        rows[boxes.owners[np.searchsorted(boxes.starts, boxes.sets, "right") - 1]] = True
+        numbers = np.flatnonzero(rows[boxes.owners])
+        owners = boxes.owners[numbers]
+        found = np.flatnonzero(checked)
+        firsts = self._used[0] + 1 + np.searchsorted(owners, found)
+        self._append(sparse.select(boxes, numbers, owners + np.int32(first)))
+        self._pad(first + len(subs))
+        led = checked[found] == 2
+        self._checks[first + found] = np.where(led, -firsts, firsts)
+        self._n_bits = min(self._n_bits, first)
+        self.any_checked |= bool((~led).any())
+        if led.any():
+            self._last_led = first + int(found[led][-1])
+
+    def select(self, numbers: npt.NDArray[np.int64], owners: npt.NDArray[np.int32]) -> SparseBoxes:
+        """Some boxes as they were said, with the owners that they get."""
+        b = self.boxes
+        chosen = sparse.select(b, numbers, owners)
+        entries = sparse.ragged(b.starts, numbers)[chosen.sets]
+        return self.lists.restored(chosen, np.searchsorted(b.sets, entries))
+
+    def of_slots(self, slots: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The numbers of the boxes of some slots (ascending), and for each which of these slots has it."""
+        owners = self.boxes.owners
+        firsts, ends = np.searchsorted(owners, slots), np.searchsorted(owners, slots, "right")
+        numbers = sparse.ragged(np.stack([firsts, ends], axis=1).ravel(), 2 * np.arange(len(slots)))
+        return numbers, np.repeat(np.arange(len(slots)), ends - firsts)
+
+    def stored(self, n_slots: int) -> SaidArrays:
+        """What a file holds of it."""
+        return SaidArrays(self.boxes, self.checks(n_slots), self.lists.arrays if len(self.lists) else None)
+
+    def _append(self, more: SparseBoxes) -> None:
+        n_entries, n_spans = len(self.boxes.lows), len(self.boxes.set_lows)
+        moved = more._replace(
+            starts=more.starts[1:] + n_entries,
+            sets=more.sets + n_entries,
+            set_starts=more.set_starts[1:] + n_spans,
+        )
+        arrays, counts = [], []
+        for array, n, new in zip(_columns(self._boxes), self._used, _columns(moved), strict=True):
+            arrays.append(with_writable_room(array, n, n + len(new)))
+            arrays[-1][n : n + len(new)] = new
+            counts.append(n + len(new))
+        self._boxes, self._used = SparseBoxes(*arrays), counts
+
+    def _pad(self, n_slots: int) -> None:
+        if n_slots > self._n_slots:
+            self._checks = with_writable_room(self._checks, self._n_slots, n_slots)
+            self._checks[self._n_slots : n_slots] = 0
+            self._n_slots = n_slots
+
+
+def _columns(boxes: SparseBoxes) -> list[npt.NDArray[Any]]:
+    return list(boxes)
+
+
+# Slots whose pieces hold more than their boxes: what a structure finds of them is checked by the boxes.
+#
+# A structure knows one interval per attribute. A box may say more than that: sets of intervals
+# (catalog.py), and regions of the earth (types/places.py), which a structure has as their coverings in
+# longitude and latitude. The slots of such boxes are noted in the catalog, with the boxes as they were said,
+# and whoever reads a structure drops what no box of a slot holds.
+#
+# Where an attribute is one of points, an entry of a box names regions by their codes. It holds an event whose
+# point is in one of them, by the areas themselves; so exactness is in this one place, for every index.
+
+
+class NamedRegions(NamedTuple):
+    """The regions of all attributes of points: those of attribute j are bases[j] .. bases[j] + counts[j];
+    a base is -1 where an attribute is of something else."""
+
+    bases: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    regions: RegionArrays
+    position: int
+    """The attribute that slots have a region of in `lone`."""
+    lone: npt.NDArray[np.int32]
+    """For each slot the region that alone decides, or 0 (catalog.py)."""
+    checked: npt.NDArray[np.uint8]
+    """For each slot a bit: whether it is checked at all."""
+
+
+class SlotChecks(NamedTuple):
+    """Which slots are checked, and the boxes that they are checked by (catalog.py)."""
+
+    checks: npt.NDArray[np.int32]
+    boxes: SparseBoxes
+    lists: ListedValues
+    tail: int
+    """From this slot on they are in no layout."""
+    places: NamedRegions | None
+
+    def held(self, codes: Codes, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
+        """The matches without those of checked slots of which no box holds the event, in place."""
+        if not len(slots):
+            return offsets, slots
+        kept = np.empty_like(offsets)
+        if self.places is None:
+            n = kernels.drop_unheld(codes, offsets, slots, *self[:4], kept)
+        else:
+            spheres = np.zeros((len(codes), 4))
+            n = place_kernels.drop_outside(codes, offsets, slots, *self[:4], *self.places, spheres, kept)
+        return kept, slots[:n]
+
+
+def checked_slots(catalog: Catalog, tail: int = 0) -> SlotChecks | None:
+    """What matches of a catalog are checked by, if any are, when slots from `tail` on are in no layout."""
+    said = catalog.said
+    if said is None or not said.needs_checks(tail):
+        return None
+    checks, places = said.checks(catalog.n_slots), _places(catalog.schema, said, catalog.n_slots)
+    return SlotChecks(checks, said.boxes, said.lists.arrays, tail, places)
+
+
+def _places(schema: Schema, said: SaidBoxes, n_slots: int) -> NamedRegions | None:
+    if not schema.points:
+        return None
+    bases = np.full(len(schema), -1, np.int64)
+    counts = np.zeros(len(schema), np.int64)
+    tables = []
+    base = 0
+    for position, attribute in schema.points:
+        tables.append(attribute.regions())
+        bases[position], counts[position] = base, len(tables[-1].starts) - 1
+        base += int(counts[position])
+    # with several attributes of points, whatever was found is compared with its boxes
+    position = schema.points[0][0]
+    lone = said.lone_regions(n_slots, position) if len(tables) == 1 else np.zeros(n_slots, np.int32)
+    return NamedRegions(bases, counts, joined(tables), position, lone, said.checked_bits(n_slots))
+
+
+def without_regions(subs: Subscriptions) -> tuple[Subscriptions, npt.NDArray[np.uint8]] | None:
+    """The subscriptions without what their boxes ask of points beyond being there, and which of them do; None
+    where none does."""
+    schema = subs.schema
+    if not schema.points:
+        return None
+    boxes = subs.boxes
+    place = np.zeros(len(schema), bool)
+    place[[position for position, _ in schema.points]] = True
+    # a point is there, or is not: any other entry names regions
+    asked = place[boxes.attributes & ~np.int32(SET)] & (boxes.highs >= 0) & (boxes.highs != LAST)
+    if not asked.any():
+        return None
+    owners = np.repeat(boxes.owners, np.diff(boxes.starts))
+    marked = np.zeros(len(subs), np.uint8)
+    marked[owners[asked]] = 1
+    kept = ~asked
+    before = sparse.starts_of(kept)
+    sets: npt.NDArray[Any] = kept[boxes.sets]
+    chosen = np.flatnonzero(sets)
+    spans = sparse.ragged(boxes.set_starts, chosen)
+    rest = SparseBoxes(
+        boxes.owners,
+        before[boxes.starts],
+        boxes.attributes[kept],
+        boxes.lows[kept],
+        boxes.highs[kept],
+        before[boxes.sets[chosen]],
+        sparse.starts_of(np.diff(boxes.set_starts)[chosen]),
+        boxes.set_lows[spans],
+        boxes.set_highs[spans],
+    )
+    return Subscriptions.of_boxes(schema, subs.ids, rest), marked

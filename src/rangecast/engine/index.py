@@ -29,17 +29,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast import forks
+from rangecast.durable import lock
 from rangecast.durable.arrays import Arrays, flatten, unflatten, write_arrays
-from rangecast.engine.answers import Estimate, Rows
+from rangecast.engine.answers import (
+    Estimate,
+    InPlaceReading,
+    PartialReading,
+    Rows,
+    check_limit,
+    check_priorities,
+)
 from rangecast.engine.catalog import Catalog, CatalogArrays
 from rangecast.engine.checks import hold
-from rangecast.engine.limited import InPlaceReading, PartialReading, check_limit, check_priorities
-from rangecast.engine.lookups import explain_one
-from rangecast.engine.widening import taken_over
 from rangecast.errors import OptionError, SubscriptionError
 from rangecast.model.events import Events
-from rangecast.model.explanation import Explanation
+from rangecast.model.explanation import Explanation, explain_boxes
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
 from rangecast.model.one_event import RowEncoder
@@ -67,18 +71,20 @@ class Index:
     """Whether the structure came from a file: checked so far that matches are safe, and not further."""
 
     sets: ClassVar[str] = "multiplied"
-    """How boxes with sets are taken (said_boxes.py): "multiplied" out, with the limit of
+    """How boxes with sets are taken (catalog.py): "multiplied" out, with the limit of
     `Subscriptions.dense`, "cut" along one of them, the same but for long lists of values, which are "listed",
     or as "hulls"; all but the first by static layouts alone."""
 
     expands: ClassVar[bool] = True  # boxes have both ends of every attribute; or else are kept by entry
-    reads_entries: ClassVar[bool] = False  # takes events of wide schemas by what they say (event_entries.py)
+    reads_entries: ClassVar[bool] = (
+        False  # takes events of wide schemas by what they say (model/wide_events.py)
+    )
 
     def __init__(self, schema: Schema, **options: Any) -> None:
         self.schema = schema
         self.options = dict(options)
         self._lock = threading.RLock()
-        forks.watch(self)
+        lock.watch(self)
         self._catalog = self._new_catalog()
         self._last: dict[str, Any] = {}
         self._rows = RowEncoder(schema)
@@ -132,7 +138,7 @@ class Index:
         return self._stab(codes)
 
     def _structure(self) -> Any:
-        """What a file holds beside the catalog: a tree of arrays and plain values (array_file.py), of the
+        """What a file holds beside the catalog: a tree of arrays and plain values (durable/arrays.py), of the
         kind that the annotation of the override says."""
         raise NotImplementedError
 
@@ -424,8 +430,8 @@ class Index:
         self._from_file = False
 
     def _after_fork(self) -> None:
-        self._lock = forks.renewed(self._lock, repr(self))
-        forks.renew_counters(self)
+        self._lock = lock.renewed(self._lock, repr(self))
+        lock.renew_counters(self)
 
     def _settle(self) -> None:
         """After a write: rebuild once more slots are dead than alive."""
@@ -496,3 +502,49 @@ class Index:
 
 def _revive(kind: type[Index], meta: dict[str, Any], arrays: Arrays, schema: Schema) -> Index:
     return kind._from_dump(meta, arrays, schema)
+
+
+# What is asked about one subscription of an index, rather than about events.
+
+
+def explain_one(
+    schema: Schema,
+    catalog: Catalog,
+    lock: contextlib.AbstractContextManager[Any],
+    subscription: Any,
+    event: Events | Mapping[str, Any],
+) -> Explanation:
+    """`Index.explain`: of a subscription of the catalog, or of one that is given outright."""
+    events = event if isinstance(event, Events) else Events.from_rows(schema, [event])
+    if len(events) != 1:
+        raise SubscriptionError(f"explain takes one event, got {len(events)}")
+    if isinstance(subscription, Subscriptions):
+        if len(subscription) != 1:
+            raise SubscriptionError(f"explain takes one subscription, got {len(subscription)}")
+        subs = subscription.reconciled(schema)
+        text = None if subs.texts is None else subs.texts[0]
+        return explain_boxes(subs.schema, subs.ids[0], subs.boxes, events, text)
+    wanted = Ids.of([subscription])
+    with lock:
+        slot = int(catalog.find(wanted)[0])
+    if slot < 0:
+        raise SubscriptionError(f"no subscription has the id {subscription!r}")
+    return explain_boxes(schema, subscription, catalog.boxes_of(slot), events, catalog.text_of(slot))
+
+
+# Subscriptions whose conditions use more hidden attributes than an index has (types/derived.py).
+#
+# An index has the schema that it was made with, and its structures as many dimensions. When it gets a wider
+# one, another index is made of all its boxes, and the first becomes it; whoever is matching goes on with what
+# was published before.
+
+
+def taken_over(index: Index, subs: Subscriptions) -> Subscriptions:
+    """Subscriptions as an index takes them, made as wide as they are; for whoever has the index's lock."""
+    subs = subs.reconciled(index.schema)
+    if len(subs.schema) > len(index._catalog.schema):
+        wide = type(index)(subs.schema, **index.options)
+        wide._compact(index._catalog)
+        index.__dict__.update(wide.__dict__ | {"_lock": index._lock, "_read": index._read})
+        index._publish()
+    return subs

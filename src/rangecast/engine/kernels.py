@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from rangecast.engine.boxes_kernels import first_word
+from rangecast.model.kernels import copy_run, mix
 from rangecast.simd.compiler import kernel
 
 FINE, UNORDERED, OUTSIDE = 0, 1, 2
@@ -140,3 +142,123 @@ def check_edges(skip, levels):
             if y >= 0 and (keys[y] <= keys[x] or heights[y] <= level):
                 return False
     return True
+
+
+# Finding the cell of a code.
+
+_MISSING = np.iinfo(np.int64).min
+
+
+@kernel
+def cell_of(code, cuts, origin, shift):
+    """The cell that holds a code; shift >= 0 means inner cells of 2**shift codes from `origin`."""
+    n = cuts.size
+    if shift >= 0:
+        if code == _MISSING:
+            return 0
+        if code < origin:
+            return 1
+        if code >= cuts[n - 1]:
+            return n - 1
+        # shifted before the difference is taken: origin is a multiple of 2**shift, and codes at the two
+        # ends of int64 would overflow the other way round
+        return (code >> shift) - (origin >> shift) + 2
+    # no branch depends on the code: at random codes a wrong guess costs more than the whole step
+    low = np.uint64(0)
+    rest = np.uint64(n)
+    while rest > np.uint64(1):
+        half = rest >> np.uint64(1)
+        low += half * np.uint64(cuts[low + half] <= code)
+        rest -= half
+    return np.int64(low)
+
+
+@kernel
+def locate(codes, cuts, origin, shift, out):
+    """out[i] = the cell of codes[i]."""
+    for i in range(codes.size):
+        out[i] = cell_of(codes[i], cuts, origin, shift)
+
+
+@kernel
+def sort_by_cell(cells, counts, order):
+    """order = positions by ascending cell, stable; counts: zeros, one more than there are cells."""
+    for i in range(cells.size):
+        counts[cells[i] + 1] += 1
+    for c in range(1, counts.size):
+        counts[c] += counts[c - 1]
+    for i in range(cells.size):
+        order[counts[cells[i]]] = i
+        counts[cells[i]] += 1
+
+
+# Who holds what, in a sample of boxes: a bit for each event, attribute and box.
+
+
+@kernel
+def mark_holders(values, lows, highs, out):
+    """out[k, e, w] has bit b when box 64 w + b holds the value of event e on attribute k.
+
+    values: (attributes, events), lows and highs: (attributes, 64 times words).
+    """
+    for k in range(out.shape[0]):
+        for e in range(out.shape[1]):
+            v = values[k, e]
+            for w in range(out.shape[2]):
+                own_lows = lows[k, 64 * w : 64 * w + 64]
+                own_highs = highs[k, 64 * w : 64 * w + 64]
+                word = np.uint64(0)
+                for b in range(64):
+                    word |= np.uint64((own_lows[b] <= v) & (v <= own_highs[b])) << np.uint64(b)
+                out[k, e, w] = word
+
+
+# Boxes that are alike: found by hash, verified bound by bound, and their members copied in runs.
+
+
+@kernel
+def hash_boxes(boxes, numbers, out):
+    """A hash of each of some boxes: of its words, since boxes with the same entries have the same."""
+    for i in range(numbers.size):
+        h = np.uint64(1)
+        p = first_word(boxes.starts, boxes.stride, numbers[i])
+        end = first_word(boxes.starts, boxes.stride, numbers[i] + 1)
+        while p < end:
+            h = mix(h ^ np.uint64(boxes.words[p]))
+            p += 1
+        out[i] = h
+
+
+@kernel
+def mark_firsts(boxes, numbers, out):
+    """Set out[i] where a box differs from the one before it."""
+    for i in range(1, numbers.size):
+        p = first_word(boxes.starts, boxes.stride, numbers[i - 1])
+        end = first_word(boxes.starts, boxes.stride, numbers[i - 1] + 1)
+        q = first_word(boxes.starts, boxes.stride, numbers[i])
+        other = first_word(boxes.starts, boxes.stride, numbers[i] + 1)
+        out[i] = end - p != other - q
+        while p < end and not out[i]:
+            out[i] = boxes.words[p] != boxes.words[q]
+            p += 1
+            q += 1
+
+
+@kernel
+def count_group_members(offsets, groups, starts, counts):
+    """counts[e] = how many members the groups of row e have."""
+    for e in range(counts.size):
+        n = np.int64(0)
+        for q in range(offsets[e], offsets[e + 1]):
+            n += starts[groups[q] + 1] - starts[groups[q]]
+        counts[e] = n
+
+
+@kernel
+def copy_members(offsets, groups, starts, members, places, add, out):
+    """Write the members of the groups of row e, with `add` added, from out[places[e]] on."""
+    for e in range(places.size):
+        p = places[e]
+        for q in range(offsets[e], offsets[e + 1]):
+            a = starts[groups[q]]
+            p = copy_run(members, a, starts[groups[q] + 1] - a, add, False, out, p)

@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.boxes_kernels import holds, view_boxes
-from rangecast.kernels.engine.grid import cell_of
-from rangecast.kernels.machine.views import float_of, view, view_rows
+from rangecast.engine.kernels import cell_of
 from rangecast.simd.compiler import allocating_kernel, inlined_kernel, kernel
+from rangecast.simd.memory import float_of, view, view_rows
 
 TOP = 32_767
 WIDE_TOP = 2**31 - 1
@@ -40,7 +40,7 @@ MEDIUM_GUARDS = np.uint64(1 << 20 | 1 << 41 | 1 << 62)
 
 class Fields(NamedTuple):
     """What a comparison of words needs to know: ones and guards of each word, and which attributes need a
-    look at the codes (engine/packed_bounds.py)."""
+    look at the codes (engine/packed.py)."""
 
     ones: npt.NDArray[np.uint64]
     guards: npt.NDArray[np.uint64]
@@ -127,7 +127,7 @@ def pack_values(codes, packing, out):
     shifted; a shift below 0: there are no hints. With a scale, scales[i] = (first value, scale), k is the
     distance of its value as a float, times the scale: rounding keeps the order, which is all that is needed.
 
-    All attributes in one call, and all arrays as one table of views (those of engine/packed_bounds.py, in its
+    All attributes in one call, and all arrays as one table of views (those of engine/packed.py, in its
     order): for a single event more calls or more arrays would cost more than the packing.
     """
     n_wide = view(packing[0], np.int64)[0]
@@ -205,7 +205,7 @@ def check_codes(order, codes, boxes, attributes, offsets, candidates):
 @kernel
 def check_packed(order, codes, own, values, part, offsets, candidates):
     """As `check_codes`, by packed bounds; `part` is the table of views of `Checked` in
-    engine/packed_bounds.py, `own` that of the boxes. Two NamedTuples instead would cost a match of one event
+    engine/packed.py, `own` that of the boxes. Two NamedTuples instead would cost a match of one event
     a quarter more."""
     p = np.uint64(0)
     boxes = view_boxes(own)

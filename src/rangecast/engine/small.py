@@ -2,7 +2,7 @@
 
 Where events come one at a time, calling is what costs: in lists by value, three calls with thirty arrays
 took two fifths of a match, and comparing nearly nothing. So a part may have a kernel that does all its
-steps for a few events, and finds the part's arrays by a table (kernels/machine/views.py).
+steps for a few events, and finds the part's arrays by a table (simd/memory.py).
 
 How much room the answer needs is known only within the call. It gets ROOM entries per event, or as many as
 the part says, and is called again if that was too little. One event alone gets as much as one before it has
@@ -16,10 +16,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from rangecast import buffers
+from rangecast import memory
 from rangecast.engine.answers import Rows
 from rangecast.engine.boxes import Boxes
-from rangecast.kernels.machine.views import Views
+from rangecast.simd.memory import Views
 from rangecast.types.attributes import Codes
 
 FEW_EVENTS = 64  # smaller batches take this way
@@ -61,7 +61,7 @@ class FewEvents:
         offsets, out = np.empty(m + 1, np.int64), np.empty(m * self._room, np.int32)
         n = self._kernel(table, own, codes, offsets, out)
         while n < 0:
-            out = buffers.empty(-n, np.int32)
+            out = memory.empty(-n, np.int32)
             n = self._kernel(table, own, codes, offsets, out)
         return offsets, out[:n]
 
@@ -93,7 +93,7 @@ class FewEvents:
         next one then has, and copied where much is left, for others may hold it."""
         while n < 0:
             self._room_of_one = max(self._room_of_one, min(-n, MOST_ROOM))
-            out = buffers.empty(-n, np.int32)
+            out = memory.empty(-n, np.int32)
             n = self._kernel(self._views.table, own, codes, np.empty(2, np.int64), out)
         return (out[:n].copy() if 4 * n < len(out) else out), n
 

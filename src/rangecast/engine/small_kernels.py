@@ -5,7 +5,7 @@ block in the cache and had better take all at once, one event fetches every line
 collect in as much room as the event's own lists have records. Lists by value, sorted ones and a small bitmap
 beside them are asked in one call, for calling costs more than looking.
 
-Each kernel takes the arrays of a part as a table of views (kernels/machine/views.py), in the order that the
+Each kernel takes the arrays of a part as a table of views (simd/memory.py), in the order that the
 part's module says, and writes the boxes that hold the event. It returns how many there are, or where `out`
 has too little room, minus what is surely enough.
 """
@@ -15,24 +15,22 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.engine.boxes_kernels import holds, view_boxes
-from rangecast.engine.layouts import sorted_lists_kernels
+from rangecast.engine.layouts import lists_kernels, sorted_lists_kernels
 from rangecast.engine.layouts.bitmap_kernels import BitmapBlocks, choose_blocks
 from rangecast.engine.layouts.leads_kernels import (
     NUMBERS,
     CellFinder,
+    LeadLists,
     Room,
     find_lists,
     find_lists_of_entries,
     stab_rows,
 )
 from rangecast.engine.packed_kernels import pack_values
-from rangecast.kernels.engine import equality
-from rangecast.kernels.engine.lead_lists import LeadLists
-from rangecast.kernels.machine.bitsets import WORDS, and_cells, lowest
-from rangecast.kernels.machine.views import view, view_rows
 from rangecast.simd.bytes import compare_fields, compare_rests
 from rangecast.simd.compiler import allocating_kernel, inlined_kernel, kernel
-from rangecast.simd.memory import prefetch, scratch
+from rangecast.simd.lanes import WORDS, and_cells, lowest
+from rangecast.simd.memory import prefetch, scratch, view, view_rows
 
 _FIRST = 4
 _BLOCK = 64 * WORDS
@@ -70,7 +68,7 @@ def _verify(blocks, points, codes, boxes, first, last, out):
 
 @allocating_kernel
 def stab_bitmap(part, own_boxes, codes, offsets, out):
-    """The boxes of a bitmap that hold an event; `part` is the table of engine/bitmap.py."""
+    """The boxes of a bitmap that hold an event; `part` is the table of engine/layouts/bitmap.py."""
     # in the order of the fields
     blocks = BitmapBlocks(
         view(part[0], np.int32),
@@ -208,7 +206,8 @@ def _stab_leads(lists, finder, boxes, room, out):
 
 @kernel
 def stab_leads(part, own_boxes, codes, out):
-    """The slots in lists by leading entry that an event matches; `part` is the table of engine/leads.py.
+    """The slots in lists by leading entry that an event matches; `part` is the table of
+    engine/layouts/leads.py.
 
     Returns how many there are, or -1 where there is too little room: for attributes, for records or for them.
     """
@@ -259,7 +258,7 @@ def stab_lists(parts, own_boxes, codes, offsets, out):
         if k <= n_sorted:
             n = sorted_lists_kernels.stab_few(table, own_boxes, codes, offsets, out[p:])
         else:
-            n = equality.stab_either(table, own_boxes, codes, offsets, out[p:])
+            n = lists_kernels.stab_either(table, own_boxes, codes, offsets, out[p:])
         if n < 0:
             return n - 4 * out.size
         p += n

@@ -1,6 +1,6 @@
 """Values of messages to events, and matches to messages.
 
-Values are rows of a format (values.py), and become events by the step that all doors share
+Values are rows of a format (formats.py), and become events by the step that all doors share
 (rangecast.loading): the same values mean the same, and are rejected for the same reasons, as in a file. A
 value that is null or empty is rejected.
 
@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import OptionError
-from rangecast.kafka.values import JsonValues, MessageValues
+from rangecast.kafka.formats import JsonValues, MessageValues
 from rangecast.loading.events import ARROW_TYPES, EventBatch, EventColumns, load_events
 from rangecast.loading.ids import STRING, named_type
 from rangecast.loading.rejected import RejectedRow

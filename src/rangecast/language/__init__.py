@@ -2,12 +2,12 @@
 
     text --tokens.py, parser.py--> tree.py --normal_form.py--> boxes
 
-    operands.py     predicates on expressions, which derivation.py turns into conditions on hidden attributes
-    habits.py       what to write instead of a text that is refused
+    parser.py     predicates on expressions, which normal_form.py turns into conditions on hidden attributes
+    tokens.py       what to write instead of a text that is refused
     compiler.py     the ways in: one tree, the boxes of one text, a column of texts
     templates.py    texts that differ in their literals alone, compiled together
     lint.py         what is odd about a condition, and what was probably meant
-    span_columns.py what a predicate allows in each of many texts
+    templates.py what a predicate allows in each of many texts
     evaluation.py   what each part of a condition comes to for one event, for people
 
 `docs/language.md` says what a text means.

@@ -17,12 +17,11 @@ import numpy.typing as npt
 
 from rangecast.errors import LanguageError, RangecastError
 from rangecast.language.kernels import SET
-from rangecast.language.literal_forms import Likeness
 from rangecast.language.long_lists import LongLists, put_lists
 from rangecast.language.normal_form import Clause, Expander
 from rangecast.language.parser import read
 from rangecast.language.templates import Filled, fill, split
-from rangecast.language.tree import Condition, likenesses_of
+from rangecast.language.tree import Condition, Likeness, likenesses_of
 from rangecast.types.attributes import Codes, Interval
 from rangecast.types.columns import describe
 from rangecast.types.schema import Schema

@@ -23,10 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.language.normal_form import Spans, intersect, spans_of, unite
+from rangecast.language.normal_form import Spans, extent_of, fulfils, intersect, spans_of, unite, word_of
 from rangecast.language.parser import read
-from rangecast.language.region_clauses import extent_of, word_of
-from rangecast.language.traits import fulfils
 from rangecast.language.tree import (
     STRING,
     And,

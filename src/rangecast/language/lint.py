@@ -26,9 +26,16 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from rangecast.errors import LanguageError, visible
-from rangecast.language.normal_form import WORK_LIMIT, Expander, Spans, intersect_all, is_everything, spans_of
+from rangecast.language.normal_form import (
+    WORK_LIMIT,
+    Expander,
+    Spans,
+    intersect_all,
+    is_everything,
+    spans_of,
+    word_of,
+)
 from rangecast.language.parser import read
-from rangecast.language.region_clauses import word_of
 from rangecast.language.tree import (
     And,
     Comparison,
@@ -45,10 +52,10 @@ from rangecast.language.tree import (
     value_of,
 )
 from rangecast.types.attributes import LAST, PRESENT, Attribute, Timestamp
+from rangecast.types.expressions import quoted_name
 from rangecast.types.instants import EPOCH, other_unit
-from rangecast.types.names import quoted_name
 from rangecast.types.patterns import TraitBundles
-from rangecast.types.regions import long_edge
+from rangecast.types.places import long_edge
 from rangecast.types.schema import Schema
 
 _log = logging.getLogger(__name__)

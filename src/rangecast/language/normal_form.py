@@ -23,35 +23,44 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from rangecast.errors import LanguageError, SchemaError
-from rangecast.language.region_clauses import DENIED, HELD, NamedAreas, extent_bounds, extent_of
-from rangecast.language.region_clauses import FIRST as FIRST_AREA
-from rangecast.language.traits import TraitPlaces
+from rangecast.errors import CapacityError, LanguageError, SchemaError
 from rangecast.language.tree import (
     And,
     Comparison,
     Condition,
     Fits,
     Inside,
+    Literal,
     LiteralInterval,
     Membership,
     Not,
     Or,
     Presence,
     Range,
+    Span,
     Stated,
     Value,
     Within,
+    n_parts,
+    string_in,
     value_of,
+    what_is_wrong_with,
 )
-from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Interval
+from rangecast.types import addresses, expressions, places
+from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Float, Interval
+from rangecast.types.columns import is_unicode
+from rangecast.types.derived import MAX_DERIVED, PART, Values, derived_attribute, evaluate, spans_of_number
+from rangecast.types.expressions import WEEKDAYS, Expression, fitted
 from rangecast.types.instants import odd_instant
-from rangecast.types.patterns import TraitBundles
+from rangecast.types.patterns import HELD, Trait, TraitBundles, interval_of, like_pieces
+from rangecast.types.places import MapExtent, Point
 from rangecast.types.schema import Schema
 
 Spans = tuple[Interval, ...]
@@ -149,7 +158,7 @@ class Expander:
                 return [{at: complement(spans)} for at, spans in bounds.items()] if negated else [bounds]
             area, odd = self._areas.note(condition, texts)
             self.doubtful |= odd
-            return [{area: DENIED if negated else HELD}]
+            return [{area: DENIED if negated else WITHIN}]
         elif isinstance(condition, Fits):
             met = self._traits.clauses(condition, negated, condition.literal.among(texts))
             self.doubtful |= not met
@@ -171,7 +180,7 @@ class Expander:
         """The clauses with regions and their coverings for the areas that they name."""
         out: list[Clause] = []
         for clause in clauses:
-            met: Clause | None = {at: spans for at, spans in clause.items() if at < FIRST_AREA}
+            met: Clause | None = {at: spans for at, spans in clause.items() if at < FIRST}
             for bounds in self._areas.bounds(clause):
                 met = None if met is None else _meet(met, bounds)
             if met is None:
@@ -533,3 +542,453 @@ def _too_many(needed: int) -> LanguageError:
         f"the condition needs at least {needed:,} alternatives, and the limit is {CLAUSE_LIMIT:,}: every AND "
         "of ORs across attributes multiplies them; cut it into several subscriptions"
     )
+
+
+# NamedAreas within clauses: circles and polygons that a condition names, and the regions that they come to.
+#
+# A clause asks one set of codes of an attribute (normal_form.py), but several circles may be asked of one
+# point, some of them denied. So while a condition is expanded, each area that it names is an attribute of its
+# own, 1 where the point is in it and 0 where it is elsewhere: AND, OR and NOT are then what they are for any
+# attribute. At the end the areas of a clause become one region of the point's dictionary (types/places.py)
+# and the intervals of longitude and latitude that cover it.
+
+FIRST = 1 << 40
+"""Behind the positions of all attributes: area k stands for the attribute FIRST + k."""
+
+WITHIN, DENIED = ((1, 1),), ((0, 0),)
+_PRESENT_SPANS = ((PRESENT, LAST),)
+_ANY_FLOAT = Float("degrees")
+
+Bounds = dict[int, tuple[Interval, ...]]
+
+
+class NamedAreas:
+    """The areas that one condition names."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._noted: list[tuple[str, Inside]] = []
+        self._numbers: dict[tuple[int, str], int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._noted)
+
+    def note(self, condition: Inside, texts: Sequence[str]) -> tuple[int, bool]:
+        """The attribute that an area stands for, and whether lint.py should look at it."""
+        word = word_of(condition, texts)
+        odd = condition.area == "polygon" and places.long_edge(word) is not None
+        known = self._numbers.setdefault((condition.position, word), len(self._noted))
+        if known == len(self._noted):
+            self._noted.append((word, condition))
+        return FIRST + known, odd
+
+    def bounds(self, clause: Mapping[int, tuple[Interval, ...]]) -> Iterator[Bounds]:
+        """What the areas of a clause ask of attributes, in steps that must all hold."""
+        named: dict[int, list[tuple[str, bool]]] = {}
+        for position, spans in clause.items():
+            if position < FIRST:
+                continue
+            word, condition = self._noted[position - FIRST]
+            yield {condition.position: _PRESENT_SPANS}
+            if spans not in (WITHIN, DENIED):  # in it or not, the point is somewhere
+                continue
+            named.setdefault(condition.position, []).append((word, spans == DENIED))
+            if spans == WITHIN:
+                yield extent_bounds(condition, places.extent_of(word))
+        for position, areas in named.items():
+            attribute = self._schema.attribute(position)
+            assert isinstance(attribute, Point)
+            code = attribute.vocabulary.add(places.region(areas))
+            yield {position: ((code, code),)}
+
+
+def word_of(condition: Inside, texts: Sequence[str] | None = None) -> str:
+    """The word of the circle or polygon of a predicate, with other literals if there are any."""
+    if condition.area == "polygon":
+        return places.polygon(str(value_of(_texts(condition, texts)[0])))
+    metres, longitude, latitude = numbers_of(condition, texts)
+    return places.circle(longitude, latitude, metres * places.UNITS[condition.unit])
+
+
+def extent_of(condition: Inside, texts: Sequence[str] | None = None) -> MapExtent:
+    """The extent of a predicate that asks for a box."""
+    return places.box_extent(*numbers_of(condition, texts))
+
+
+def extent_bounds(condition: Inside, extent: MapExtent) -> Bounds:
+    """An extent as intervals of longitude and latitude."""
+    across = tuple((_code(low), _code(high)) for low, high in extent.longitudes)
+    return {condition.longitude: across, condition.latitude: ((_code(extent.south), _code(extent.north)),)}
+
+
+def numbers_of(condition: Inside, texts: Sequence[str] | None = None) -> list[float]:
+    """The numbers that a predicate has; SchemaError for a literal that is none."""
+    out = []
+    for text in _texts(condition, texts):
+        value = value_of(text)
+        if isinstance(value, bool | str) or not hasattr(value, "__float__"):
+            raise SchemaError(f"{condition.attribute!r} is a point: expected a number, got {text}")
+        out.append(float(value))
+    return out
+
+
+def _texts(condition: Inside, texts: Sequence[str] | None) -> list[str]:
+    return [one.text if texts is None else one.among(texts) for one in condition.literals]
+
+
+def _code(degrees: float) -> int:
+    return _ANY_FLOAT.bracket(degrees)[0]
+
+
+# The traits of a clause, as one bundle: see the head of types/patterns.py.
+#
+# While a condition is expanded, each trait of it is an attribute of its own, 1 where it holds and 0 where it
+# does not, at a position below 0. At the end the traits of a clause become one bundle of the schema's
+# dictionary, and the clause asks for that.
+
+TraitsAsked = list[tuple[Fits, bool]]
+"""Patterns, and whether each is denied."""
+
+_NamedTrait = tuple[Trait, str]
+
+
+class TraitPlaces:
+    """The traits of one condition and their positions."""
+
+    def __init__(self, bundles: TraitBundles) -> None:
+        self._bundles = bundles
+        self._known: dict[str, int] = {}
+        self._traits: list[tuple[Trait, str, Fits]] = []
+
+    def __len__(self) -> int:
+        return len(self._traits)
+
+    def clauses(self, condition: Fits, negated: bool, literal: str) -> list[dict[int, tuple[Interval, ...]]]:
+        """The clauses of a pattern or of its denial; one that is within any text is no pattern."""
+        string = string_of(condition, literal)
+        if condition.op == "contains" and not string:
+            return [] if negated else [{condition.position: ((PRESENT, LAST),)}]
+        code = 0 if negated else 1
+        return [{self.place(condition, string): ((code, code),)}]
+
+    def place(self, condition: Fits, string: str) -> int:
+        """The position of a trait."""
+        text = fitted(condition.op, condition.source, string).text
+        found = self._known.get(text)
+        if found is None:
+            found = self._known[text] = -1 - len(self._traits)
+            self._traits.append((trait_of(condition, string), text, condition))
+        return found
+
+    def folded(self, clauses: list[dict[int, tuple[Interval, ...]]]) -> list[dict[int, tuple[Interval, ...]]]:
+        """The clauses with a bundle instead of the traits of each; one that can never hold is left out."""
+        # a clause that asks for nothing at all holds everywhere, and has no trait
+        found = [self._folded(clause) if min(clause, default=0) < 0 else clause for clause in clauses]
+        return [clause for clause in found if clause is not None]
+
+    def _folded(self, clause: dict[int, tuple[Interval, ...]]) -> dict[int, tuple[Interval, ...]] | None:
+        """The clause with one bundle instead of its traits, None where it can never hold."""
+        out = {position: spans for position, spans in clause.items() if position >= 0}
+        members: list[Trait] = []
+        texts: list[str] = []
+        present: list[int] = []
+        bundles = 0
+        for position, spans in clause.items():
+            if position >= 0:
+                continue
+            trait, text, condition = self._traits[-1 - position]
+            asked, denied = (any(low <= code <= high for low, high in spans) for code in (1, 0))
+            if denied:
+                present.append(condition.position)
+            if asked and denied:
+                continue
+            members.append(trait._replace(denied=denied))
+            texts.append(f"NOT {text}" if denied else text)
+            bundles = condition.bundles
+        for position in present:
+            spans = out.get(position, ((PRESENT, LAST),))
+            out[position] = tuple((max(low, PRESENT), high) for low, high in spans if high >= PRESENT)
+            if not out[position]:
+                return None
+        if members:
+            code = bundle_code(self._bundles, members, texts)
+            for k, interval in interval_of(code, all(one.denied for one in members)).items():
+                out[bundles + k] = (interval,)
+        return out
+
+
+def bundle_code(bundles: TraitBundles, members: Sequence[Trait], texts: Sequence[str]) -> int:
+    """The code of a bundle; LanguageError where there is no room for it."""
+    try:
+        return bundles.code(members, texts)
+    except CapacityError as error:
+        raise LanguageError(str(error)) from None
+
+
+def has_traits(condition: Condition) -> bool:
+    """Whether a condition has a pattern."""
+    if isinstance(condition, And | Or):
+        return any(map(has_traits, condition.parts))
+    if isinstance(condition, Not | Stated):
+        return has_traits(condition.part)
+    return isinstance(condition, Fits)
+
+
+def traits_asked(condition: Condition, negated: bool) -> TraitsAsked | None:
+    """The patterns that a condition asks for and denies, if it is a conjunction of nothing else."""
+    if isinstance(condition, Stated):
+        return traits_asked(condition.part, negated)
+    if isinstance(condition, Not):
+        return traits_asked(condition.part, not negated)
+    if isinstance(condition, Fits):
+        return [(condition, negated)]
+    if not isinstance(condition, And | Or) or isinstance(condition, And) is negated:
+        return None
+    found: TraitsAsked = []
+    for part in condition.parts:
+        own = traits_asked(part, negated)
+        if own is None:
+            return None
+        found += own
+    return found
+
+
+def bundle_codes(bundles: TraitBundles, asked: TraitsAsked, texts: Sequence[Sequence[str]]) -> list[int]:
+    """The codes of the bundles of many texts, given by a column of literals for each pattern that they have.
+
+    0 where there is none: a literal that is no string, a pattern that is within any text, one that is asked
+    twice, or no room.
+    """
+    columns = [
+        _trait_column(condition, denied, own) for (condition, denied), own in zip(asked, texts, strict=True)
+    ]
+    known: dict[tuple[_NamedTrait | None, ...], int] = {}
+    for members in zip(*columns, strict=True):
+        if members not in known:
+            known[members] = _bundle_or_none(bundles, members)
+    return [known[members] for members in zip(*columns, strict=True)]
+
+
+def _trait_column(condition: Fits, denied: bool, literals: Sequence[str]) -> list[_NamedTrait | None]:
+    """The traits of one pattern, with the texts that name them; None for what is no trait."""
+    known: dict[str, _NamedTrait | None] = {}
+    for literal in dict.fromkeys(literals):
+        known[literal] = None
+        if literal[0] == "'" and literal != "''" and is_unicode(literal):
+            string = string_in(literal)
+            text = fitted(condition.op, condition.source, string).text
+            named = f"NOT {text}" if denied else text
+            known[literal] = trait_of(condition, string)._replace(denied=denied), named
+    return [known[literal] for literal in literals]
+
+
+def _bundle_or_none(bundles: TraitBundles, members: Sequence[_NamedTrait | None]) -> int:
+    found = [one for one in members if one is not None]
+    if len({text.removeprefix("NOT ") for _, text in found}) < len(members):
+        return 0
+    try:
+        return bundles.code([trait for trait, _ in found], [text for _, text in found])
+    except CapacityError:
+        return 0
+
+
+def trait_of(condition: Fits, string: str) -> Trait:
+    """The trait that a condition asks for."""
+    return Trait(condition.op, condition.source.text, string)
+
+
+def fulfils(condition: Fits, value: Any) -> bool:
+    """Whether a value fulfils a trait; it may be a list of several."""
+    string = string_of(condition, condition.literal.text)
+    words = [str(one) for one in value] if isinstance(value, list) else [str(value)]
+    if condition.op == "has":
+        return string in words
+    source = condition.source
+
+    def look(name: str) -> Values:
+        return Values(np.arange(len(words)), np.zeros(len(words), bool), words)
+
+    if condition.op == "contains":
+        found = evaluate(source, look, len(words), {}).words or []
+        return any(string in word for word in found)
+    return bool(evaluate(fitted(condition.op, source, string), look, len(words), {}).data.any())
+
+
+def string_of(condition: Fits, literal: str) -> str:
+    """The string of a trait; SchemaError where the literal is none."""
+    value = value_of(literal)
+    if not isinstance(value, str) or not is_unicode(value):
+        raise SchemaError(f"{condition.op.upper()} takes a string, got {literal}")
+    return value
+
+
+# Predicates on expressions, as conditions on hidden attributes.
+#
+# A comparison of two expressions is one of an expression with a constant (types/expressions.py), and so an
+# interval of the codes of a hidden attribute (types/derived.py). One of text is a condition on as many hidden
+# attributes as the string has parts of eight bytes: `name < 'abcdefghij'` is `p0 < 'abcdefgh' OR p0 =
+# 'abcdefgh' AND p1 < 'ij'`.
+#
+# What a text needs that no text before it did is a draft until the whole text was read: a text that fails
+# leaves nothing behind.
+
+# What is not below a string is an AND of as many ORs as it has parts: 24 take half a second to expand, and
+# 32 more than is allowed.
+_ORDERED_PARTS = 24
+
+
+class Drafts:
+    """The hidden attributes that one text needs, and conditions on them."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.width = schema.width
+        self.fresh: list[Attribute] = []
+        self._numbers: dict[str, int] = {}
+
+    def keep(self) -> bool:
+        """Give the drafts their positions for good; False if other texts were first: read it again."""
+        return self.schema.take_hidden(self.width, self.fresh)
+
+    def place(self, expression: Expression, part: int = 0) -> tuple[int, Attribute]:
+        """The attribute of an expression and its position: a declared one, a hidden one or a draft."""
+        if expression.op == "attribute" and expression.kind != "text":
+            position = self.schema.position(expression.value)
+            return position, self.schema.attributes[position]
+        made = derived_attribute(expression, part)
+        known = self.schema.hidden_position(made.name)
+        if known is not None and known < self.width:
+            return known, self.schema.attribute(known)
+        number = self._numbers.setdefault(made.name, len(self.fresh))
+        if number == len(self.fresh):
+            self.fresh.append(made)
+        return self.width + number, self.fresh[number]
+
+    def compared(self, ours: Expression, operator: str, theirs: Expression, span: Span) -> Condition:
+        """`ours operator theirs`."""
+        found = expressions.comparison(ours, operator, theirs)
+        return self.within(found.expression, found.operator, found.constant, span)
+
+    def within(self, expression: Expression, operator: str, constant: Fraction, span: Span) -> Condition:
+        """`expression operator constant`."""
+        position, attribute = self.place(expression)
+        return Within(attribute.name, position, spans_of_number(attribute, operator, constant), span)
+
+    def compared_text(self, expression: Expression, operator: str, literal: Literal, span: Span) -> Condition:
+        """`expression operator 'literal'` for an expression that gives text."""
+        ordered = operator not in ("=", "!=")
+        whole, rest = _bounded_parts(literal, _ORDERED_PARTS if ordered else MAX_DERIVED)
+        equal = [self._coded(expression, literal, "same", k, span) for k in range(whole + 1)]
+        if not ordered:
+            both = _all(equal, span)
+            return both if operator == "=" else Not(both, span)
+        if operator in (">", ">="):
+            # the opposite of what a string below it is; a missing one is neither
+            return Not(self.compared_text(expression, "<" if operator == ">=" else "<=", literal, span), span)
+        ways = [
+            _all([*equal[:k], self._coded(expression, literal, "below", k, span)], span)
+            for k in range(whole + rest)
+        ]
+        if operator == "<=":
+            ways.append(_all(equal, span))
+        if not ways:  # nothing is below the empty string
+            position, attribute = self.place(expression)
+            return Within(attribute.name, position, (), span)
+        return ways[0] if len(ways) == 1 else Or(tuple(ways), span)
+
+    def begins(self, expression: Expression, prefix: Literal, span: Span) -> Condition:
+        """Whether an expression that gives text begins with a string."""
+        whole, rest = _bounded_parts(prefix)
+        parts = [self._coded(expression, prefix, "same", k, span) for k in range(whole)]
+        if rest or not parts:
+            parts.append(self._coded(expression, prefix, "begins", whole, span))
+        return _all(parts, span)
+
+    def ends(self, expression: Expression, suffix: Literal, span: Span) -> Condition:
+        """Whether an expression that gives text ends with a string: backwards, it begins with it."""
+        return self.begins(expressions.called("reverse", (expression,)), suffix.changed("backwards"), span)
+
+    def matches(self, expression: Expression, pattern: Literal, span: Span) -> Condition:
+        """Whether a regular expression is found in an expression that gives text."""
+        wrong = what_is_wrong_with(string_in(pattern.text))
+        if wrong:
+            raise SchemaError(wrong)
+        return self.fits("matches", expression, pattern, span)
+
+    def fits(self, name: str, expression: Expression, literal: Literal, span: Span) -> Condition:
+        """Whether an expression that gives text fulfils a pattern (types/patterns.py)."""
+        if self.schema.traits.single_columns:
+            string = string_in(literal.text)
+            if name == "contains" and not string:
+                return self.begins(expression, literal, span)
+            position, attribute = self.place(expressions.fitted(name, expression, string))
+            return Within(attribute.name, position, ((1, 1),), span)
+        (base,) = expression.names
+        return Fits(name, expression, self.schema.position(base), self._bundles(), literal, span)
+
+    def _bundles(self) -> int:
+        """The position of the first attribute of trait bundles."""
+        known = self.schema.hidden_position(HELD)
+        if known is not None and known < self.width:
+            return known
+        number = self._numbers.setdefault(HELD, len(self.fresh))
+        if number == len(self.fresh):
+            self.fresh += self.schema.traits.attributes()
+        return self.width + number
+
+    def like(self, expression: Expression, pattern: Literal, span: Span) -> Condition:
+        """Whether an expression that gives text fits a pattern; one with a single % is one of intervals."""
+        pieces = like_pieces(string_in(pattern.text))
+        wild = "".join(mark for mark, _ in pieces)
+        if wild == "%%" and len(pieces) == 3 and pieces[1][1]:
+            return self.fits("contains", expression, pattern.changed("like within"), span)
+        if wild not in ("", "%"):
+            return self.fits("like", expression, pattern, span)
+        first, last = pattern.changed("like first"), pattern.changed("like last")
+        if not wild:
+            return self.compared_text(expression, "=", first, span)
+        before, after = (string_in(one.text) for one in (first, last))
+        parts = [self.begins(expression, first, span)] if before or not after else []
+        if after:
+            parts.append(self.ends(expression, last, span))
+        if before and after:  # one after the other, without an overlap
+            length = expressions.called("length", (expression,))
+            parts.append(self._coded(length, pattern, "longer", 0, span))
+        return _all(parts, span)
+
+    def in_network(self, expression: Expression, network: Literal, span: Span) -> Condition:
+        """Whether an expression that gives text is an address of a network."""
+        named = addresses.network_words(string_in(network.text))
+        words = [expressions.called(word, (expression,)) for word in addresses.WORDS[: len(named)]]
+        return _all([self._coded(word, network, "network", k, span) for k, word in enumerate(words)], span)
+
+    def _coded(self, of: Expression, literal: Literal, form: str, part: int, span: Span) -> Condition:
+        position, attribute = self.place(of, part)
+        return LiteralInterval(attribute.name, position, literal, form, part, span)
+
+
+def _bounded_parts(literal: Literal, most: int = MAX_DERIVED) -> tuple[int, bool]:
+    """What `n_parts` says of a string for whose parts there may be attributes enough, and time."""
+    whole, rest = n_parts(literal.text)
+    if whole + rest > most:
+        what = (
+            "that is compared by its order" if most < MAX_DERIVED else "that an expression is compared with"
+        )
+        size = len(string_in(literal.text).encode())
+        raise SchemaError(f"a string {what} has at most {PART * most:,} bytes, this one {size:,}")
+    return whole, rest
+
+
+def weekday(word: str) -> int:
+    """The number of a day of the week, Monday being 1."""
+    short = word.strip().lower()[:3]
+    if short not in WEEKDAYS or not any(
+        day.startswith(word.strip().lower())
+        for day in ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+    ):
+        raise SchemaError(f"a day of the week is one of {', '.join(WEEKDAYS)} or 1 to 7, got {word!r}")
+    return WEEKDAYS.index(short) + 1
+
+
+def _all(parts: list[Condition], span: Span) -> Condition:
+    return parts[0] if len(parts) == 1 else And(tuple(parts), span)

@@ -8,7 +8,7 @@ turned into spans column by column:
     floors     int64   n_texts   the largest code not above the literal
     ceils      int64   n_texts   the smallest code not below it
 
-From there on this is `normal_form.py` on columns of spans (span_columns.py): the same steps in the same
+From there on this is `normal_form.py` on columns of spans (templates.py): the same steps in the same
 order, as long as they do not depend on the values. They depend on them where a predicate can never hold,
 where two clauses are so alike that they become one, and where one may be trimmed by another. Such rows are
 doubtful, and so are rows with a literal that is no value of its attribute or lies at the end of the codes.
@@ -21,7 +21,7 @@ and IN, against 4 to 6 s for filling the tree of each text and 9 to 18 s for par
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from itertools import combinations
 from typing import NamedTuple
@@ -29,22 +29,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.language.literal_forms import CHANGES, interval_of
-from rangecast.language.normal_form import ABSENT_SPANS, PRESENT_SPANS, TRUTH_SPANS
-from rangecast.language.region_columns import inside_columns
-from rangecast.language.span_columns import (
-    SpanColumns,
-    complement,
-    constant,
-    equal,
-    intersect,
-    one_span,
-    unite,
-    unite_values,
-    width,
+from rangecast.errors import SchemaError
+from rangecast.language.normal_form import (
+    ABSENT_SPANS,
+    PRESENT_SPANS,
+    TRUTH_SPANS,
+    TraitsAsked,
+    bundle_codes,
+    has_traits,
+    traits_asked,
 )
-from rangecast.language.traits import TraitsAsked, bundle_codes, has_traits, traits_asked
 from rangecast.language.tree import (
+    CHANGES,
     And,
     Comparison,
     Condition,
@@ -58,12 +54,164 @@ from rangecast.language.tree import (
     Range,
     Stated,
     Within,
+    interval_of,
     value_of,
 )
-from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Codes, float_codes
+from rangecast.types import places
+from rangecast.types.attributes import (
+    LAST,
+    MISSING,
+    PRESENT,
+    Attribute,
+    Codes,
+    Float,
+    decoded_floats,
+    float_codes,
+)
 from rangecast.types.numerals import Mask
 from rangecast.types.places import Point
 from rangecast.types.schema import Schema
+
+# Spans of many texts at once: what `normal_form.py` does with the spans of one text, on arrays.
+#
+#     array    dtype   shape     meaning
+#     lows     int64   (n, k)    low ends of the spans of each row, ascending, with a gap between any two
+#     highs    int64   (n, k)    their high ends
+#     counts   int64   n         how many spans a row has; behind them stand (LAST, MISSING)
+#
+# A row without a span is one whose predicate can never hold. Rows do not know of each other, so a row
+# that makes no sense (a literal that is no value) costs nothing but its own result.
+
+
+class SpanColumns(NamedTuple):
+    """Spans of n rows (see the module head)."""
+
+    lows: Codes
+    highs: Codes
+    counts: Codes
+
+    @property
+    def valid(self) -> Mask:
+        """Which places hold a span, (n, k)."""
+        return np.arange(self.lows.shape[1]) < self.counts[:, None]
+
+
+def one_span(lows: Codes, highs: Codes) -> SpanColumns:
+    """One span per row, or none where the low end is above the high end."""
+    valid = lows <= highs
+    if not valid.all():
+        lows, highs = np.where(valid, lows, LAST), np.where(valid, highs, MISSING)
+    return SpanColumns(lows[:, None], highs[:, None], valid.astype(np.int64))
+
+
+def constant(spans: tuple[tuple[int, int], ...], n: int) -> SpanColumns:
+    """The same spans in every row."""
+    ends = np.array(spans or ((LAST, MISSING),), np.int64)
+    shape = (n, len(ends))
+    lows, highs = np.broadcast_to(ends[:, 0], shape), np.broadcast_to(ends[:, 1], shape)
+    return SpanColumns(lows, highs, np.full(n, len(spans)))
+
+
+def unite(lows: Codes, highs: Codes) -> SpanColumns:
+    """The union of spans (n, k) in any order; spans that touch become one.
+
+    >>> unite(np.array([[5, 1, 3]]), np.array([[6, 2, 3]])).highs.tolist()
+    [[3, 6]]
+    """
+    order = np.argsort(lows, axis=1, kind="stable")
+    lows = np.take_along_axis(lows, order, 1)
+    own = np.take_along_axis(highs, order, 1)
+    reached = np.maximum.accumulate(own, axis=1)
+    opens = lows <= own
+    # a low end above another is above MISSING, so there is a code before it
+    opens[:, 1:] &= (lows[:, 1:] > reached[:, :-1]) & (lows[:, 1:] - 1 > reached[:, :-1])
+    rows, places = np.nonzero(opens)
+    if not len(rows):
+        return _packed(np.zeros_like(opens), lows, own)
+    last = np.append(places[1:] - 1, lows.shape[1] - 1)
+    last[:-1][rows[1:] != rows[:-1]] = lows.shape[1] - 1
+    highs = own.copy()
+    highs[rows, places] = reached[rows, last]
+    return _packed(opens, lows, highs)
+
+
+def unite_values(codes: Codes) -> SpanColumns:
+    """The union of single codes (n, k); codes that touch become one span.
+
+    >>> unite_values(np.array([[5, 1, 2, 5]])).lows.tolist()
+    [[1, 5]]
+    """
+    codes = np.sort(codes, axis=1)
+    parts = np.ones(codes.shape, bool)
+    parts[:, 1:] = (codes[:, 1:] > codes[:, :-1]) & (codes[:, 1:] - 1 > codes[:, :-1])
+    ends = np.ones(codes.shape, bool)
+    ends[:, :-1] = parts[:, 1:]
+    firsts, lasts = _packed(parts, codes, codes), _packed(ends, codes, codes)
+    return SpanColumns(firsts.lows, lasts.highs, firsts.counts)
+
+
+def intersect(ours: SpanColumns, theirs: SpanColumns) -> SpanColumns:
+    """What both allow.
+
+    >>> both = intersect(constant(((1, 3), (5, 9)), 1), constant(((2, 6),), 1))
+    >>> both.lows.tolist(), both.highs.tolist()
+    ([[2, 5]], [[3, 6]])
+    """
+    n = len(ours.lows)
+    # pairs in the order of ours, then theirs: what they have in common ascends as it stands
+    lows = np.maximum(ours.lows[:, :, None], theirs.lows[:, None, :]).reshape(n, -1)
+    highs = np.minimum(ours.highs[:, :, None], theirs.highs[:, None, :]).reshape(n, -1)
+    return _packed(lows <= highs, lows, highs)
+
+
+def complement(spans: SpanColumns) -> SpanColumns:
+    """The present values that the spans leave out.
+
+    >>> complement(constant(((PRESENT, 3), (5, LAST)), 1)).lows.tolist()
+    [[4]]
+    """
+    n, k = spans.lows.shape
+    lows, highs = np.empty((n, k + 1), np.int64), np.empty((n, k + 1), np.int64)
+    lows[:, 0], highs[:, k] = PRESENT, LAST
+    lows[:, 1:] = spans.highs + 1  # the code after LAST is none
+    highs[:, :k] = spans.lows - 1  # and so is the one before MISSING
+    valid = np.ones((n, k + 1), bool)
+    valid[:, 1:] = spans.valid & (spans.highs < LAST)
+    valid[:, :k] &= ~spans.valid | (spans.lows > MISSING)
+    highs[np.arange(n), spans.counts] = LAST
+    return _packed(valid & (lows <= highs), lows, highs)
+
+
+def equal(ours: SpanColumns, theirs: SpanColumns) -> Mask:
+    """The rows in which both have the same spans."""
+    k = min(ours.lows.shape[1], theirs.lows.shape[1])
+    same: Mask = ours.counts == theirs.counts
+    same &= (ours.lows[:, :k] == theirs.lows[:, :k]).all(1)
+    same &= (ours.highs[:, :k] == theirs.highs[:, :k]).all(1)
+    return same
+
+
+def width(spans: SpanColumns) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """How many codes the spans of each row have: in units of 2**32, and what is left."""
+    sizes = np.where(spans.valid, spans.highs.view(np.uint64) - spans.lows.view(np.uint64), 0)
+    rest = (sizes & 0xFFFFFFFF).sum(1, dtype=np.uint64) + spans.counts.astype(np.uint64)
+    return (sizes >> 32).sum(1, dtype=np.uint64), rest
+
+
+def _packed(valid: Mask, lows: Codes, highs: Codes) -> SpanColumns:
+    """The valid spans of each row, moved to its beginning."""
+    counts = valid.sum(1)
+    k = lows.shape[1]
+    if k == 1 or bool((counts == k).all()):
+        if not bool(valid.all()):
+            lows, highs = np.where(valid, lows, LAST), np.where(valid, highs, MISSING)
+        return SpanColumns(lows, highs, counts)
+    shape = (len(lows), max(int(counts.max(initial=0)), 1))
+    out_lows, out_highs = np.full(shape, LAST, np.int64), np.full(shape, MISSING, np.int64)
+    filled = np.arange(shape[1]) < counts[:, None]
+    out_lows[filled], out_highs[filled] = lows[valid], highs[valid]
+    return SpanColumns(out_lows, out_highs, counts)
+
 
 # A quoted string, or a word that begins like a number and does not go on from a name; a sign alone is none.
 # Looser than the parser's literals, and led by a set of characters: that lets `re` skip ahead, 1.8 to 3.3
@@ -250,7 +398,7 @@ class _Filler:
         first = asked[0][0].bundles
         if not all(denied for _, denied in asked):
             return {**found, first: one_span(codes, codes)}
-        # a gap between those that do not hold (types/traits.py)
+        # a gap between those that do not hold (types/patterns.py)
         found[first + 1] = one_span(np.full(self.n, PRESENT), codes - 1)
         found[first + 2] = one_span(codes + 1, np.full(self.n, LAST))
         return found
@@ -423,3 +571,63 @@ def _bracket(attribute: Attribute, text: str) -> tuple[int, int]:
     except ValueError:
         pass
     return LAST, LAST
+
+
+# Areas of many texts of one shape at once: what normal_form.py does for one text, on columns.
+#
+# A predicate on a point that stands without a NOT becomes intervals of longitude and latitude and a region of
+# its own. Two of them on one point have no region in common, so that their conjunction is empty here and the
+# row is doubtful; rows whose circle reaches over the date line or a pole are doubtful too, and so is whatever
+# is no place. Doubtful rows are expanded one by one (templates.py), and make the errors.
+
+Brackets = Callable[[Attribute, Sequence[Literal]], tuple[Codes, Codes]]
+_DEGREES = Float("degrees")
+
+
+def inside_columns(
+    attribute: Point, condition: Inside, texts: list[str], brackets: Brackets, doubtful: Mask
+) -> dict[int, SpanColumns]:
+    """The clause of a predicate for each text; sets `doubtful`. `texts` are the polygons, if it has one."""
+    if condition.area == "polygon":
+        words, ends = _polygons(texts, doubtful)
+    else:
+        numbers = decoded_floats(brackets(_DEGREES, condition.literals)[0])
+        if condition.area == "box":
+            return _bounds(condition, numbers.T, doubtful, places.boxes_hold(numbers.T))
+        metres = numbers[:, 0] * places.UNITS[condition.unit]
+        ends, plain = places.circle_extents(numbers[:, 1], numbers[:, 2], metres)
+        doubtful |= ~plain
+        rows = zip(numbers[:, 1].tolist(), numbers[:, 2].tolist(), metres.tolist(), strict=True)
+        words = [f"circle {x!r} {y!r} {m!r}" for x, y, m in rows]
+    add = attribute.vocabulary.add
+    codes = np.array([0 if odd else add(word) for word, odd in zip(words, doubtful, strict=True)], np.int64)
+    found = _bounds(condition, ends, doubtful, ~doubtful)
+    found[condition.position] = one_span(codes, codes)
+    return found
+
+
+def _bounds(
+    condition: Inside, ends: npt.NDArray[np.float64], doubtful: Mask, plain: Mask
+) -> dict[int, SpanColumns]:
+    """West, south, east and north ends as intervals of the hidden attributes."""
+    doubtful |= ~plain
+    west, south, east, north = (float_codes(np.where(plain, row, 0.0)) for row in ends)
+    return {condition.longitude: one_span(west, east), condition.latitude: one_span(south, north)}
+
+
+def _polygons(texts: Sequence[str], doubtful: Mask) -> tuple[list[str], npt.NDArray[np.float64]]:
+    words, ends = [""] * len(texts), np.zeros((4, len(texts)))
+    for row, text in enumerate(texts):
+        try:
+            word = places.polygon(str(value_of(text)))
+            extent = places.extent_of(word)
+        except SchemaError:
+            doubtful[row] = True
+            continue
+        # lint.py looks at texts one by one
+        doubtful[row] |= extent.longitudes[-1][1] - extent.longitudes[0][0] > 180
+        words[row] = word
+        (west, east), *more = extent.longitudes
+        ends[:, row] = west, extent.south, east, extent.north
+        doubtful[row] |= bool(more)
+    return words, ends

@@ -8,6 +8,8 @@ attribute does not take. `load_events` is the step that all of them share.
 
 from __future__ import annotations
 
+import glob
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
@@ -16,15 +18,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rangecast.errors import EventError
-from rangecast.loading.batches import ROWS_AT_ONCE, RowBatch, RowFile
+from rangecast.durable.bucket import is_address, objects_at, place_of, size_of
+from rangecast.errors import EventError, OptionError, StorageError
+from rangecast.loading.files import ROWS_AT_ONCE, RowBatch, RowFile
 from rangecast.loading.formats import open_rows
 from rangecast.loading.ids import INT64, STRING, column_type, id_text, in_one_piece, settle, typed_ids
 from rangecast.loading.json import JsonLinesFile
 from rangecast.loading.rejected import RejectedRow
 from rangecast.model.events import Events
+from rangecast.model.ids import Ids
+from rangecast.model.matches import Matches
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.model.user_columns import narrowed
 from rangecast.types.attributes import MISSING
-from rangecast.types.column_names import NamedColumns, ObjectNames, describe_absent, named_columns
+from rangecast.types.frames import NamedColumns, ObjectNames, describe_absent, named_columns
 from rangecast.types.schema import Schema
 
 # What JSON is expected to hold for each kind of attribute; text files are parsed by the attribute.
@@ -338,3 +345,183 @@ def _kept(column: Any) -> pa.Array[Any]:
     if isinstance(column, list):
         return pa.array([id_text(value) for value in column], STRING)
     return in_one_piece(column)
+
+
+# Several files of events as one: their names, in order, and the events of one after the other.
+#
+# What is settled by the first file holds for all of them: the type of ids. Rows without ids are numbered on
+# from file to file. A file is opened when the one before it has been read, so that thousands of them are no
+# trouble; that all are there with their columns is checked at the start.
+
+
+def expand_paths(names: Sequence[str]) -> list[str]:
+    """The files that names and patterns such as `trades/*.csv` stand for, each once; StorageError for none.
+
+    >>> expand_paths(["/dev/null", "/dev/nul[l]"])
+    ['/dev/null']
+    """
+    found: dict[str, None] = {}
+    for name in map(place_of, names):
+        there = [name]
+        if is_address(name):
+            there = objects_at(name)
+            if not there:
+                raise StorageError(f"{name}: there is no such object, and no folder of objects")
+        elif glob.has_magic(name) and not os.path.exists(name):
+            there = sorted(glob.glob(name, recursive=True))
+            if not there:
+                raise StorageError(f"{name}: no file has a name like this")
+        elif not os.path.exists(name):
+            raise StorageError(f"{name}: there is no such file")
+        found |= dict.fromkeys(there)
+    return list(found)
+
+
+class EventFiles:
+    """The events of several files, as `EventFile` has those of one; `remarks` are on single files."""
+
+    def __init__(self, schema: Schema, paths: Sequence[str], **options: Any) -> None:
+        self.paths = tuple(paths)
+        self.path = self.paths[0]
+        self.n_events = 0
+        self.remarks: list[str] = []
+        self._schema = schema
+        self._options = options
+        for path in self.paths[1:]:  # a file that cannot be read must not end a run that has written
+            EventFile(schema, path, **options).close()
+        self._open = EventFile(schema, self.path, **options)
+        self._kept_types = self._open.kept_types
+        self._absent = set(schema.names)
+        self._absent_kept = set(self._kept_types)
+        self._near: dict[str, str] = {}
+        # a Parquet file counts its rows and others their bytes; bytes are the unit for all of them here
+        self._sizes = [size_of(path) for path in self.paths]
+        self.size: int | None = sum(self._sizes)
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        self._open.close()
+
+    def __enter__(self) -> EventFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def id_type(self) -> pa.DataType:
+        """The type of ids, by the first file."""
+        return self._open.id_type
+
+    @property
+    def kept_types(self) -> dict[str, pa.DataType]:
+        """The types of the columns that come along, by the first file."""
+        return self._kept_types
+
+    @property
+    def absent(self) -> list[str]:
+        """Attributes for which no event of any file had a value."""
+        return [name for name in self._schema.names if name in self._absent]
+
+    @property
+    def absent_kept(self) -> list[str]:
+        """Columns to keep that no event of any file had, where files do not say their columns."""
+        return [name for name in self._kept_types if name in self._absent_kept]
+
+    def refuse_absent(self) -> None:
+        """As of an EventFile, by the first file."""
+        self._open.refuse_absent()
+
+    def near_misses(self) -> dict[str, str]:
+        """Attributes that no event had, and the columns that were probably meant."""
+        return {name: column for name, column in self._near.items() if name in self._absent}
+
+    def __iter__(self) -> Iterator[EventBatch]:
+        id_type = self.id_type
+        done = 0
+        for number, (path, size) in enumerate(zip(self.paths, self._sizes, strict=True)):
+            if number:
+                rows = self._open.n_rows
+                self._open.close()
+                options = self._options | {"id_type": id_type, "first_row": rows}
+                self._open = EventFile(self._schema, path, **options)
+            file = self._open
+            for batch in file:
+                share = batch.position / file.size if file.size else 0.0
+                yield batch._replace(position=done + int(size * min(share, 1.0)))
+            done += size
+            self.n_events += file.n_events
+            if file.n_events:
+                self._absent_kept &= set(file.absent_kept)
+                near = file.near_misses()
+                self._near |= near
+                self._absent &= set(file.absent)
+                if near:
+                    self.remarks.append(describe_absent(list(near), near, f"no event of {path}"))
+
+
+# Columns that come along with matches: of the events (`keep`) and of the subscriptions (`payload`).
+#
+# A payload column is in the order of the subscriptions, and joined by id. An index gives matches as slots of
+# a list of ids that seldom changes, so the join of those ids is made once and each batch is a gather.
+
+PAIR = ("event_id", "subscription_id")
+
+
+class PayloadColumns:
+    """Columns of the payload of subscriptions, for the matches of an index that holds them.
+
+    >>> from rangecast import Int, Schema
+    >>> rows = [{"id": 7, "price": 1, "owner": "ann"}, {"id": 8, "price": 2, "owner": "bob"}]
+    >>> subs = Subscriptions.from_rows(Schema(Int("price")), rows, payload=["owner"])
+    >>> PayloadColumns(subs, ["owner"]).of(Matches.from_ids([0, 1], [8]))["owner"].to_pylist()
+    ['bob']
+    """
+
+    def __init__(self, subs: Subscriptions, names: Sequence[str]) -> None:
+        self._ids = subs.ids.arrow()
+        self._columns: dict[str, Any] = {name: pa.array([], pa.string()) for name in names}
+        if len(subs) and names:  # none have no payload either
+            table = narrowed(subs.beside.table(tuple(names)))
+            self._columns = {name: in_one_piece(table[name]) for name in names}
+        self._joined: tuple[Ids, Any] | None = None  # ids of an index, and the row of each here
+
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """The types of the columns."""
+        return {name: column.type for name, column in self._columns.items()}
+
+    def of(self, matches: Matches) -> dict[str, Any]:
+        """The columns, a row for each pair of some matches."""
+        if self._joined is None or not _same(self._joined[0], matches.names):
+            ids = matches.names.arrow()
+            self._joined = (matches.names, pc.index_in(ids, self._ids.cast(ids.type)))
+        rows = self._joined[1].take(pa.array(matches.slots))
+        return {name: column.take(rows) for name, column in self._columns.items()}
+
+
+def _same(these: Ids, those: Ids) -> bool:
+    """Whether two lists of ids are the same memory: an index makes a new object of it for each batch."""
+    one = these.starts if these.textual else these.values
+    other = those.starts if those.textual else those.values
+    return len(one) == len(other) and one.ctypes.data == other.ctypes.data
+
+
+def check_names(keep: Sequence[str], payload: Sequence[str]) -> None:
+    """Raise OptionError when two columns of the output would have one name."""
+    names = [*PAIR, *keep, *payload]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise OptionError(f"columns of the output must differ, got twice: {', '.join(twice)}")
+
+
+def cast_column(column: Any, kind: pa.DataType, name: str, path: str) -> Any:
+    """A column of a later file in the type of the first one."""
+    if column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise EventError(
+            f"{path}: the column {name!r} must be {kind} as in the first file, got {column.type}"
+        ) from None

@@ -19,12 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rangecast.errors import SchemaError
-from rangecast.loading.batches import RowBatch, RowFile
+from rangecast.loading.files import RowBatch, RowFile
 from rangecast.loading.ids import in_one_piece
 from rangecast.types.attributes import KINDS, MISSING, Attribute, Bool, Category, Float, Int, Timestamp
-from rangecast.types.column_names import flat_object
 from rangecast.types.columns import describe
-from rangecast.types.frames import flat_table
+from rangecast.types.frames import flat_object, flat_table
 from rangecast.types.schema import Schema
 
 SURE = 0.95

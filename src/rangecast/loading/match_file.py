@@ -15,21 +15,24 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from rangecast.compile_clock import compile_seconds, running_seconds
 from rangecast.errors import EventError, OptionError, RangecastWarning
-from rangecast.loading.batches import ROWS_AT_ONCE, format_of
-from rangecast.loading.carried import PayloadColumns, cast_column, check_names
-from rangecast.loading.events import EventFile
+from rangecast.loading.events import (
+    EventFile,
+    EventFiles,
+    PayloadColumns,
+    cast_column,
+    check_names,
+    expand_paths,
+)
+from rangecast.loading.files import ROWS_AT_ONCE, format_of
 from rangecast.loading.ids import named_type
-from rangecast.loading.output import OutputFile
-from rangecast.loading.pace import Pace
-from rangecast.loading.pairs import PairWriter, pair_writer
+from rangecast.loading.pairs import OutputFile, Pace, PairWriter, pair_writer
 from rangecast.loading.rejected import RejectedRow, Rejects
-from rangecast.loading.several_files import EventFiles, expand_paths
 from rangecast.model.events import Events
 from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.types.column_names import describe_absent
+from rangecast.simd.compiler import compile_seconds, running_seconds
+from rangecast.types.frames import describe_absent
 from rangecast.types.schema import Schema
 
 _Item = TypeVar("_Item")

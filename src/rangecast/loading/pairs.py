@@ -13,11 +13,15 @@ of all columns but subscriptions: each row group has about all of those, so no r
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import fcntl
+import glob
 import io
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -25,8 +29,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from rangecast.errors import OptionError
-from rangecast.loading.batches import format_of, suffix_of
+from rangecast.durable.bucket import local_place
+from rangecast.errors import OptionError, StorageError
+from rangecast.loading.files import format_of, suffix_of
 
 ROW_GROUP = 1 << 20
 EVENT, SUBSCRIPTION = "event_id", "subscription_id"
@@ -202,3 +207,101 @@ def _json_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     used = pc.unique(coded.indices)
     words = pa.array([json.dumps(word, default=str) for word in coded.dictionary.take(used).to_pylist()])
     return pa.chunked_array([words.take(pc.index_in(coded.indices, used))])
+
+
+# Files that are seen whole or not at all: written under a scratch name, then renamed.
+#
+# A run that is killed leaves its scratch file. Whoever writes holds a lock on its own, which ends with the
+# process on whatever machine it is; so the next run that writes the same file can tell, and clears the rest.
+
+
+class OutputFile:
+    """A file being written; `keep` puts it in its place, `drop` leaves what was there before.
+
+    As a context, it is kept when the block ends and dropped when it fails.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(local_place(path, "a file of results"))
+        self._scratch = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        try:
+            _clear_scratch(self.path)
+            self.stream: BinaryIO = _open_locked(self._scratch)
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be written: {error.strerror}") from None
+
+    def __enter__(self) -> OutputFile:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.keep()
+        else:
+            self.drop()
+
+    def keep(self) -> None:
+        """Close the file and give it its name."""
+        self.stream.close()
+        os.replace(self._scratch, self.path)
+
+    def drop(self) -> None:
+        """Close the file and remove it."""
+        self.stream.close()
+        self._scratch.unlink(missing_ok=True)
+
+
+def _open_locked(path: Path) -> BinaryIO:
+    while True:
+        stream = open(path, "wb")  # noqa: SIM115
+        with contextlib.suppress(OSError):  # a file system without locks clears nothing
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        # somebody who cleared may have come between the two
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(stream.fileno()), os.stat(path)):
+                return stream
+        stream.close()
+
+
+def _clear_scratch(path: Path) -> None:
+    """Remove what runs that are no more have left of this file."""
+    pattern = os.path.join(glob.escape(str(path.parent)), f".{glob.escape(path.name)}.*.tmp")
+    for left in glob.glob(pattern):
+        if not left.removesuffix(".tmp").rpartition(".")[2].isdigit():
+            continue
+        with contextlib.suppress(OSError), open(left, "rb+") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(left)
+
+
+# How many events are matched at once, so that the pairs in memory stay near a bound.
+#
+# What an event matches is not known before: the first step is small, and each step sets the size of the next
+# one by what it found. The command line, file mode, streams and the source all go at this pace.
+
+# 20 bytes per pair on their way into a file: 40 MB
+PAIRS_AT_ONCE = 2_000_000
+_FIRST_EVENTS = 1_000
+# the next events may match far more than the last ones
+_GROWTH = 8
+
+
+class Pace:
+    """Cuts batches by the matches that events have had so far; `largest` is the most events of a step."""
+
+    def __init__(self, largest: int | None = None) -> None:
+        self._largest = largest
+        self.events = min(_FIRST_EVENTS, largest or _FIRST_EVENTS)
+
+    def cut(self, n: int) -> Iterator[tuple[int, int]]:
+        """Ranges over a batch of n events; call `seen` before the next one is taken."""
+        first = 0
+        while first < n:
+            last = min(first + self.events, n)
+            yield first, last
+            first = last
+
+    def seen(self, n_events: int, n_pairs: int) -> None:
+        """Learn from a step."""
+        if n_events:
+            fitting = PAIRS_AT_ONCE * n_events // max(n_pairs, 1)
+            self.events = max(1, min(fitting, _GROWTH * self.events, self._largest or fitting))

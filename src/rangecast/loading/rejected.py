@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from rangecast.durable.bucket import local_place
 from rangecast.errors import EventError, RangecastError, visible
-from rangecast.loading.output import OutputFile
+from rangecast.loading.pairs import OutputFile
 
 SHOWN = 10
 REJECTED = pa.schema(

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import SubscriptionError
-from rangecast.loading.batches import RowBatch
 from rangecast.loading.events import ARROW_TYPES
+from rangecast.loading.files import RowBatch
 from rangecast.loading.formats import open_rows
 from rangecast.loading.ids import STRING, column_type, id_text, in_one_piece, settle, typed_ids
 from rangecast.loading.rejected import REJECTED, RejectedRow, Rejects, rejected_table

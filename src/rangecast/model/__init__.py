@@ -4,7 +4,7 @@ ids.py              ids of subscriptions, int64 or strings
 subscriptions.py    ids and boxes
 texts.py            the conditions as they were written, compressed beside them
 user_columns.py     the texts and the users' own columns, row by row
-expiry_times.py     when subscriptions end, as a caller says it
+user_columns.py     when subscriptions end, as a caller says it
 events.py           codes by attribute
 matches.py          the answer: offsets and ids
 explanation.py      why a subscription does or does not match an event

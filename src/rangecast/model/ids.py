@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast import buffers
+from rangecast import memory
 from rangecast.errors import SubscriptionError
-from rangecast.kernels.model import ids as kernels
+from rangecast.model import kernels
 from rangecast.types.arrow_compute import pc
 from rangecast.types.columns import describe, is_unicode
 from rangecast.types.strings import arrow_numbers, arrow_words
@@ -200,7 +200,7 @@ class Ids:
             elif len(slots) <= FEW_COUNTED:
                 # an array of one number: of a number numpy makes one at each call, in half a microsecond
                 return slots + self._plus
-            out = buffers.empty(len(slots), np.int64)
+            out = memory.empty(len(slots), np.int64)
             slots = np.ascontiguousarray(slots, np.int32)
             if self._consecutive(len(slots)):
                 # half the time of a gather from a table that fills the cache, or less

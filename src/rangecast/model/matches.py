@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast import buffers
+from rangecast import memory
 from rangecast.memory import check_rows
 from rangecast.model import kernels
 from rangecast.model.ids import Ids
@@ -120,7 +120,7 @@ class Matches:
                 assert self._pending is not None
                 self._ids = self._pending.ids()
             elif self._base is not None and len(slots) > MANY:
-                self._ids = buffers.empty(len(slots), np.int64)
+                self._ids = memory.empty(len(slots), np.int64)
                 np.add(slots, self._base, out=self._ids)
             else:
                 self._ids = self._names.take(slots)

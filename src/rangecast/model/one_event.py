@@ -13,7 +13,7 @@ commonly have without leaving Python's own:
 
 Every other value goes the way of columns, as a column of its own, so it means the same as in `from_rows`, and
 is refused for the same reason. An attribute that is of none of these types makes the whole event go that way.
-So does one with a list of values (several_values.py), unless all of them are of one common type.
+So does one with a list of values (wide_events.py), unless all of them are of one common type.
 
     array   dtype   shape    meaning
     row     int64   (d, 1)   the codes of the event; each thread has one, and uses it again
@@ -33,13 +33,23 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from rangecast.errors import EventError
-from rangecast.model.several_values import LISTS, MOST_VARIANTS
-from rangecast.types.attributes import LAST, MISSING, Attribute, Bool, Category, Codes, Float, Int, Timestamp
-from rangecast.types.column_names import ObjectNames
+from rangecast.model.wide_events import LISTS, MOST_VARIANTS
+from rangecast.types.attributes import (
+    LAST,
+    MISSING,
+    Attribute,
+    Bool,
+    Category,
+    Codes,
+    Float,
+    Int,
+    Text,
+    Timestamp,
+)
 from rangecast.types.columns import is_unicode
+from rangecast.types.frames import ObjectNames
 from rangecast.types.instants import EPOCH
 from rangecast.types.schema import Schema
-from rangecast.types.text import Text
 from rangecast.types.vocabulary import UNKNOWN
 
 Encoder = Callable[[Any], int]

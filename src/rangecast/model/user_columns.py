@@ -3,7 +3,7 @@
     column     kept as   meaning
     texts      Texts     the conditions as they were written, or None where all came as bounds
     payload    Texts     for each name: values as texts, and the type that they are given back in
-    expires    int64     when each ends (expiry_times.py), or None; only on the way to a store, which keeps it
+    expires    int64     when each ends (user_columns.py), or None; only on the way to a store, which keeps it
                          elsewhere
 
 No match reads any of it. A value is kept as its text, so one mechanism (texts.py) packs, selects, joins and
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ import pyarrow as pa
 
 from rangecast.errors import OptionError, StorageError, SubscriptionError
 from rangecast.model.texts import Texts
+from rangecast.types.attributes import MISSING, VALUE, Timestamp
 from rangecast.types.columns import describe
 from rangecast.types.strings import without_views
 
@@ -304,3 +306,43 @@ def wider_kind(kinds: set[str]) -> str:
     if len(kinds) == 1:
         return next(iter(kinds))
     return "double" if kinds == {"int64", "double"} else "string"
+
+
+# When subscriptions end, as a caller says it: one moment for all, or a column of them.
+#
+# Times are microseconds since 1970 UTC; 0 stands for never.
+
+Times = npt.NDArray[np.int64]
+"""Microseconds since 1970 UTC."""
+_TIME = Timestamp("expires")
+
+
+def instant(when: Any = None) -> int:
+    """One moment as microseconds since 1970 UTC; now by default. A time without a zone is UTC."""
+    if when is None:
+        return time.time_ns() // 1000
+    return int(_TIME.bracket(when)[0])
+
+
+def expiry_times(expires: Any, n: int) -> tuple[Times | None, dict[int, str]]:
+    """The times of n subscriptions (None when none ends), and what is wrong with some rows.
+
+    >>> times, bad = expiry_times([None, "2026-01-31", -5], 3)
+    >>> times.tolist(), bad
+    ([0, 1769817600000000, 0], {2: 'must be a time after 1970, got -5'})
+    """
+    if expires is None:
+        return None, {}
+    if isinstance(expires, str) or not hasattr(expires, "__len__"):
+        expires = [instant(expires)] * n
+    if len(expires) != n:
+        raise SubscriptionError(
+            f"expires must be one time or one per subscription ({n:,}), got {len(expires):,}"
+        )
+    encoded = _TIME.encode(expires, VALUE)
+    bad = dict(zip(encoded.bad.tolist(), encoded.reasons, strict=True))
+    times = np.where(encoded.codes == MISSING, 0, encoded.codes)
+    for row in np.flatnonzero(times < 0).tolist():
+        bad[row] = f"must be a time after 1970, got {int(times[row])}"
+    times = np.maximum(times, 0)
+    return times if bool(times.any()) else None, bad

@@ -14,21 +14,14 @@ from rangecast.errors import OptionError
 from rangecast.papers.report import ExperimentReport, hash_code
 
 EXPERIMENTS: dict[str, tuple[str, ...]] = {
-    "ubtree": (
-        "rangecast.papers.ubtree.experiment",
-        "rangecast.papers.ubtree.claims",
-        "rangecast.papers.ubtree.measures",
-    ),
-    "covering": ("rangecast.papers.covering.experiment", "rangecast.papers.covering.searches"),
+    "ubtree": ("rangecast.papers.ubtree.experiment",),
+    "covering": ("rangecast.papers.covering.experiment",),
     "vci": ("rangecast.papers.vci.experiment",),
-    "vcr": ("rangecast.papers.vcr.experiment", "rangecast.papers.vcr.measures"),
-    "batch": ("rangecast.papers.rtree.experiment", "rangecast.papers.rtree.measures"),
+    "vcr": ("rangecast.papers.vcr.experiment",),
+    "batch": ("rangecast.papers.rtree.experiment",),
     "seeds": (
-        "rangecast.papers.seeds",
-        *(
-            f"rangecast.papers.seeds.{name}"
-            for name in ("ratio", "vci", "vcr", "ubtree", "batch", "covering")
-        ),
+        "rangecast.papers.claims",
+        *(f"rangecast.papers.{name}.experiment" for name in ("vci", "vcr", "ubtree", "rtree", "covering")),
     ),
 }
 """The module whose `run` is called, and others that its page is made by."""

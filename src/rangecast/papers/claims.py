@@ -10,10 +10,25 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from rangecast.papers.report import PageClaim, claims_table, read_page
+from rangecast.papers.covering import experiment as covering
+from rangecast.papers.measuring import Ratio
+from rangecast.papers.report import (
+    CASES,
+    ExperimentReport,
+    PageClaim,
+    as_markdown,
+    claims_table,
+    read_page,
+    spread,
+)
+from rangecast.papers.rtree import experiment as batch
+from rangecast.papers.ubtree import experiment as ubtree
+from rangecast.papers.vci import experiment as vci
+from rangecast.papers.vcr import experiment as vcr
 
 _PARTED = re.compile(r"this run (?:agrees|differs), \d+ of \d+ seeds agree(?:: (?P<own>.*))?$")
 
@@ -99,3 +114,126 @@ def settled_text(path: Path, spreads: Mapping[str, SeedSpread]) -> str:
     before, _, rest = text.partition("## Claims\n")
     after = rest.partition("\n## ")[2]
     return "\n".join([f"{before}## Claims", "", *claims_table(claims), "", f"## {after}"])
+
+
+# How far the numbers that decide the papers' claims vary from seed to seed: `rangecast experiment seeds`.
+#
+# The experiments draw with one seed. Here the number that decides each claim is taken again with several:
+# subscriptions and events are drawn again, and contenders take turns, round by round, in processor time.
+# Sizes are the page's, or as near to them as several seeds allow. A verdict is "agrees" or "differs" only
+# where the page's run and most seeds say the same (papers/claims.py), so none of them rests on one draw.
+#
+# Each paper has a module with its RATIOS and `take(report, seed)`.
+
+SEEDS = 3
+PAPERS = {"vci": vci, "vcr": vcr, "ubtree": ubtree, "batch": batch, "covering": covering}
+RATIOS: dict[tuple[str, str], Ratio] = {
+    (paper, key): ratio for paper, module in PAPERS.items() for key, ratio in module.RATIOS.items()
+}
+COLUMNS = ["paper", "claim", "ratio", "agrees when", "taken with", "seen", "seeds that agree", "why not"]
+
+
+def run(report: ExperimentReport) -> None:
+    """Take every ratio with every seed and say how many of them agree."""
+    seeds = 2 if report.quick else SEEDS
+    found: dict[tuple[str, str], list[float]] = {key: [] for key in RATIOS}
+    for seed in range(1, seeds + 1):
+        for paper, module in PAPERS.items():
+            values = report.measured(f"{paper}, seed {seed}", partial(module.take, report, seed))
+            for key, value in values.items():
+                found[paper, key].append(value)
+    rows = [
+        [
+            f"[{key[0]}]({key[0]}.md)",
+            ratio.claim,
+            ratio.what,
+            ratio.when,
+            ratio.at,
+            spread(found[key], ",.3g"),
+            f"{sum(map(ratio.agrees, found[key]))} of {len(found[key])}",
+            ratio.why,
+        ]
+        for key, ratio in RATIOS.items()
+    ]
+    report.table("ratios", f"Mean, least and greatest over {seeds} seeds", COLUMNS, rows)
+    report.departs(
+        "sizes",
+        "those of the papers' pages",
+        "the column `taken with`",
+        "several seeds; smaller where the page's size would take minutes per seed",
+    )
+    report.departs("events", "those of the papers' pages", "20 to 2,000 per point", "several seeds")
+    report.write(
+        "The claims, from seed to seed",
+        "The number that decides each claim of the five papers, taken again with several seeds: [ubtree]"
+        "(ubtree.md), [covering](covering.md), [vci](vci.md), [vcr](vcr.md), [batch](batch.md). Contenders "
+        "take turns in processor time. A verdict is `agrees` or `differs` only where the run of the paper's "
+        "page and most seeds say the same; where they disagree it is open.",
+    )
+
+
+# The page of all papers: how many claims agree, differ and are open, and why some do not agree.
+#
+# It is made from the papers' pages and from the spread over seeds (seeds/), and rewritten whenever one
+# of them is: `rangecast experiment NAME --docs` ends with it.
+
+SOURCES = {
+    "vcr": "000: Wu, Chen, Yu 2004, *VCR indexing for fast event matching*",
+    "vci": "001: Wu, Chen, Yu, Mei 2004, *Efficient interval indexing for content-based subscription*",
+    "ubtree": "002: Wang, Zhang, Kitsuregawa 2004, *UB-tree based efficient predicate index*",
+    "batch": "003: Wang, Zhang, Kitsuregawa 2004, *Adaptively improving average response time*",
+    "covering": "004: Shen, Tirthapura 2012, *Approximate covering detection*",
+}
+NAME = "README.md"
+
+
+def write_overview(folder: Path) -> Path | None:
+    """Settle the verdicts of the papers' pages in a folder, and write the page of all once they are there."""
+    settle_pages(folder, SOURCES)
+    if not all((folder / f"{name}.md").exists() for name in SOURCES):
+        return None
+    claims = {name: read_page(folder / f"{name}.md")[1] for name in SOURCES}
+    path = folder / NAME
+    path.write_text(describe(claims), encoding="utf-8")
+    return path
+
+
+def describe(claims: dict[str, list[PageClaim]]) -> str:
+    """The page's text."""
+    counts = {
+        name: (len(own), *(sum(claim.verdict == case for claim in own) for case in CASES))
+        for name, own in claims.items()
+    }
+    table = [[SOURCES[name], *numbers, f"[{name}]({name}.md)"] for name, numbers in counts.items()]
+    table.append(["all", *map(sum, zip(*counts.values(), strict=True)), ""])
+    every = [(name, claim) for name, own in claims.items() for claim in own]
+    lines = [
+        "# The claims of the papers, tested",
+        "",
+        "This library grew out of five papers. For each of them, a page repeats the paper's experiments and "
+        "says which of its claims agree with what was measured here. Each verdict names the yardstick by "
+        "which it was reached. `rangecast experiment NAME --docs` runs the experiments of one paper, and "
+        "writes its page and this one; `make experiments` does so for all of them.",
+        "",
+        *as_markdown(("paper", "claims", "agree", "differ", "open", "page"), table),
+        "",
+        "## Claims that do not agree, and why",
+        "",
+        *as_markdown(
+            ("page", "the paper says", "verdict", "why not"),
+            [(name, c.text, c.verdict, c.why) for name, c in every if c.verdict != "agrees"],
+        ),
+        "",
+        "## Every verdict, its yardstick, and its spread over seeds",
+        "",
+        "A verdict has two sources: the run of the paper's page, and the number that decides the claim, "
+        "measured again with several seeds (on [seeds](seeds.md) you find with how many subscriptions). It "
+        "is `agrees` or `differs` if the run and most seeds say the same, and `open` if they disagree.",
+        "",
+        *as_markdown(
+            ("page", "the paper says", "verdict", "yardstick", "seeds that agree"),
+            [(name, c.text, c.verdict, c.by, c.seeds) for name, c in every],
+        ),
+        "",
+    ]
+    return "\n".join(lines)

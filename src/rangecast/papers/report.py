@@ -246,7 +246,7 @@ def count_hiding(series: Mapping[str, tuple[Sequence[Any], Sequence[float]]], la
 
 
 class PageClaim(NamedTuple):
-    """A claim as a page has it: `run` is the verdict of the page's own run (verdicts.py)."""
+    """A claim as a page has it: `run` is the verdict of the page's own run (claims.py)."""
 
     text: str
     verdict: str

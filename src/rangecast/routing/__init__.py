@@ -18,8 +18,6 @@ Source: the use that Shen and Tirthapura (2012, sec. 1) make of covering; Carzan
 found by the pair that was recorded when it withheld another, as the searches give one cover, not all.
 """
 
-from rangecast.routing.links import Message
-from rangecast.routing.network import Network
-from rangecast.routing.router import Router
+from rangecast.routing.router import Message, Network, Router
 
 __all__ = ["Message", "Network", "Router"]

@@ -1,1 +1,1 @@
-"""Memory as the processor sees it, and arrays that are handed to kernels once."""
+"""Memory as the processor sees it, and the decorators of kernels."""

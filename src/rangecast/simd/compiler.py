@@ -18,22 +18,38 @@ calls of a small kernel would show, it is an `inlined_kernel`: Numba hands over 
 Conventions: arrays are C-contiguous and writable (a memory-mapped index is mapped copy-on-write for
 this reason: a read-only array is another type to Numba and would compile everything again). The
 caller checks and allocates; a kernel writes into `out`. Where one event at a time must be fast, a kernel
-takes the arrays of a part as one table of where they lie (machine/views.py). A kernel that calls another
+takes the arrays of a part as one table of where they lie (simd/memory.py). A kernel that calls another
 with a number gives it as np.int64(0): of a plain 0 Numba compiles the other one once more.
+
+
+How long this process has spent compiling kernels, and who wants to know when it begins.
+
+A kernel compiles at its first call and comes from the disk after that, so the first match on a machine may
+take seconds that say nothing about matching. Whoever reports times takes these off:
+
+>>> before = compile_seconds()
+>>> compile_seconds() - before
+0.0
+
+Numba announces each compilation; what comes from its disk cache is none. A kernel that calls others compiles
+them on the way: the outermost one is timed.
 """
 
 from __future__ import annotations
 
 import atexit
 import hashlib
+import importlib
 import os
 import re
 import shutil
 import stat
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from time import perf_counter
 from typing import Any
 
 _KERNEL_FILE = re.compile(r"kernels\.py|kernels_\w+\.py|\w+_kernels\.py")
@@ -160,4 +176,53 @@ kernel = _decorator(counted=False)
 inlined_kernel = _decorator(counted=False, forceinline=True)
 allocating_kernel = _decorator(counted=True)
 
-__all__ = ["allocating_kernel", "cache_folders", "inlined_kernel", "kernel"]
+
+_numba_events: Any = importlib.import_module("numba.core.event")
+
+# A kernel or two take less than this; after that there are more to come, or a large one.
+NOTICEABLE = 0.3
+
+
+class _CompileClock(_numba_events.Listener):  # type: ignore[misc]
+    """Listens to Numba; each thread that compiles is timed by itself, and one compiles at a time."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.waiting: list[Callable[[], None]] = []
+        self._own = threading.local()
+
+    def on_start(self, event: Any) -> None:
+        """A compilation begins."""
+        depth = getattr(self._own, "depth", 0)
+        self._own.depth = depth + 1
+        if depth == 0:
+            self._own.start = perf_counter()
+        if self.waiting and self.seconds + perf_counter() - self._own.start > NOTICEABLE:
+            told, self.waiting = self.waiting, []
+            for tell in told:
+                tell()
+
+    def on_end(self, event: Any) -> None:
+        """A compilation has ended."""
+        self._own.depth -= 1
+        if self._own.depth == 0:
+            self.seconds += perf_counter() - self._own.start
+
+
+_clock = _CompileClock()
+_numba_events.register("numba:compile", _clock)
+
+
+def compile_seconds() -> float:
+    """Seconds that this process has spent compiling since the engine was loaded."""
+    return _clock.seconds
+
+
+def running_seconds() -> float:
+    """A clock that stands still while kernels compile, for who times a run."""
+    return perf_counter() - _clock.seconds
+
+
+def when_compiling(tell: Callable[[], None]) -> None:
+    """Call `tell` once, when compiling has taken long enough to be noticed and goes on."""
+    _clock.waiting.append(tell)

@@ -474,3 +474,209 @@ else:
             return context.get_dummy_value()
 
         return types.void(source, types.uint64, out, types.uint64), generate
+
+
+# Entries of eight at a time: which of them hold a point, and writing those, moved together in one register.
+#
+# The bounds of an entry are four bytes, and those of a point are too: a bound holds where none of its bytes
+# is above that of the point. Eight bounds are one register of 32 bytes, so one subtraction that stops at zero
+# and one comparison tell of all eight. The answers choose one of 256 ways to move eight entries to the front,
+# and what stands behind those that hold is written over by the next. A list of 620 entries, of which 170
+# hold, takes 0.26 us instead of 0.79 by a loop without a branch; 0.62 with the moves of the table done one
+# after the other, 0.84 by LLVM's own `vector.compress`, and 1.02 by going from one answer that holds to the
+# next.
+#
+# Moving eight by a table is an instruction of x86 (VPERMD, AVX2). On another processor, and where Numba was
+# told to compile for one, entries are taken one after the other.
+
+"""Entries that are looked at together: as many are read behind the last, and `out` has as much room."""
+
+_LANES = ir.VectorType(_LANE, EIGHT)
+_BYTES = ir.VectorType(_BYTE, 4 * EIGHT)
+
+
+def hold_entries_one_by_one(words, first, point):
+    """Which of the eight bounds from `first` on hold a point, as a set of bits."""
+    held = np.uint64(0)
+    for k in range(EIGHT):
+        bounds = words[first + np.uint64(k)]
+        holds = True
+        for byte in range(4):
+            down = np.uint32(8 * byte)
+            holds &= ((bounds >> down) & np.uint32(255)) <= ((point >> down) & np.uint32(255))
+        held |= np.uint64(holds) << np.uint64(k)
+    return held
+
+
+def move_one_by_one(words, first, held, add, out, to):
+    """Write those of the eight entries from `first` on that are in a set, with `add` added, from out[to] on;
+    returns how many they are. What is written behind them is nothing."""
+    n = np.uint64(0)
+    for k in range(EIGHT):
+        if (held >> np.uint64(k)) & np.uint64(1):
+            out[to + n] = np.int64(words[first + np.uint64(k)]) + add
+            n += np.uint64(1)
+    return n
+
+
+def _entry_moves() -> ir.Constant:
+    """For each set of the eight, the places of its entries, the first ones first."""
+    rows = []
+    for held in range(1 << EIGHT):
+        row = [k for k in range(EIGHT) if held >> k & 1]
+        rows.append(ir.Constant(ir.ArrayType(_BYTE, EIGHT), row + [0] * (EIGHT - len(row))))
+    return ir.Constant(ir.ArrayType(rows[0].type, len(rows)), rows)
+
+
+def _times_eight(builder, number):
+    """A number eight times."""
+    none = ir.Constant(ir.VectorType(number.type, EIGHT), ir.Undefined)
+    return builder.shuffle_vector(
+        builder.insert_element(none, number, _LANE(0)), none, ir.Constant(_LANES, [0] * EIGHT)
+    )
+
+
+if config.DISABLE_JIT or not can_use("avx2"):  # type: ignore[attr-defined]
+    which_hold = inlined_kernel(hold_entries_one_by_one)
+    move_entries = inlined_kernel(move_one_by_one)
+
+else:
+
+    @intrinsic
+    def which_hold(typing_context, words, first, point):
+        """As `hold_entries_one_by_one`, all eight at once."""
+
+        def generate(context, builder, signature, arguments):
+            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+            place = builder.bitcast(builder.gep(data, [arguments[1]]), _BYTES.as_pointer())
+            bounds = builder.load(place, align=4)
+            point = builder.bitcast(_times_eight(builder, arguments[2]), _BYTES)
+            kind = ir.FunctionType(_BYTES, [_BYTES, _BYTES])
+            less = builder.module.declare_intrinsic("llvm.usub.sat.v32i8", (), kind)
+            beyond = builder.bitcast(builder.call(less, [bounds, point]), _LANES)
+            holds = builder.icmp_unsigned("==", beyond, ir.Constant(_LANES, [0] * EIGHT))
+            return builder.zext(builder.bitcast(holds, _BYTE), _WORD)
+
+        return types.uint64(words, types.uint64, types.uint32), generate
+
+    @intrinsic
+    def move_entries(typing_context, words, first, held, add, out, to):
+        """As `move_one_by_one`, all eight at once, into 32 or 64 bits: eight places are written."""
+
+        def generate(context, builder, signature, arguments):
+            source, target = (
+                context.make_array(signature.args[k])(context, builder, arguments[k]).data for k in (0, 4)
+            )
+            first, held, add, to = (arguments[k] for k in (1, 2, 3, 5))
+            place = builder.bitcast(builder.gep(source, [first]), _LANES.as_pointer())
+            table = module_table(builder, "rangecast.moves_of_eight", _entry_moves, EIGHT)
+            few = ir.VectorType(_BYTE, EIGHT)
+            row = builder.bitcast(builder.gep(table, [_WORD(0), held]), few.as_pointer())
+            places = builder.zext(builder.load(row, align=EIGHT), _LANES)
+            kind = ir.FunctionType(_LANES, [_LANES, _LANES])
+            permute = builder.module.declare_intrinsic("llvm.x86.avx2.permd", (), kind)
+            moved = builder.call(permute, [builder.load(place, align=4), places])
+            width = signature.args[4].dtype.bitwidth
+            if width == _WORD.width:
+                moved = builder.zext(moved, ir.VectorType(_WORD, EIGHT))
+            else:
+                add = builder.trunc(add, _LANE)
+            moved = builder.add(moved, _times_eight(builder, add))
+            place = builder.bitcast(builder.gep(target, [to]), moved.type.as_pointer())
+            builder.store(moved, place, align=width // 8)
+            return count_set(builder, held)
+
+        word = types.uint64
+        return word(words, word, word, types.int64, out, word), generate
+
+
+# Bitsets of WORDS words, ANDed in registers.
+#
+# A loop over rows that keeps what is left in an array loads and stores it once per row, and Numba makes no
+# vectors of 32 words of its own accord. Here they are one value of the intermediate language, which
+# becomes as many registers as the processor needs: four where they have 512 bits.
+
+WORDS = 32
+_BITSET = ir.VectorType(_WORD, WORDS)
+
+if config.DISABLE_JIT:  # type: ignore[attr-defined]
+
+    def lowest(x):
+        """The position of the lowest bit that is set, 64 where none is."""
+        return (int(x) & -int(x)).bit_length() - 1 if x else 64
+
+    def count_bits(x):
+        """How many bits are set."""
+        return int(x).bit_count()
+
+    def and_cells(bits, bases, attributes, cells, e, first, last, left):
+        """AND the rows that event e has on the attributes first..last; returns which words have a bit left.
+
+        The row of attribute k is bits[bases[k] + cells[e, attributes[k]]]. `left` is what those before have
+        left, and becomes what these do; where first is 0 it is not read.
+        """
+        if first == 0:
+            left[:] = np.uint64(2**64 - 1)
+        for k in range(first, last):
+            left &= bits[bases[k] + cells[e, attributes[k]]]
+        return np.uint64(sum(1 << w for w in range(WORDS) if left[w]))
+
+else:
+
+    @intrinsic
+    def lowest(typing_context, x):
+        """The position of the lowest bit that is set, 64 where none is."""
+
+        def generate(context, builder, signature, arguments):
+            return builder.cttz(arguments[0], ir.IntType(1)(0))
+
+        return types.int64(types.uint64), generate
+
+    @intrinsic
+    def count_bits(typing_context, x):
+        """How many bits are set."""
+
+        def generate(context, builder, signature, arguments):
+            return builder.ctpop(arguments[0])
+
+        return types.int64(types.uint64), generate
+
+    @intrinsic
+    def and_cells(typing_context, bits, bases, attributes, cells, e, first, last, left):
+        """AND the rows that event e has on the attributes first..last; returns which words have a bit left.
+
+        The row of attribute k is bits[bases[k] + cells[e, attributes[k]]]. `left` is what those before have
+        left, and becomes what these do; where first is 0 it is not read.
+        """
+
+        def generate(context, builder, signature, arguments):
+            arrays = [
+                context.make_array(kind)(context, builder, value)
+                for kind, value in zip(signature.args, arguments, strict=True)
+                if isinstance(kind, types.Array)
+            ]
+            rows, bases, attributes, cells, left = arrays
+            e, first, last = arguments[4:7]
+            width = cgutils.unpack_tuple(builder, cells.shape, 2)[1]
+            own = builder.gep(cells.data, [builder.mul(e, width)])
+            out = builder.bitcast(left.data, _BITSET.as_pointer())
+            # a slot on the stack that becomes registers
+            kept = cgutils.alloca_once(builder, _BITSET)
+            with builder.if_else(builder.icmp_signed("==", first, _WORD(0))) as (then, otherwise):
+                with then:
+                    builder.store(_BITSET([_WORD(2**64 - 1)] * WORDS), kept)
+                with otherwise:
+                    builder.store(builder.load(out, align=8), kept)
+            with cgutils.for_range_slice(builder, first, last, _WORD(1)) as (k, _):
+                attribute = builder.load(builder.gep(attributes.data, [k]))
+                cell = builder.zext(builder.load(builder.gep(own, [attribute])), _WORD)
+                row = builder.add(builder.load(builder.gep(bases.data, [k])), cell)
+                place = builder.gep(rows.data, [builder.mul(row, _WORD(WORDS))])
+                words = builder.load(builder.bitcast(place, _BITSET.as_pointer()), align=8)
+                builder.store(builder.and_(builder.load(kept), words), kept)
+            words = builder.load(kept)
+            builder.store(words, out, align=8)
+            some = builder.icmp_unsigned("!=", words, _BITSET([_WORD(0)] * WORDS))
+            return builder.zext(builder.bitcast(some, ir.IntType(WORDS)), _WORD)
+
+        return types.uint64(bits, bases, attributes, cells, e, first, last, left), generate

@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 
 from rangecast import __version__
 from rangecast.durable.bucket import is_address
-from rangecast.spark.failures import told
+from rangecast.spark.worker import told
 from rangecast.store.home import home_of
 from rangecast.store.store import Store
 

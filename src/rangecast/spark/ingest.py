@@ -10,7 +10,7 @@ good row of the same id stands. Of several good rows of an id the one with the l
 or without a sequence the last in the order of the input.
 
 Tasks parse in two passes where there are categories or expressions (ingest_tasks.py). A small input is
-read once (small_inputs.py) and parsed once, in the driver and by the same functions: a single parser gives
+read once (ingest.py) and parsed once, in the driver and by the same functions: a single parser gives
 words their codes as it meets them. It begins again, as the store's only writer, if another process has given
 the store words meanwhile.
 
@@ -24,23 +24,27 @@ from __future__ import annotations
 import io
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO
+from urllib.parse import unquote, urlparse
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from rangecast.durable.bucket import is_address
-from rangecast.errors import SchemaError, SubscriptionError
-from rangecast.loading.subscriptions import OWN
-from rangecast.spark.failures import told
+from rangecast.durable.bucket import is_address, seekable_file
+from rangecast.errors import OptionError, SchemaError, SubscriptionError
+from rangecast.loading import format_of
+from rangecast.loading.ids import INT64, STRING
+from rangecast.loading.rejected import REJECTED
+from rangecast.loading.subscriptions import OWN, survey_rows, text_rows, wanted_columns
+from rangecast.model.user_columns import PAYLOAD_TYPES, wider_kind
 from rangecast.spark.ingest_tasks import (
     ORDER,
     STAGED,
@@ -55,13 +59,13 @@ from rangecast.spark.ingest_tasks import (
 )
 from rangecast.spark.output import ArrowWork, check_frame, column_named, map_arrow
 from rangecast.spark.report import REJECTED_FIELDS, Report
-from rangecast.spark.small_inputs import collect_small
 from rangecast.spark.stripes import prepare_stripes
+from rangecast.spark.worker import told
 from rangecast.store.change import EXPRESSIONS, FragmentEntry, gathered
-from rangecast.store.entries import FRAGMENTS, ChangePiece
-from rangecast.store.fragments import check_fragments, drop_fragments, new_stem
+from rangecast.store.change_log import FRAGMENTS, ChangePiece
 from rangecast.store.home import Home, home_of
 from rangecast.store.store import Store
+from rangecast.store.versions import check_fragments, drop_fragments, new_stem
 from rangecast.types.patterns import DICTIONARY
 from rangecast.types.schema import Schema
 
@@ -302,3 +306,214 @@ def _keep_rejected(
 
 def _write(raw: bytes, file: BinaryIO) -> None:
     file.write(raw)
+
+
+# Small inputs, which the driver takes as one Arrow table instead of handing them to Python workers.
+#
+# The first job of Python workers takes seconds to start them, and the first job of a JVM takes seconds too.
+# So an input is taken here if it is known to be small before it is read: its plan must begin with files,
+# local data or caches, whose size Spark knows, and all steps of it must be such that give at most as many
+# rows as they get. Everything else is left to the workers: a join, a UDTF, an explode, a source of Python's,
+# and whatever is asked for over Spark Connect, which shows no plan.
+#
+# One Parquet file that nothing is done to is read by PyArrow, without a job, if that gives just what Spark
+# would give: the same columns, of types that both read alike. What is large after all goes back to the
+# workers.
+
+# bytes as Spark estimates them, then rows
+SMALL_BYTES = 8_000_000
+SMALL_ROWS = 500_000
+# steps that give at most as many rows as they get, and leaves whose size Spark knows
+_NO_MORE_ROWS = {
+    *("Project", "Filter", "Sort", "Repartition", "RepartitionByExpression", "GlobalLimit", "LocalLimit"),
+    *("Aggregate", "Window", "Union", "ArrowEvalPython", "BatchEvalPython"),
+}
+_SIZED = {"LogicalRelation", "LocalRelation", "InMemoryRelation"}
+# columns that Spark and PyArrow read alike from Parquet; times only of files that Arrow has written, since
+# Spark may count those of other writers by another calendar
+_PLAIN = (
+    *(T.ByteType, T.ShortType, T.IntegerType, T.LongType),
+    *(T.FloatType, T.DoubleType, T.BooleanType, T.StringType),
+)
+_TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
+_ARROW = "parquet-cpp-arrow"
+
+
+def collect_small(frame: DataFrame, order: str) -> pa.Table | None:
+    """The rows of a small input, with their order in a column of this name; None for any other input."""
+    try:
+        plan = frame._jdf.queryExecution().optimizedPlan()
+    except AttributeError:  # Connect
+        return None
+    size = _known_bytes(plan)
+    if size is None or size > SMALL_BYTES:
+        return None
+    rows = file_rows(frame, plan)
+    if rows is not None:
+        rows = rows.append_column(order, pa.array(np.arange(len(rows))))
+    else:
+        names = [*frame.columns, order]
+        numbered = frame.withColumn(order, F.monotonically_increasing_id())
+        rows = numbered.toDF(*(f"c{i}" for i in range(len(names)))).toArrow().rename_columns(names)
+    return rows if rows.num_rows <= SMALL_ROWS else None
+
+
+def _known_bytes(plan: Any) -> int | None:
+    """The size of what a plan reads, if it adds no rows to that."""
+    steps = [plan]
+    size = 0
+    while steps:
+        step = steps.pop()
+        name, below = step.getClass().getSimpleName(), step.children()
+        if name not in (_NO_MORE_ROWS if below.size() else _SIZED):
+            return None
+        size += 0 if below.size() else int(step.stats().sizeInBytes())
+        steps += [below.apply(i) for i in range(below.size())]
+    return size
+
+
+def file_rows(frame: DataFrame, plan: Any) -> pa.Table | None:
+    """The rows of a frame that is one Parquet file as it is, as `toArrow` gives them; otherwise None."""
+    if plan.getClass().getSimpleName() != "LogicalRelation":
+        return None
+    relation = plan.relation()
+    if relation.getClass().getSimpleName() != "HadoopFsRelation":
+        return None
+    if relation.fileFormat().toString() != "Parquet" or relation.partitionSchema().length():
+        return None
+    place = [urlparse(file) for file in frame.inputFiles()]
+    if len(place) != 1 or place[0].scheme != "file" or place[0].netloc:
+        return None
+    utc = frame.sparkSession.conf.get("spark.sql.session.timeZone") == "UTC"
+    taken = _PLAIN + (_TIMES if utc else ())
+    kinds = [field.dataType for field in frame.schema.fields]
+    if not all(isinstance(kind, taken) for kind in kinds):
+        return None
+    try:
+        with pq.ParquetFile(unquote(place[0].path)) as file:
+            by_arrow = str(file.metadata.created_by).startswith(_ARROW)
+            if not by_arrow and any(isinstance(kind, _TIMES) for kind in kinds):
+                return None
+            if any(file.schema_arrow.names.count(name) != 1 for name in frame.columns):
+                return None
+            return file.read().select(frame.columns).cast(to_arrow_schema(frame.schema, timezone="UTC"))
+    except (OSError, pa.ArrowException):  # Spark has its own words for it
+        return None
+
+
+# Files of subscriptions as a DataFrame for `ingest` and `reduce`.
+#
+# Parquet has types, and Spark reads it. CSV and JSON lines are read in the workers by the reader of the
+# library, a file per task, so that ids follow the one rule and a row that cannot be read is a rejected row:
+# once for the columns and for whether all ids are whole numbers, then for the rows.
+
+_SURVEY = T.StructType(
+    [
+        T.StructField("name", T.StringType()),
+        T.StructField("whole", T.BooleanType()),
+        T.StructField("kind", T.StringType()),
+    ]
+)
+
+
+def read_subscriptions(
+    spark: SparkSession,
+    files: Sequence[str],
+    schema: Schema,
+    *,
+    id: str = "id",
+    condition: str | None = None,
+    sequence: str | None = None,
+    op: str | None = None,
+    payload: Sequence[str] = (),
+    expires: str | None = None,
+    format: str | None = None,
+) -> DataFrame:
+    """Files of subscriptions as a DataFrame: the columns that subscriptions of this schema may have.
+
+    Ids of text files are long when all of them are whole numbers, and strings otherwise; so is a sequence.
+    Columns of the users' own have the type of their values in all files (rangecast.model.user_columns).
+    """
+    kinds = {format_of(path, format) for path in files}
+    if len(kinds) > 1:
+        raise OptionError(f"files of one ingest must have one format, got {', '.join(sorted(kinds))}")
+    kind = kinds.pop()
+    if kind == "parquet":
+        return spark.read.parquet(*files)
+    wanted = wanted_columns(schema, id, condition)
+    numbers = [name for name in (id, sequence) if name is not None]
+    wanted |= dict.fromkeys(numbers) | ({} if op is None else {op: STRING})
+    wanted |= dict.fromkeys(payload) | ({} if expires is None else {expires: STRING})
+    paths, own = tuple(files), tuple(payload)
+
+    def survey(path: str) -> Iterator[pa.Table]:
+        found = survey_rows(path, wanted, numbers, kind, own)
+        whole = pa.array([found.whole.get(name) for name in found.names], pa.bool_())
+        kinds = pa.array([found.kinds.get(name) for name in found.names], STRING)
+        yield pa.table({"name": pa.array(found.names, STRING), "whole": whole, "kind": kinds})
+
+    # a task per file, in the order of the files: without a sequence, the last row of an id counts
+    positions = spark.range(0, len(paths), 1, len(paths)).toDF("file")
+    rows = positions.mapInArrow(_each_file(paths, survey), _SURVEY).collect()
+    there = [name for name in wanted if any(row.name == name for row in rows)]
+    words = {row.name for row in rows if row.whole is False}
+    types = {name: INT64 if name in numbers and name not in words else STRING for name in there}
+    for name in {*payload} & {*there}:
+        found = PAYLOAD_TYPES[wider_kind({row.kind for row in rows if row.name == name})]
+        types[name] = STRING if pa.types.is_large_string(found) else found
+    kept = tuple(name for name in payload if name in there)
+
+    def read(path: str) -> Iterator[pa.Table]:
+        return text_rows(path, wanted, id, types, kind, kept)
+
+    fields = from_arrow_schema(pa.schema([*types.items(), *((OWN + f.name, f.type) for f in REJECTED)]))
+    return positions.mapInArrow(_each_file(paths, read), fields)
+
+
+def _each_file(
+    paths: tuple[str, ...], read: Callable[[str], Iterator[pa.Table]]
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The function for mapInArrow: what a reader gives for the files at some positions."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for position in batch.column(0).to_pylist():
+                for table in read(paths[position]):
+                    yield from table.combine_chunks().to_batches()
+
+    return work
+
+
+# Parquet objects as a DataFrame, read by the workers with Arrow: Spark itself need not know the bucket.
+
+BATCH = "batch_id"
+_ROWS = 65_536
+_PLACES = T.StructType([T.StructField("place", T.StringType()), T.StructField(BATCH, T.LongType())])
+
+
+def read_parts(
+    spark: SparkSession, parts: Sequence[tuple[str, int]], fields: T.StructType, *, by_batch: bool = True
+) -> DataFrame:
+    """The rows of objects, by their addresses and the batch of each, which is the last column if `by_batch`.
+
+    An object that is not there, or whose columns are others, ends the job that reads it.
+    """
+    whole = T.StructType([*fields, T.StructField(BATCH, T.LongType())]) if by_batch else fields
+    places = spark.createDataFrame(list(parts), _PLACES)
+    return places.mapInArrow(_reader(to_arrow_schema(fields, timezone="UTC"), by_batch), whole)
+
+
+def _reader(fields: pa.Schema, by_batch: bool) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The function for mapInArrow."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for place, number in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                with pq.ParquetFile(seekable_file(place)) as file:
+                    for piece in file.iter_batches(_ROWS, columns=fields.names):
+                        table = pa.Table.from_batches([piece]).cast(fields)
+                        if by_batch:
+                            table = table.append_column(BATCH, pa.array([number] * len(piece), pa.int64()))
+                        yield from table.combine_chunks().to_batches()
+
+    return work

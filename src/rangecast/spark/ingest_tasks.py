@@ -8,7 +8,7 @@ polygons, whose reading takes the most, is staged for the second. The driver, wh
 input, needs no first pass.
 
 All rows of an id come to one task of the second pass, so each task keeps the latest good row of its ids by
-itself, and puts what is left into the store as fragments of the change that will be (store/fragments.py): the
+itself, and puts what is left into the store as fragments of the change that will be (store/versions.py): the
 store is where both workers and driver can write and read. Rejected rows go to a file of the store's staging
 folder. A row for each fragment comes back, and one for the task; so the driver holds counts, and no
 subscription.
@@ -32,21 +32,19 @@ import pyarrow.parquet as pq
 from rangecast.errors import StorageError
 from rangecast.loading import RejectedRow, RowBatch
 from rangecast.loading.events import reject_rows
-from rangecast.loading.parquet_files import table_raw
+from rangecast.loading.formats import table_raw
 from rangecast.loading.rejected import REJECTED, rejected_table
 from rangecast.loading.subscriptions import OWN
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.user_columns import UserColumns
-from rangecast.spark.failures import beside_driver
-from rangecast.spark.worker import creation_of, open_store
+from rangecast.spark.worker import beside_driver, creation_of, open_store
 from rangecast.store.change import FragmentEntry
-from rangecast.store.entries import FRAGMENTS
-from rangecast.store.fragments import put_fragment
+from rangecast.store.change_log import FRAGMENTS
 from rangecast.store.home import home_of
 from rangecast.store.store import Store
-from rangecast.store.versions import n_words
-from rangecast.types.regions import MOST_REMEMBERED, MapExtent, PolygonMemory, remembering
+from rangecast.store.versions import n_words, put_fragment
+from rangecast.types.places import MOST_REMEMBERED, MapExtent, PolygonMemory, remembering
 from rangecast.types.schema import Schema
 
 ORDER = "rangecast_order"

@@ -4,7 +4,7 @@ A closure that Spark sends to its workers carries this path and nothing else; ea
 file, so all processes of a machine share its pages. The path may be an address in a bucket: then the first
 process of a machine that needs it fetches it (rangecast.durable.fetched). A store, a store's folder, a saved
 index, an `Index` and `Subscriptions` are all taken; the last two are saved to a folder that lives as long as
-this process, and on a cluster Spark sends the file along (shipped.py).
+this process, and on a cluster Spark sends the file along (worker.py).
 """
 
 from __future__ import annotations
@@ -15,15 +15,20 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from rangecast.durable.bucket import is_address, place_of
 from rangecast.engine import Index, load_index, open_index
 from rangecast.errors import OptionError, StorageError
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.spark.shipped import file_here, ship
+from rangecast.model.user_columns import narrowed
+from rangecast.spark.worker import file_here, ship
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 
@@ -113,3 +118,32 @@ def _scratch_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="rangecast-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+# The users' own columns of a store's subscriptions as a DataFrame, to be joined with matches.
+
+
+def payload(
+    spark: SparkSession,
+    store: Store | str | os.PathLike[str],
+    names: Sequence[str] | None = None,
+    *,
+    version: int | None = None,
+) -> DataFrame:
+    """`subscription_id` and the payload of all subscriptions of a store, or the columns of it that are named.
+
+    `rs.match(events, store).join(rs.payload(spark, store, ["owner"]), "subscription_id")` tells the owners.
+    """
+    home = store if isinstance(store, Store) else Store.open(store)
+    return spark.createDataFrame(payload_table(home, names, version))
+
+
+def payload_table(store: Store, names: Sequence[str] | None = None, version: int | None = None) -> pa.Table:
+    """The same as an Arrow table."""
+    subs = store.subscriptions(version)
+    if not len(subs):  # none have no payload either
+        return pa.table({name: pa.array([], pa.string()) for name in ("subscription_id", *(names or ()))})
+    table = narrowed(subs.beside.table(names))
+    ids = subs.ids.arrow()
+    ids = ids.cast(pa.string()) if subs.ids.textual else ids
+    return table.add_column(0, "subscription_id", ids)

@@ -10,32 +10,40 @@ after loading takes 29 ms per task down to 2. Every iterator is drained to its e
 worker away whose generator returns early.
 
 Answers differ in size by orders of magnitude, so a batch of events is cut by how many pairs the last
-events had (rangecast.loading.pace), and what is emitted is cut again into batches that the JVM takes well.
+events had (rangecast.loading.pairs), and what is emitted is cut again into batches that the JVM takes well.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
+import getpass
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import SparkFiles
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
 
+from rangecast import errors
 from rangecast.durable.bucket import Bucket, is_address
 from rangecast.engine import Index, load_index
-from rangecast.errors import StorageError
-from rangecast.loading.pace import Pace
+from rangecast.errors import RangecastError, SetupError, StorageError
+from rangecast.loading.pairs import Pace
 from rangecast.model.events import Events
 from rangecast.model.matches import Matches
 from rangecast.spark.output import COUNTS, LISTS, PAIRS, Answer
-from rangecast.spark.shipped import file_here
 from rangecast.store.follower import Follower
+from rangecast.store.home import local_file
 from rangecast.store.store import Store
 
 ROWS_OUT = 262_144
@@ -240,3 +248,133 @@ def _with_nulls(ids: pa.Array[Any], counts: npt.NDArray[np.int64]) -> pa.Array[A
     filled = np.repeat(counts > 0, spread)
     where[filled] = np.arange(len(ids))
     return ids.take(pa.array(where, mask=~filled))
+
+
+# Saved indexes that Spark itself brings to the workers.
+#
+# Subscriptions and an `Index` that are matched directly are saved to a folder of the driver's. Where workers
+# run on the driver's machine under its user, they map the file there. On a cluster Spark sends it along
+# (`addArtifact`): each executor fetches it once, and the Python workers of that executor map its copy. What
+# travels in a closure is the name of the file, behind `shipped:`.
+
+_PREFIX = "shipped:"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# what this process has sent, by name: the driver maps its own file
+_sent: dict[str, str] = {}
+
+
+def ship(file: Path) -> str:
+    """Under which path workers find a file of the driver's; sent to them unless they run beside it."""
+    spark = SparkSession.getActiveSession()
+    if spark is None or is_beside(spark):
+        return str(file)
+    spark.addArtifact(str(file), file=True)
+    _sent[file.name] = str(file)
+    return _PREFIX + file.name
+
+
+def is_shipped(path: str) -> bool:
+    """Whether a path is that of a file that was sent."""
+    return path.startswith(_PREFIX)
+
+
+def file_here(path: str) -> str:
+    """The file of this machine behind the path of a saved index, wherever the path leads."""
+    if not is_shipped(path):
+        return local_file(path)
+    name = path.removeprefix(_PREFIX)
+    return _sent.get(name) or SparkFiles.get(name)
+
+
+def is_beside(spark: SparkSession) -> bool:
+    """Whether the workers are threads and children of a process on this machine."""
+    master = spark.conf.get("spark.master", "") or ""
+    if not master.startswith("local") or master.startswith("local-cluster"):
+        return False
+    try:
+        return spark.client.host in _LOOPBACK
+    except PySparkRuntimeError:  # a classic session is in this process
+        return True
+
+
+# What went wrong in the workers, said on the driver in the words that the workers found for it.
+#
+# An action that fails in a worker comes back as Spark's own error: pages of two languages with our sentence
+# somewhere inside, or, where no worker could start, with none of ours. `told` is put around the actions that
+# rangecast starts by itself (ingest, file mode, stripes, the doctor): it raises the worker's own error here.
+# A lazy DataFrame is evaluated by whoever uses it, so there Spark's error stays what it is.
+#
+# `beside_driver` is the worker's half: around what a worker reads and writes in folders that it shares with
+# the driver. A user who may not, and a folder that is not there, get a sentence that says what to do.
+
+_OURS = re.compile(r"rangecast\.\w[\w.]*\.(\w+Error): ([^\n]+)")
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Raise what a worker said as the error that it was there."""
+    try:
+        yield
+    except RangecastError:
+        raise
+    except Exception as error:  # PySpark's own, or Py4J's where it has none for what the JVM threw
+        found = explained(str(error))
+        if found is None:
+            raise
+        raise found from error
+
+
+def explained(text: str) -> RangecastError | None:
+    """The error of ours that a text of Spark's is about; None if it is about none.
+
+    >>> str(explained("ModuleNotFoundError: No module named 'numba.core'")).partition(":")[0]
+    "the workers' Python has no package 'numba'"
+    """
+    program = _NO_PROGRAM.search(text)
+    if program:
+        return SetupError(
+            f"the workers cannot run {program[1]!r}: they need a Python at this path; put the same "
+            "environment there, or name theirs by spark.pyspark.python or PYSPARK_PYTHON"
+        )
+    module = _NO_MODULE.search(text)
+    if module:
+        return SetupError(
+            f"the workers' Python has no package {module[1].partition('.')[0]!r}: install rangecast and what "
+            "it needs there, or send a packed environment by spark.archives"
+        )
+    said = _OURS.findall(text)
+    if not said:
+        return None
+    name, sentence = said[-1]
+    kind = getattr(errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, RangecastError)):
+        kind = StorageError
+    return kind(sentence)
+
+
+@contextlib.contextmanager
+def beside_driver(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """In a worker: say it well when a folder that the driver has made is not here, or not for this user."""
+    try:
+        yield
+    except (StorageError, PermissionError, FileNotFoundError) as error:
+        cause = error if not isinstance(error, StorageError) else error.__cause__
+        if isinstance(cause, PermissionError):
+            raise StorageError(
+                f"{folder}: the worker's user {_user()!r} may not write there; give the driver's user and "
+                "this one a common group, and let it write to the folder above (chgrp, chmod g+ws)"
+            ) from None
+        if isinstance(cause, FileNotFoundError):
+            raise StorageError(
+                f"{folder}: is not here; a worker must see the same files as the driver"
+            ) from None
+        raise
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

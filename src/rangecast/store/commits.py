@@ -13,8 +13,9 @@ whatever else stands there was left by an attempt that does not count. A manifes
 for each commit by itself; they are made in order, each when its last batch is whole, or later by the next.
 
 Spark numbers batches without a gap and begins one when the one before is done, so the batches that are whole
-are those up to the last. Every line and object has a sum (sealed.py): what does not check is refused, and
-never taken for a torn line. A stream writes them (spark/stream/ledger.py); reading them needs no Spark.
+are those up to the last. Every line and object has a sum (durable/documents.py): what does not check is
+refused, and never taken for a torn line. A stream writes them (spark/stream/ledger.py); reading them needs no
+Spark.
 """
 
 from __future__ import annotations

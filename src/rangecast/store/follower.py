@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast import forks
+from rangecast.durable import lock
 from rangecast.engine import Index
 from rangecast.engine.parts import StaticIndex
 from rangecast.errors import StorageError
@@ -53,7 +53,7 @@ class Follower:
         self.path = os.fspath(path)
         self.share = share
         self._begin()
-        forks.watch(self)
+        lock.watch(self)
 
     def _begin(self) -> None:
         self._lock = threading.RLock()

@@ -1,10 +1,11 @@
 """Where a store lives: a folder, or a bucket. The store asks the same few things of both.
 
-    documents         small JSON objects with a sum (sealed.py): read, put in place of another, removed
+    documents         small JSON objects with a sum (durable/documents.py): read, put in place of another,
+                      removed
     names             what is in one of its folders
     files             an object as a local file that can be mapped: itself, or fetched once per machine
     saving            an index as an object
-    the log           the segments of a folder (log.py), or the objects of a bucket (object_log.py)
+    the log           the segments of a folder (change_log.py), or the objects of a bucket (object_log.py)
     holding           a lock, where there are locks: flock in a folder, nothing in a bucket
 
 `locks` says whether one writer keeps others out. Where it does not, a change that came too late is a
@@ -38,8 +39,7 @@ from rangecast.durable.fetched import fetched, keep, scratch_file
 from rangecast.durable.lock import holding
 from rangecast.engine import Index
 from rangecast.errors import StorageError
-from rangecast.store.change_log import ChangeLog
-from rangecast.store.entries import ChangeEntries
+from rangecast.store.change_log import ChangeEntries, ChangeLog
 from rangecast.store.object_log import ObjectLog
 from rangecast.types.schema import Schema
 

@@ -1,6 +1,6 @@
 """The change log of a store in a bucket: an object for each change, created if there is none of its name.
 
-    log/00000000000000000012.change     the change of version 12, a record (record.py)
+    log/00000000000000000012.change     the change of version 12, a record (change.py)
     log/checkpoint-000000000003         what was known at some version; the highest number counts
 
 **A change** takes the next version by a conditional put. Of several writers one is told that it has the
@@ -40,9 +40,9 @@ from rangecast.durable.arrays import Arrays, pack_arrays, read_arrays, unpack_ar
 from rangecast.durable.bucket import Bucket, ObjectEntry
 from rangecast.durable.fetched import fetched
 from rangecast.errors import StorageError
-from rangecast.model.expiry_times import Times
 from rangecast.model.ids import Ids
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.model.user_columns import Times
 from rangecast.store.change import (
     HEAD,
     FragmentEntry,
@@ -56,7 +56,7 @@ from rangecast.store.change import (
     read_description,
     whole_payload,
 )
-from rangecast.store.entries import FRAGMENTS, ChangeEntries
+from rangecast.store.change_log import FRAGMENTS, ChangeEntries
 from rangecast.types.schema import Schema
 
 CHECKPOINT = 200

@@ -2,10 +2,10 @@
 
     store.json                        schema, kind of index, the store's own id; written once
     lock                              held by the one process that writes
-    log/00000000000000000001.log      every change, in order (log.py)
+    log/00000000000000000001.log      every change, in order (change_log.py)
     snapshots/00000000000000000012.index   the index of version 12 (Index.save), mapped by all who match
-    holds/<name>.json                 who still needs which version (retention.py)
-    history.json                      how much of the past is kept, if somebody has said so (history.py)
+    holds/<name>.json                 who still needs which version (keep.py)
+    history.json                      how much of the past is kept, if somebody has said so (keep.py)
 
 Each change (an insert, a delete, or both at once by `apply`) is one version: 1, 2, 3, ... A change
 that was acknowledged is on disk and survives a crash; one that was not may be there or not, but never
@@ -20,7 +20,7 @@ number of processes read, and need no lock. `compact` makes the log and old snap
 that is held; a store that is written to compacts itself by its history.
 
 A subscription may end by itself (`expires`); `expire` deletes those whose time has come, as a change
-like any other, so every version has the same subscriptions whenever it is asked for (expiry.py).
+like any other, so every version has the same subscriptions whenever it is asked for (keep.py).
 """
 
 from __future__ import annotations
@@ -38,24 +38,29 @@ import numpy as np
 
 from rangecast.durable.arrays import read_arrays
 from rangecast.durable.lock import LockedError
-from rangecast.engine import index_type, load_index
-from rangecast.errors import SchemaError, StorageError, SubscriptionError
-from rangecast.model.expiry_times import instant
+from rangecast.engine import index_type, load_index, open_index
+from rangecast.errors import RangecastError, SchemaError, StorageError, SubscriptionError
+from rangecast.model.events import Events
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.store.change import EXPRESSIONS, FragmentEntry, Note, checked_note
+from rangecast.model.user_columns import instant
+from rangecast.store.change import EXPRESSIONS, DamagedMarkError, FragmentEntry, Note, checked_note
 from rangecast.store.change_log import ChangeLog
-from rangecast.store.fragments import check_fragments, sweep_fragments
-from rangecast.store.history import CHECKPOINT, HistoryLimits, read_history, write_history
 from rangecast.store.home import Home, home_of
-from rangecast.store.keep import checked_times
+from rangecast.store.keep import (
+    CHECKPOINT,
+    HistoryLimits,
+    Hold,
+    checked_times,
+    hold_name,
+    read_history,
+    remove_hold,
+    write_history,
+    write_hold,
+)
 from rangecast.store.object_log import CHECKPOINT as OBJECT_CHECKPOINT
 from rangecast.store.object_log import ObjectLog, OvertakenError
-from rangecast.store.retention import Hold, hold_name, remove_hold, write_hold
-from rangecast.store.segment import DamagedMarkError
-from rangecast.store.selection import fulfilling
-from rangecast.store.settings import create_store, read_settings, stored_schema
-from rangecast.store.versions import Versions, n_words
+from rangecast.store.versions import Versions, check_fragments, n_words, sweep_fragments
 from rangecast.types.schema import Schema
 
 _PAUSE, _LONGEST_PAUSE = 0.01, 0.5
@@ -203,7 +208,7 @@ class Store(Versions):
     def apply_fragments(
         self, fragments: Sequence[FragmentEntry], note: Mapping[str, Any] | None = None
     ) -> int:
-        """Take fragments that were put (rangecast.store.fragments) as one version; returns it.
+        """Take fragments that were put (rangecast.store.versions) as one version; returns it.
 
         Their words must be known (`learn`), and no id may be in two of them. No fragments make no version.
         """
@@ -287,7 +292,7 @@ class Store(Versions):
 
     def learn(self, words: Mapping[str, Sequence[str]]) -> int:
         """Give category words their codes for good, so that many processes may parse with the same ones; also
-        bundles of traits (types/traits.py), and the texts of hidden attributes (types/derived.py), under
+        bundles of traits (types/patterns.py), and the texts of hidden attributes (types/derived.py), under
         EXPRESSIONS.
 
         Makes a version that changes no subscription, unless all words are known.
@@ -492,3 +497,72 @@ class Store(Versions):
     def _check_kinds(self, kinds: set[bool]) -> None:
         if len(kinds | ({self._log.textual} - {None})) > 1:
             raise SubscriptionError(f"{self.path}: ids must be all whole numbers or all strings, got both")
+
+
+# What a store is made with, once and for all: its schema, the kind of its index, its own id (store.json).
+
+FORMAT = 1
+
+
+def create_store(home: Home, schema: Schema, index: str, options: dict[str, Any], wait: float) -> None:
+    """Make an empty store, unless another process was faster."""
+    index_type(index)(schema, **options)
+    settings = {
+        "format": FORMAT,
+        "id": uuid.uuid4().hex,
+        "schema": schema.to_dict(),
+        "index": index,
+        "options": options,
+    }
+    home.begin(settings, schema, instant(), wait)
+
+
+def read_settings(home: Home) -> dict[str, Any]:
+    """What a store was made with, checked."""
+    settings = home.read("store.json") or {}
+    if settings.get("format") != FORMAT:
+        raise StorageError(f"{home.path}: a store of format {FORMAT} is read, got {settings.get('format')}")
+    absent = {"id", "schema", "index", "options"} - set(settings)
+    if absent:
+        lacks = ", ".join(sorted(absent))
+        raise StorageError(f"{home.path}/store.json: cannot be read: it must have {lacks}")
+    return settings
+
+
+def stored_schema(home: Home, settings: dict[str, Any]) -> Schema:
+    """The schema that a store was made with, after everything else was checked."""
+    try:
+        # what kind of index it is, and with which options, is checked along
+        schema = Schema.from_dict(settings["schema"])
+        index_type(settings["index"])(schema, **settings["options"])
+    except (RangecastError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(f"{home.path}/store.json: cannot be read: {error!r}") from None
+    return schema
+
+
+# Which subscriptions fulfil a condition on their own columns, such as `owner = 'ann'`.
+#
+# The condition is in the language of all conditions, and a payload is an event for it: its columns are the
+# attributes, and nulls are missing. Only columns that the condition may name are read.
+
+
+def fulfilling(subs: Subscriptions, where: str) -> Ids:
+    """The ids of the subscriptions whose payload fulfils a condition.
+
+    >>> from rangecast import Int
+    >>> subs = Subscriptions.parse(Schema(Int("price")), {7: "price < 10", 8: "price > 5"})
+    >>> fulfilling(subs.with_payload({"owner": ["ann", "bob"]}), "owner = 'bob'").values.tolist()
+    [8]
+    """
+    beside = subs.beside
+    if not beside.payload:
+        raise SubscriptionError(f"no subscription has a payload, so none can be chosen by {where!r}")
+    named = [name for name in beside.payload if name.casefold() in where.casefold()]
+    # none is named: the error lists all columns
+    table = beside.table(named) if named else beside.table(rows=np.empty(0, np.int64))
+    schema = Schema.infer(table)
+    index = open_index("scan", schema)
+    index.insert(Subscriptions.parse(schema, {0: where}))
+    if not named:
+        return subs.ids.select(np.empty(0, np.int64))
+    return subs.ids.select(np.flatnonzero(index.match_any(Events.from_arrow(schema, table))))

@@ -1,6 +1,5 @@
 """What changed: for events that are successive states of objects, what each entered, left and stays in."""
 
-from rangecast.tracking.changes import Changes
-from rangecast.tracking.tracker import Tracker
+from rangecast.tracking.tracker import Changes, Tracker
 
 __all__ = ["Changes", "Tracker"]

@@ -20,14 +20,14 @@ import datetime as dt
 import os
 import threading
 import time as clock
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast import forks
+from rangecast.durable import lock
 from rangecast.durable.arrays import flatten, read_arrays, unflatten, write_arrays
 from rangecast.engine import Index
 from rangecast.engine.boxes import grown
@@ -35,12 +35,10 @@ from rangecast.engine.checks import ascending, hold, within
 from rangecast.errors import CapacityError, EventError, OptionError, StorageError, SubscriptionError
 from rangecast.loading.ids import in_one_piece
 from rangecast.model.events import Events
-from rangecast.model.ids import Ids
+from rangecast.model.ids import Ids, IdTable
 from rangecast.model.kernels import order_rows
 from rangecast.model.matches import Matches
 from rangecast.tracking import kernels
-from rangecast.tracking.changes import FORGOTTEN, Changes
-from rangecast.tracking.numbered_ids import NumberedIds
 from rangecast.types.attributes import MISSING, Timestamp
 from rangecast.types.frames import table_of
 
@@ -129,7 +127,7 @@ class Tracker:
         self.expires = expires
         self.limit = limit
         self._lock = threading.RLock()
-        forks.watch(self)
+        lock.watch(self)
         self._oldest = _LATEST  # no object is known by an event before it
         self._packed_size = 0
         none = np.empty(0, np.int64)
@@ -138,7 +136,7 @@ class Tracker:
         )
 
     def _after_fork(self) -> None:
-        self._lock = forks.renewed(self._lock, f"Tracker(key={self.key!r})")
+        self._lock = lock.renewed(self._lock, f"Tracker(key={self.key!r})")
 
     def __len__(self) -> int:
         """How many objects are known."""
@@ -468,3 +466,163 @@ def _loaded(tree: TrackerArrays) -> _States:
     if tree.textual_ids:
         within("a code", tree.pool, len(names))
     return _States(NumberedIds(keys), tree.objects, tree.pool, len(tree.pool), NumberedIds(names))
+
+
+# The changes that a batch of events made: which object entered, left or stays in which subscription.
+
+WORDS = ("entered", "left", "stays")
+FORGOTTEN = -1
+"""The event of a change that no event made: its object was forgotten."""
+
+
+class Changes:
+    """Changes in the order of the events that made them; what objects left by being forgotten comes last.
+
+    `late` are the rows of events that were older than what was known of their object, and changed nothing.
+    """
+
+    def __init__(
+        self,
+        events: npt.NDArray[np.int64],
+        keys: pa.Array[Any],
+        kinds: npt.NDArray[np.uint8],
+        ids: pa.Array[Any],
+        key: str,
+        late: npt.NDArray[np.int64],
+    ) -> None:
+        self.events = events
+        self.keys = keys
+        self.kinds = kinds
+        self.ids = ids
+        self.key = key
+        self.late = late
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def __repr__(self) -> str:
+        counts = np.bincount(self.kinds, minlength=len(WORDS))
+        said = ", ".join(f"{n:,} {word}" for word, n in zip(WORDS, counts.tolist(), strict=True))
+        return f"Changes({said}{f', {len(self.late):,} late' if len(self.late) else ''})"
+
+    def __iter__(self) -> Iterator[tuple[str, Any, Any]]:
+        """Each change as (word, key, subscription id)."""
+        words = [WORDS[kind] for kind in self.kinds.tolist()]
+        return zip(words, self.keys.to_pylist(), self.ids.to_pylist(), strict=True)
+
+    @property
+    def entered(self) -> Changes:
+        """What was not so before."""
+        return self._of(kernels.ENTERED)
+
+    @property
+    def left(self) -> Changes:
+        """What is so no longer."""
+        return self._of(kernels.LEFT)
+
+    @property
+    def stays(self) -> Changes:
+        """What was so and is so still."""
+        return self._of(kernels.STAYS)
+
+    def _of(self, kind: int) -> Changes:
+        rows = np.flatnonzero(self.kinds == kind)
+        taken = pa.array(rows)
+        return Changes(
+            self.events[rows],
+            self.keys.take(taken),
+            self.kinds[rows],
+            self.ids.take(taken),
+            self.key,
+            self.late,
+        )
+
+    def to_arrow(self, event_ids: Any = None) -> pa.Table:
+        """A table: `event_id` (null where an object was forgotten), the key, `change`, `subscription_id`."""
+        forgotten = self.events == FORGOTTEN
+        rows = pa.array(self.events, mask=forgotten)
+        if event_ids is not None:
+            arrow = isinstance(event_ids, pa.Array | pa.ChunkedArray)
+            rows = in_one_piece(event_ids if arrow else pa.array(event_ids)).take(rows)
+        words = pa.DictionaryArray.from_arrays(pa.array(self.kinds.astype(np.int8)), pa.array(WORDS))
+        return pa.table({"event_id": rows, self.key: self.keys, "change": words, "subscription_id": self.ids})
+
+    def to_pandas(self, event_ids: Any = None) -> Any:
+        """The table of `to_arrow` as a DataFrame of pandas."""
+        return self.to_arrow(event_ids).to_pandas()
+
+    def to_polars(self, event_ids: Any = None) -> Any:
+        """The table of `to_arrow` as a DataFrame of Polars."""
+        import polars
+
+        return polars.from_arrow(self.to_arrow(event_ids))
+
+
+# Ids that are numbered in the order of their first coming.
+
+
+class NumberedIds:
+    """Ids and their numbers, append-only: `with_more` gives a longer one, which shares the arrays.
+
+    Only the hash table is changed in place. The longer one takes it away, so that a shorter one whose
+    successor was given up makes another when it is next asked.
+
+    >>> few = NumberedIds(Ids.of(["b", "a"]))
+    >>> few.with_more(Ids.of(["c"])).find(Ids.of(["c", "a", "z"])).tolist(), few.find(Ids.of(["c"])).tolist()
+    ([2, 1, -1], [-1])
+    """
+
+    __slots__ = ("_letters", "_places", "_size", "_table", "textual")
+
+    def __init__(self, ids: Ids) -> None:
+        self.textual = ids.textual
+        self._places = ids.starts if ids.textual else ids.values
+        self._letters = ids.letters
+        self._size = len(ids)
+        self._table: IdTable | None = None
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def ids(self) -> Ids:
+        """The ids by number, without a copy."""
+        if not self.textual:
+            return Ids(self._places[: self._size])
+        starts = self._places[: self._size + 1]
+        return Ids(None, starts, self._letters[: starts[-1]])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of ids and table."""
+        table = 0 if self._table is None else self._table.nbytes
+        return self._places.nbytes + self._letters.nbytes + table
+
+    def find(self, wanted: Ids) -> npt.NDArray[np.int32]:
+        """The number of each id, -1 where it has none."""
+        if self._table is None:
+            self._table = IdTable(self.ids)
+        return self._table.find(wanted)
+
+    def with_more(self, more: Ids) -> NumberedIds:
+        """These and some that are not among them, numbered on."""
+        if not len(more):
+            return self
+        if not self._size:
+            return NumberedIds(more)
+        n, k = self._size, len(more)
+        out = NumberedIds(self.ids)
+        out._size = n + k
+        if self.textual:
+            used, length = int(self._places[n]), int(more.starts[-1])
+            out._letters = grown(self._letters, used, used + length)
+            out._letters[used : used + length] = more.letters[:length]
+            out._places = grown(self._places, n + 1, n + 1 + k)
+            out._places[n + 1 : n + 1 + k] = more.starts[1:] + used
+        else:
+            out._places = grown(self._places, n, n + k)
+            out._places[n : n + k] = more.values
+        table, self._table = self._table, None
+        if table is not None:
+            out._table = table.extended(out.ids, np.ones(out._size, np.uint8))
+        return out

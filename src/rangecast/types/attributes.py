@@ -5,7 +5,7 @@
     Timestamp   microseconds since 1970 in UTC; what is finer is cut off
     Float       the IEEE bits, reordered so that integer order is float order; -0.0 is 0.0
     Category    position in the attribute's dictionary (vocabulary.py)
-    Bool        0 for false, 1 for true (booleans.py)
+    Bool        0 for false, 1 for true (attributes.py)
 
 The smallest int64 is MISSING, so a value is present when its code is at least PRESENT = MISSING + 1.
 No index knows more than this: a predicate is a closed interval of codes, an open end is the
@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import operator
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy as np
@@ -29,7 +31,6 @@ import pyarrow as pa
 
 from rangecast.errors import SchemaError, warn
 from rangecast.types.arrow_compute import pc
-from rangecast.types.booleans import boolean_codes, boolean_of
 from rangecast.types.columns import Column, as_column, describe, is_unicode
 from rangecast.types.expressions import Expression
 from rangecast.types.instants import (
@@ -41,6 +42,7 @@ from rangecast.types.instants import (
     microseconds_of,
     unit_of_numbers,
 )
+from rangecast.types.numerals import Mask
 from rangecast.types.strings import StrangeStrings, is_text, strange_strings, without_views
 from rangecast.types.vocabulary import FEW, UNKNOWN, Vocabulary
 
@@ -497,3 +499,202 @@ class Tags(Category):
 
 
 KINDS: dict[str, type[Attribute]] = {k.kind: k for k in (Int, Float, Category, Timestamp, Bool, Tags)}
+
+
+# Booleans as people and programs write them: true and false, yes and no, 1 and 0.
+#
+#     form                      true                       false
+#     a boolean                 True                       False
+#     a number                  1, 1.0                     0, 0.0
+#     a text, in any case       true, t, yes, y, on, 1     false, f, no, n, off, 0
+#
+# An empty text, null and NaN are missing. Anything else is no boolean: it is given back as bad.
+
+_TRUE = ("true", "t", "yes", "y", "on", "1", "1.0")
+_FALSE = ("false", "f", "no", "n", "off", "0", "0.0")
+_WORDS = dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)
+_CODES = np.array([*_WORDS.values(), MISSING], np.int64)
+
+
+def boolean_of(value: Any) -> bool | None:
+    """The boolean that one value writes, None where it is none.
+
+    >>> boolean_of("Yes"), boolean_of(0), boolean_of("maybe"), boolean_of(2)
+    (True, False, None, None)
+    """
+    if isinstance(value, str):
+        return _WORDS.get(value.strip().lower())
+    if isinstance(value, bool | np.bool_ | int | float | np.integer | np.floating):
+        return bool(value) if value in (0, 1) else None
+    return None
+
+
+def boolean_codes(column: Column) -> tuple[npt.NDArray[np.int64], Mask | None]:
+    """1 for true, 0 for false, MISSING for none; and the rows with a value that is no boolean."""
+    data = column.data
+    if isinstance(data, pa.Array):
+        kind = data.type
+        if pa.types.is_boolean(kind):
+            codes = data.cast(pa.int8()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+            if data.null_count:
+                codes[data.is_null().to_numpy(zero_copy_only=False)] = MISSING
+            return codes, None
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+            return _codes_of_texts(data)
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            return np.full(len(data), MISSING, np.int64), data.is_valid().to_numpy(zero_copy_only=False)
+    elif data.dtype.kind == "b":
+        return data.astype(np.int64), None
+    elif data.dtype.kind == "O":
+        return _codes_of_objects(data)
+    elif data.dtype.kind not in "iuf":
+        return np.full(len(data), MISSING, np.int64), ~np.isnat(data)
+    numbers, bad = column.floats()
+    codes = np.where(numbers == 1, 1, np.where(numbers == 0, 0, MISSING))
+    wrong = (codes == MISSING) & ~np.isnan(numbers)
+    return codes, wrong if bad is None else wrong | bad
+
+
+def _codes_of_texts(texts: pa.Array[Any]) -> tuple[npt.NDArray[np.int64], Mask]:
+    words = pc.utf8_lower(pc.utf8_trim_whitespace(texts.cast(pa.large_string())))
+    known = pa.array(list(_WORDS), pa.large_string())  # not on import: that would load pandas
+    found = pc.index_in(words, known).fill_null(len(known)).to_numpy(zero_copy_only=False)
+    codes = _CODES[found]
+    blank = pc.equal(words, "").fill_null(True).to_numpy(zero_copy_only=False)
+    return codes, (codes == MISSING) & ~blank
+
+
+def _codes_of_objects(items: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], Mask]:
+    codes = np.full(len(items), MISSING, np.int64)
+    bad = np.zeros(len(items), bool)
+    for row, item in enumerate(items):
+        truth = boolean_of(item)
+        if truth is not None:
+            codes[row] = truth
+        elif item is not None and not (isinstance(item, str) and not item.strip()):
+            # NaN, NaT and pandas' NA are nulls: none of them equals itself
+            bad[row] = type(item).__name__ != "NAType" and bool(item == item)
+    return codes, bad
+
+
+# Strings with an order: `name >= 'M'`, `name BETWEEN 'A' AND 'C'`, beside all that a category takes.
+#
+# The order is that of the strings' UTF-8 bytes, which is that of their characters' numbers: 'Z' < 'a' < 'ä',
+# and a string comes before those that it begins. Equality and IN are asked of the attribute's dictionary, as
+# a category's are. An order is asked of hidden attributes (derived.py) with codes that keep it, eight bytes
+# each: codes of a fixed width that depend on the string alone, so that they are the same in every process and
+# version, whatever bounds come later, and exact for strings of any length, since as many parts are compared
+# as a bound has. Ranks among the bounds that conditions name would be one attribute for bounds of any length;
+# but each new bound would move those above it, in every index, file and log.
+
+
+class Text(Category):
+    """Strings, compared for equality, by their order and by patterns.
+
+    >>> Text("name").kind, Text("name").vocabulary.words()
+    ('text', [])
+    """
+
+    kind = "text"
+    __slots__ = ()
+
+    def intervals(self, operator: str, value: Any) -> tuple[Interval, ...]:
+        if operator not in ("=", "!="):
+            raise SchemaError(
+                f"{self.name!r} is a text: its order is asked by conditions, got {operator} alone"
+            )
+        return super().intervals(operator, value)
+
+
+KINDS[Text.kind] = Text
+
+
+# Lists of Python values of one type to codes, with no step of Python per value.
+#
+# A list from rows mostly holds values of one type, and None where a row has none. Arrow takes such a list
+# into a column several times as fast when it is told the type as when it has to find out, and strings are
+# looked up in the vocabulary's own dictionary by a `map`. Every other list is left to columns.py.
+#
+#     attribute    types, beside None      by
+#     Int          int                     Arrow, as int64
+#     Float        float                   Arrow, as float64
+#     Category     str                     the vocabulary's dictionary
+#     Timestamp    int                     Arrow, as int64
+#     Timestamp    datetime                Arrow, as timestamps; one without a zone is UTC
+
+_NONE = type(None)
+_SHORT = 4096
+_TYPES: dict[type[Attribute], type] = {Int: int, Float: float, Category: str, Text: str, Timestamp: int}
+
+_ARROW: dict[type, pa.DataType] = {
+    int: pa.int64(),
+    float: pa.float64(),
+    dt.datetime: pa.timestamp("us"),
+}
+
+
+def list_codes(attribute: Attribute, items: list[Any]) -> Codes | None:
+    """The codes of a list whose values are all good; None where columns.py has to look at it.
+
+    >>> list_codes(Int("a"), [5, None, 7]).tolist() == [5, MISSING, 7]
+    True
+    >>> list_codes(Int("a"), [5, "7"]) is None
+    True
+    """
+    wanted = _TYPES.get(type(attribute))
+    types = set(map(type, items))
+    some = _NONE in types
+    types.discard(_NONE)
+    if isinstance(attribute, Timestamp):
+        if attribute.unit != "us":
+            return None
+        wanted = dt.datetime if types == {dt.datetime} else wanted
+    if wanted is None or types != {wanted}:
+        return None
+    if isinstance(attribute, Category):
+        return _words(attribute, items, some)
+    if len(items) <= _SHORT and wanted is not dt.datetime and not (some and wanted is float):
+        return _short(items, wanted, some)
+    try:
+        column = pa.array(items, _ARROW[wanted], from_pandas=False)
+    except (pa.ArrowException, OverflowError):
+        return None
+    if wanted is dt.datetime:
+        column = column.view(pa.int64())
+    if wanted is float:
+        return float_codes(column.to_numpy(zero_copy_only=False))
+    codes: Codes = np.array(column.fill_null(MISSING)) if some else column.to_numpy()
+    # the smallest number is no value, and None is
+    if np.count_nonzero(codes == MISSING) != column.null_count:
+        return None
+    return codes
+
+
+def _short(items: list[Any], wanted: type, some: bool) -> Codes | None:
+    """A short list, whose types are known, packed at once: in a third of numpy's time and a fifth of Arrow's,
+    which would import pandas first, half a second; whole numbers with None among them in half of Arrow's."""
+    if wanted is float:
+        return float_codes(np.frombuffer(struct.pack(f"={len(items)}d", *items), np.float64))
+    whole = [MISSING if item is None else item for item in items] if some else items
+    try:
+        codes = np.frombuffer(struct.pack(f"={len(items)}q", *whole), np.int64)
+    except struct.error:
+        return None
+    missing = np.count_nonzero(codes == MISSING)
+    # the smallest number is no value, and None is
+    return None if missing and missing != items.count(None) else codes
+
+
+def _words(attribute: Category, items: list[Any], some: bool) -> Codes | None:
+    codes = attribute.vocabulary.look_up_all(items)
+    strangers = np.flatnonzero(codes == UNKNOWN)
+    if not len(strangers):
+        return codes
+    # None is in no dictionary either
+    unknown = list(map(items.__getitem__, strangers.tolist()))
+    if some:
+        none = np.fromiter(map(operator.is_, unknown, repeat(None)), bool, len(unknown))
+        codes[strangers[none]] = MISSING
+        unknown = list(filter(None, unknown))
+    # a string that cannot be written down is in no dictionary
+    return codes if is_unicode("".join(unknown)) else None

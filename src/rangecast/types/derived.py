@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast import forks
+from rangecast.durable import lock
 from rangecast.errors import CapacityError, SchemaError
 from rangecast.types import addresses
 from rangecast.types.arrow_compute import pc
@@ -45,12 +45,10 @@ from rangecast.types.attributes import (
     Timestamp,
     float_codes,
 )
-from rangecast.types.expression_text import parse_expression
-from rangecast.types.expressions import FLOAT, INSTANT, PATTERNS, TEXT, Expression
+from rangecast.types.expressions import FLOAT, INSTANT, PATTERNS, TEXT, Expression, parse_expression
 from rangecast.types.kernels import code_texts
 from rangecast.types.numerals import Mask
-from rangecast.types.patterns import HeldBundle, TraitBundles, names
-from rangecast.types.piece_automaton import buffers_of
+from rangecast.types.patterns import HeldBundle, TraitBundles, buffers_of, names
 from rangecast.types.places import degrees_of
 from rangecast.types.strings import arrow_words
 
@@ -144,7 +142,7 @@ class Derivations:
         self.positions = {a.name: k for k, a in enumerate(self.attributes)}
         self.schemas: dict[int, Any] = {}
         self._lock = threading.Lock()
-        forks.watch(self)
+        lock.watch(self)
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()

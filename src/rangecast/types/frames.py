@@ -7,14 +7,17 @@ as well, and what comes back for it is an Arrow table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import difflib
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rangecast.errors import OptionError
-from rangecast.types.column_names import key_of
+from rangecast.errors import EventError, OptionError, RangecastWarning
 from rangecast.types.columns import describe
 
 _WAYS = ("__arrow_c_stream__", "__arrow_c_array__")
@@ -139,3 +142,241 @@ def frame_like(table: pa.Table, frame: Any) -> Any:
         case "rows":
             return table.to_pylist()
     return table
+
+
+# Which column of the input belongs to which attribute, by one rule at every door.
+#
+# A column is an attribute's when it has its name; or, where no column has, when the two differ in capitals
+# alone and no other column or attribute does. That is how names in conditions are read as well. A column that
+# is nobody's is ignored, but for one thing: when its name is close to that of an attribute that has no
+# column, it was probably meant, and without a word every predicate on that attribute would be false.
+#
+# An object names its values itself, so its keys are settled for each object alone: what another one has never
+# changes what this one means (`ObjectNames`). A name with dots, `user.country`, that no key is, is looked for
+# inside: the key `country` of the object that is the `user`. Each step is a name by the same rule. What is in
+# a list is not looked for.
+
+_SHOWN = 8
+_MANY_KINDS = 1_000  # sets of keys that are remembered
+
+
+class NamedColumns(NamedTuple):
+    """The column of each attribute that has one, the attributes without, and the columns of nobody."""
+
+    columns: dict[str, str]
+    absent: list[str]
+    unused: list[str]
+
+    def near_misses(self) -> dict[str, str]:
+        """Attributes without a column, and the column that was probably meant."""
+        folded = {name.casefold(): name for name in self.unused}
+        found: dict[str, str] = {}
+        for attribute in self.absent if folded else ():
+            near = difflib.get_close_matches(attribute.casefold(), folded, n=1, cutoff=0.7)
+            if near:
+                found[attribute] = folded[near[0]]
+        return found
+
+    def check(self, *, strict: bool, every: bool, what: str = "no event", stacklevel: int = 3) -> None:
+        """Warn of attributes without a column, all of them or (not `every`) those with a near miss.
+
+        With `strict`, raise EventError for all of them.
+        """
+        taken = {column.casefold(): column for column in self.columns.values()}
+        twins = [name for name in self.unused if name.casefold() in taken]
+        if twins:
+            beside = taken[twins[0].casefold()]
+            message = (
+                f"{twins[0]!r} is ignored, because there is also {beside!r}, which differs in capitals alone"
+            )
+            warnings.warn(message, RangecastWarning, stacklevel=stacklevel)
+        near = self.near_misses()
+        said = self.absent if every or strict else list(near)
+        if said:
+            message = describe_absent(said, near, what)
+            if strict:
+                raise EventError(message)
+            warnings.warn(message, RangecastWarning, stacklevel=stacklevel)
+
+
+def row_keys(rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """Every key that some row has, in the order of their coming.
+
+    >>> list(row_keys([{"a": 1}, {"b": 2, "a": 3}]))
+    ['a', 'b']
+    """
+    # mostly all rows have the same ones, which comparing tells in a third of the time of gathering
+    each = list(map(tuple, rows))
+    return each[0] if each.count(each[0]) == len(each) else dict.fromkeys(chain.from_iterable(each))
+
+
+def named_columns(attributes: Sequence[str], names: Iterable[str]) -> NamedColumns:
+    """Match the columns of an input to attributes.
+
+    >>> named_columns(["price", "symbol", "amount"], ["id", "Price", "symbol", "amuont"]).columns
+    {'price': 'Price', 'symbol': 'symbol'}
+    """
+    there = dict.fromkeys(name for name in names if isinstance(name, str))
+    known = set(attributes)
+    folded: dict[str, list[str]] = {}
+    for name in there:
+        if name not in known:
+            folded.setdefault(name.casefold(), []).append(name)
+    alike: dict[str, int] = {}
+    for name in attributes:
+        alike[name.casefold()] = alike.get(name.casefold(), 0) + 1
+    columns: dict[str, str] = {}
+    for name in attributes:
+        fold = name.casefold()
+        if name in there:
+            columns[name] = name
+        elif len(folded.get(fold, ())) == 1 and alike[fold] == 1:
+            columns[name] = folded[fold][0]
+    taken = set(columns.values())
+    absent = [name for name in attributes if name not in columns]
+    return NamedColumns(columns, absent, [name for name in there if name not in taken])
+
+
+def key_of(name: str, keys: Collection[Any]) -> str | None:
+    """The key that a name means: its own, or the only one that differs from it in capitals alone.
+
+    >>> key_of("mag", ["MAG", "place"]), key_of("mag", ["MAG", "Mag"])
+    ('MAG', None)
+    """
+    if name in keys:
+        return name
+    fold = name.casefold()
+    alike = [key for key in keys if isinstance(key, str) and key.casefold() == fold]
+    return alike[0] if len(alike) == 1 else None
+
+
+def value_inside(found: Any, path: Sequence[str], fold: bool = True) -> Any:
+    """The value at a path of keys in nested objects, None where there is none.
+
+    >>> value_inside({"User": {"country": "DE"}}, ["user", "country"])
+    'DE'
+    """
+    for step in path:
+        if not isinstance(found, Mapping):
+            return None
+        key = key_of(step, found) if fold else step
+        found = None if key is None else found.get(key)
+    return found
+
+
+class _Kind(NamedTuple):
+    """What objects with the same keys have: the key of each attribute, the paths to look for inside, the keys
+    of nobody, and whether the object says all that by the names of the attributes."""
+
+    columns: dict[str, str]
+    inside: dict[str, list[str]]
+    unused: list[str]
+    plain: bool
+
+
+def flat_object(row: Mapping[str, Any]) -> dict[str, Any]:
+    """An object with what is inside of it under the paths of keys, unless that is the name of another key.
+
+    >>> flat_object({"id": 7, "user": {"country": "DE", "tags": []}, "user.country": "FR"})
+    {'id': 7, 'user.tags': [], 'user.country': 'FR'}
+    """
+    flat: dict[str, Any] = {}
+    ahead: list[tuple[str, Any]] = list(row.items())[::-1]
+    while ahead:
+        name, value = ahead.pop()
+        if isinstance(value, Mapping):
+            # a key with a dot in it is reached by no path
+            ahead += [(f"{name}.{key}", inner) for key, inner in value.items() if "." not in key][::-1]
+        else:
+            flat[name] = value
+    return flat | {name: value for name, value in row.items() if not isinstance(value, Mapping)}
+
+
+class ObjectNames:
+    """Which values of an object are of which attribute, each object by its own keys.
+
+    >>> names = ObjectNames(["price", "user.country"])
+    >>> names.settled({"Price": 5, "user": {"country": "DE"}, "id": 7})
+    {'price': 5, 'user.country': 'DE'}
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        folds = Counter(name.casefold() for name in self.names)
+        self._folds = frozenset(folds)
+        self._paths = {name: name.split(".") for name in self.names if "." in name}
+        self._heads = frozenset(path[0].casefold() for path in self._paths.values())
+        self._exact = frozenset(name for name in self._paths if folds[name.casefold()] > 1)
+        self._kinds: dict[tuple[Any, ...], _Kind] = {}
+        self.plain_keys = frozenset(name for name in self.names if name.casefold() not in self._heads)
+        """Attributes of which an object with no other keys needs no settling."""
+
+    def kind_of(self, keys: tuple[Any, ...]) -> _Kind:
+        """What objects with these keys have."""
+        kind = self._kinds.get(keys)
+        if kind is None:
+            named = named_columns(self.names, keys)
+            heads = {name: key_of(self._paths[name][0], keys) for name in named.absent if name in self._paths}
+            inside = {name: self._paths[name] for name, head in heads.items() if head is not None}
+            used = set(heads.values())
+            unused = [key for key in named.unused if key not in used]
+            plain = not inside and all(name == key for name, key in named.columns.items())
+            kind = _Kind(named.columns, inside, unused, plain)
+            if len(self._kinds) < _MANY_KINDS:
+                self._kinds[keys] = kind
+        return kind
+
+    def folds(self, name: str) -> bool:
+        """Whether capitals do not matter on the path to an attribute: no other differs in them alone."""
+        return name not in self._exact
+
+    def settled(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values of an object by attribute; the object itself where its keys say no less."""
+        columns, inside, _, plain = self.kind_of(tuple(row))
+        if plain:
+            return row
+        values = {name: row[key] for name, key in columns.items()}
+        for name, path in inside.items():
+            value = value_inside(row, path, self.folds(name))
+            if value is not None:
+                values[name] = value
+        return values
+
+    def needs_settling(self, keys: Iterable[Any]) -> bool:
+        """Whether these keys of many objects do not tell by themselves what each of the objects means."""
+        folds = [key.casefold() for key in keys if isinstance(key, str)]
+        # two keys that differ in capitals alone may be of one object, or of two
+        twins = len(set(folds)) < len(folds) and any(
+            n > 1 and fold in self._folds for fold, n in Counter(folds).items()
+        )
+        return twins or not self._heads.isdisjoint(folds)
+
+    def settled_rows(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], NamedColumns]:
+        """Many objects by attribute, and which keys of any of them were taken."""
+        columns: dict[str, str] = {}
+        unused: dict[str, None] = {}
+        values: list[dict[str, Any]] = []
+        for row in rows:
+            settled = self.settled(row)
+            kind = self.kind_of(tuple(row))
+            if settled is row:
+                settled = {name: row[key] for name, key in kind.columns.items()}
+            columns |= {name: kind.columns.get(name, name) for name in settled}
+            unused |= dict.fromkeys(kind.unused)
+            values.append(dict(settled))
+        absent = [name for name in self.names if name not in columns]
+        return values, NamedColumns(columns, absent, list(unused))
+
+
+def describe_absent(absent: Sequence[str], near: dict[str, str], what: str = "no event") -> str:
+    """The warning about attributes that no event has.
+
+    >>> describe_absent(["amount", "at"], {"amount": "amuont"})
+    "no event has a value for 'amount' (did you mean its column 'amuont'?), 'at'"
+    """
+    shown = [
+        f"{name!r}" + (f" (did you mean its column {near[name]!r}?)" if name in near else "")
+        for name in absent[:_SHOWN]
+    ]
+    more = f", and {len(absent) - _SHOWN:,} more" if len(absent) > _SHOWN else ""
+    return f"{what} has a value for {', '.join(shown)}{more}"

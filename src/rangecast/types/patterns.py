@@ -21,7 +21,7 @@ texts.
 
 That a bundle is denied of a missing text is asked by the box itself, of the attribute.
 
-Bundles are found by an automaton over bytes (kernels/types/traits.py) in the strings of a batch, each
+Bundles are found by an automaton over bytes (types/kernels.py) in the strings of a batch, each
 distinct string once: CONTAINS by its string, LIKE by its longest piece and then by a kernel, a regular
 expression by a piece that it must have and then by RE2. `CompiledBundles` covers a stretch of the dictionary.
 As it grows, a new one is compiled for what is new and merged with the last while that is not much larger: a
@@ -34,20 +34,20 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast import forks
-from rangecast.errors import CapacityError
+from rangecast.durable import lock
+from rangecast.errors import CapacityError, SchemaError
 from rangecast.types import kernels
 from rangecast.types.arrow_compute import pc
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Codes
 from rangecast.types.expressions import unescaped
-from rangecast.types.literal_pieces import like_marks, longest_piece, needed_piece, other_bigram
-from rangecast.types.piece_automaton import automaton_of, buffers_of
+from rangecast.types.kernels import ANY, N_BIGRAMS, ONE
 from rangecast.types.strings import arrow_words
 from rangecast.types.vocabulary import Vocabulary
 
@@ -124,7 +124,7 @@ class TraitBundles:
         self._without_pieces = 0
         self._counted = 0
         self._lock = threading.Lock()
-        forks.watch(self)
+        lock.watch(self)
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()
@@ -467,3 +467,195 @@ def _starts(counts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 def interval_of(code: int, denied: bool) -> dict[int, tuple[int, int]]:
     """What a box asks of the hidden attributes for a bundle, by their order."""
     return {1: (PRESENT, code - 1), 2: (code + 1, LAST)} if denied else {0: (code, code)}
+
+
+# The fixed strings within patterns, by which an automaton finds who may fit.
+#
+# A pattern of LIKE is strings between wildcards. What a regular expression must have within it is found by a
+# reading that knows little and gives up soon: no piece is always right, a wrong one never. It goes along the
+# top level of the expression and keeps runs of plain letters; a letter before `?`, `*` or `{` is no part of
+# one, what stands in parentheses or brackets is passed over, and one with `|` at the top level, or with
+# flags, has none.
+
+_PLAIN_ESCAPES = set(r"\.+*?()|[]{}^$-/\"' #&~,:;<>=!@%_`")
+_WILDCARDS = re.compile("(%+|_)")
+_ZERO_WIDTH = set("bBAz")
+_CLASSES = set("dDwWsS")
+
+
+def like_pieces(pattern: str) -> list[tuple[str, str]]:
+    r"""A pattern of LIKE as pairs: a wildcard and nothing, or nothing and the string between two of them.
+
+    >>> like_pieces(r"a%%b\_c_")
+    [('', 'a'), ('%', ''), ('', 'b_c'), ('_', '')]
+    """
+    if "\\" not in pattern:  # eight times as fast
+        pieces = _WILDCARDS.split(pattern)
+        return [("", piece) if k % 2 == 0 else (piece[0], "") for k, piece in enumerate(pieces) if piece]
+    found: list[tuple[str, str]] = []
+    escaped = False
+    for letter in pattern:
+        if escaped and letter not in "%_\\":
+            break
+        if not escaped and letter == "\\":
+            escaped = True
+            continue
+        wild = letter if letter in "%_" and not escaped else ""
+        escaped = False
+        if not wild and found and not found[-1][0]:
+            found[-1] = "", found[-1][1] + letter
+        elif wild != "%" or not found or found[-1][0] != "%":
+            found.append((wild, "" if wild else letter))
+    if escaped:
+        raise SchemaError(rf"a backslash in a pattern stands before %, _ or \\, got {pattern!r}")
+    return found
+
+
+def longest_piece(pattern: str) -> str:
+    """The longest string between the wildcards of a pattern of LIKE."""
+    return max((string for _, string in like_pieces(pattern)), key=len, default="")
+
+
+def like_marks(pattern: str) -> list[int]:
+    """A pattern of LIKE as its bytes, with ANY and ONE for the wildcards."""
+    marks: list[int] = []
+    for wild, string in like_pieces(pattern):
+        marks += [ANY if wild == "%" else ONE] if wild else string.encode()
+    return marks
+
+
+def other_bigram(pattern: str, longest: str) -> int:
+    """Two bytes of a pattern of LIKE beside its longest piece, as `bigram_of` of the kernels numbers them; -1
+    where it has none.
+
+    >>> other_bigram("%acme%ab%", "acme") == (ord("a") * 37 + ord("b")) % 1024, other_bigram("%acme_", "acme")
+    (True, -1)
+    """
+    for _, string in reversed(like_pieces(pattern)):
+        raw = string.encode()
+        if len(raw) > 1 and string != longest:
+            return (raw[-2] * 37 + raw[-1]) % N_BIGRAMS
+    return -1
+
+
+@lru_cache(4096)
+def needed_piece(pattern: str) -> str:
+    r"""The longest string that whatever fulfils a regular expression surely has, or none.
+
+    >>> needed_piece("^disk [0-9]+ full$"), needed_piece("(?i)disk"), needed_piece("disk|tape")
+    ('disk ', '', '')
+    >>> needed_piece(r"disks? (is|was) full\."), needed_piece("ab{0}cd")
+    (' full.', 'cd')
+    """
+    runs, run, at = [""], "", 0
+    while at < len(pattern):
+        letter = pattern[at]
+        at += 1
+        if letter == "|":
+            return ""
+        if letter in "([":
+            at = _closed(pattern, at - 1)
+            if at < 0:
+                return ""
+            runs, run, letter = [*runs, run], "", ""
+        elif letter == "\\":
+            if at >= len(pattern):
+                return ""
+            letter = pattern[at]
+            at += 1
+            if letter in _CLASSES or letter in _ZERO_WIDTH:
+                runs, run, letter = [*runs, run], "", ""
+            elif letter not in _PLAIN_ESCAPES:
+                return ""
+        elif letter in "^$.":
+            runs, run, letter = [*runs, run], "", ""
+        elif letter in "*+?{":  # a second mark after one, or nothing to repeat
+            return ""
+        follows = pattern[at : at + 1]
+        if follows in ("*", "?", "{", "+") and follows:
+            if follows == "+":
+                # once at least; what comes after it need not follow the first one
+                runs, run = [*runs, run + letter], ""
+            else:
+                runs, run = [*runs, run], ""
+            at += 1
+            if follows == "{":
+                end = pattern.find("}", at)
+                if end < 0 or not pattern[at:end].replace(",", "").isdigit():
+                    return ""
+                at = end + 1
+            if pattern[at : at + 1] == "?":
+                at += 1
+            continue
+        run += letter
+    return max([*runs, run], key=len)
+
+
+def _closed(pattern: str, at: int) -> int:
+    """Behind the end of what a bracket opens; -1 where that is not plain to see, or where it has flags."""
+    if pattern.startswith("(?", at) and not pattern.startswith("(?:", at):
+        return -1
+    if pattern[at] == "[":
+        end = at + 1 + pattern.startswith("[^", at)
+        end += pattern.startswith("]", end)
+        while end < len(pattern) and pattern[end] != "]":
+            if pattern[end] == "[":  # [:alpha:]
+                return -1
+            end += 2 if pattern[end] == "\\" else 1
+        return end + 1 if end < len(pattern) else -1
+    end = at + 1
+    while end < len(pattern) and pattern[end] != ")":
+        if pattern[end] in "([":
+            end = _closed(pattern, end)
+            if end < 0:
+                return -1
+        else:
+            end += 2 if pattern[end] == "\\" else 1
+    return end + 1 if end < len(pattern) else -1
+
+
+# Building the automaton that finds many strings at once (types/kernels.py).
+
+_ROWS = 1024  # states with a row of next states: a megabyte
+
+
+def buffers_of(column: pa.Array[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Where strings of `arrow_words` begin, and their bytes, as arrays that may be written to."""
+    _, starts, letters = column.buffers()
+    bytes_ = np.zeros(1, np.uint8) if not letters.size else np.frombuffer(letters, np.uint8).copy()
+    return np.frombuffer(starts, np.int64, len(column) + 1).copy(), bytes_
+
+
+def automaton_of(pieces: Sequence[str]) -> kernels.Automaton:
+    """The automaton of some strings, by their numbers.
+
+    >>> automaton_of(["disk", "is"]).depths.max()
+    np.int32(4)
+    """
+    starts, letters = buffers_of(arrow_words(pieces))
+    n = int(starts[-1]) + 1
+    size = 1 << max(4, (2 * n).bit_length())
+    numbers = [np.zeros(n, np.int32) for _ in range(5)]
+    parents, depths, fails, ends, of_states = numbers
+    of_states[0] = -1
+    found = kernels.Automaton(
+        np.zeros(size, np.int64),
+        np.zeros(size, np.int32),
+        parents,
+        np.zeros(n, np.uint8),
+        depths,
+        fails,
+        of_states,
+        ends,
+        np.full(n, -1, np.int32),
+        np.zeros(0, np.int32),
+        np.zeros((n, 4), np.int32),
+    )
+    n_states = kernels.enter_pieces(found, starts, letters)
+    found = found._replace(nexts=np.zeros(256 * min(n_states, _ROWS), np.int32))
+    order = np.argsort(depths[1:n_states], kind="stable") + 1
+    kernels.link_states(found, order)
+    kernels.fill_rows(found, order)
+    ending = np.where(of_states >= 0, np.arange(n), ends)
+    found.steps[:, :3] = np.stack([found.rows, fails, ending], axis=1)
+    return found

@@ -17,13 +17,12 @@ from typing import Any
 import pyarrow as pa
 
 from rangecast.errors import SchemaError
-from rangecast.types.attributes import KINDS, Attribute, Bool, Category, Float, Int, Tags, Timestamp
+from rangecast.types.attributes import KINDS, Attribute, Bool, Category, Float, Int, Tags, Text, Timestamp
 from rangecast.types.derived import MAX_DERIVED, Derivations, declared_expression, hidden_from, kinds_of
 from rangecast.types.expressions import Expression
 from rangecast.types.frames import flat_table, table_of
 from rangecast.types.patterns import HELD, HeldBundle, TraitBundles
 from rangecast.types.places import Point
-from rangecast.types.text import Text
 from rangecast.types.vocabulary import Vocabulary
 
 _CATEGORY_TYPES = (

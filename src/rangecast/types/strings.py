@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.kernels.types import strings as kernels
-from rangecast.kernels.types.strings import WordTable
+from rangecast.types import kernels
+from rangecast.types.kernels import WordTable
 
 MISSING = -(2**63)
 _NO_LETTERS = np.zeros(8, np.uint8)
@@ -155,7 +155,7 @@ def strings_of_spans(
 ) -> pa.Array[Any]:
     """Pieces of a text as a column, of large strings if no type is given; a size of -1 is null.
 
-    `text` says where the letters lie (kernels/machine/views.py).
+    `text` says where the letters lie (simd/memory.py).
     """
     kind = pa.large_string() if kind is None else kind
     null = sizes < 0

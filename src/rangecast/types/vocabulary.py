@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast import forks
-from rangecast.kernels.machine.views import Views
-from rangecast.kernels.types.strings import WordTable
+from rangecast.durable import lock
+from rangecast.simd.memory import Views
+from rangecast.types.kernels import WordTable
 from rangecast.types.strings import FoundStrings, arrow_numbers, find_strings, without_views, word_table
 
 UNKNOWN = 0
@@ -46,7 +46,7 @@ class Vocabulary:
         self._table: WordTable | None = None
         self._placed: tuple[WordTable, npt.NDArray[np.int64]] | None = None
         self._stale = 0
-        forks.watch(self)
+        lock.watch(self)
         for word in words:
             self.add(word)
 

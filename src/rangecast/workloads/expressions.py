@@ -8,8 +8,8 @@ BE-Gen's grid, as the papers after it use it: 100 to 30,000 dimensions, 5 to 30 
 subscription, 3 to 1,000 values per attribute, shares of equality, IN and NOT IN beside ranges, attributes
 uniform or by Zipf's law, 0.1 to 50 % of the subscriptions matching an event. Drawn independently, next to
 nothing would match, so matches are planted; the generator's docstring says how. Subscriptions and events are
-sparse entries (sparse.py), and dense columns only for those who ask: 100,000 subscriptions on 100 attributes
-are 80 MB per side, a million on 500 would be 4 GB. Lists of values have no such columns.
+sparse entries (registry.py), and dense columns only for those who ask: 100,000 subscriptions on 100
+attributes are 80 MB per side, a million on 500 would be 4 GB. Lists of values have no such columns.
 """
 
 from __future__ import annotations
@@ -22,8 +22,16 @@ from rangecast.model.boxes import starts_of
 from rangecast.types.attributes import Int
 from rangecast.types.schema import Schema
 from rangecast.workloads.applications import zipf_shares
-from rangecast.workloads.registry import Draw, Drawn, at_least, in_unit_range, named
-from rangecast.workloads.sparse import AllowedSpans, Entries, SparseColumns
+from rangecast.workloads.registry import (
+    AllowedSpans,
+    Draw,
+    Drawn,
+    Entries,
+    SparseColumns,
+    at_least,
+    in_unit_range,
+    named,
+)
 
 _NAME = "boolean-expressions"
 _BE_GEN = "Sadoghi, Jacobsen 2011, BE-Gen"

@@ -14,12 +14,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rangecast.compile_clock import compile_seconds
 from rangecast.engine import open_index
-from rangecast.engine.first_layout import lay_out_at_once
-from rangecast.model.events import Events
-from rangecast.model.marshalled_rows import PATIENCE
+from rangecast.engine.planner import lay_out_at_once
+from rangecast.model.events import PATIENCE, Events
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.simd.compiler import compile_seconds
 from rangecast.types.attributes import Category, Float, Int, Timestamp
 from rangecast.types.schema import Schema
 from rangecast.workloads.registry import workload
@@ -82,12 +81,12 @@ def _texts_and_rows() -> None:
         events = Events.from_rows(schema, rows)
         index.match(events).sort().to_arrow()
         index.match_one(rows[0])
-    # so many rows are read by a kernel (model/marshalled_rows.py)
+    # so many rows are read by a kernel (model/events.py)
     Events.from_rows(schema, [{"price": 7, "change": 0.5, "symbol": "s7"}] * PATIENCE)
     import pyarrow as pa
 
     from rangecast.loading.files import LineReader
-    from rangecast.loading.json_codes import LineCoder
+    from rangecast.loading.json import LineCoder
 
     lines = io.BytesIO("".join(f"{json.dumps(row)}\n" for row in rows).encode())
     for chunk in LineReader("rows", lines).chunks(quoted=False):

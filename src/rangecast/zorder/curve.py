@@ -15,7 +15,7 @@ bits; a short one gives its bits at the top and then no more.
 
 Source: Bayer, "The universal B-tree for multidimensional indexing" (1996); the jump into a box is the
 range search of Ramsak, Markl, Fenk, Zirkel, Elhardt and Bayer, "Integrating the UB-tree into a
-database system kernel" (VLDB 2000), here as one walk down the bits of the address (kernels/zorder/curve.py).
+database system kernel" (VLDB 2000), here as one walk down the bits of the address (zorder/kernels.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import OptionError
-from rangecast.kernels.zorder import curve as kernels
+from rangecast.zorder import kernels
 
 Addresses = npt.NDArray[np.uint64]
 

@@ -33,10 +33,10 @@ import numpy.typing as npt
 
 from rangecast.durable.arrays import count_bytes
 from rangecast.errors import OptionError
-from rangecast.kernels.zorder import tree as kernels
-from rangecast.kernels.zorder.tree import TreeArrays
+from rangecast.zorder import kernels
 from rangecast.zorder import kernels as updates
 from rangecast.zorder.curve import Addresses
+from rangecast.zorder.kernels import TreeArrays
 
 LEAF_CAPACITY = 512
 FANOUT = 32

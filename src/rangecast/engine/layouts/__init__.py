@@ -1,1 +1,1 @@
-"""Loops of the engine, a module for each module of `rangecast.engine` that has any."""
+"""How boxes are laid out so that an event finds them: a module per layout, with its kernels beside it."""

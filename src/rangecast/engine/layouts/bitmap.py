@@ -9,7 +9,8 @@ events of the last block had something left after twelve; one that no box of the
 and costs nothing. Whether an event has bits left follows no pattern, so that is no branch: those who have
 stand in a queue, and so do the words of theirs that are not empty, and the candidates in these, which are
 compared some hundreds at a time, with their fields asked for ahead; where a batch asks for many boxes of a
-block, word by word, with all fields asked for while the block before is compared (kernels/engine/bitmap.py).
+block, word by word, with all fields asked for while the block before is compared
+(engine/layouts/bitmap_kernels.py).
 
 The same idea one floor up: per attribute and cell a bitset of blocks that have somebody there. An
 event ANDs these first and looks only at the blocks left. Boxes are put in an order that makes them
@@ -46,7 +47,7 @@ domain wide), batches of 200 events, on a busy machine, before blocks were cut a
     rows not asked for a block ahead 1.25 times on 12 attributes, 1.1 on REIN's
 
 Boxes are cut in two again and again, each set at an end of its own: where fewest are looked at afterwards,
-were an event as likely in one cell of an attribute as in another (kernels/engine/block_order.py).
+were an event as likely in one cell of an attribute as in another (engine/layouts/bitmap_kernels.py).
 Microseconds per event on a machine alone, caches emptied before each batch, on 12 attributes and on REIN's
 workload:
 
@@ -103,28 +104,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast import buffers
+from rangecast import memory
 from rangecast.engine import packed_kernels
-from rangecast.engine.answers import Counted, Found, Rows, write_rows
+from rangecast.engine.answers import ALL, Counted, Found, Rows, write_rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
+from rangecast.engine.grid import bounded_attributes
+from rangecast.engine.layouts import bitmap_kernels as building
 from rangecast.engine.layouts import bitmap_kernels as kernels
-from rangecast.engine.layouts.bitmap_kernels import BitmapBlocks
-from rangecast.engine.limited import ALL
+from rangecast.engine.layouts.bitmap_kernels import TOP, BitmapBlocks, cut_blocks
 from rangecast.engine.packed import Packed
-from rangecast.engine.parts import StaticIndex
-from rangecast.engine.selectivity import bounded_attributes
+from rangecast.engine.parts import Part, StaticIndex
 from rangecast.engine.small import ROOM, FewEvents
 from rangecast.engine.small_kernels import stab_bitmap
-from rangecast.engine.static_part import Part
 from rangecast.errors import OptionError
-from rangecast.kernels.engine import bitmap_building as building
-from rangecast.kernels.engine.bitmap_building import TOP
-from rangecast.kernels.engine.block_order import cut_blocks
-from rangecast.kernels.machine.bitsets import WORDS
-from rangecast.kernels.machine.views import Views
 from rangecast.memory import check_fits, check_numbered
 from rangecast.simd.bytes import SHORTEST
+from rangecast.simd.lanes import WORDS
+from rangecast.simd.memory import Views
 from rangecast.types.attributes import Codes
 
 CELLS = 20
@@ -223,14 +220,14 @@ class BitmapPart(Part):
         values, cells, points, chosen = self._room(codes)
         state = np.array([0, 0, 0, 0, limit], np.int64)
         # room that is not touched costs nothing
-        pairs = buffers.empty(64 * BLOCK + min(64 * m, 1 << 22), np.uint64)
+        pairs = memory.empty(64 * BLOCK + min(64 * m, 1 << 22), np.uint64)
         room = np.empty(m + 2 * cells.shape[1] + len(chosen), np.int64)
         while not kernels.stab_blocks(
             blocks, values, cells, points, chosen, codes, boxes.table, state, room, pairs
         ):
             # as much as it takes if the other blocks give as many as those so far
             block, n = int(state[0]), int(state[1])
-            more = buffers.empty(max(2 * len(pairs), n * self.n_blocks * 9 // (8 * (block + 1))), np.uint64)
+            more = memory.empty(max(2 * len(pairs), n * self.n_blocks * 9 // (8 * (block + 1))), np.uint64)
             more[:n] = pairs[:n]
             pairs = more
         n = int(state[1])
@@ -253,7 +250,7 @@ class BitmapPart(Part):
         it."""
         m, width = codes.shape[1], self.blocks.bounds.shape[1]
         cells = np.empty((m, len(self.packed.grids)), np.uint8)
-        points = buffers.empty(2 * m * width, np.uint8).reshape(2, m, width)
+        points = memory.empty(2 * m * width, np.uint8).reshape(2, m, width)
         chosen = np.empty((self.blocks.tops.shape[1], m), np.uint64)
         return self.packed.pack_events(codes), cells, points, chosen
 
@@ -494,7 +491,7 @@ def _clustered(
 
 def _zeros(n: int, width: int, dtype: Any) -> npt.NDArray[Any]:
     """Zeros of which the first begins with a line of memory."""
-    out = buffers.aligned(n * width, dtype)
+    out = memory.aligned(n * width, dtype)
     # not zeros(): that comes in small pages
     out.fill(0)
     return out.reshape(n, width)

@@ -1,6 +1,6 @@
 """Bitsets per block, attribute and cell: running a batch through block by block.
 
-engine/bitmap.py tells what the arrays are.
+engine/layouts/bitmap.py tells what the arrays are.
 
 Candidates are compared in one of two ways. Where a batch asks for few boxes of a block, they are collected
 over events and blocks, and their fields are asked for some places ahead. Where it asks for many, the block's
@@ -25,10 +25,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.boxes_kernels import first_word, holds, view_boxes
-from rangecast.kernels.engine.bitmap_building import MOST_REST, TOP
-from rangecast.kernels.machine.bitsets import WORDS, and_cells, count_bits, lowest
+from rangecast.engine.kernels import cell_of
 from rangecast.simd.bytes import WIDEST, compare_fields, compare_rests, compare_word
-from rangecast.simd.compiler import inlined_kernel, kernel
+from rangecast.simd.compiler import allocating_kernel, inlined_kernel, kernel
+from rangecast.simd.lanes import WORDS, and_cells, count_bits, lowest
 from rangecast.simd.memory import prefetch, scratch
 
 _FIRST, _NEXT = 12, 8
@@ -56,7 +56,7 @@ _EVERY = np.int64(np.iinfo(np.int64).max)
 
 
 class BitmapBlocks(NamedTuple):
-    """Blocks of boxes and their bitsets; engine/bitmap.py tells what the arrays are."""
+    """Blocks of boxes and their bitsets; engine/layouts/bitmap.py tells what the arrays are."""
 
     boxes: npt.NDArray[np.int32]
     bounds: npt.NDArray[np.uint8]
@@ -425,3 +425,260 @@ def place_rows(pairs, n, slots, places, add, out):
         p = places[e]
         out[np.uint64(p)] = slots[pairs[q] & _ROW] + add
         places[e] = p + 1
+
+
+# Building `bitmap`: fields of bytes out of bounds, and bitsets out of fields.
+#
+# engine/layouts/bitmap.py tells what the arrays are.
+#
+# Field 2k of a row is about the low end of attribute k and counts middle cells from 1, field 2k + 1 about the
+# high end and counts them from TOP down; a field of 0 is "not bounded". So a box holds an event only if no
+# field exceeds the event's, and the larger a field, the further its end is from that side.
+
+TOP = 255
+MOST_REST = 254
+"""The largest distance from the first fine cell of a middle one that a rest tells apart from larger ones."""
+BLOCK = 64 * WORDS
+_MISSING = np.iinfo(np.int64).min
+_LAST = np.iinfo(np.int64).max
+
+
+@kernel
+def locate_ends(lows, highs, cuts, origin, shift, fines, counts):
+    """fines = the fine cells of both ends, -1 where there is none; counts[c] = how many intervals begin in
+    the cell c or end just before it, the outer ends left out."""
+    for i in range(lows.size):
+        fines[0, i] = -1
+        fines[1, i] = -1
+        if lows[i] != _MISSING:
+            c = cell_of(lows[i], cuts, origin, shift)
+            fines[0, i] = c
+            if c > 0:
+                counts[c] += 1
+        if highs[i] != _LAST:
+            c = cell_of(highs[i], cuts, origin, shift)
+            fines[1, i] = c
+            if c + 1 < counts.size:
+                counts[c + 1] += 1
+
+
+@kernel
+def put_fields(fines, table, firsts, k, bounds, rests):
+    """Write the two fields of attribute k, and how far into its middle cell each end is, counted likewise."""
+    for i in range(fines.shape[1]):
+        low = fines[0, i]
+        if low >= 0:
+            middle = table[low]
+            bounds[i, 2 * k] = middle + 1
+            rests[i, 2 * k] = min(low - firsts[middle], MOST_REST) + 1
+        high = fines[1, i]
+        if high >= 0:
+            middle = table[high]
+            bounds[i, 2 * k + 1] = TOP - middle
+            rests[i, 2 * k + 1] = TOP - min(high - firsts[middle], MOST_REST)
+
+
+@inlined_kernel
+def first_of(bounds, i, k):
+    """The first middle cell of box i on attribute k."""
+    return max(np.int64(bounds[i, 2 * k]) - 1, 0)
+
+
+@inlined_kernel
+def last_of(bounds, i, k, size):
+    """The last one, of so many."""
+    field = np.int64(bounds[i, 2 * k + 1])
+    return TOP - field if field > 0 else size - 1
+
+
+@kernel
+def count_cells(bounds, sizes, counts):
+    """counts[k, 0, c] = how many boxes begin in the middle cell c of attribute k; counts[k, 1, c] = how many
+    end in it."""
+    for i in range(bounds.shape[0]):
+        for k in range(sizes.size):
+            counts[k, 0, first_of(bounds, i, k)] += 1
+            counts[k, 1, last_of(bounds, i, k, sizes[k])] += 1
+
+
+@kernel
+def block_spans(bounds, sizes, bases, coarse, n_cells, sums, ends):
+    """sums[k, b] = the share of coarse cells that the boxes of block b touch on attribute k, added up;
+    ends[:, k, b] = the first and the last of them, which it begins as the last and the first there are."""
+    for i in range(bounds.shape[0]):
+        b = i // BLOCK
+        for k in range(sizes.size):
+            first = np.int64(coarse[bases[k] + first_of(bounds, i, k)])
+            last = np.int64(coarse[bases[k] + last_of(bounds, i, k, sizes[k])])
+            sums[k, b] += (last - first + 1) / n_cells[k]
+            ends[0, k, b] = min(ends[0, k, b], first)
+            ends[1, k, b] = max(ends[1, k, b], last)
+
+
+@kernel
+def fill_rows(bounds, sizes, bases, coarse, ends, bounded, row_bases, bits):
+    """Set the bits of each box: in the rows of all coarse cells that it touches.
+
+    A bit is toggled in the first row and in the row after the last; then each row takes over the bits
+    of the row before it. A block has rows for the cells that some box of it touches.
+    """
+    n = bounds.shape[0]
+    for b in range(row_bases.shape[0]):
+        for k in range(sizes.size):
+            if not bounded[k, b]:
+                continue
+            base = np.int64(row_bases[b, k])
+            for i in range(b * BLOCK, min((b + 1) * BLOCK, n)):
+                w = (i % BLOCK) >> 6
+                bit = _ONE << np.uint64(i & 63)
+                first = np.int64(coarse[bases[k] + first_of(bounds, i, k)])
+                behind = np.int64(coarse[bases[k] + last_of(bounds, i, k, sizes[k])]) + 1
+                bits[base + first, w] ^= bit
+                if behind <= ends[1, k, b]:
+                    bits[base + behind, w] ^= bit
+            for c in range(ends[0, k, b] + 1, ends[1, k, b] + 1):
+                for w in range(WORDS):
+                    bits[base + c, w] ^= bits[base + c - 1, w]
+
+
+@allocating_kernel
+def fill_tops(bounds, sizes, bases, tops):
+    """tops[bases[k] + c]: the blocks that have somebody in the middle cell c of attribute k, as a bitset."""
+    n = bounds.shape[0]
+    marks = np.empty(TOP + 2, np.int32)
+    for b in range((n + BLOCK - 1) // BLOCK):
+        for k in range(sizes.size):
+            marks[:] = 0
+            for i in range(b * BLOCK, min((b + 1) * BLOCK, n)):
+                marks[first_of(bounds, i, k)] += 1
+                marks[last_of(bounds, i, k, sizes[k]) + 1] -= 1
+            inside = 0
+            for c in range(sizes[k]):
+                inside += marks[c]
+                if inside > 0:
+                    tops[bases[k] + c, b >> 6] |= _ONE << np.uint64(b & 63)
+
+
+# An order of boxes in which those of a block lie near each other, so that an event can skip blocks.
+#
+# A set of boxes is cut in two at one end on one attribute, and each side again by itself, down to one block.
+# engine/layouts/bitmap.py tells what was tried.
+
+_KEYS = 256
+_SAMPLED = 2048
+_LEAST_SHARE = 1 / 32
+
+
+@allocating_kernel
+def cut_blocks(bounds, keys, sizes, order):
+    """Put boxes into an order in which those of a block lie near each other: their fields, and `order` along.
+
+    bounds[i] has the fields of box i (bitmap_kernels.py), of which those in `keys` are cut at; field 2k and
+    field 2k + 1 are about an attribute with sizes[k] cells. A set is cut at a first or a last cell, where
+    what is looked at is least, were an event as likely in one cell as in another: of either side so many
+    boxes as it has, times the cells that they cover. Ends are counted in a sample of each set.
+    """
+    n, width = bounds.shape
+    stack = np.empty((n // BLOCK + 2, 2), np.int64)
+    stack[0, 0] = 0
+    stack[0, 1] = n
+    depth = 1
+    counts = np.empty(_KEYS, np.int64)
+    # per key the outermost other end
+    others = np.empty(_KEYS, np.int64)
+    beyond = np.empty(_KEYS + 1, np.int64)
+    kept = np.empty_like(bounds)
+    kept_order = np.empty_like(order)
+    while depth > 0:
+        depth -= 1
+        a = stack[depth, 0]
+        b = stack[depth, 1]
+        size = b - a
+        if size <= BLOCK:
+            continue
+        step = max(1, size // _SAMPLED)
+        sampled = (size + step - 1) // step
+        best = np.inf
+        best_key = -1
+        best_share = 0.5
+        for at in range(keys.size):
+            key = keys[at]
+            top = sizes[key >> 1] - 1
+            counts[: top + 1] = 0
+            others[: top + 1] = 0
+            outermost = np.int64(0)
+            least = np.int64(top)
+            for i in range(a, b, step):
+                # cells are counted from the far side for last ones, so that both kinds look alike: a key, and
+                # the other end, which is not before it
+                c = _from_own_side(bounds[i, key], key, top)
+                other = top - _from_own_side(bounds[i, key ^ 1], key ^ 1, top)
+                counts[c] += 1
+                others[c] = max(others[c], other)
+                outermost = max(outermost, other)
+                least = min(least, c)
+            # a box that holds nothing may end before it begins
+            whole = max(outermost - least + 1, 1)
+            beyond[top + 1] = 0
+            for cell in range(top, -1, -1):
+                beyond[cell] = max(beyond[cell + 1], others[cell] if counts[cell] > 0 else 0)
+            before = 0
+            covered = 0
+            for cell in range(least, top + 1):
+                if before > 0 and counts[cell] > 0:
+                    share = before / sampled
+                    if _LEAST_SHARE <= share <= 1 - _LEAST_SHARE:
+                        near = (covered - least + 1) * share
+                        far = (beyond[cell] - cell + 1) * (1 - share)
+                        cost = (near + far) / whole
+                        if cost < best:
+                            best = cost
+                            best_key = key
+                            best_share = share
+                if counts[cell] > 0:
+                    before += counts[cell]
+                    covered = max(covered, others[cell])
+        if best_key < 0:
+            continue
+        n_blocks = (size + BLOCK - 1) // BLOCK
+        top = sizes[best_key >> 1] - 1
+        n_near = min(max(np.int64(best_share * size / BLOCK + 0.5), 1), n_blocks - 1) * BLOCK
+        counts[: top + 1] = 0
+        for i in range(a, b):
+            counts[_from_own_side(bounds[i, best_key], best_key, top)] += 1
+        cut = 0
+        below = 0
+        while below + counts[cut] <= n_near:
+            below += counts[cut]
+            cut += 1
+        ties = n_near - below
+        p = a
+        r = a + n_near
+        for i in range(a, b):
+            c = _from_own_side(bounds[i, best_key], best_key, top)
+            front = c < cut
+            if c == cut and ties > 0:
+                front = True
+                ties -= 1
+            if front:
+                to = p
+                p += 1
+            else:
+                to = r
+                r += 1
+            kept_order[to] = order[i]
+            for q in range(width):
+                kept[to, q] = bounds[i, q]
+        order[a:b] = kept_order[a:b]
+        bounds[a:b] = kept[a:b]
+        stack[depth, 0] = a
+        stack[depth, 1] = a + n_near
+        stack[depth + 1, 0] = a + n_near
+        stack[depth + 1, 1] = b
+        depth += 2
+
+
+@inlined_kernel
+def _from_own_side(field, key, top):
+    """The cell of an end, counted from 0 for first ones and from the last cell down for last ones."""
+    return max(np.int64(field) - (TOP - top if key & 1 else 1), 0)

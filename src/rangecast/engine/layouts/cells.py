@@ -1,7 +1,7 @@
 """`cells`: a grid of aligned cells, in levels of doubling size, on one or two attributes.
 
 Codes are laid on a Grid of fine cells. A level's cells are 2**shift fine cells per side, and each box
-is listed at one level that suits its width (cell_levels.py): in every cell that it holds whole, where its
+is listed at one level that suits its width (cells.py): in every cell that it holds whole, where its
 id is copied to the answer unseen, and in those that it only crosses. An event reads the lists of one
 cell per level in use. A box over everything is one entry of a cell that spans the domain.
 
@@ -24,7 +24,7 @@ give another run. Only a box that lies within one cell is compared.
     array    dtype    shape             meaning, on two attributes
     starts   int32    2 * n_lists + 1   whole, crossing, whole, crossing, ...
     words    uint32   n_words + 8       of each cell: the entries that hold it whole, those that cross it, and
-                                        as many bounds, of four bytes each (kernels/engine/plane_cells.py)
+                                        as many bounds, of four bytes each (engine/layouts/cells_kernels.py)
 
 What a cell has lies together, so that an event waits for memory once, and that of events to come is asked for
 meanwhile. Bounds are those within the cell alone. As ends on the grid of all fine cells, in 64 bits, compared
@@ -34,45 +34,41 @@ and an event 0.42 us instead of 0.08.
 Lists hold slots, or box numbers when codes may have to be looked at: because other attributes are
 bounded, or because fine cells hold several codes with an end of a box between them (an event in the
 same fine cell as an end of a box is compared with its codes), or, on two attributes, because a cell has more
-fine cells per side than a byte tells apart. packed_bounds.py has the bounds on other attributes. A few events
-are answered by one kernel call (small_batches.py).
+fine cells per side than a byte tells apart. engine/packed.py has the bounds on other attributes. A few events
+are answered by one kernel call (engine/small.py).
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rangecast import buffers
+from rangecast import memory
 from rangecast.engine import packed_kernels
 from rangecast.engine.answers import Counted, Found, Rows, restore_order
 from rangecast.engine.boxes import Boxes
-from rangecast.engine.cell_levels import FEW_BOXES, choose_levels
 from rangecast.engine.checks import ascending, hold, shaped, within
-from rangecast.engine.grid import Grid
+from rangecast.engine.grid import Grid, bounded_attributes, estimate_selectivity, named_attributes
+from rangecast.engine.kernels import locate, sort_by_cell
 from rangecast.engine.layouts import cells_kernels as kernels
-from rangecast.engine.layouts.cells_kernels import CellBoxes, LineCells
-from rangecast.engine.packed import CELLS, Checked, Packed, fit_grid
-from rangecast.engine.parts import StaticIndex
-from rangecast.engine.plane_cells import (
-    ADVICE,
-    PlaneReader,
-    count_entries,
-    fill_plane,
-    steps_of,
-    sweep_plane,
+from rangecast.engine.layouts.cells_kernels import (
+    CellBoxes,
+    LineCells,
+    PlaneCells,
+    PlaneSteps,
+    stab_plane_few,
 )
-from rangecast.engine.selectivity import bounded_attributes, estimate_selectivity, named_attributes
+from rangecast.engine.packed import CELLS, Checked, Packed, fit_grid
+from rangecast.engine.parts import IdRows, Part, StaticIndex
 from rangecast.engine.small import FEW_EVENTS, FewEvents
-from rangecast.engine.static_part import IdRows, Part
 from rangecast.errors import OptionError
-from rangecast.kernels.engine.grid import locate, sort_by_cell
-from rangecast.kernels.engine.plane_cells import PlaneCells, stab_plane_few
-from rangecast.kernels.machine.views import Views
 from rangecast.memory import check_fits, check_numbered
+from rangecast.simd.lanes import EIGHT
+from rangecast.simd.memory import Views
 from rangecast.types.attributes import Codes
 
 BUDGET = 72
@@ -190,10 +186,10 @@ class CellsPart(Part):
 
     def _stab_line(self, codes: Codes, boxes: Boxes, line: LineCells) -> tuple[*Rows, int]:
         """On one attribute: what may match, and how much it is."""
-        offsets = buffers.empty(codes.shape[1] + 1, np.int64)
+        offsets = memory.empty(codes.shape[1] + 1, np.int64)
         on = int(self.on[0])
         cells = self.packed.grid(0).locate(codes[on])
-        out = buffers.empty(kernels.bound_line(cells, line), np.int32)
+        out = memory.empty(kernels.bound_line(cells, line), np.int32)
         n = kernels.stab_line(
             codes[on], cells, self.packed.exact[0], line, boxes.arrays, on, False, offsets,
             np.int32(0), out,
@@ -449,3 +445,265 @@ def _fill_line(listed: CellBoxes, shifts: npt.NDArray[np.int64], packed: Packed)
     )
     kernels.fill_line(listed, order, grid.n_cells, False, cursors)
     return line
+
+
+# Cells on two attributes: building their lists, and answering a batch from them.
+#
+# cells.py tells what the arrays are, engine/layouts/cells_kernels.py what a word of a cell is.
+
+# Events of a large batch that read many entries go by place: 1.4 us instead of 1.8 where they read 1,700
+# each, as long where they read 620.
+SORTED, SORTED_ENTRIES, SORTED_BITS, SORTED_SAMPLE = 4096, 1024, 7, 64
+ADVICE = "a smaller bytes_per_subscription=, or the index 'bitmap', lists fewer"
+_PER_EVENT, _ROOM = 16.0, 1024
+_NO_OFFSETS = np.empty(0, np.int64)
+_FIELD, _HALF = np.uint64(0x7FFF), np.uint64(32)
+
+
+class PlaneReader:
+    """Lists of cells with what is needed to read them: the grids, and how many fine cells a step is."""
+
+    def __init__(self, on: npt.NDArray[np.int64], packed: Packed, plane: PlaneCells) -> None:
+        self._on = on
+        self._packed = packed
+        self._plane = plane
+        self.steps = steps_of(plane.shifts, packed.exact)
+        self.per_event = _PER_EVENT
+        """Entries of an answer for which there is room at first: as many as a batch before has needed."""
+
+    def check(self, boxed: bool) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Raise StorageError unless kernels stay within the arrays; the entries, and the last list that each
+        level reads."""
+        c, levels = self._plane, len(self._plane.bases)
+        shaped("shifts of cells", c.shifts, levels, 2)
+        shaped("columns of cells", c.columns, levels)
+        within("columns of cells", c.columns, 2**31)
+        ascending("starts of cells", c.starts, len(c.words) - EIGHT, 2 * (len(c.starts) // 2) + 1)
+        shaped("words of cells", c.words, int(c.starts[-1]) + EIGHT)
+        hold("that crossing entries have bounds", not ((c.starts[2::2] - c.starts[1::2]) & 1).any())
+        hold("that cells whose bounds do not tell all hold boxes", boxed or not self.steps.ones.any())
+        x, y = ((self._packed.grid(k).n_cells - 1) >> c.shifts[:, k] for k in (0, 1))
+        entries = np.empty(count_entries(c), np.int32)
+        kernels.gather_entries(c, entries)
+        return entries, c.bases + y * c.columns + x
+
+    def places(self, codes: Codes) -> npt.NDArray[np.uint64]:
+        """The fine cells of events on both attributes, packed."""
+        return self._packed.pack_events(codes).reshape(-1)
+
+    def goes_by_place(self, codes: Codes) -> bool:
+        """Whether events had better be answered in the order of their places: by some of them."""
+        m = codes.shape[1]
+        if m < SORTED:
+            return False
+        some = np.ascontiguousarray(codes[:, :: max(1, m // SORTED_SAMPLE)])
+        return bool(kernels.bound_plane(self.places(some), self._plane) > SORTED_ENTRIES * some.shape[1])
+
+    def order_by_place(self, places: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """An order in which events of one place follow each other: they read the same lists."""
+        down = [max(0, self._packed.grid(k).n_cells.bit_length() - SORTED_BITS) for k in (0, 1)]
+        x, y = (((places >> up) & _FIELD).astype(np.int64) - 1 for up in (np.uint64(0), _HALF))
+        order = memory.empty(len(x), np.int64)
+        near = (x >> down[0]) | ((y >> down[1]) << SORTED_BITS)
+        sort_by_cell(near, np.zeros((1 << 2 * SORTED_BITS) + 1, np.int64), order)
+        return order
+
+    def stab(
+        self,
+        order: npt.NDArray[np.int64],
+        places: npt.NDArray[np.uint64],
+        codes: Codes,
+        boxes: Boxes,
+        dtype: Any,
+        add: int = 0,
+        beside: IdRows | None = None,
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        """Rows of entries in some order, with a number added, and behind each of them that beside."""
+        m = len(order)
+        offsets = memory.empty(m + 1, np.int64)
+        offsets[0] = 0
+        others = (_NO_OFFSETS, np.empty(0, dtype)) if beside is None else beside
+        out = memory.empty(int(m * self.per_event) + len(others[1]) + _ROOM, dtype)
+        i = 0
+        while True:
+            i = int(
+                kernels.stab_plane(
+                    order, i, codes, self._on, places, self._plane, self.steps, boxes.arrays, add, *others,
+                    offsets, out,
+                )
+            )  # fmt: skip
+            if i == m:
+                return offsets, out[: offsets[m]]
+            # of one event that reads more than all before, too
+            room = kernels.bound_plane(places[order[i : i + 1]], self._plane) + EIGHT
+            out = memory.lengthened(out, int(offsets[i]), i / m, room)
+            self.per_event = len(out) / m
+
+
+def steps_of(shifts: npt.NDArray[np.int64], exact: list[bool]) -> PlaneSteps:
+    """The steps of cells on two attributes, level by level."""
+    downs = np.maximum(shifts - (kernels.STEPS.bit_length() - 1), 0)
+    unsure = (downs > 0) | ~np.array(exact, bool)
+    ones = unsure @ np.array([0x0101, 0x0101_0000], np.int64)
+    return PlaneSteps(np.ascontiguousarray(downs), ones.astype(np.uint32))
+
+
+def count_entries(plane: PlaneCells) -> int:
+    """How many entries the lists have: a bound is none."""
+    starts = plane.starts
+    return int(starts[-1]) - int((starts[2::2] - starts[1::2]).sum(dtype=np.int64)) // 2
+
+
+def sweep_plane(plane: PlaneCells, dead: npt.NDArray[np.uint8]) -> PlaneCells:
+    """The lists without dead entries."""
+    room = plane._replace(starts=np.empty_like(plane.starts), words=np.empty_like(plane.words))
+    n = kernels.sweep_plane(plane, dead, room)
+    room.words[n : n + EIGHT] = 0
+    return room._replace(words=room.words[: n + EIGHT].copy())
+
+
+def fill_plane(listed: CellBoxes, shifts: npt.NDArray[np.int64], packed: Packed) -> PlaneCells:
+    """The lists of cells of these levels."""
+    fine = packed.grid(0).n_cells, packed.grid(1).n_cells
+    columns, rows = ((n - 1 >> shifts[:, k]) + 1 for k, n in enumerate(fine))
+    sizes = columns * rows
+    n_lists = int(sizes.sum())
+    plane = PlaneCells(
+        shifts=shifts,
+        bases=np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64),
+        columns=columns.astype(np.int64),
+        starts=np.zeros(2 * n_lists + 1, np.int32),
+        words=np.empty(0, np.uint32),
+    )
+    downs = steps_of(shifts, packed.exact).downs
+    kernels.fill_plane(listed, *fine, True, downs, plane, plane.starts)
+    check_numbered(int(plane.starts.sum(dtype=np.int64)), "the words of 'cells'", ADVICE)
+    np.cumsum(plane.starts, out=plane.starts)
+    plane = plane._replace(words=np.empty(int(plane.starts[-1]) + EIGHT, np.uint32))
+    plane.words[-EIGHT:] = 0
+    kernels.fill_plane(listed, *fine, False, downs, plane, plane.starts.copy())
+    return plane
+
+
+# Which sizes of cells to use, chosen from the widths of what is to be stored.
+#
+# Every interval or rectangle is put into the cells of one level: those of 2**shift fine cells per side
+# (one shift per attribute). Small cells list a wide one often; large cells make many events look at a
+# narrow one. Boxes are grouped by the logarithm of their widths, and levels are taken one at a time,
+# each the one that lowers the cost most, where
+#
+#     cost = nanoseconds per event (a constant per level, and what is read needlessly)
+#            + price * bytes per box
+#
+# and the price of memory is raised until the budget of bytes per box is kept. A level where a box would be
+# listed more often than MOST_ENTRIES is as good as ruled out, so that a giant among many has a level of
+# its own however little it would cost the others.
+
+MOST_LEVELS = 6
+FEW_BOXES = 256  # fewer may have tables as large as those of so many
+MOST_ENTRIES = (16, 64)  # of one box, on one and on two attributes
+# on one and on two attributes, where entries are compared eight at a time and what is read is asked for ahead
+_LEVEL_NS = (60.0, 40.0)
+_LOOK_NS = (4.8, 0.5)
+_COPY_NS = 0.2
+
+
+class Levels(NamedTuple):
+    """The levels in use: shifts (n_levels, n_axes), and the level of each class of boxes."""
+
+    shifts: npt.NDArray[np.int64]
+    level_of_class: npt.NDArray[np.int8]
+    bytes_per_box: float
+
+
+def choose_levels(
+    classes: npt.NDArray[np.int64],
+    widths: list[npt.NDArray[np.float64]],
+    counts: npt.NDArray[np.float64],
+    n_cells: list[int],
+    crowding: float,
+    budget: float,
+) -> Levels:
+    """Levels for classes of boxes: mean widths per axis in fine cells, and how many each has.
+
+    `crowding` is how many times more boxes lie near an event than if they were spread evenly.
+    """
+    n = counts.sum()
+    tops = [max(1, int(size - 1).bit_length()) for size in n_cells]
+    shifts = np.array(list(itertools.product(*(range(top + 1) for top in tops))), np.int64)
+    looks, copies, held, touches = _costs(widths, n_cells, shifts, crowding)
+    cells = np.prod([(size >> shifts[:, k]) + 1 for k, size in enumerate(n_cells)], axis=0)
+    headers = cells * 8.0 + 8.0 * n_cells[0] if len(n_cells) == 1 else cells * 8.0
+    # a table of more than four cells per box is not worth building, but some level there must be
+    usable = np.flatnonzero(headers <= max(32.0 * max(n, FEW_BOXES), headers.min()))
+    ns = (looks * _LOOK_NS[len(n_cells) - 1] + copies * _COPY_NS) * counts[:, None]
+    # runs of a line are copied whole whatever the cell, so there smaller is better from the start
+    ns += np.where(touches > MOST_ENTRIES[len(n_cells) - 1], 1e3, 0.0) * counts[:, None]
+    price = 16.0 if len(n_cells) == 1 else 0.25
+    while True:
+        chosen = _greedy(usable, ns, held * counts[:, None], headers, price / n, _LEVEL_NS[len(n_cells) - 1])
+        picked = np.argmin((ns + price / n * held * counts[:, None])[:, chosen], axis=1)
+        per_box = float(
+            (held[np.arange(len(counts)), np.array(chosen)[picked]] * counts).sum() / n
+            + headers[sorted({chosen[k] for k in picked})].sum() / n
+        )
+        if per_box <= budget or price > 1e7:
+            break
+        price *= 1.7
+    used = sorted(set(picked.tolist()))
+    rank = {level: at for at, level in enumerate(used)}
+    level_of_class = np.zeros(int(classes.max()) + 1, np.int8)
+    level_of_class[classes] = [rank[int(k)] for k in picked]
+    return Levels(np.ascontiguousarray(shifts[[chosen[k] for k in used]]), level_of_class, per_box)
+
+
+def _costs(
+    widths: list[npt.NDArray[np.float64]],
+    n_cells: list[int],
+    shifts: npt.NDArray[np.int64],
+    crowding: float,
+) -> tuple[npt.NDArray[np.float64], ...]:
+    """Per class and level, of one box: entries looked at and copied by an event, bytes, and cells touched."""
+    sides = [np.exp2(shifts[:, k])[None, :] for k in range(len(widths))]
+    # how many cells an interval of w fine cells touches, and how many of those it fills, on average
+    touched = [(w[:, None] - 1) / s + 1 for w, s in zip(widths, sides, strict=True)]
+    filled = [
+        np.maximum(t - 2, 0.0) + (s == 1) * np.minimum(t, 2.0) for t, s in zip(touched, sides, strict=True)
+    ]
+    if len(widths) == 1:
+        # an edge list is sorted, so only what lies within one cell is looked at
+        inside = np.maximum(sides[0] - widths[0][:, None] + 1, 0.0) / sides[0]
+        inside = np.where(sides[0] == 1, 0.0, inside)
+        looks = inside * np.minimum(sides[0] / n_cells[0] * crowding, 1.0)
+        edges = np.where(sides[0] == 1, 0.0, 2.0 * (1 - inside))
+        return looks, np.zeros_like(looks), inside * 12 + edges * 4 + filled[0] * 4, touched[0]
+    whole = filled[0] * filled[1]
+    crossing = touched[0] * touched[1] - whole
+    area = sides[0] * sides[1] / (n_cells[0] * n_cells[1]) * crowding
+    looks, copies = np.minimum(crossing * area, 1.0), np.minimum(whole * area, 1.0)
+    return looks, copies, crossing * 8 + whole * 4, crossing + whole
+
+
+def _greedy(
+    usable: npt.NDArray[np.int64],
+    ns: npt.NDArray[np.float64],
+    held: npt.NDArray[np.float64],
+    headers: npt.NDArray[np.float64],
+    price: float,
+    level_ns: float,
+) -> list[int]:
+    cost = (ns + price * held)[:, usable]
+    fixed = level_ns + price * headers[usable]
+    best = np.full(len(cost), np.inf)
+    chosen: list[int] = []
+    total = np.inf
+    while len(chosen) < MOST_LEVELS:
+        totals = np.minimum(cost, best[:, None]).sum(axis=0) + fixed
+        k = int(np.argmin(totals))
+        spent = float(sum(level_ns + price * headers[level] for level in chosen))
+        if totals[k] + spent >= total:
+            break
+        total = float(totals[k]) + spent
+        best = np.minimum(best, cost[:, k])
+        chosen.append(int(usable[k]))
+    return chosen

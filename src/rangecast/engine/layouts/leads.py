@@ -13,7 +13,7 @@ where it does not, or where its other entries would be written into many lists, 
     cut_starts   int64    k + 1              where the cuts of each begin
     cuts         int64    n_cuts             the least code of each cell but the first two
     starts       int64    n_cuts + 2k + 1    where the list of each cell begins, attribute after attribute
-    records      uint32   n_words            the lists; kernels/engine/lead_lists.py has the words
+    records      uint32   n_words            the lists; engine/layouts/leads_kernels.py has the words
     every        int32    n_every            boxes without an entry
     bounded      int32    n_bounded          the attributes that boxes bound, ascending
     origins      int64    d                  by attribute, the code at which its marks begin
@@ -23,7 +23,7 @@ where it does not, or where its other entries would be written into many lists, 
 
 Cells are as wide as each other where that leaves no crowds, and then an event computes its cell; otherwise
 they are cut at quantiles and searched. EVENTS events at a time are turned into rows, attribute by attribute
-or by what they say where they are kept so (model/event_entries.py), and the lists of the next one are asked
+or by what they say where they are kept so (model/wide_events.py), and the lists of the next one are asked
 for while those of this one are read.
 
 Tried at a million boxes on 500 attributes, six predicates at most, 50 values and 197 matches per event, in
@@ -59,20 +59,19 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast import buffers
+from rangecast import memory
 from rangecast.engine import small_kernels
 from rangecast.engine.answers import Rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, flat, hold, within
+from rangecast.engine.layouts import leads_kernels
 from rangecast.engine.layouts import leads_kernels as kernels
-from rangecast.engine.layouts.leads_kernels import CellFinder, Room
-from rangecast.engine.static_part import Part
-from rangecast.kernels.engine import lead_lists
-from rangecast.kernels.engine.lead_lists import LeadLists
-from rangecast.kernels.machine.views import Views
+from rangecast.engine.layouts.leads_kernels import CellFinder, LeadLists, Room
+from rangecast.engine.parts import Part
 from rangecast.memory import check_fits, check_numbered
 from rangecast.model.boxes import SparseBoxes, starts_of
 from rangecast.model.wide_events import EventEntries
+from rangecast.simd.memory import Views
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Codes
 
 FEWEST_ATTRIBUTES = 128
@@ -130,12 +129,12 @@ class LeadsPart(Part):
         widths = _widths(lists.cuts, lists.cut_starts)
         bits = int(lists.form[0])
         reaches, sure = np.empty(1 << bits, np.uint64), np.empty(2 << bits, np.uint64)
-        lead_lists.fill_lengths(bits, reaches, sure)
+        leads_kernels.fill_lengths(bits, reaches, sure)
         return CellFinder(leads, lacking, np.flatnonzero(lacking).astype(np.int32), widths, reaches, sure)
 
     @cached_property
     def _views(self) -> Views:
-        # as kernels/engine/one_event.py reads them
+        # as engine/small_kernels.py reads them
         return Views(*self.lists, *self._finder)
 
     @cached_property
@@ -152,7 +151,7 @@ class LeadsPart(Part):
         hold("that records are of 32 bits", lists.records.dtype == np.uint32)
         hold("that marks begin at codes", lists.origins.dtype == np.int64 and lists.form.dtype == np.int64)
         hold("that scales of marks are of 8 bits", lists.scales.dtype == np.uint8)
-        hold("that marks are of 64 bits at most", (lists.scales & (lead_lists.INEXACT - 1) < 64).all())
+        hold("that marks are of 64 bits at most", (lists.scales & (leads_kernels.INEXACT - 1) < 64).all())
         for name, attributes in (("leading", lists.attributes), ("bounded", lists.bounded)):
             within(f"{name} attributes", attributes, boxes.n_attributes)
             hold(f"that {name} attributes ascend", (np.diff(attributes) > 0).all())
@@ -164,7 +163,7 @@ class LeadsPart(Part):
         hold("that words of records have three fields", _is_form(lists.form))
         n_scaled = min(len(lists.origins), len(lists.scales))
         hold("that bounded attributes have marks", not len(lists.bounded) or lists.bounded[-1] < n_scaled)
-        whole = lead_lists.check_lists(lists, n, min(n_scaled, boxes.n_attributes))
+        whole = leads_kernels.check_lists(lists, n, min(n_scaled, boxes.n_attributes))
         hold("that leading lists are whole records of boxes", whole)
         within("boxes without an entry", lists.every, n)
 
@@ -199,14 +198,14 @@ class LeadsPart(Part):
             codes=np.empty((n, 16 * wide), np.int64),
             cells=np.empty((n, k), np.int64),
             counts=np.empty(n, np.int64),
-            found=buffers.empty(self._most + 1, np.int64),
-            heads=buffers.empty(self._most + 1, np.uint32),
-            order=buffers.empty(self._most + 1, np.int32),
+            found=memory.empty(self._most + 1, np.int64),
+            heads=memory.empty(self._most + 1, np.uint32),
+            order=memory.empty(self._most + 1, np.int32),
             ends=np.empty(kernels.NUMBERS, np.int64),
-            left=buffers.empty(self._most + 1, np.int64),
+            left=memory.empty(self._most + 1, np.int64),
         )
         most = self._most + len(self.lists.every) + 1
-        out = buffers.empty(_FIRST_ROOM + most, np.int32)
+        out = memory.empty(_FIRST_ROOM + most, np.int32)
         e = 0
         while True:
             e = int(find(self.lists, self._finder, boxes.arrays, e, room, offsets, out))
@@ -215,7 +214,7 @@ class LeadsPart(Part):
             used = int(offsets[e])
             # as much as the events before took, and a little more
             wanted = max(2 * len(out), int(1.1 * used * m / e) if e else 0)
-            more = buffers.empty(wanted + most, np.int32)
+            more = memory.empty(wanted + most, np.int32)
             more[:used] = out[:used]
             out = more
 
@@ -229,7 +228,7 @@ class LeadsPart(Part):
             return None
         lists = self.lists
         starts, records = np.empty_like(lists.starts), np.empty_like(lists.records)
-        kept = lead_lists.sweep_lists(lists, dead, starts, records)
+        kept = leads_kernels.sweep_lists(lists, dead, starts, records)
         swept = lists._replace(
             starts=starts, records=records[:kept].copy(), every=lists.every[dead[lists.every] == 0]
         )
@@ -253,7 +252,7 @@ def build_leads(boxes: Boxes, numbers: npt.NDArray[np.int64], memory_limit: int 
     n_attributes = int(entries.attributes.max(initial=-1)) + 1
     form = _form_of(n_attributes, int(numbers.max(initial=0)) + 1)
     shares, origins, scales = _weigh(entries, n_attributes, (1 << int(form[1])) - 1)
-    lead_lists.choose_leads(entries.starts, shares, leads, seconds)
+    leads_kernels.choose_leads(entries.starts, shares, leads, seconds)
     led = np.flatnonzero(leads >= 0)
     entry = leads[led]
     led = led[np.argsort(entries.attributes[entry], kind="stable")]
@@ -272,7 +271,7 @@ def build_leads(boxes: Boxes, numbers: npt.NDArray[np.int64], memory_limit: int 
     counts, refers = np.empty(n, np.int64), np.empty(n, np.bool_)
     n_places = np.bincount(listed, minlength=n)
     most = (1 << int(31 - form[2])) - 1
-    lead_lists.size_records(entries.starts, leads, n_places, _AGAIN, most, counts, refers)
+    leads_kernels.size_records(entries.starts, leads, n_places, _AGAIN, most, counts, refers)
     list_starts = starts_of(np.concatenate([np.empty(0, np.int64), *in_cells]))
     held = LeadLists(
         attributes=attributes.astype(np.int32),
@@ -286,8 +285,10 @@ def build_leads(boxes: Boxes, numbers: npt.NDArray[np.int64], memory_limit: int 
         scales=scales,
         form=form,
     )
-    lead_lists.find_inexact(said, origins, (1 << int(form[1])) - 1, scales)
-    fill = partial(lead_lists.fill_lists, listed, list_starts, numbers, said, leads, seconds, counts, refers)
+    leads_kernels.find_inexact(said, origins, (1 << int(form[1])) - 1, scales)
+    fill = partial(
+        leads_kernels.fill_lists, listed, list_starts, numbers, said, leads, seconds, counts, refers
+    )
     n_words = int(fill(held))
     check_numbered(n_words, "words of leading lists", "split the set")
     held = held._replace(records=np.empty(n_words, np.uint32))
@@ -391,7 +392,7 @@ def _list_interval(lows: Codes, highs: Codes) -> tuple[Codes, npt.NDArray[np.int
             best = other
     starts = starts_of(best.counts)
     rows = np.empty(int(starts[-1]), np.int64)
-    lead_lists.fill_cells(best.firsts, best.lasts, starts[:-1].copy(), rows)
+    leads_kernels.fill_cells(best.firsts, best.lasts, starts[:-1].copy(), rows)
     return best.cuts, best.counts, rows
 
 

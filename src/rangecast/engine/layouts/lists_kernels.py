@@ -7,25 +7,396 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.packed_kernels import hinted_cell
-from rangecast.kernels.machine.views import view, view_rows
-from rangecast.kernels.model.ids import hash_integer
+from rangecast.engine.boxes_kernels import holds, view_boxes
+from rangecast.engine.packed_kernels import Fields, hinted_cell, pack_values
+from rangecast.model.kernels import copy_run, hash_integer, hash_integers
 from rangecast.simd.compiler import allocating_kernel, inlined_kernel, kernel
-from rangecast.simd.lanes import MOST_TOGETHER, TOGETHER, WORDS_AT_ONCE, keep_words
-from rangecast.simd.memory import prefetch, prefetch_near, prefetch_to_write, read_alone, scratch
+from rangecast.simd.lanes import (
+    EIGHT,
+    MOST_TOGETHER,
+    TOGETHER,
+    WORDS_AT_ONCE,
+    hold_row,
+    keep_members,
+    keep_words,
+    lowest,
+    put_row,
+)
+from rangecast.simd.memory import (
+    ask,
+    prefetch,
+    prefetch_near,
+    prefetch_to_write,
+    read_alone,
+    scratch,
+    view,
+    view_rows,
+)
+
+# Lists by value: finding an event's list, and checking what else its members ask for.
+
+_CHUNK = 512
+_BLOCK = 64
+_NEXT = 6
+_LINES = 16
+_MOST_WORDS = 64
+_ALL = np.uint64(2**64 - 1)
+_NONE = np.uint64(0)
+_ONE = np.uint64(1)
+_FOUR = np.uint64(2**TOGETHER - 1)
+
+
+class ValueLists(NamedTuple):
+    """The lists by value of attribute `on`; engine/layouts/lists.py tells what the arrays are."""
+
+    on: int
+    dense: bool
+    values: npt.NDArray[np.int64]
+    table: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.int32]
+    boxes: npt.NDArray[np.int32]
+    bounds: npt.NDArray[np.uint64]
+    rare_starts: npt.NDArray[np.int32]
+    rare: npt.NDArray[np.int64]
+
+
+@kernel
+def enter_values(values, hashes, table):
+    """Put the position of each value into an open-addressing table of -1."""
+    mask = np.uint64(table.size - 1)
+    for i in range(values.size):
+        p = hashes[i] & mask
+        while table[p] >= 0:
+            p = (p + np.uint64(1)) & mask
+        table[p] = i
+
+
+@kernel
+def find_dense(codes, origin, table, starts, out):
+    """out[e] = the list of a code, -1 where it has none; table[code - origin] names it.
+
+    Returns how many entries all those lists have.
+    """
+    total = 0
+    last = origin + table.size - 1
+    for e in range(codes.size):
+        k = np.int32(-1)
+        if codes[e] >= origin and codes[e] <= last:
+            k = table[codes[e] - origin]
+        out[e] = k
+        if k >= 0:
+            total += starts[k + 1] - starts[k]
+    return total
+
+
+@kernel
+def find_hashed(codes, hashes, values, table, starts, out):
+    """As `find_dense`, by hash."""
+    total = 0
+    mask = np.uint64(table.size - 1)
+    for e in range(codes.size):
+        p = hashes[e] & mask
+        k = table[p]
+        while k >= 0 and values[k] != codes[e]:
+            p = (p + np.uint64(1)) & mask
+            k = table[p]
+        out[e] = k
+        if k >= 0:
+            total += starts[k + 1] - starts[k]
+    return total
+
+
+@kernel
+def to_columns(starts, rows, out):
+    """Lay out the bounds of each list word by word: all first words of its boxes, then all second ones."""
+    n_words = rows.shape[1]
+    for k in range(starts.size - 1):
+        a = starts[k]
+        n = starts[k + 1] - a
+        p = a * n_words
+        for w in range(n_words):
+            for q in range(n):
+                out[p] = rows[a + q, w]
+                p += 1
+
+
+@kernel
+def sweep_columns(starts, columns, n_words, living, out):
+    """The same without some boxes. Returns how many words are left."""
+    p = 0
+    for k in range(starts.size - 1):
+        a = starts[k]
+        n = starts[k + 1] - a
+        for w in range(n_words):
+            for q in range(n):
+                out[p] = columns[a * n_words + w * n + q]
+                p += living[a + q]
+    return p
+
+
+@kernel
+def _miss(words, value, guard, missed):
+    """missed[q] gets a bit for each field of words[q] that exceeds the value's."""
+    value |= guard
+    for q in range(words.size):
+        missed[q] |= ~(value - words[q]) & guard
+
+
+@kernel
+def _least(words):
+    """The smallest of some words."""
+    least = _ALL
+    for q in range(words.size):
+        least = min(least, words[q])
+    return least
+
+
+@inlined_kernel
+def _ask_ahead(found, e, lists, n_words, bound_lines, member_lines):
+    """Ask for the list of the event that is _NEXT ahead, and for where that of one twice as far begins.
+
+    Always the same number of lines, those that a list has on average: a loop that ends where each list does
+    is guessed wrong for most events, which costs more than a line too many or one too few.
+    """
+    if e + 2 * _NEXT < found.size:
+        prefetch(lists.starts, found[e + 2 * _NEXT])
+        if lists.rare.size:
+            prefetch(lists.rare_starts, found[e + 2 * _NEXT])
+    if e + _NEXT < found.size and found[e + _NEXT] >= 0:
+        k = found[e + _NEXT]
+        a = np.int64(lists.starts[k])
+        for q in range(bound_lines):
+            prefetch(lists.bounds, a * n_words + 8 * q)
+        for q in range(member_lines):
+            prefetch(lists.boxes, a + 16 * q)
+        if lists.rare.size:
+            width = lists.rare.shape[1]
+            ask(lists.rare, width * lists.rare_starts[k], width * lists.rare_starts[k + 1])
+
+
+@inlined_kernel
+def _keep_exact(members, bounds, first, last, value, guard, out, p):
+    """Emit the members of a list whose only word of bounds holds a value; returns where the next would go."""
+    # unsigned, as everywhere that a negative index cannot be
+    q = np.uint64(first)
+    end = np.uint64(last)
+    to = np.uint64(p)
+    four = np.uint64(TOGETHER)
+    if end + four > np.uint64(members.size) or to + end - q + four > np.uint64(out.size):
+        # nothing is read behind the arrays, or written behind the answer
+        for k in range(q, end):
+            out[to] = members[k]
+            to += np.uint64(((value - bounds[k]) & guard) == guard)
+        return np.int64(to)
+    while q + four <= end:
+        to += keep_members(members, bounds, q, _FOUR, value, guard, out, to)
+        q += four
+    # of the last four only those of this list
+    to += keep_members(members, bounds, q, (_ONE << (end - q)) - _ONE, value, guard, out, to)
+    return np.int64(to)
+
+
+@inlined_kernel
+def _keep_listed(lists, a, n, rare_first, rare_last, values, guards, codes, e, out, p):
+    """Emit the members of a list of n from `a` on whose words all hold an event's, and whose rare bounds do;
+    returns where the next would go.
+
+    All words of eight boxes are compared in registers, and what one of them misses is never written.
+    """
+    n_words = values.size
+    q = np.uint64(0)
+    size = np.uint64(n)
+    eight = np.uint64(EIGHT)
+    first = np.uint64(a)
+    column = first * np.uint64(n_words)
+    to = np.uint64(p)
+    r = rare_first
+    while q < size:
+        held = hold_row(lists.bounds, column + q, size, values, guards)
+        if size - q < eight:
+            # of the last eight only those of this list
+            held &= (_ONE << (size - q)) - _ONE
+        # bounds that few boxes have, in the order of the list
+        while r < rare_last and np.uint64(lists.rare[r, 0]) < q + eight:
+            v = codes[lists.rare[r, 1], e]
+            missed = np.uint64(v < lists.rare[r, 2] or v > lists.rare[r, 3])
+            held &= ~(missed << (np.uint64(lists.rare[r, 0]) - q))
+            r += 1
+        to += put_row(lists.boxes, first + q, held, out, to)
+        q += eight
+    return np.int64(to)
+
+
+@kernel
+def stab_lists(found, lists, values, fields, codes, boxes, offsets, out):
+    """Emit the boxes of each event's list that hold it; found[e] is the list of event e, -1 for none."""
+    starts = lists.starts
+    members = lists.boxes
+    bounds = lists.bounds
+    rare_starts = lists.rare_starts
+    rare = lists.rare
+    ones = fields.ones
+    guards = fields.guards
+    inexact = fields.inexact
+    p = np.int64(0)
+    n_words = values.shape[1] if bounds.size else 0
+    n_lists = max(starts.size - 1, 1)
+    # the processor itself sees that a long list is read on
+    bound_lines = min(members.size * n_words // n_lists // 8 + 1, _LINES) if n_words else 0
+    member_lines = min(members.size // n_lists // 16 + 1, _LINES)
+    missed = scratch(_CHUNK, np.uint64)
+    unsure = scratch(_CHUNK, np.uint64)
+    own_words = scratch(_MOST_WORDS, np.uint64)
+    in_registers = inexact.size == 0 and 0 < n_words <= _MOST_WORDS
+    for e in range(found.size):
+        offsets[e] = p
+        _ask_ahead(found, e, lists, n_words, bound_lines, member_lines)
+        if found[e] < 0:
+            continue
+        a = np.int64(starts[found[e]])
+        n = starts[found[e] + 1] - a
+        if rare.size == 0 and n_words == 0:
+            p = copy_run(members, a, n, np.int32(0), False, out, p)
+            continue
+        # the common case, of one exact word, without scratch room
+        if rare.size == 0 and inexact.size == 0 and n_words == 1:
+            p = _keep_exact(members, bounds, a, a + n, values[e, 0] | guards[0], guards[0], out, p)
+            continue
+        r = np.int64(rare_starts[found[e]])
+        last_rare = np.int64(rare_starts[found[e] + 1])
+        # nothing is read behind the arrays, or written behind the answer
+        if in_registers and a + n + EIGHT <= members.size and p + n + EIGHT <= out.size:
+            for w in range(n_words):
+                own_words[w] = values[e, w] | guards[w]
+            p = _keep_listed(lists, a, n, r, last_rare, own_words[:n_words], guards, codes, e, out, p)
+            continue
+        # a chunk at a time, word by word: each word is one loop that compares several boxes at once, and what
+        # it finds missed stays in the first cache
+        for first in range(0, n, _CHUNK):
+            size = min(n - first, _CHUNK)
+            missed[:size] = _NONE
+            for w in range(n_words):
+                at = a * n_words + w * n + first
+                _miss(bounds[at : at + size], values[e, w], guards[w], missed)
+            # bounds that few boxes have, in the order of the list
+            while r < last_rare and rare[r, 0] < first + size:
+                v = codes[rare[r, 1], e]
+                if v < rare[r, 2] or v > rare[r, 3]:
+                    missed[rare[r, 0] - first] = _ONE
+                r += 1
+            # most blocks of a long list have no hit, which one comparison of several boxes at once says
+            own = members[a + first : a + first + size]
+            into = out[p : p + size]
+            k = 0
+            for begin in range(0, size, _BLOCK):
+                end = min(begin + _BLOCK, size)
+                if _least(missed[begin:end]) != _NONE:
+                    continue
+                if inexact.size == 0:
+                    for q in range(begin, end):
+                        into[k] = own[q]
+                        k += missed[q] == _NONE
+                    continue
+                # an end in the event's own cell: with one taken from the event's field it would be missed,
+                # so only those boxes need their codes
+                unsure[begin:end] = _NONE
+                for w in range(n_words):
+                    if ones[w] != _NONE:
+                        at = a * n_words + w * n + first + begin
+                        some = bounds[at : at + end - begin]
+                        _miss(some, values[e, w] - ones[w], guards[w], unsure[begin:end])
+                for q in range(begin, end):
+                    into[k] = own[q]
+                    if missed[q] == _NONE:
+                        k += unsure[q] == _NONE or holds(boxes, own[q], codes, inexact, e)
+            p += k
+    offsets[found.size] = p
+    return p
+
+
+@allocating_kernel
+def stab_few(part, own_boxes, codes, offsets, out):
+    """All that a few events need, in one call: their lists, their words, the boxes that hold them.
+
+    `part` is the table of views of engine/layouts/lists.py, `own_boxes` that of the boxes. Returns how many
+    boxes there are, or where `out` has less room than the lists have entries, minus that.
+    """
+    m = codes.shape[1]
+    # in the order of the fields
+    lists = ValueLists(
+        view(part[0], np.int64)[0],
+        view(part[0], np.int64)[1] != 0,
+        view(part[1], np.int64),
+        view(part[2], np.int32),
+        view(part[3], np.int32),
+        view(part[4], np.int32),
+        view(part[5], np.uint64),
+        view(part[6], np.int32),
+        view_rows(part[7], np.int64),
+    )
+    own = codes[lists.on]
+    # on the stack where it fits: memory of one's own is counted by who holds it
+    found = scratch(_CHUNK, np.int32)[:m] if m <= _CHUNK else np.empty(m, np.int32)
+    if lists.dense:
+        origin = lists.values[0] if lists.values.size else 0
+        total = find_dense(own, origin, lists.table, lists.starts, found)
+    else:
+        hashes = np.empty(m, np.uint64)
+        hash_integers(own, hashes)
+        total = find_hashed(own, hashes, lists.values, lists.table, lists.starts, found)
+    if total > out.size:
+        return -total
+    if total == 0:
+        offsets[:] = 0
+        return 0
+    fields = Fields(view(part[8], np.uint64), view(part[9], np.uint64), view(part[10], np.int64))
+    n_words = fields.ones.size
+    words = (
+        scratch(_CHUNK, np.uint64)[: m * n_words].reshape((m, n_words))
+        if m * n_words <= _CHUNK
+        else np.empty((m, n_words), np.uint64)
+    )
+    pack_values(codes, view_rows(part[11], np.int64), words)
+    boxes = view_boxes(own_boxes)
+    return stab_lists(found, lists, words, fields, codes, boxes, offsets, out)
+
+
+@allocating_kernel
+def stab_either(part, own_boxes, codes, offsets, out):
+    """As `stab_few`, also of lists of one word per box or by two values, whose tables have fewer rows."""
+    if part.shape[0] == WORD_ROWS:
+        return stab_few_words(part, own_boxes, codes, offsets, out)
+    if part.shape[0] == COUPLE_ROWS:
+        return stab_few_couples(part, own_boxes, codes, offsets, out)
+    return stab_few(part, own_boxes, codes, offsets, out)
+
+
+@allocating_kernel
+def stab_one(parts, own_boxes, codes, offsets, out):
+    """What one event matches in several parts, one after the other; `parts` is a table of their tables.
+
+    Returns how many boxes there are, or where `out` has too little room, minus the room to try with.
+    """
+    p = 0
+    for k in range(parts.shape[0]):
+        n = stab_either(view_rows(parts[k], np.int64), own_boxes, codes, offsets, out[p:])
+        if n < 0:
+            return n - 4 * out.size
+        p += n
+    offsets[0] = 0
+    offsets[1] = p
+    return p
+
 
 # found and packed together; the ring has the lists of those at hand and of the next ones
-_BLOCK = 128
-_RING = 2 * _BLOCK
-_NEXT = 16
-ROWS = 9
-"""Rows of the table of views that `stab_few` takes."""
-_LINES = 16
+_WORD_BLOCK = 128
+_RING = 2 * _WORD_BLOCK
+_WORDS_AHEAD = 16
+WORD_ROWS = 9
+"""Rows of the table of views that `stab_few_words` takes."""
 _FIRST_LINES = 3
-_ONE = np.uint64(1)
-_NONE = np.uint64(0)
 _MISSING = np.iinfo(np.int64).min
-_FOUR = np.uint64(TOGETHER)
+_AT_A_TIME = np.uint64(TOGETHER)
 _AT_ONCE = np.uint64(WORDS_AT_ONCE)
 _LINE = np.uint64(8)
 # ids of the answer whose line is asked for before they are written
@@ -33,7 +404,7 @@ _AHEAD = 128
 
 
 class WordLists(NamedTuple):
-    """Lists by value of attribute `on`; engine/word_lists.py tells what the arrays are."""
+    """Lists by value of attribute `on`; engine/layouts/lists.py tells what the arrays are."""
 
     on: int
     dense: bool
@@ -94,8 +465,8 @@ def _find_block(own, lists, firsts, lasts):
                 found = np.int64(table[at])
                 inside &= found >= 0
                 at = np.uint64(max(found, np.int64(0)))
-            first = np.uint64(starts[at]) * _FOUR
-            last = np.uint64(starts[at + _ONE]) * _FOUR
+            first = np.uint64(starts[at]) * _AT_A_TIME
+            last = np.uint64(starts[at + _ONE]) * _AT_A_TIME
             last = last if inside else first
             firsts[k] = first
             lasts[k] = last
@@ -106,8 +477,8 @@ def _find_block(own, lists, firsts, lasts):
         firsts[k] = _NONE
         lasts[k] = _NONE
         if found >= 0:
-            firsts[k] = np.uint64(starts[np.uint64(found)]) * _FOUR
-            lasts[k] = np.uint64(starts[np.uint64(found + 1)]) * _FOUR
+            firsts[k] = np.uint64(starts[np.uint64(found)]) * _AT_A_TIME
+            lasts[k] = np.uint64(starts[np.uint64(found + 1)]) * _AT_A_TIME
             total += lasts[k] - firsts[k]
     return np.int64(total)
 
@@ -136,8 +507,8 @@ def _add_hinted(values, own, hints, first, last, down, start, place, out):
     low_at, low_bits, high_at, high_bits, top = place[0], place[1], place[2], place[3], place[4]
     down = np.uint64(down)
     n = np.uint64(values.size)
-    nears = scratch(_BLOCK, np.int64)
-    cells = scratch(_BLOCK, np.uint64)
+    nears = scratch(_WORD_BLOCK, np.int64)
+    cells = scratch(_WORD_BLOCK, np.uint64)
     # what looks nothing up is computed for several codes at once, which takes loops of its own: 1.4 instead
     # of 3.0 ns per code; what does is read code by code, for with gathers it takes 7
     for k in range(n):
@@ -174,7 +545,7 @@ def _pack_block(codes, first, last, some, fields, packing, out):
 
     They are those from the first to before the last, or the ones in `some`, if it has any.
     """
-    gathered = scratch(_BLOCK, np.int64)
+    gathered = scratch(_WORD_BLOCK, np.int64)
     attributes = view(packing[1], np.int64)
     spans = view_rows(packing[2], np.int64)
     cuts = view(packing[3], np.int64)
@@ -223,7 +594,7 @@ def _compare_block(
     mask = fields.mask
     more = beside.size > 0
     for k in range(begin, end):
-        near = np.uint64(k + _NEXT) & around
+        near = np.uint64(k + _WORDS_AHEAD) & around
         first = firsts[near]
         prefetch_near(words, first)
         if lines > _ONE:
@@ -280,12 +651,12 @@ def stab_words(codes, lists, fields, packing, e, add, beside_offsets, beside, of
     more = beside.size > 0
     to = np.uint64(offsets[e])
     needed = np.int64(0)
-    for begin in range(e - _BLOCK, m, _BLOCK):
+    for begin in range(e - _WORD_BLOCK, m, _WORD_BLOCK):
         # the next block, so that its lists can be asked for while this one's are compared
         room = needed
         needed = np.int64(MOST_TOGETHER)
-        ahead = begin + _BLOCK
-        behind = min(ahead + _BLOCK, m)
+        ahead = begin + _WORD_BLOCK
+        behind = min(ahead + _WORD_BLOCK, m)
         if ahead < behind:
             at = np.uint64(ahead) & np.uint64(_RING - 1)
             past = at + np.uint64(behind - ahead)
@@ -297,7 +668,7 @@ def stab_words(codes, lists, fields, packing, e, add, beside_offsets, beside, of
             continue
         if np.int64(to) + room > out.size:
             return begin
-        end = min(begin + _BLOCK, m)
+        end = min(begin + _WORD_BLOCK, m)
         to = _compare_block(
             words, lines, begin, end, firsts, lasts, ring, fields, add,
             beside_offsets, beside, offsets, out, to,
@@ -312,16 +683,16 @@ def stab_rare(codes, lists, fields, packing, e, add, offsets, out):
     words = lists.words
     own = codes[lists.on]
     m = own.size
-    firsts = scratch(_BLOCK, np.uint64)
-    lasts = scratch(_BLOCK, np.uint64)
-    some = scratch(_BLOCK, np.uint64)
-    ring = scratch(_BLOCK, np.uint64)
+    firsts = scratch(_WORD_BLOCK, np.uint64)
+    lasts = scratch(_WORD_BLOCK, np.uint64)
+    some = scratch(_WORD_BLOCK, np.uint64)
+    ring = scratch(_WORD_BLOCK, np.uint64)
     # how many of a block have a list, up to each event, and where the answers of so many end
-    ranks = scratch(_BLOCK, np.uint64)
+    ranks = scratch(_WORD_BLOCK, np.uint64)
     ends = scratch(_RING, np.int64)
     to = np.uint64(offsets[e])
-    for begin in range(e, m, _BLOCK):
-        size = np.uint64(min(_BLOCK, m - begin))
+    for begin in range(e, m, _WORD_BLOCK):
+        size = np.uint64(min(_WORD_BLOCK, m - begin))
         needed = _find_block(own[begin : begin + np.int64(size)], lists, firsts, lasts)
         if np.int64(to) + needed + MOST_TOGETHER > out.size:
             return begin
@@ -388,8 +759,8 @@ def sweep_words(starts, words, mask, idle, dead, out_starts, out):
 
 
 @allocating_kernel
-def stab_few(part, own_boxes, codes, offsets, out):
-    """All that a few events need, in one call; `part` is the table of views of engine/word_lists.py.
+def stab_few_words(part, own_boxes, codes, offsets, out):
+    """All that a few events need, in one call; `part` is the table of views of engine/layouts/lists.py.
 
     Returns how many boxes there are, or where `out` has less room than the lists have words, minus that.
     """
@@ -420,3 +791,208 @@ def stab_few(part, own_boxes, codes, offsets, out):
     none = offsets[:0]
     stab_words(codes, lists, fields, packing, np.int64(0), np.int64(0), none, out[:0], offsets, out)
     return offsets[own.size]
+
+
+# Lists by the values of two attributes: which of them may be there for an event, and what they hold.
+
+BLOCK = 128
+"""Events whose hashes are computed before the first of them is looked up."""
+MOST_COUPLES = 16
+"""Couples of attributes of one part: each is a bit of what an event found."""
+COUPLE_ROWS = 4
+"""Rows of the table of views that `stab_few_couples` takes."""
+_HASHES = BLOCK * MOST_COUPLES
+_NEAR = 4096
+_A = np.uint64(0x9E3779B97F4A7C15)
+_B = np.uint64(0xC2B2AE3D27D4EB4F)
+_C = np.uint64(0xD6E8FEB86659FD93)
+_BIT = np.uint64(63)
+_SIX = np.uint64(6)
+_TWELVE = np.uint64(12)
+_HALF = np.uint64(32)
+
+
+class CoupleLists(NamedTuple):
+    """Lists by the values of couples of attributes; engine/layouts/lists.py tells what the arrays are."""
+
+    couples: npt.NDArray[np.int64]
+    flags: npt.NDArray[np.uint64]
+    starts: npt.NDArray[np.int32]
+    boxes: npt.NDArray[np.int32]
+
+
+@inlined_kernel
+def _hash(first, second, c):
+    """Of the values of couple c: the upper bits name a word of flags, the lower ones its bits and a list."""
+    h = np.uint64(first) * _A + np.uint64(second) * _B + np.uint64(c) * _C
+    h = (h ^ (h >> _HALF)) * _C
+    return h ^ (h >> _HALF)
+
+
+@inlined_kernel
+def _bits(h):
+    """The two bits of a word of flags that a hash has."""
+    return (_ONE << (h & _BIT)) | (_ONE << ((h >> _SIX) & _BIT))
+
+
+@inlined_kernel
+def _list_of(h, n_lists):
+    return (h >> _TWELVE) & np.uint64(n_lists - 1)
+
+
+@inlined_kernel
+def _shift(words):
+    """How far a hash is shifted to leave the number of one of 2^k words, of which there are two at least."""
+    k = np.uint64(0)
+    while (1 << np.int64(k)) < words:
+        k += _ONE
+    return np.uint64(64) - k
+
+
+@kernel
+def hash_couple(firsts, seconds, c, out):
+    """out[i] = the hash of the values of couple c."""
+    for i in range(firsts.size):
+        out[i] = _hash(firsts[i], seconds[i], c)
+
+
+@kernel
+def list_numbers(hashes, n_lists, out):
+    """out[i] = the list of a hash, of 2^k lists."""
+    for i in range(hashes.size):
+        out[i] = _list_of(hashes[i], n_lists)
+
+
+@kernel
+def count_alike(hashes, table, out):
+    """out[i] = how many have about the same hash as hashes[i], up to 255; table: zeros, 2^k of them."""
+    most = np.uint8(255)
+    for i in range(hashes.size):
+        at = _list_of(hashes[i], table.size)
+        table[at] += np.uint8(table[at] < most)
+    for i in range(hashes.size):
+        out[i] = table[_list_of(hashes[i], table.size)]
+
+
+@kernel
+def set_flags(hashes, flags):
+    """Set the bits of hashes."""
+    shift = _shift(flags.size)
+    for i in range(hashes.size):
+        flags[hashes[i] >> shift] |= _bits(hashes[i])
+
+
+@kernel
+def _ask_block(codes, lists, begin, end, hashes, found):
+    """found[k] = a bit for each couple whose values event begin + k may have a list for.
+
+    Couple by couple, so that its loops have nothing to choose; words are asked for one loop ahead.
+    """
+    flags = lists.flags
+    shift = _shift(flags.size)
+    n = np.uint64(end - begin)
+    for k in range(n):
+        found[k] = _NONE
+    for c in range(lists.couples.shape[0]):
+        firsts = codes[lists.couples[c, 0], begin:end]
+        seconds = codes[lists.couples[c, 1], begin:end]
+        own = hashes[c * BLOCK : (c + 1) * BLOCK]
+        for k in range(n):
+            own[k] = _hash(firsts[k], seconds[k], c)
+        # those that fit the first cache are there
+        if flags.size > _NEAR:
+            for k in range(n):
+                prefetch(flags, own[k] >> shift)
+    for c in range(lists.couples.shape[0]):
+        own = hashes[c * BLOCK : (c + 1) * BLOCK]
+        bit = np.uint64(c)
+        for k in range(n):
+            bits = _bits(own[k])
+            found[k] |= np.uint64((flags[own[k] >> shift] & bits) == bits) << bit
+
+
+@inlined_kernel
+def _is_repeated(hashes, k, c, before, n_lists):
+    """Whether an earlier couple of the same event has led to the list of couple c: it was read then."""
+    own = _list_of(hashes[c * BLOCK + k], n_lists)
+    again = False
+    while before != _NONE:
+        other = np.int64(lowest(before))
+        before &= before - _ONE
+        again |= _list_of(hashes[other * BLOCK + k], n_lists) == own
+    return again
+
+
+@kernel
+def stab(codes, lists, boxes, e, offsets, out):
+    """Emit the boxes that hold each event, from event e on, a multiple of the block.
+
+    Returns the event to go on with when `out` has no room for the next ones, or the number of events.
+    """
+    m = codes.shape[1]
+    starts = lists.starts
+    n_lists = starts.size - 1
+    hashes = scratch(_HASHES, np.uint64)
+    found = scratch(BLOCK, np.uint64)
+    to = offsets[e]
+    for begin in range(e, m, BLOCK):
+        end = min(begin + BLOCK, m)
+        _ask_block(codes, lists, begin, end, hashes, found)
+        for k in range(end - begin):
+            rest = found[k]
+            before = _NONE
+            while rest != _NONE:
+                c = np.int64(lowest(rest))
+                rest &= rest - _ONE
+                b = np.int64(_list_of(hashes[c * BLOCK + k], n_lists))
+                if not _is_repeated(hashes, k, c, before, n_lists):
+                    if to + starts[b + 1] - starts[b] > out.size:
+                        return begin
+                    for q in range(starts[b], starts[b + 1]):
+                        box = lists.boxes[q]
+                        if holds(boxes, box, codes, starts, begin + k):
+                            out[to] = box
+                            to += 1
+                before |= _ONE << np.uint64(c)
+            offsets[begin + k + 1] = to
+    return m
+
+
+@kernel
+def count_candidates(codes, lists, counts):
+    """counts[e] = how many boxes event e looks at."""
+    m = codes.shape[1]
+    hashes = scratch(_HASHES, np.uint64)
+    found = scratch(BLOCK, np.uint64)
+    n_lists = lists.starts.size - 1
+    for begin in range(0, m, BLOCK):
+        end = min(begin + BLOCK, m)
+        _ask_block(codes, lists, begin, end, hashes, found)
+        for k in range(end - begin):
+            total = 0
+            for c in range(lists.couples.shape[0]):
+                if (found[k] >> np.uint64(c)) & _ONE:
+                    b = np.int64(_list_of(hashes[c * BLOCK + k], n_lists))
+                    total += lists.starts[b + 1] - lists.starts[b]
+            counts[begin + k] = total
+
+
+@allocating_kernel
+def stab_few_couples(part, own_boxes, codes, offsets, out):
+    """All that a few events need, in one call; `part` is the table of views of engine/layouts/lists.py.
+
+    Returns how many boxes there are, or where `out` has too little room, minus the room to try with.
+    """
+    # in the order of the fields
+    lists = CoupleLists(
+        view_rows(part[0], np.int64),
+        view(part[1], np.uint64),
+        view(part[2], np.int32),
+        view(part[3], np.int32),
+    )
+    offsets[0] = 0
+    boxes = view_boxes(own_boxes)
+    m = codes.shape[1]
+    if stab(codes, lists, boxes, np.int64(0), offsets, out) < m:
+        return -(4 * out.size + BLOCK)
+    return offsets[m]

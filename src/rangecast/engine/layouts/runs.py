@@ -12,7 +12,7 @@ that is in them matches.
     level 1    [0-1][1-2][2-3] ... [6-7]                     lists 4-5
     level 2    [0-3][1-4][2-5][3-6][4-7]                     lists 2-5
 
-The arrays are the `Runs` of kernels/engine/runs.py:
+The arrays are the `Runs` of engine/layouts/runs_kernels.py:
 
     array    dtype           shape                   meaning
     starts   int32 or int64  (n_cells + 1, columns)  starts[c, j]: where the list of column j and first
@@ -27,7 +27,7 @@ Cells are those of a Grid; a construct is a half-open run of cells, so no cell i
 a predicate, no id comes twice, and a predicate of one value is a construct of one cell. A predicate
 that crosses a cell (holds some of its codes only) is entered in one more column, whose entries are
 checked. Levels that no predicate uses have no column. A few events are answered by one kernel call
-(small_batches.py). L is the one that needs the fewest bytes: a
+(engine/small.py). L is the one that needs the fewest bytes: a
 higher level costs one number per cell, a lower one more entries; the number of matches copied is the
 same for every L.
 """
@@ -40,23 +40,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast import buffers
-from rangecast.engine.answers import Counted, Found, Rows, event_order, order_by_cell
+from rangecast import memory
+from rangecast.engine.answers import STORES, Counted, Found, Rows, event_order, order_by_cell
 from rangecast.engine.boxes import Boxes, ExpandedBoxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
-from rangecast.engine.grid import Grid
+from rangecast.engine.grid import Grid, bounded_attributes, choose_attributes, named_attributes
+from rangecast.engine.kernels import sort_by_cell
 from rangecast.engine.layouts import runs_kernels as kernels
 from rangecast.engine.layouts.runs_kernels import CellRanges, Runs
-from rangecast.engine.parts import StaticIndex
-from rangecast.engine.past_caches import STORES
-from rangecast.engine.selectivity import bounded_attributes, choose_attributes, named_attributes
+from rangecast.engine.parts import Part, StaticIndex
 from rangecast.engine.small import FEW_EVENTS, FewEvents
-from rangecast.engine.static_part import Part
 from rangecast.errors import OptionError
-from rangecast.kernels.engine.grid import sort_by_cell
-from rangecast.kernels.machine.views import Views
 from rangecast.memory import check_fits
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.simd.memory import Views
 from rangecast.types.attributes import Codes
 
 MOST_CELLS = 2**20
@@ -116,7 +113,7 @@ class RunsPart(Part):
         m = len(cells)
         turned = m >= SORTED and not len(runs.boxes)
         order = order_by_cell(cells, self.grid.n_cells) if turned else event_order(m)
-        counts = buffers.empty(m, np.int64)
+        counts = memory.empty(m, np.int64)
         kernels.count(order, cells, runs, counts)
         total = int(counts.sum())
         if not len(runs.boxes):
@@ -133,7 +130,7 @@ class RunsPart(Part):
 
             return Counted(counts, fill)
         offsets = np.empty(m + 1, np.int64)
-        out = buffers.empty(total, np.int32)
+        out = memory.empty(total, np.int32)
         n = kernels.check(codes, cells, runs, boxes.table, offsets, out)
         return offsets, out[:n]
 
@@ -147,7 +144,7 @@ class RunsPart(Part):
         counts = np.empty(len(cells), np.int64)
         kernels.count(event_order(len(cells)), cells, self.runs, counts)
         offsets = np.empty(len(cells) + 1, np.int64)
-        out = buffers.empty(int(np.minimum(counts, limit).sum()), np.int32)
+        out = memory.empty(int(np.minimum(counts, limit).sum()), np.int32)
         kernels.copy_some(cells, self.runs, limit, offsets, out)
         return offsets, out
 

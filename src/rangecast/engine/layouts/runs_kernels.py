@@ -13,18 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine.boxes_kernels import holds, holds_value, view_boxes
-from rangecast.kernels.engine.grid import locate
-from rangecast.kernels.machine.views import view, view_rows
+from rangecast.engine.kernels import locate
 from rangecast.model.kernels import copy_run
 from rangecast.simd.compiler import allocating_kernel, kernel
-from rangecast.simd.memory import ask, prefetch, prefetch_to_write, settle
+from rangecast.simd.memory import ask, prefetch, prefetch_to_write, settle, view, view_rows
 
 _LAST = np.iinfo(np.int64).max
 _ROWS_AHEAD = 16
 
 
 class Runs(NamedTuple):
-    """The lists of constructs; engine/runs.py tells what the arrays are.
+    """The lists of constructs; engine/layouts/runs.py tells what the arrays are.
 
     The columns before n_whole hold whole cells of attribute `on`; only `checked` attributes are compared
     there.
@@ -272,7 +271,7 @@ def check(codes, cells, runs, own_boxes, offsets, out):
 
 @allocating_kernel
 def stab_few(part, own_boxes, codes, offsets, out):
-    """All that a few events need, in one call; `part` is the table of views of engine/runs.py.
+    """All that a few events need, in one call; `part` is the table of views of engine/layouts/runs.py.
 
     Returns how many entries there are, or where `out` has less room than they might take, minus that.
     """

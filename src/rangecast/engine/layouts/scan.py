@@ -2,8 +2,8 @@
 
 The paper of Wang, Zhang and Kitsuregawa (2004, sec. 5) calls it brute force and measures every index
 beside it. Ours is a fair one: columnar, compiled, the most selective attribute first, and an event
-leaves a block of boxes as soon as none is left (kernels/engine/scan.py). A part holds no arrays of its own:
-it is a range of the catalog's columns, dead boxes included.
+leaves a block of boxes as soon as none is left (engine/layouts/scan_kernels.py). A part holds no arrays of
+its own: it is a range of the catalog's columns, dead boxes included.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import numpy.typing as npt
 from rangecast.engine.answers import Rows, scan_rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import hold
-from rangecast.engine.parts import StaticIndex
-from rangecast.engine.static_part import Part
+from rangecast.engine.parts import Part, StaticIndex
 from rangecast.types.attributes import Codes
 
 

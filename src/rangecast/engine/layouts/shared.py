@@ -5,7 +5,7 @@ is built over those alone. Where it finds a group, the slots of its members are 
 event pays for what it finds by the group, and by a copy for each member.
 
     array     dtype   shape          meaning
-    bounds    EntryArrays            the bounds of each group (box_entries.py)
+    bounds    EntryArrays            the bounds of each group (engine/boxes.py)
     starts    int64   n_groups + 1   where the members of a group begin
     members   int32   n              their slots
 
@@ -30,12 +30,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.engine import kernels
 from rangecast.engine.answers import Counted, Found, write_rows
-from rangecast.engine.box_entries import BoxEntries, EntryArrays
-from rangecast.engine.boxes import Boxes
+from rangecast.engine.boxes import BoxEntries, Boxes, EntryArrays
 from rangecast.engine.boxes_kernels import BoxArrays
 from rangecast.engine.checks import ascending, within
-from rangecast.kernels.engine import shared_boxes as kernels
 
 FEWEST, FEWEST_ON_TWO = 4, 12
 SAMPLED = 16
@@ -71,7 +70,7 @@ class Groups:
         offsets, groups = write_rows(found)
         starts, members = self.starts, self.members
         counts = np.empty(len(offsets) - 1, np.int64)
-        kernels.count_members(offsets, groups, starts, counts)
+        kernels.count_group_members(offsets, groups, starts, counts)
 
         def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
             kernels.copy_members(offsets, groups, starts, members, places, out.dtype.type(add), out)

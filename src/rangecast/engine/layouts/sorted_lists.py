@@ -1,8 +1,8 @@
 """Lists by value, each sorted by a second attribute: a path of `auto` for boxes of one outline.
 
-Boxes of one outline (outlines.py) bound the same attributes in the same way. They stand in lists by the value
-that they ask for on one attribute, or all in one list, and each list is sorted by what they bound on a second
-attribute. So an event reads of its list only what holds it there:
+Boxes of one outline (engine/costs.py) bound the same attributes in the same way. They stand in lists by the
+value that they ask for on one attribute, or all in one list, and each list is sorted by what they bound on a
+second attribute. So an event reads of its list only what holds it there:
 
     form      members bound it by     an event reads
     rising    a low end               the beginning of the list, up to the last low end that is not above it
@@ -18,7 +18,7 @@ crowd nowhere.
 
     array           dtype    shape          meaning
     values          int64    n_lists        the values, ascending
-    table           int32    span or 2^k    list of a value, as in equality.py
+    table           int32    span or 2^k    list of a value, as in lists.py
     starts          int32    n_lists + 1    where the members of a list begin, unless it is closed
     ends            int64    n_ends         low ends; high ends, each plus one; or both, without repeats:
                                             ascending in each list
@@ -42,22 +42,21 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rangecast import buffers
+from rangecast import memory
 from rangecast.engine import packed_kernels
-from rangecast.engine.answers import Found, Rows, event_order, order_by_cell, restore_order
+from rangecast.engine.answers import ALL, Found, Rows, event_order, order_by_cell, restore_order
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
+from rangecast.engine.layouts import lists_kernels as list_kernels
 from rangecast.engine.layouts import sorted_lists_kernels as kernels
 from rangecast.engine.layouts.lists import enter_values
 from rangecast.engine.layouts.sorted_lists_kernels import CLOSED, FALLING, RISING, SortedLists
 from rangecast.engine.layouts.windows import lay_out
-from rangecast.engine.limited import ALL
+from rangecast.engine.parts import Part
 from rangecast.engine.small import FEW_EVENTS, FewEvents
-from rangecast.engine.static_part import Part
-from rangecast.kernels.engine import equality as list_kernels
-from rangecast.kernels.machine.views import Views
-from rangecast.kernels.model.ids import hash_integers
 from rangecast.memory import check_fits, check_numbered
+from rangecast.model.kernels import hash_integers
+from rangecast.simd.memory import Views
 from rangecast.types.attributes import Codes
 
 SORTED = 4096
@@ -126,7 +125,7 @@ class NestedPart(Part):
     def _find(self, codes: Codes) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """The list of each event and its place in it, -1 where it has none."""
         m = codes.shape[1]
-        found = buffers.empty(m, np.int32)
+        found = memory.empty(m, np.int32)
         if self.on < 0:
             found[:] = 0
         else:
@@ -138,7 +137,7 @@ class NestedPart(Part):
                 hashes = np.empty(m, np.uint64)
                 hash_integers(own, hashes)
                 list_kernels.find_hashed(own, hashes, values, self.table, self.lists.starts, found)
-        places = buffers.empty(m, np.int64)
+        places = memory.empty(m, np.int64)
         kernels.place(found, codes[self.lists.by], self.lists, places)
         return found, places
 
@@ -176,11 +175,11 @@ class NestedPart(Part):
         boxes: Boxes,
         limit: int,
     ) -> Rows:
-        counts = buffers.empty(len(order), np.int64)
+        counts = memory.empty(len(order), np.int64)
         total = int(kernels.count_members(order, found, places, self.lists, counts))
         offsets = np.empty(len(order) + 1, np.int64)
         # one more: a member that does not match is written before that is known
-        out = buffers.empty(total + 1, np.int32)
+        out = memory.empty(total + 1, np.int32)
         n = int(kernels.stab(order, found, places, self.lists, codes, limit, offsets, out))
         if not self.identical:
             packed_kernels.to_slots(out, n, boxes.slots)

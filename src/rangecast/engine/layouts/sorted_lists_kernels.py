@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.engine.layouts.lists_kernels import find_dense, find_hashed
 from rangecast.engine.layouts.windows_kernels import copy_slots, window
-from rangecast.kernels.engine.equality import find_dense, find_hashed
-from rangecast.kernels.machine.views import view, view_rows
-from rangecast.kernels.model.ids import hash_integers
+from rangecast.model.kernels import hash_integers
 from rangecast.simd.compiler import allocating_kernel, inlined_kernel, kernel
+from rangecast.simd.memory import view, view_rows
 
 _MISSING = np.iinfo(np.int64).min
 _EVERY = np.int64(np.iinfo(np.int64).max)
@@ -21,7 +21,7 @@ RISING, FALLING, CLOSED = range(3)
 
 
 class SortedLists(NamedTuple):
-    """The members of all lists; engine/nested.py tells what the arrays are.
+    """The members of all lists; engine/layouts/sorted_lists.py tells what the arrays are.
 
     Those of `Windows` have the same names and meanings here, so that the kernels of windows read them.
     """
@@ -191,8 +191,8 @@ def stab(order, found, places, s, codes, limit, offsets, out):
 def stab_few(part, own_boxes, codes, offsets, out):
     """All that a few events need, in one call: their lists, their places, the boxes that hold them.
 
-    `part` is the table of views of engine/nested.py. Returns how many boxes there are, or where `out` has
-    less room than events look at, minus that.
+    `part` is the table of views of engine/layouts/sorted_lists.py. Returns how many boxes there are, or where
+    `out` has less room than events look at, minus that.
     """
     m = codes.shape[1]
     head = view(part[0], np.int64)

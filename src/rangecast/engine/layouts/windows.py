@@ -33,7 +33,7 @@ runs on a grid of a cell per interval, in microseconds per event on a busy machi
 
 with 16 bytes per interval where those take 19 to 83. Classes whose widths differ by a factor of 1.1 or 1.25
 compare less and were slower everywhere: each class costs four reads of its table. Entries that begin before
-the event are compared by their high ends alone, four at a time (kernels/machine/kept_members.py): 0.81 us
+the event are compared by their high ends alone, four at a time (simd/lanes.py): 0.81 us
 became 0.60 at 400 matches, and 0.111 became 0.093 at 10, after the table above was made. Eight at a time,
 with nothing left over to be taken one by one, the search at 400 matches takes 0.37 us instead of 0.47, and
 0.34 where it asks for what the eighth event from there reads. Writing ids then takes 0.6, as a copy of them
@@ -57,20 +57,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast import buffers
-from rangecast.engine.answers import Found, Rows, event_order, restore_order
+from rangecast import memory
+from rangecast.engine.answers import ALL, Found, Rows, event_order, restore_order
 from rangecast.engine.boxes import AT_ONCE, Boxes
 from rangecast.engine.checks import hold, shaped, within
+from rangecast.engine.kernels import sort_by_cell
 from rangecast.engine.layouts import windows_kernels as kernels
 from rangecast.engine.layouts.windows_kernels import CLOSED, EVERY, FALLING, ODD, RISING, Windows
-from rangecast.engine.limited import ALL
+from rangecast.engine.parts import Part
 from rangecast.engine.small import FEW_EVENTS, FewEvents
-from rangecast.engine.static_part import Part
 from rangecast.engine.threads import Run, runner
-from rangecast.kernels.engine.grid import sort_by_cell
-from rangecast.kernels.machine.views import Views
 from rangecast.memory import check_fits
 from rangecast.simd.lanes import EIGHT
+from rangecast.simd.memory import Views
 from rangecast.types.attributes import Codes
 
 Intervals = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.int32]]
@@ -136,11 +135,11 @@ class WindowsPart(Part):
             return self._few.stab(codes, None)
         turned = m >= SORTED
         order = self._order(values) if turned else event_order(m)
-        counts = buffers.empty(m, np.int64)
+        counts = memory.empty(m, np.int64)
         total = int(kernels.count_candidates(order, values, self.windows, counts))
         offsets = np.empty(m + 1, np.int64)
         # more: entries that do not match are written before that is known
-        out = buffers.empty(total + EIGHT, np.int32)
+        out = memory.empty(total + EIGHT, np.int32)
         n = int(kernels.stab(order, values, self.windows, ALL, offsets, out))
         return restore_order(order, m, offsets, out[:n]) if turned else (offsets, out[:n])
 
@@ -149,12 +148,12 @@ class WindowsPart(Part):
 
     def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
         values = codes[self.on]
-        counts = buffers.empty(len(values), np.int64)
+        counts = memory.empty(len(values), np.int64)
         order = event_order(len(values))
         kernels.count_candidates(order, values, self.windows, counts)
         offsets = np.empty(len(values) + 1, np.int64)
         # more than the limit where a run is copied whole or a window is compared whole
-        out = buffers.empty(int(counts.sum()) + 1, np.int32)
+        out = memory.empty(int(counts.sum()) + 1, np.int32)
         n = int(kernels.stab(order, values, self.windows, limit, offsets, out))
         return offsets, out[:n]
 
@@ -172,7 +171,7 @@ class WindowsPart(Part):
         span = max(int(values.max()) - low, 0) + 1
         shift = max(0, span.bit_length() - _ORDER_BITS)
         distances = np.maximum(values, low).view(np.uint64) - _unsigned(low)
-        order = buffers.empty(len(values), np.int64)
+        order = memory.empty(len(values), np.int64)
         cells = (distances >> np.uint64(shift)).astype(np.int64)
         sort_by_cell(cells, np.zeros((span >> shift) + 2, np.int64), order)
         return order

@@ -1,7 +1,7 @@
 """Windows over intervals that are sorted by their low end: counting, reading and sweeping them.
 
-engine/windows.py tells what the arrays are. All distances are unsigned, since codes at the two ends of int64
-are further apart than a signed number says.
+engine/layouts/windows.py tells what the arrays are. All distances are unsigned, since codes at the two ends
+of int64 are further apart than a signed number says.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels.machine.views import view, view_rows
 from rangecast.simd.compiler import allocating_kernel, inlined_kernel, kernel
 from rangecast.simd.lanes import EIGHT, TOGETHER, copy_eight, keep_eight, keep_eight_reaching, keep_reaching
-from rangecast.simd.memory import prefetch
+from rangecast.simd.memory import prefetch, view, view_rows
 
 _MISSING = np.iinfo(np.int64).min
 _EVERY = np.int64(np.iinfo(np.int64).max)
@@ -34,7 +33,7 @@ TABLE, BUCKETS, SHIFT, NARROWEST, WIDEST = range(5)
 
 
 class Windows(NamedTuple):
-    """The arrays of a part; see the head of engine/windows.py."""
+    """The arrays of a part; see the head of engine/layouts/windows.py."""
 
     base: int
     origin: npt.NDArray[np.uint64]
@@ -434,8 +433,8 @@ def _stab_few(w, values, offsets, out):
 def stab_few_32(part, own_boxes, codes, offsets, out):
     """All that a few events need, in one call, where ends have 32 bits.
 
-    `part` is the table of views of engine/windows.py. Returns how many slots there are, or where `out` has
-    less room than events read, minus that.
+    `part` is the table of views of engine/layouts/windows.py. Returns how many slots there are, or where
+    `out` has less room than events read, minus that.
     """
     head = view(part[0], np.int64)
     # in the order of the fields
@@ -462,8 +461,8 @@ def stab_few_32(part, own_boxes, codes, offsets, out):
 def stab_few_64(part, own_boxes, codes, offsets, out):
     """All that a few events need, in one call, where ends have 64 bits.
 
-    `part` is the table of views of engine/windows.py. Returns how many slots there are, or where `out` has
-    less room than events read, minus that.
+    `part` is the table of views of engine/layouts/windows.py. Returns how many slots there are, or where
+    `out` has less room than events read, minus that.
     """
     head = view(part[0], np.int64)
     # in the order of the fields

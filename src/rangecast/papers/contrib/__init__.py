@@ -1,1 +1,1 @@
-"""Loops of the papers' structures, a folder for each paper."""
+"""Indexes of other papers, beside which ours are measured."""

@@ -33,10 +33,8 @@ import numpy.typing as npt
 from rangecast.engine.answers import Rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
-from rangecast.engine.grid import Grid
-from rangecast.engine.parts import StaticIndex
-from rangecast.engine.selectivity import choose_attributes, named_attributes
-from rangecast.engine.static_part import Part
+from rangecast.engine.grid import Grid, choose_attributes, named_attributes
+from rangecast.engine.parts import Part, StaticIndex
 from rangecast.errors import OptionError
 from rangecast.memory import check_fits
 from rangecast.papers.contrib import kernels
@@ -71,8 +69,8 @@ class CeiPart(Part):
         offsets = np.empty(codes.shape[1] + 1, np.int64)
         cells = self.grid.locate(codes[self.lists.on])
         # one place more: an entry is written before it is known whether it counts
-        out = np.empty(kernels.count(cells, self.grid.n_cells, self.lists) + 1, np.int32)
-        n = kernels.stab(codes, cells, self.grid.n_cells, self.lists, boxes.arrays, offsets, out)
+        out = np.empty(kernels.count_encoded(cells, self.grid.n_cells, self.lists) + 1, np.int32)
+        n = kernels.stab_encoded(codes, cells, self.grid.n_cells, self.lists, boxes.arrays, offsets, out)
         return offsets, out[:n]
 
     def stats(self) -> dict[str, int]:

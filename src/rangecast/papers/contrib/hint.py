@@ -39,14 +39,12 @@ import numpy.typing as npt
 from rangecast.engine.answers import Rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
-from rangecast.engine.grid import Grid
-from rangecast.engine.parts import StaticIndex
-from rangecast.engine.selectivity import choose_attributes, named_attributes
-from rangecast.engine.static_part import Part
+from rangecast.engine.grid import Grid, choose_attributes, named_attributes
+from rangecast.engine.parts import Part, StaticIndex
 from rangecast.errors import OptionError
-from rangecast.kernels.papers import hint as kernels
-from rangecast.kernels.papers.hint import Hierarchy
 from rangecast.memory import check_fits
+from rangecast.papers.contrib import kernels
+from rangecast.papers.contrib.kernels import Hierarchy
 from rangecast.types.attributes import Codes
 
 MOST_LEVELS = 20
@@ -79,8 +77,8 @@ class HintPart(Part):
         offsets = np.empty(codes.shape[1] + 1, np.int64)
         cells = self.grid.locate(codes[self.tree.on])
         # one place more: an entry is written before it is known whether it counts
-        out = np.empty(kernels.count(cells, self.tree) + 1, np.int32)
-        n = kernels.stab(codes, cells, self.tree, boxes.arrays, offsets, out, self._compared)
+        out = np.empty(kernels.count_partitions(cells, self.tree) + 1, np.int32)
+        n = kernels.stab_partitions(codes, cells, self.tree, boxes.arrays, offsets, out, self._compared)
         return offsets, out[:n]
 
     def stats(self) -> dict[str, int]:

@@ -36,12 +36,11 @@ import numpy.typing as npt
 
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, flat, shaped, within
-from rangecast.engine.parts import StaticIndex
-from rangecast.engine.static_part import Part
-from rangecast.kernels.papers import opindex as kernels
-from rangecast.kernels.papers.opindex import AT_LEAST, AT_MOST, EQUAL, OperatorLists
+from rangecast.engine.parts import Part, StaticIndex
 from rangecast.memory import check_fits
-from rangecast.papers.counted import CountedPart, hold_needed
+from rangecast.papers.contrib import kernels
+from rangecast.papers.contrib.kernels import AT_LEAST, AT_MOST, EQUAL, OperatorLists
+from rangecast.papers.ubtree.structures import CountedPart, hold_needed
 from rangecast.types.attributes import LAST, MISSING
 
 
@@ -51,7 +50,7 @@ class OpIndexPart(CountedPart):
 
     lists: OperatorLists
 
-    kernel = staticmethod(kernels.stab)
+    kernel = staticmethod(kernels.stab_operators)
 
     @property
     def arrays(self) -> OperatorLists:

@@ -36,12 +36,11 @@ import numpy.typing as npt
 from rangecast.engine.answers import Rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
-from rangecast.engine.parts import StaticIndex
-from rangecast.engine.static_part import Part
+from rangecast.engine.parts import Part, StaticIndex
 from rangecast.errors import OptionError
-from rangecast.kernels.papers import rein as kernels
-from rangecast.kernels.papers.rein import BucketLists
 from rangecast.memory import check_fits
+from rangecast.papers.contrib import kernels
+from rangecast.papers.contrib.kernels import BucketLists
 from rangecast.types.attributes import LAST, MISSING, Codes
 
 
@@ -75,7 +74,9 @@ class ReinPart(Part):
         counters = np.zeros(2, np.int64)
         done = 0
         while True:
-            done = int(kernels.stab(codes, self.lists, done, int(offsets[done]), offsets, out, counters))
+            done = int(
+                kernels.stab_buckets(codes, self.lists, done, int(offsets[done]), offsets, out, counters)
+            )
             if done == codes.shape[1]:
                 break
             out = np.concatenate([out, np.empty_like(out)])

@@ -3,26 +3,34 @@
 The paper's algorithm searches standard cubes one after the other, so its yardstick is the cubes that a
 search examines; ours joins neighbours into runs at no cost, so its times would flatter the paper. Lemma 3.4
 gives the cubes without a search, so every figure is counted over several seeds; searches are timed beside
-them (searches.py), and examine as many.
+them (experiment.py), and examine as many.
 
 Figures 7 to 9, in 4, 6 and 8 dimensions (2, 3 and 4 attributes): 50 extremal rectangles per point with a
 fixed number of bits of the shortest side and an aspect ratio. Then the theory: cost by the length of the
 sides, the number of dimensions at equal sides, the bounds of the lemmas (theory.py), and other curves than Z
-(curves.py). Last what the paper leaves out: how many of the covers an approximate search finds, and what
+(theory.py). Last what the paper leaves out: how many of the covers an approximate search finds, and what
 becomes of routing tables.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.papers.covering import curves, extremal, searches, theory
-from rangecast.papers.covering.searches import COVERAGES, TimedSearch, draw_sides, n_stored, time_searches
+from rangecast.covering import CoverIndex
+from rangecast.covering.searches import Sides
+from rangecast.model.events import Events
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.papers.covering import theory
+from rangecast.papers.measuring import PROCESS, THREAD, Ratio, SeedRatios, take_rounds, timed
 from rangecast.papers.report import ExperimentReport, spread
+from rangecast.routing import Network
+from rangecast.types.attributes import Int
+from rangecast.types.schema import Schema
 
 SOURCE = (
     "Zhenhui Shen and Srikanta Tirthapura: Approximate covering detection among content-based "
@@ -50,9 +58,9 @@ def run(report: ExperimentReport) -> None:
     weigh_sides(report, seeds)
     weigh_bounds(report)
     weigh_curves(report)
-    found = searches.find_covers(report)
+    found = find_covers(report)
     weigh_thesis(report, timed, found)
-    searches.route(report)
+    route(report)
     report.write("Covering: approximate and exact search for covers", SOURCE)
 
 
@@ -87,7 +95,7 @@ def say_departures(report: ExperimentReport, seeds: int) -> None:
     report.departs(
         "timed searches",
         "50 per point",
-        f"at most 50, and as many as examine {searches.MOST_CUBES:,} cubes together",
+        f"at most 50, and as many as examine {MOST_CUBES:,} cubes together",
         "minutes per search beyond",
     )
     report.departs(
@@ -99,7 +107,7 @@ def say_departures(report: ExperimentReport, seeds: int) -> None:
     report.departs(
         "universe",
         "2^k in every dimension, k not given",
-        f"k = {searches.BITS}; for covers found and routing 5",
+        f"k = {BITS}; for covers found and routing 5",
         "a side of 8 bits and more fits",
     )
     report.departs(
@@ -124,14 +132,14 @@ def say_departures(report: ExperimentReport, seeds: int) -> None:
 
 def drawn(n_dims: int, shortest: int, longest: int, seed: int, n: int = 50) -> list[list[int]]:
     """Rectangles of one shape and seed."""
-    rng = np.random.default_rng([searches.SEED, n_dims, shortest, longest, seed])
+    rng = np.random.default_rng([SEED, n_dims, shortest, longest, seed])
     rows: list[list[int]] = draw_sides(n_dims, shortest, longest, n, rng).T.tolist()
     return rows
 
 
 def mean_cubes(rectangles: list[list[int]], coverage: float) -> float:
     """Cubes per search that hold a share of the volume."""
-    return float(np.mean([extremal.cubes_until(sides, 1 - coverage) for sides in rectangles]))
+    return float(np.mean([theory.cubes_until(sides, 1 - coverage) for sides in rectangles]))
 
 
 def factors_of(
@@ -395,7 +403,7 @@ def weigh_bounds(report: ExperimentReport) -> None:
     """The lemma that fails as it is printed."""
     rows = []
     for d, m in itertools.product((2, 3, 4, 6, 8), (1, 2, 4, 8)):
-        cubes = extremal.count_cubes(theory.widest([m] * d))
+        cubes = theory.count_cubes(theory.widest([m] * d))
         rows.append([d, m, cubes, theory.printed_bound(d, m, 0), theory.mended_bound(d, m, 0)])
     columns = ["dimensions", "m", "most cubes", "Lemma 3.6 as printed", "mended"]
     report.table("bounds", "Cubes of the worst rectangle, aspect ratio 0, and the bounds", columns, rows)
@@ -403,7 +411,7 @@ def weigh_bounds(report: ExperimentReport) -> None:
     report.claim(
         "cubes(R^m) is below m * (2^alpha * (2^m - 1))^(d-1) (lemma 3.6)",
         not failing,
-        f"sides 3, 3, 3, 3 with m = 2: {extremal.count_cubes([3] * 4)} cubes, bound "
+        f"sides 3, 3, 3, 3 with m = 2: {theory.count_cubes([3] * 4)} cubes, bound "
         f"{theory.printed_bound(4, 2, 0)}; "
         f"{len(failing)} of {len(rows)} cases of the table exceed it",
         by="cubes counted one by one",
@@ -427,13 +435,13 @@ def weigh_curves(report: ExperimentReport) -> None:
         for bits in lengths:
             rectangles = drawn(d, bits, bits, 0, 20)
             runs = [
-                float(np.mean([curves.count_runs(curve, sides, bits) for sides in rectangles]))
-                for curve in curves.CURVES
+                float(np.mean([theory.count_curve_runs(curve, sides, bits) for sides in rectangles]))
+                for curve in theory.CURVES
             ]
-            cubes = float(np.mean([extremal.count_cubes(sides) for sides in rectangles]))
+            cubes = float(np.mean([theory.count_cubes(sides) for sides in rectangles]))
             rows.append([d, bits, cubes, *runs])
             ratios.setdefault(d, []).append(runs[0] / runs[2])
-    columns = ["dimensions", "bits of every side", "cubes", *(f"runs of {curve}" for curve in curves.CURVES)]
+    columns = ["dimensions", "bits of every side", "cubes", *(f"runs of {curve}" for curve in theory.CURVES)]
     report.table("curves", "Runs of 20 extremal rectangles on three curves", columns, rows)
     worst = [max(own) / min(own) for own in ratios.values()]
     report.claim(
@@ -471,3 +479,395 @@ def weigh_thesis(
 def shown(values: list[int]) -> str:
     """Numbers in a sentence."""
     return " and ".join(map(str, values)) if values else "none"
+
+
+# What the covering experiment takes times of: searches along the curve and by blocks, covers found, routing.
+#
+# The cubes of a search need no run (theory.py); here the searches are made, on an index in which none ends
+# early, and the cubes that they examined must be as many as the lemmas say.
+
+BITS = 10
+COVERAGES = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
+SEED = 2012
+ATTEMPTS = 3
+MOST_CUBES = 5_000_000
+
+
+def n_stored(report: ExperimentReport) -> int:
+    """How many subscriptions a search is made in."""
+    return 5_000 if report.quick else 100_000
+
+
+def draw_sides(n_dims: int, shortest: int, longest: int, n: int, rng: np.random.Generator) -> Sides:
+    """Rectangles whose shortest side has `shortest` bits and whose longest has `longest`."""
+    out = np.empty((n_dims, n), np.int64)
+    for i in range(n):
+        bits = rng.integers(shortest, longest + 1, n_dims)
+        ends = rng.permutation(n_dims)[:2]
+        bits[ends[0]], bits[ends[1]] = shortest, longest
+        out[:, i] = rng.integers(1 << (bits - 1), 1 << bits)
+    return out
+
+
+def subscriptions_of(schema: Schema, sides: Sides, first_id: int) -> Subscriptions:
+    """The subscriptions whose extremal rectangles have these sides (`covering/searches.py` has the cells)."""
+    ids = np.arange(first_id, first_id + sides.shape[1])
+    return Subscriptions(schema, ids, sides[0::2] - 3, (1 << BITS) - 2 - sides[1::2])
+
+
+def _index(n_dims: int, queries: Sides, n: int, rng: np.random.Generator) -> CoverIndex:
+    """An index of random subscriptions, none of which covers any of the queries."""
+    span = (1 << BITS) - 4
+    schema = Schema(*(Int(f"a{j}", 0, span) for j in range(n_dims // 2)))
+    ends = np.sort(rng.integers(0, span + 1, (2, n_dims // 2, n)), axis=0)
+    asked = subscriptions_of(schema, queries, 0)
+    for q in range(queries.shape[1]):
+        above = (ends[0] <= asked.lows[:, [q]]).all(0) & (ends[1] >= asked.highs[:, [q]]).all(0)
+        ends = ends[:, :, ~above]
+    index = CoverIndex(schema, bits=BITS, max_cubes=1 << 40)
+    index.insert(Subscriptions(schema, np.arange(ends.shape[2]), ends[0], ends[1]))
+    return index
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    return take_rounds(work, ATTEMPTS, clock=THREAD, enough=0.3).best
+
+
+class TimedSearch(NamedTuple):
+    """Searches of one shape: how many, and of each by coverage the microseconds, cubes and runs."""
+
+    n: int
+    micros: dict[float, float]
+    cubes: dict[float, float]
+    runs: dict[float, float]
+    blocks: float
+
+
+def time_searches(
+    n_dims: int, shortest: int, longest: int, n_queries: int, n_boxes: int, seed: int
+) -> TimedSearch:
+    """Searches of one shape by the curve at every coverage, and by blocks, where nothing is to be found."""
+    rng = np.random.default_rng([SEED, n_dims, longest - shortest, shortest, seed])
+    sides = draw_sides(n_dims, shortest, longest, n_queries, rng)
+    cubes = np.cumsum([theory.count_cubes(column) for column in sides.T.tolist()])
+    sides = sides[:, : max(3, int(np.searchsorted(cubes, MOST_CUBES)))]
+    n = sides.shape[1]
+    index = _index(n_dims, sides, n_boxes, rng)
+    asked = subscriptions_of(index.schema, sides, 1 << 40)
+    index.covers(asked, 0.9, "curve")
+    index.covers(asked)
+    found = TimedSearch(n, {}, {}, {}, 1e6 * _seconds(lambda: index.covers(asked)) / n)
+    for coverage in COVERAGES:
+        epsilon = 1 - coverage
+        seconds = _seconds(lambda e=epsilon: index.covers(asked, e, "curve"))  # type: ignore[misc]
+        stats = index.stats()
+        assert stats["last_hits"] == 0
+        assert stats["last_share"] >= coverage - 1e-9
+        found.micros[coverage] = 1e6 * seconds / n
+        found.cubes[coverage] = stats["last_cubes"] / n
+        found.runs[coverage] = stats["last_runs"] / n
+    # the paper's count is the search's
+    assert round(found.cubes[1.0] * n) == cubes[n - 1]
+    return found
+
+
+def clustered(
+    schema: Schema, n: int, centres: int, narrowest: int, widest: int, rng: np.random.Generator
+) -> Subscriptions:
+    """Boxes around some centres, half as wide as between narrowest and widest, evenly in logarithms."""
+    span = (1 << BITS) - 4
+    d = len(schema)
+    middle = rng.integers(0, span + 1, (d, centres))[:, rng.integers(0, centres, n)]
+    half = (2 ** rng.uniform(np.log2(narrowest), np.log2(widest), (d, n))).astype(np.int64)
+    return Subscriptions(schema, np.arange(n), np.maximum(middle - half, 0), np.minimum(middle + half, span))
+
+
+def _schema(n_attributes: int) -> Schema:
+    return Schema(*(Int(f"a{j}", 0, (1 << BITS) - 4) for j in range(n_attributes)))
+
+
+def find_covers(report: ExperimentReport) -> dict[str, dict[float, float]]:
+    """How many of the true covers an approximate search finds."""
+    n, n_asked = (2_000, 60) if report.quick else (100_000, 300)
+    rows: list[list[Any]] = []
+    series: dict[str, tuple[list[float], list[float]]] = {}
+    for name, centres, narrowest, widest in (
+        ("clustered", 50, 1, 200),
+        ("scattered", n, 1, 200),
+        ("alike in size", n, 8, 20),
+    ):
+        report.say(f"covers found: {name}")
+        rng = np.random.default_rng(SEED)
+        schema = _schema(2)
+        subs = clustered(schema, n + n_asked, centres, narrowest, widest, rng)
+        index = CoverIndex(schema, bits=5, max_cubes=1 << 40)
+        index.insert(subs.select(np.arange(n)))
+        asked = subs.select(np.arange(n, n + n_asked))
+        truth = index.covered(asked)
+        exact = _seconds(lambda index=index, asked=asked: index.covered(asked))  # type: ignore[misc]
+        found = []
+        for coverage in COVERAGES:
+            epsilon = 1 - coverage
+            got = index.covered(asked, epsilon, "curve")
+            taken = _seconds(lambda index=index, asked=asked, e=epsilon: index.covered(asked, e, "curve"))  # type: ignore[misc]
+            assert not (got & ~truth).any()
+            share = float(got.sum() / truth.sum())
+            found.append(share)
+            rows.append([name, coverage, share, 1e6 * taken / n_asked, 1e6 * exact / n_asked])
+        assert found[-1] == 1
+        series[name] = (list(COVERAGES), found)
+    series["what even spread would give"] = (list(COVERAGES), list(COVERAGES))
+    columns = [
+        "subscriptions",
+        "coverage",
+        "share of the covered found",
+        "us per search",
+        "us by blocks, exact",
+    ]
+    report.table("found", f"Covers found, 2 attributes, {n:,} subscriptions", columns, rows)
+    report.plot("found", "Covered subscriptions that are found", "space coverage", "share found", series)
+    report.text(
+        "Not in the paper: the share of the volume that is searched is not the share of covers that are "
+        "found. The largest cubes lie far from the query's point, where boxes much larger than the query "
+        "are: where sizes vary widely (clustered, scattered) covers are found sooner than an even spread "
+        "would suggest. Where subscriptions are alike in size, a cover is only a little larger than what "
+        "it covers, near the query's corner, which is cut into the smallest cubes and searched last."
+    )
+    return {name: dict(zip(*line, strict=True)) for name, line in series.items()}
+
+
+def route(report: ExperimentReport) -> None:
+    """Routing tables and messages over epsilon, and without and with covering in a larger network."""
+    size = (5, 60, 20) if report.quick else (40, 1_000, 20)
+    modes = (None, 0.5, 0.3, 0.1, 0.0)
+    # a small network first: compiling is not routing
+    _route(report, [], "clustered", modes, 3, 40, 20)
+    rows: list[list[Any]] = []
+    tables: dict[str, tuple[list[float], list[float]]] = {}
+    for name in ("clustered", "scattered"):
+        entries = _route(report, rows, name, modes, *size)
+        tables[name] = ([1.0, *modes[1:]], [e / size[1] for e in entries])
+    if not report.quick:
+        _route(report, rows, "clustered", (None, 0.0), 100, 2_000, 40)
+    columns = [
+        "subscriptions",
+        "routers",
+        "epsilon",
+        "table entries a router",
+        "of all subscriptions",
+        "subscription messages",
+        "event messages",
+        "notifications",
+        "us per subscription, all routers",
+    ]
+    report.table("routing", "Random trees of routers", columns, rows)
+    report.plot(
+        "routing",
+        f"Routing tables of {size[0]} routers (1: no covering, 0: exact)",
+        "epsilon",
+        "table entries a router / subscriptions",
+        tables,
+    )
+    report.text(
+        "Every row of one workload has the same notifications: covering saves table entries and messages "
+        "and changes nothing else. `none` means without covering; epsilon 0 is the exact search by blocks, "
+        "and the others are searches along the curve with 5 bits per coordinate. Times are processor time."
+    )
+
+
+def _route(
+    report: ExperimentReport,
+    rows: list[list[Any]],
+    name: str,
+    modes: tuple[float | None, ...],
+    n_routers: int,
+    n: int,
+    batch: int,
+) -> list[float]:
+    """One workload in each mode: table entries a router; a row of the table each."""
+    schema = _schema(2)
+    centres = 20 if name == "clustered" else n
+    subs = clustered(schema, n, centres, 1, 200, np.random.default_rng(SEED))
+    homes = np.random.default_rng(SEED + 1).integers(0, n_routers, n // batch).tolist()
+    events = _events(schema, subs, np.random.default_rng(SEED + 2))
+    entries = []
+    answers = set()
+    for epsilon in modes:
+        mode = "none" if epsilon is None else f"{epsilon:g}"
+        report.say(f"routing: {name}, {n_routers} routers, epsilon {mode}")
+        method = "curve" if epsilon else None
+        network = Network.random_tree(
+            schema, n_routers, SEED, epsilon=epsilon, method=method, bits=5, max_cubes=1 << 40
+        )
+        parts = [subs.select(np.arange(i * batch, (i + 1) * batch)) for i in range(len(homes))]
+        seconds, _ = timed(_subscribe, network, homes, parts, clock=PROCESS)
+        notified = network.publish(0, events)
+        answers.add((notified.n_pairs, int(notified.ids.sum())))
+        stats = network.stats()
+        entries.append(stats["table_entries"] / n_routers)
+        rows.append(
+            [
+                f"{name}, {n:,}",
+                n_routers,
+                mode,
+                entries[-1],
+                entries[-1] / n,
+                stats["subscription_messages"],
+                stats["event_messages"],
+                stats["notifications"],
+                1e6 * seconds / n,
+            ]
+        )
+    # covering never changes who hears of what
+    assert len(answers) == 1
+    return entries
+
+
+def _subscribe(network: Network, homes: list[int], parts: list[Subscriptions]) -> None:
+    for home, part in zip(homes, parts, strict=True):
+        network.subscribe(home, part)
+
+
+def _events(schema: Schema, subs: Subscriptions, rng: np.random.Generator) -> Events:
+    """Events in the middle of some subscriptions, so that they find someone."""
+    picked = rng.integers(0, len(subs), 200)
+    return Events(schema, (subs.lows[:, picked] + subs.highs[:, picked]) // 2)
+
+
+# The claims of the covering paper, with one seed: cubes counted, one search timed.
+
+PAGE = "the page's size"
+FIRST_SEED = 100  # the page counts with those below
+SHAPES = {"4, 0.7": (4, 0.7, 500), "4, 0.9": (4, 0.9, 20), "8, 0.75": (8, 0.75, 3)}
+STORED = 100_000
+MANY = 500
+
+RATIOS = {
+    "inverse": Ratio(
+        "the speed-up is above the inverse of the space coverage in every case",
+        "least of speed-up times coverage",
+        1,
+        at=PAGE,
+    ),
+    **{
+        key: Ratio(
+            f"{d} dimensions, {coverage:.0%} coverage: a speed-up of nearly {wanted}",
+            "speed-up at aspect ratio 0",
+            wanted / 2,
+            wanted * 2,
+            PAGE,
+        )
+        for key, (d, coverage, wanted) in SHAPES.items()
+    },
+    "alike": Ratio(
+        "these speed-ups are about the same for aspect ratios 0, 1 and 2",
+        "greatest / least of the three, 4 dimensions at 70 %",
+        0,
+        2,
+        PAGE,
+    ),
+    "aspect": Ratio(
+        "the speed-up falls as the aspect ratio grows",
+        "aspect ratio 0 / 3, 4 dimensions at 75 %, shortest side held",
+        1,
+        at=PAGE,
+    ),
+    "dimensions": Ratio(
+        "the speed-up falls with the number of dimensions",
+        "4 / 8 dimensions at 75 %, least over sides of 3 to 6 bits",
+        1,
+        at=PAGE,
+    ),
+    "independent": Ratio(
+        "the cost of an approximate search does not depend on the length of the sides (theorem 3.1)",
+        "most / fewest cubes at 70 % over sides of 8, 12 and 16 bits",
+        0,
+        1.5,
+        f"{MANY} rectangles, as on the page",
+    ),
+    "power": Ratio(
+        "the cost of an exhaustive search grows as the (d-1)th power of the side (theorem 4.1)",
+        "the power, 4 dimensions, from 6 to 16 bits",
+        2.75,
+        3.25,
+        f"{MANY} rectangles, as on the page",
+    ),
+    "rectangle": Ratio(
+        "the larger the rectangle with the aspect ratio the same, the larger the speed-up",
+        "least growth of the speed-up at 70 % over sides of 4, 8, 12 and 16 bits",
+        1,
+        at=f"{MANY} rectangles, as on the page",
+    ),
+    "lemma": Ratio(
+        "cubes(R^m) is below m * (2^alpha * (2^m - 1))^(d-1) (lemma 3.6)",
+        "cubes / bound, sides 3, 3, 3, 3 (nothing is drawn)",
+        0,
+        1,
+        PAGE,
+    ),
+    "curves": Ratio(
+        "Z and Hilbert curve are within a constant fraction of each other (section 1.1, from Moon et al.)",
+        "greatest / least of runs of Z / of Hilbert over the sizes, 2 and 3 dimensions",
+        0,
+        2,
+        PAGE,
+    ),
+    "blocks": Ratio(
+        "approximate covering gives much of the benefit at a fraction of the cost",
+        "exact search by blocks / search at 90 % coverage",
+        1,
+        at=f"{STORED:,} subscriptions, as on the page",
+    ),
+}
+
+
+def take(report: ExperimentReport, seed: int) -> SeedRatios:
+    """All of them."""
+    own = FIRST_SEED + seed
+    dimensions = (4, 6) if report.quick else tuple(SHORTEST)
+    figures = {(d, a): _speedups(d, SHORTEST[d], SHORTEST[d] + a, own) for d in dimensions for a in ASPECTS}
+    figures |= {(8, 0): _speedups(8, 3, 3, own)}
+    alike = [figures[4, a][0.7] for a in (0, 1, 2)]
+    by_bits = [_speedups(4, b, b, own)[0.75] / _speedups(8, b, b, own)[0.75] for b in (3, 4, 5, 6)]
+    lengths = (4, 6, 8, 12, 16)
+    sets = {b: drawn(4, b, b, own, MANY) for b in lengths}
+    near = {b: mean_cubes(sets[b], 0.7) for b in lengths}
+    whole = {b: mean_cubes(sets[b], 1.0) for b in lengths}
+    gains = [whole[b] / near[b] for b in (4, 8, 12, 16)]
+    settled = [near[b] for b in (8, 12, 16)]
+    side, n = (4, 5) if report.quick else (6, 50)
+    timed = time_searches(4, side, side, n, 500 if report.quick else STORED, own)
+    return {
+        "inverse": min(c * speedup for line in figures.values() for c, speedup in line.items() if c < 1),
+        **{key: figures[d, 0][coverage] for key, (d, coverage, _) in SHAPES.items()},
+        "alike": max(alike) / min(alike),
+        "aspect": figures[4, 0][0.75] / figures[4, 3][0.75],
+        "dimensions": min(by_bits),
+        "independent": max(settled) / min(settled),
+        "power": float(np.log2(whole[16] / whole[6]) / 10),
+        "rectangle": min(b / a for a, b in itertools.pairwise(gains)),
+        "lemma": theory.count_cubes([3] * 4) / theory.printed_bound(4, 2, 0),
+        "curves": _curves(own),
+        "blocks": timed.blocks / timed.micros[0.9],
+    }
+
+
+def _speedups(n_dims: int, shortest: int, longest: int, seed: int) -> dict[float, float]:
+    rectangles = drawn(n_dims, shortest, longest, seed)
+    cubes = {c: mean_cubes(rectangles, c) for c in COVERAGES}
+    return {c: cubes[1.0] / own for c, own in cubes.items()}
+
+
+def _curves(seed: int) -> float:
+    worst = []
+    for d, lengths in {2: (4, 6, 8), 3: (3, 4, 5)}.items():
+        ratios = []
+        for bits in lengths:
+            rectangles = drawn(d, bits, bits, seed, 20)
+            runs = [
+                float(np.mean([theory.count_curve_runs(curve, sides, bits) for sides in rectangles]))
+                for curve in (theory.CURVES[0], theory.CURVES[2])
+            ]
+            ratios.append(runs[0] / runs[1])
+        worst.append(max(ratios) / min(ratios))
+    return max(worst)

@@ -4,7 +4,7 @@ Wang, Zhang and Kitsuregawa (2004), sec. 4 and 5: where the time of a range sear
 time by number of subscriptions, selectivity, dimensions, predicates and used attributes (6a to 6f), and the
 filter's input before and after grid tables (7). The generator is the workload `predicates-16`: events are
 points to which subscriptions belong, which is how the wanted selectivity is reached. Every point of every
-figure asserts that all contenders give scan's answer (measures.py).
+figure asserts that all contenders give scan's answer (experiment.py).
 """
 
 from __future__ import annotations
@@ -12,24 +12,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.engine import open_index
-from rangecast.papers.measuring import THREAD, take_turns
+from rangecast.engine import REGISTRY, open_index
+from rangecast.model.events import Events
+from rangecast.model.matches import Matches
+from rangecast.model.subscriptions import Subscriptions
+from rangecast.papers.measuring import THREAD, Ratio, SeedRatios, best_micros, take_turns, timed
 from rangecast.papers.report import ExperimentReport
-from rangecast.papers.ubtree.claims import weigh_counting, weigh_search, weigh_updates
-from rangecast.papers.ubtree.measures import (
-    ROUNDS,
-    Points,
-    changed,
-    check,
-    collecting,
-    contenders,
-    measure,
-    satisfied_operators,
-)
+from rangecast.papers.ubtree import kernels
 from rangecast.papers.ubtree.structures import UBTreeIndex
 from rangecast.workloads import Workload, workload
 
@@ -344,3 +337,473 @@ def updates(report: ExperimentReport, sizes: list[int]) -> list[list[Any]]:
         "changes", "Cost of a change", "subscriptions", "microseconds", series, log_x=True, log_y=False
     )
     return rows
+
+
+# The claims of the UB-tree's paper, weighed by what its experiment has measured (experiment.py).
+
+
+def weigh_search(
+    report: ExperimentReport,
+    n_stored: int,
+    leaves: dict[str, dict[int, tuple[float, float]]],
+    by_size: dict[Any, Points],
+    by_share: dict[Any, Points],
+    by_attributes: dict[Any, Points],
+) -> None:
+    """Claims about the UB-tree itself."""
+    best = {form: min(times, key=lambda c: sum(times[c])) for form, times in leaves.items()}
+    near = min(sum(leaves["plain"][c]) for c in leaves["plain"] if 400 <= c <= 1024)
+    over = near / sum(leaves["plain"][best["plain"]])
+    report.claim(
+        "there is a best range of leaf capacities, 400 to 900 entries (figure 3a)",
+        None if report.quick else 400 <= best["plain"] <= 1024,
+        f"best: {best['plain']} for plain, {best['optimised']} for optimised; the best within 400 to 1,024 "
+        "takes "
+        f"{over:.2f} times plain's best",
+        by="time of an event, regions and filter",
+        why="the filter stops at the first attribute that fails and so costs less per entry than the "
+        "paper's, and "
+        "going to another region costs more beside it",
+    )
+    large = by_size[max(by_size)]
+    small = by_size[min(by_size)]
+    share = 1 - large["plain"].collect / large["plain"].micros
+    regions, whole = (
+        large["plain"].collect / small["plain"].collect,
+        large["plain"].micros / small["plain"].micros,
+    )
+    report.claim(
+        "filtering takes the major part, collecting regions is small and stable (figure 3b)",
+        share > 0.5 and (report.quick or regions < whole),
+        f"{share:.0%} of plain's time, {1 - large['optimised'].collect / large['optimised'].micros:.0%} of "
+        f"optimised's, at {max(by_size):,} subscriptions; from {min(by_size):,} on collecting grows "
+        f"{regions:.1f} times, the whole {whole:.1f} times",
+        by="time of an event: the filter above half of it, and collecting grows by less than the whole",
+    )
+    ratios = [p["plain"].micros / p["optimised"].micros for p in by_size.values()]
+    report.claim(
+        "optimised is an order of magnitude faster than plain",
+        None if report.quick else min(ratios) > 5,
+        f"{min(ratios):.1f} to {max(ratios):.1f} times over figure 6a",
+        by="time of an event; at least half an order",
+    )
+    growth = {name: exponent(by_size, name) for name in FORMS}
+    slowest = min(growth["counting"], growth["scan"])
+    report.claim(
+        "both forms of the UB-tree scale better with the number of subscriptions (figure 6a)",
+        None if report.quick else max(growth["plain"], growth["optimised"]) < slowest,
+        "time grows as n to the power " + ", ".join(f"{name} {power:.2f}" for name, power in growth.items()),
+        by=f"power of n by which the time of an event grows from {min(by_size):,} to {max(by_size):,}",
+        why="all grow about linearly: more subscriptions are more entries in the regions that an event meets",
+    )
+    low = [p["optimised"].micros for x, p in by_share.items() if x <= 0.01]
+    tables = [p["optimised"].before / max(p["optimised"].after, 1) for x, p in by_share.items() if x <= 0.01]
+    rare = min(
+        p["optimised"].before / max(p["optimised"].after, 1) for x, p in by_share.items() if x <= 0.001
+    )
+    often = max((x, p["optimised"]) for x, p in by_share.items() if x <= 0.01)
+    share_of_matches = often[0] * n_stored / max(often[1].before, 1)
+    report.claim(
+        "grid tables cut the filter's input by one to two orders of magnitude (figure 7)",
+        min(tables) > 9,
+        f"{min(tables):.0f} to {max(tables):.0f} times up to a selectivity of 1 %; less where more matches, "
+        "since what matches cannot be cut",
+        by="entries that the filter gets before and after, at least 9 times up to a selectivity of 1 %",
+        why=f"with {share_of_matches:.0%} of its input matching, which no table can cut, a filter's input "
+        f"falls {min(tables):.0f} times; up to a selectivity of 0.1 % it falls {rare:.0f} times and more",
+        counted=True,
+    )
+    lowest = [p["optimised"].after for x, p in by_share.items() if x <= 0.001]
+    report.claim(
+        "the transform's indexes are insensitive to selectivity (figure 6b)",
+        None if report.quick else max(low) < 2 * min(low),
+        f"optimised {min(low):.0f} to {max(low):.0f} us up to 1 %; the filter's input up to 0.1 % is "
+        f"{min(lowest):,.0f} to {max(lowest):,.0f} entries",
+        by="time of an event up to a selectivity of 1 %, within a factor of 2",
+        why="what grows is the work on the matches themselves, a hundredth of all subscriptions at 1 %",
+    )
+    few, many = min(by_attributes), max(by_attributes)
+    plain = [x * by_attributes[x]["plain"].before for x in (few, many)]
+    optimised = [x * by_attributes[x]["optimised"].after for x in (few, many)]
+    calm = by_attributes[many]["counting"].micros / by_attributes[few]["counting"].micros
+    report.claim(
+        "time grows with dimensions for the UB-tree and brute force (figure 6c)",
+        plain[1] > 1.2 * plain[0] and optimised[1] > 1.2 * optimised[0],
+        f"{many} against {few} attributes: comparisons of plain {plain[1] / plain[0]:.1f} times, of "
+        "optimised "
+        f"{optimised[1] / optimised[0]:.1f}, of brute force {many / few:.1f}; in time, where the filter "
+        "stops at the "
+        "first attribute that fails, "
+        + ", ".join(f"{k} {by_attributes[many][k].micros / by_attributes[few][k].micros:.2f}" for k in FORMS),
+        by="attributes compared when a filter compares them all, as the paper's does",
+        why="fewer entries come to the filter",
+        counted=True,
+    )
+    report.claim(
+        "the time of counting does not change with dimensions (figure 6c)",
+        None if report.quick else 2 / 3 < calm < 1.5,
+        f"{calm:.2f} times with {many} beside {few}",
+        by="time of an event, within a factor of 1.5",
+        why="more attributes have trees to ask",
+    )
+
+
+def exponent(by_size: dict[Any, Points], name: str) -> float:
+    """The power of n by which a contender's time grows."""
+    few, many = min(by_size), max(by_size)
+    return float(np.log(by_size[many][name].micros / by_size[few][name].micros) / np.log(many / few))
+
+
+def weigh_counting(
+    report: ExperimentReport,
+    by_size: dict[Any, Points],
+    by_equality: dict[Any, Points],
+    by_half: dict[Any, Points],
+    by_used: dict[Any, Points],
+    operators: dict[Any, float],
+) -> None:
+    """Claims about counting beside it, and what today's scan does to the picture."""
+    ratios = [p["counting"].micros / p["optimised"].micros for p in by_size.values()]
+    report.claim(
+        "optimised is four orders of magnitude faster than counting",
+        None if report.quick else min(ratios) > 1000,
+        f"{min(ratios):.1f} to {max(ratios):.1f} times over figure 6a",
+        by="time of an event; at least three orders",
+        why="with counters in one array and satisfied predicates in slices of lists, counting costs "
+        "nanoseconds per "
+        "predicate, not microseconds",
+    )
+    counting = {x: p["counting"].micros for x, p in by_equality.items()}
+    report.claim(
+        "counting depends heavily on the share of equality predicates (figure 6d)",
+        None if report.quick else counting[0.0] > 5 * counting[1.0],
+        f"{counting[0.0]:,.0f} us with none, {counting[1.0]:,.0f} us with nothing else; optimised "
+        f"{by_equality[0.0]['optimised'].micros:,.0f} and {by_equality[1.0]['optimised'].micros:,.0f} us",
+        by="time of an event, at least 5 times",
+    )
+    half = [p["counting"].micros for p in by_half.values()]
+    first, last = operators[min(operators)], operators[max(operators)]
+    report.claim(
+        "counting changes sharply with the share of half-intervals (figure 6e)",
+        first > 1.5 * last,
+        f"{first:,.0f} operators with none, {last:,.0f} with half-intervals alone; the time of our interval "
+        "trees, "
+        f"which find both ends at once, is {min(half):,.0f} to {max(half):,.0f} us",
+        by="satisfied operators per event, an interval being two",
+        why="an interval is one predicate",
+        counted=True,
+    )
+    used = [p["counting"].micros for p in by_used.values()]
+    report.claim(
+        "counting rises with the number of attributes used (figure 6f)",
+        None if report.quick else used[-1] > 2 * used[0],
+        f"{used[0]:,.0f} us with {min(by_used)}, {used[-1]:,.0f} us with {max(by_used)}",
+        by="time of an event, at least twice",
+    )
+    scans = [p["scan"].micros / p["optimised"].micros for p in by_size.values()]
+    plains = [p["scan"].micros / p["plain"].micros for p in by_size.values()]
+    report.claim(
+        "the transform's indexes are faster than brute force (figure 6a)",
+        None if report.quick else min(scans) > 1 and min(plains) > 1,
+        f"optimised {min(scans):.1f} to {max(scans):.1f} times; plain {min(plains):.2f} to "
+        f"{max(plains):.2f} times",
+        by="time of an event",
+        why="optimised is; plain, which decodes addresses, is about level with a compiled scan by columns, "
+        "which stops at the first attribute that fails",
+    )
+
+
+def weigh_updates(report: ExperimentReport, rows: list[list[Any]]) -> None:
+    """Logarithmic: cost may grow with the height of the tree, not with the number of entries."""
+    growth = rows[-1][0] / rows[0][0]
+    insert, delete = rows[-1][3] / rows[0][3], rows[-1][4] / rows[0][4]
+    report.claim(
+        "updates are logarithmic (section 2.1)",
+        None if report.quick else max(insert, delete) < growth**0.5,
+        f"{growth:,.0f} times the subscriptions: an insert {insert:.1f} times, a delete {delete:.1f} times "
+        f"the cost; the tree has {rows[0][2]} and {rows[-1][2]} levels",
+        by="time of a change; below the root of the growth in subscriptions",
+    )
+
+
+# How the UB-tree's experiment measures: who takes part, and one point of a figure.
+#
+# Times are of this thread on the processor. All contenders of a point are built first and then take turns,
+# round by round, so that a busy moment falls on all of them; the best round counts, and every answer must be
+# scan's.
+
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": ("ubtree", {"form": "plain", "leaf": 700, "fanout": 4}),
+    "optimised": ("ubtree", {"form": "optimised", "leaf": 700, "fanout": 4}),
+    "counting": ("counting", {}),
+    "scan": ("scan", {}),
+}
+OURS = ("bitmap", "auto")
+ROUNDS = 3
+
+
+class ContenderPoint(NamedTuple):
+    """One contender at one point of a figure, per event and per subscription."""
+
+    micros: float
+    collect: float
+    before: float
+    after: float
+    build_seconds: float
+    bytes_each: float
+    events: int
+
+
+Points = dict[str, ContenderPoint]
+
+
+def contenders() -> dict[str, tuple[str, dict[str, Any]]]:
+    """The paper's, and those of ours that are more than another name for scan."""
+    scan = REGISTRY["scan"]
+    ours: dict[str, tuple[str, dict[str, Any]]] = {
+        name: (name, {}) for name in OURS if REGISTRY.get(name, scan) != scan
+    }
+    return FORMS | ours
+
+
+def measure(drawn: Workload) -> Points:
+    """All contenders on one workload, round by round in turns; their answers must be scan's."""
+    subs, events = drawn.subscriptions(), drawn.events()
+    indexes, build_seconds = {}, {}
+    for name, (kind, options) in contenders().items():
+        # a small set first: compiling is not building
+        warm = open_index(kind, drawn.schema, **options)
+        warm.insert(subs.select(np.arange(min(600, len(subs)))))
+        warm.match(drawn.events(0, 2))
+        indexes[name] = open_index(kind, drawn.schema, **options)
+        build_seconds[name], _ = timed(indexes[name].insert, subs, clock=THREAD)
+    expected = indexes["scan"].match(events).sort()
+    calls: dict[tuple[str, str], Callable[[], Any]] = {}
+    for name, index in indexes.items():
+        check(name, index.match(events), expected)
+        calls["match", name] = partial(index.match, events)
+        if isinstance(index, UBTreeIndex):
+            calls["collect", name] = partial(collecting, index, events)
+    taken = take_turns(calls, ROUNDS, clock=THREAD, pause_collector=True)
+    points: Points = {}
+    for name, index in indexes.items():
+        index.match(events)
+        stats = index.stats()
+        collect = taken.get(("collect", name))
+        points[name] = ContenderPoint(
+            taken["match", name].best / len(events) * 1e6,
+            collect.best / len(events) * 1e6 if collect else 0.0,
+            stats.get("last_entries", 0) / len(events),
+            stats.get("last_candidates", 0) / len(events),
+            build_seconds[name],
+            stats["bytes_per_subscription"],
+            len(events),
+        )
+    return points
+
+
+def satisfied_operators(drawn: Workload) -> float:
+    """Satisfied operators per event when an interval is two of them, <= and >=, as the paper counts."""
+    total = 0
+    for name in drawn.schema.names:
+        lows, highs, values = drawn.lows[name], drawn.highs[name], drawn.columns[name]
+        equal = lows == highs
+        points = np.sort(lows[equal])
+        total += int(np.sum(np.searchsorted(points, values, "right") - np.searchsorted(points, values)))
+        below = np.sort(lows[~equal & ~np.isnan(lows)])
+        above = np.sort(highs[~equal & ~np.isnan(highs)])
+        total += int(np.sum(np.searchsorted(below, values, "right")))
+        total += int(np.sum(len(above) - np.searchsorted(above, values)))
+    return total / drawn.n_events
+
+
+def collecting(index: UBTreeIndex, events: Events) -> None:
+    """The search without the filter: only the way from region to region."""
+    index._search(events.codes_for(index.schema), kernels.COLLECT)
+
+
+def check(name: str, found: Matches, expected: Matches) -> None:
+    """Stop the experiment if an answer differs from scan's."""
+    if found.n_pairs != expected.n_pairs or found.sort() != expected:
+        raise AssertionError(f"{name}: {found.n_pairs} pairs differ from scan's {expected.n_pairs}")
+
+
+def changed(index: UBTreeIndex, fresh: Subscriptions) -> tuple[float, float]:
+    """Microseconds per subscription of inserting and of deleting them again, best of a few."""
+    calls: dict[str, Callable[[], Any]] = {
+        "insert": partial(index.insert, fresh),
+        "delete": partial(index.delete, fresh.ids.values),
+    }
+    taken = take_turns(calls, ROUNDS, clock=THREAD, warm_up=1)
+    return taken["insert"].best / len(fresh) * 1e6, taken["delete"].best / len(fresh) * 1e6
+
+
+# The claims of the UB-tree's paper, with one seed: the points of its figures that decide them.
+
+SUBSCRIPTIONS, FEWER, EACH = 300_000, 75_000, 100_000
+AT = f"{SUBSCRIPTIONS:,} subscriptions"
+GROWN = f"{FEWER:,} and {SUBSCRIPTIONS:,} subscriptions"
+SIDE = f"{EACH:,} subscriptions"
+
+RATIOS = {
+    "leaf": Ratio(
+        "there is a best range of leaf capacities, 400 to 900 entries (figure 3a)",
+        "plain: best of 64, 128, 256, 2,048 / best of 512, 768, 1,024",
+        1,
+        at=SIDE,
+    ),
+    "filter": Ratio(
+        "filtering takes the major part, collecting regions is small and stable (figure 3b)",
+        "share of the filter in plain's time; none where collecting grows by more than the whole",
+        0.5,
+        at=GROWN,
+    ),
+    "plain": Ratio(
+        "optimised is an order of magnitude faster than plain", "plain / optimised, the lesser", 5, at=GROWN
+    ),
+    "counting": Ratio(
+        "optimised is four orders of magnitude faster than counting", "counting / optimised", 1000, at=AT
+    ),
+    "brute": Ratio(
+        "the transform's indexes are faster than brute force (figure 6a)",
+        "scan / slower of plain and optimised",
+        1,
+        at=AT,
+        why="optimised is faster everywhere; plain, which decodes addresses, is ahead of a compiled scan by "
+        "columns with every seed and level with it at the least size of this run",
+    ),
+    "powers": Ratio(
+        "both forms of the UB-tree scale better with the number of subscriptions (figure 6a)",
+        "power of n: lesser of counting and scan less greater of plain and optimised",
+        0,
+        at=GROWN,
+    ),
+    "tables": Ratio(
+        "grid tables cut the filter's input by one to two orders of magnitude (figure 7)",
+        "entries before / after tables, the least up to a selectivity of 1 %",
+        9,
+        at=SIDE,
+        why="it turns on the size at a selectivity of 1 %: the more there are, the larger a part of the "
+        "filter's input are matches, which no table can cut; at 0.1 % and below it is an order and more "
+        "in all",
+    ),
+    "selectivity": Ratio(
+        "the transform's indexes are insensitive to selectivity (figure 6b)",
+        "optimised, slowest / fastest of selectivities 0, 0.01 % and 1 %",
+        0,
+        2,
+        SIDE,
+    ),
+    "grows": Ratio(
+        "time grows with dimensions for the UB-tree and brute force (figure 6c)",
+        "attributes compared with 40 / with 8, lesser of plain and optimised",
+        1.2,
+        at=SIDE,
+    ),
+    "dimensions": Ratio(
+        "the time of counting does not change with dimensions (figure 6c)",
+        "counting with 40 / 8 attributes",
+        2 / 3,
+        1.5,
+        SIDE,
+    ),
+    "equality": Ratio(
+        "counting depends heavily on the share of equality predicates (figure 6d)",
+        "counting with none / nothing else",
+        5,
+        at=SIDE,
+    ),
+    "half": Ratio(
+        "counting changes sharply with the share of half-intervals (figure 6e)",
+        "satisfied operators with none / with half-intervals alone",
+        1.5,
+        at=SIDE,
+    ),
+    "used": Ratio(
+        "counting rises with the number of attributes used (figure 6f)",
+        "counting with 16 / 2 attributes used",
+        2,
+        at=SIDE,
+    ),
+    "updates": Ratio(
+        "updates are logarithmic (section 2.1)",
+        "greater growth of insert and delete / root of the growth in subscriptions",
+        0,
+        1,
+        f"10,000 and {SUBSCRIPTIONS:,} subscriptions",
+    ),
+}
+
+
+def take(report: ExperimentReport, seed: int) -> SeedRatios:
+    """All of them."""
+    n, fewer, each = (1_500, 500, 1_500) if report.quick else (SUBSCRIPTIONS, FEWER, EACH)
+    m = 8 if report.quick else 20
+
+    def at(size: int, **options: Any) -> Points:
+        return measure(workload("predicates-16", size, m, seed=seed, **options))
+
+    usual, small, side = at(n), at(fewer), at(each)
+    powers = {name: np.log(usual[name].micros / small[name].micros) / np.log(n / fewer) for name in usual}
+    slower = max(usual["plain"].micros, usual["optimised"].micros)
+    collects = usual["plain"].collect / small["plain"].collect
+    steady = collects < usual["plain"].micros / small["plain"].micros
+    by_share = [at(each, selectivity=0.0), side, at(each, selectivity=0.01)]
+    optimised = [points["optimised"] for points in by_share]
+    wide, narrow = at(each, attributes=40), at(each, attributes=8)
+    contrasts: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "equality": ({"equality": 0.0}, {"equality": 1.0}),
+        "used": ({"always": 16, "often": 0}, {"always": 2, "often": 0}),
+    }
+    counting = {
+        key: [at(each, **options)["counting"].micros for options in both] for key, both in contrasts.items()
+    }
+    operators = [
+        satisfied_operators(workload("predicates-16", each, m, seed=seed, half=x)) for x in (0.0, 1.0)
+    ]
+    return {
+        "leaf": _leaves(each, m, seed),
+        "filter": 1 - usual["plain"].collect / usual["plain"].micros if steady or report.quick else 0.0,
+        "plain": min(points["plain"].micros / points["optimised"].micros for points in (usual, small)),
+        "counting": usual["counting"].micros / usual["optimised"].micros,
+        "brute": usual["scan"].micros / slower,
+        "powers": min(powers["counting"], powers["scan"]) - max(powers["plain"], powers["optimised"]),
+        "tables": min(point.before / max(point.after, 1) for point in optimised),
+        "selectivity": max(p.micros for p in optimised) / min(p.micros for p in optimised),
+        "grows": min(
+            5 * wide["plain"].before / narrow["plain"].before,
+            5 * wide["optimised"].after / max(narrow["optimised"].after, 1),
+        ),
+        "dimensions": wide["counting"].micros / narrow["counting"].micros,
+        "half": operators[0] / operators[1],
+        "updates": _updates(n, seed),
+        **{key: one / other for key, (one, other) in counting.items()},
+    }
+
+
+def _leaves(n: int, m: int, seed: int) -> float:
+    drawn = workload("predicates-16", n, m, seed=seed)
+    calls: dict[str, Callable[[], Any]] = {}
+    for capacity in (64, 128, 256, 512, 768, 1024, 2048):
+        index = open_index("ubtree", drawn.schema, form="plain", leaf=capacity, fanout=4)
+        index.insert(drawn.subscriptions())
+        calls[str(capacity)] = partial(index.match, drawn.events())
+    micros = best_micros(calls, m)
+    inside = min(us for name, us in micros.items() if 400 <= int(name) <= 1024)
+    return min(us for name, us in micros.items() if not 400 <= int(name) <= 1024) / inside
+
+
+def _updates(n: int, seed: int) -> float:
+    costs = []
+    few = min(10_000, n)
+    for size in (few, n):
+        drawn = workload("predicates-16", size + 2 * BATCH, 1, seed=seed)
+        subs, names = drawn.subscriptions(), drawn.schema.names
+        index = open_index("ubtree", drawn.schema, fanout=4, leaf=700, tables=[names[:4], names[4:8]])
+        assert isinstance(index, UBTreeIndex)
+        index.insert(subs.select(np.arange(size)))
+        # the first small insert grows the catalog
+        index.insert(subs.select(np.arange(size, size + BATCH)))
+        costs.append(changed(index, subs.select(np.arange(size + BATCH, size + 2 * BATCH))))
+    growth = max(after / before for before, after in zip(*costs, strict=True))
+    return float(growth / max(n / few, 1.0) ** 0.5)

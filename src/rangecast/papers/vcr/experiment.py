@@ -11,28 +11,23 @@ list node 8, as in the paper.
 
 from __future__ import annotations
 
+import gc
+import importlib
+import importlib.util
 import itertools
+import multiprocessing
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.papers.measuring import PROCESS, timed
+from rangecast.engine import Index, open_index
+from rangecast.errors import OptionError
+from rangecast.papers.measuring import PROCESS, Ratio, SeedRatios, check_agreement, take_turns, timed
 from rangecast.papers.report import ExperimentReport
-from rangecast.papers.vcr.measures import (
-    INSERTED,
-    OWN_TREE,
-    matcher,
-    microseconds,
-    opened,
-    own_trees,
-    resident,
-    structure_bytes,
-    tree_matcher,
-    tree_names,
-)
-from rangecast.workloads import SEED, workload
+from rangecast.workloads import SEED, Workload, workload
 
 PAPER: Mapping[str, Any] = {"Lx": 16, "Ly": 8, "storage": "array", "cells": 4096}
 TABLE = 1_800_017
@@ -493,3 +488,277 @@ def shown(ratios: Sequence[float]) -> str:
     '1.2, 10, 1,234'
     """
     return ", ".join(f"{ratio:,.0f}" if abs(ratio) >= 100 else f"{ratio:.2g}" for ratio in ratios)
+
+
+# How the rectangle paper's experiment measures: who takes part, and the time of an event.
+#
+# Contenders answer the first k events of a workload and say how many pairs they found, so that all can be
+# held against each other; ids are delivered by each. Memory of a foreign tree is what it adds to a fresh
+# process.
+
+OWN_TREE = "rtree (ours), packed"
+INSERTED = "rtree (ours), by inserts"
+
+CountPairs = Callable[[int], int]
+"""Match the first k events and say how many pairs there were."""
+
+
+def opened(drawn: Workload, kind: str = "vcr", **options: Any) -> Index:
+    """An index of a workload."""
+    index = open_index(kind, drawn.schema, **options)
+    index.insert(drawn.subscriptions())
+    return index
+
+
+def structure_bytes(index: Index) -> int:
+    """What the structure itself holds, as the paper counts it: headers and lists."""
+    stats = index.stats()
+    return int(stats["bytes"] - stats["catalog_bytes"])
+
+
+def matcher(index: Index, drawn: Workload) -> CountPairs:
+    """CountPairs with one of our indexes, ids delivered."""
+    events = {}
+
+    def match(k: int) -> int:
+        if k not in events:
+            events[k] = drawn.events(0, k)
+        return len(index.match(events[k]).ids)
+
+    return match
+
+
+def tree_names() -> list[str]:
+    """The R-trees that are here to be compared with."""
+    trees = [name for name, package in (("Rtree", "rtree"), ("STRtree", "shapely")) if found(package)]
+    if not trees:
+        raise OptionError("the R-trees of the comparison: pip install 'rangecast[bench]'")
+    return [*trees, INSERTED, OWN_TREE]
+
+
+def own_trees(drawn: Workload) -> dict[str, Index]:
+    """Our R*-tree over a workload, built by inserts and packed."""
+    return {INSERTED: opened(drawn, "rtree", load="insert"), OWN_TREE: opened(drawn, "rtree")}
+
+
+def found(package: str) -> bool:
+    """Whether a package is installed."""
+    return importlib.util.find_spec(package) is not None
+
+
+def tree_matcher(name: str, drawn: Workload) -> CountPairs:
+    """Build an R-tree over a workload and match with it, ids delivered."""
+    lows, highs, points = (np.stack([*side.values()], axis=1).astype(np.float64)
+                           for side in (drawn.lows, drawn.highs, drawn.columns))  # fmt: skip
+    if name == "Rtree":
+        spatial: Any = importlib.import_module("rtree.index")
+        tree = spatial.Index((drawn.ids, lows, highs), properties=spatial.Property(dimension=2))
+        return lambda k: len(tree.intersection_v(points[:k], points[:k])[0])
+    shapely: Any = importlib.import_module("shapely")
+    packed = shapely.STRtree(shapely.box(*lows.T, *highs.T))
+    targets = shapely.points(points)
+    return lambda k: len(drawn.ids[packed.query(targets[:k])[1]])
+
+
+def microseconds(
+    report: ExperimentReport, drawn: Workload, contenders: Mapping[str, CountPairs]
+) -> tuple[dict[str, float], int]:
+    """Time an event of each contender, and how many there were: turns on as many as the slowest can take."""
+    seconds = 0.005 if report.quick else 0.15
+    few = 32
+    check_agreement(f"{drawn.name}, pairs", {name: match(few) for name, match in contenders.items()})
+    slowest = max(timed(match, few, clock=PROCESS)[0] for match in contenders.values())
+    k = int(min(max(seconds / slowest * few, few), drawn.n_events))
+    calls = {name: partial(match, k) for name, match in contenders.items()}
+    taken = take_turns(calls, 2 if report.quick else 9, clock=PROCESS, count=int, where=drawn.name)
+    return {name: 1e6 * rounds.best / k for name, rounds in taken.items()}, k
+
+
+def resident(name: str, n: int, options: dict[str, Any]) -> int:
+    """By how much building a tree raises the memory of a fresh process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_grown_by, (name, n, options))
+
+
+def _grown_by(name: str, n: int, options: dict[str, Any]) -> int:
+    # a small tree first, so that loading its package is not counted
+    tree_matcher(name, workload("rectangles", 100, 1))(1)
+    drawn = workload("rectangles", n, 1, **options)
+    gc.collect()
+    before = _resident_bytes()
+    match = tree_matcher(name, drawn)
+    match(1)
+    return _resident_bytes() - before
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+# The claims of the rectangle paper, with one seed.
+
+FEW, MANY = 32_000, 128_000
+BOTH = f"{FEW:,} and {MANY:,} rectangles"
+OF_TABLE = f"{FEW:,} and {2 * MANY:,} rectangles"
+ONE_N = "the greatest over both numbers of rectangles"
+SIDES = [2, 4, 8, 16, 32, 64]
+
+RATIOS = {
+    "best L": Ratio("larger predicates want a larger L",
+                    "best L with W = 40 / with W = 20: product of those by time and by bytes", 1, at=BOTH),
+    **{
+        f"{what} {w}": Ratio(
+            f"W = {w}: the best L for {what} is {side} (n is not given)",
+            f"least of the other L / L = {side}, {ONE_N}",
+            1,
+            at=BOTH,
+        )
+        for w, what, side in (
+            (20, "storage", 8), (20, "time", 16), (40, "storage", 16), (40, "time", 16)
+        )
+    },
+    "tree": Ratio(
+        "VCR searches substantially faster than an R-tree, most when predicates overlap much",
+        "R*-tree built by inserts / VCR, the lesser of 90-10 and uniform",
+        1.5,
+        at=f"{FEW:,} rectangles",
+    ),
+    "difference": Ratio(
+        "the difference between VCR and an R-tree grows with n",
+        "Rtree less VCR, with many / with few, 90-10",
+        1,
+        at=BOTH,
+    ),
+    "modest": Ratio("the increase in storage is modest", "VCR / R*-tree built by inserts", 0, 3,
+                    f"{MANY:,} rectangles"),
+    "overlap": Ratio("storage does not depend on the overlap", "90-10 / uniform", 0.9, 1.1,
+                     f"{FEW:,} rectangles"),
+    "less": Ratio("hashing needs much less storage on a large domain", "array / hash, the lesser", 1.5,
+                  at=BOTH),
+    "hash": Ratio(
+        "hashing costs search time, most for few rectangles (5 to 1.5 times)",
+        "hash / array: the lesser of that with many, and of that with few / with many",
+        1,
+        at=BOTH,
+    ),
+    "activated": Ratio("OD activates fewer constructs than SD", "OD / SD, the greater", 0, 1, OF_TABLE),
+    "od": Ratio("OD searches much faster than SD, most for large n",
+                "SD / OD with many; none where it is less than with few", 1.2, at=OF_TABLE),
+    "pivot": Ratio(
+        "adding distances to a pivot is faster than working out ids",
+        "working out / adding, the lesser of 90-10 and uniform",
+        1.05,
+        at=f"{FEW:,} rectangles",
+    ),
+    "delete": Ratio(
+        "insertion is very efficient, and deletion slower, since half a list is walked (section 2.4)",
+        "delete / insert, the lesser",
+        1,
+        at=BOTH,
+    ),
+}  # fmt: skip
+
+
+def take(report: ExperimentReport, seed: int) -> SeedRatios:
+    """All of them."""
+    sizes = [500, 1_000] if report.quick else [FEW, MANY]
+    return (
+        _sides(report, seed, sizes)
+        | _trees(report, seed, sizes)
+        | _hashing(report, seed, sizes)
+        | _decompositions(report, seed, [sizes[0], 2 * sizes[1]])
+        | _changes(seed, sizes)
+    )
+
+
+def _sides(report: ExperimentReport, seed: int, sizes: list[int]) -> SeedRatios:
+    """Figure 6."""
+    found: dict[tuple[int, str], list[list[float]]] = {}
+    for w in (20, 40):
+        for n in sizes:
+            drawn = workload("rectangles", n, 2_000, wx=w, wy=w, seed=seed)
+            indexes = {side: opened(drawn, **{**PAPER, "Lx": side, "Ly": side}) for side in SIDES}
+            taken, _ = microseconds(report, drawn, {str(s): matcher(i, drawn) for s, i in indexes.items()})
+            found.setdefault((w, "time"), []).append([taken[str(side)] for side in SIDES])
+            held = [float(structure_bytes(index)) for index in indexes.values()]
+            found.setdefault((w, "storage"), []).append(held)
+    best = {key: [SIDES[int(np.argmin(costs))] for costs in own] for key, own in found.items()}
+    larger = [
+        b / a for what in ("time", "storage") for a, b in zip(best[20, what], best[40, what], strict=True)
+    ]
+    ratios = {"best L": 0.0 if min(larger) < 1 else float(np.prod(larger))}
+    for (w, what), said in {
+        (20, "storage"): 8, (20, "time"): 16, (40, "storage"): 16, (40, "time"): 16
+    }.items():  # fmt: skip
+        at = SIDES.index(said)
+        ratios[f"{what} {w}"] = max(
+            min(cost for k, cost in enumerate(costs) if k != at) / costs[at] for costs in found[w, what]
+        )
+    return ratios
+
+
+def _trees(report: ExperimentReport, seed: int, sizes: list[int]) -> SeedRatios:
+    """Figure 7, and the distance table."""
+    few, many = sizes
+    beside, held, pivot = [], [], []
+    for skew in SKEWS.values():
+        drawn = workload("rectangles", few, 2_000, seed=seed, **skew)
+        ours = {"VCR": opened(drawn, **PAPER), INSERTED: opened(drawn, "rtree", load="insert")}
+        ours["enumerate"] = opened(drawn, **PAPER, lookup="enumerate")
+        taken, _ = microseconds(report, drawn, {name: matcher(index, drawn) for name, index in ours.items()})
+        beside.append(taken[INSERTED] / taken["VCR"])
+        pivot.append(taken["enumerate"] / taken["VCR"])
+        held.append(structure_bytes(ours["VCR"]))
+    apart = []
+    for n in (few, many):
+        drawn = workload("rectangles", n, 2_000, seed=seed, **SKEWS["90-10"])
+        own = opened(drawn, **PAPER)
+        tree = tree_names()[0]
+        calls = {"VCR": matcher(own, drawn), tree: tree_matcher(tree, drawn)}
+        taken, _ = microseconds(report, drawn, calls)
+        apart.append(taken[tree] - taken["VCR"])
+    inserted = opened(drawn, "rtree", load="insert")
+    return {
+        "tree": min(beside),
+        "pivot": min(pivot),
+        "difference": apart[1] / apart[0] if apart[0] > 0 else 0.0,
+        "modest": structure_bytes(own) / structure_bytes(inserted),
+        "overlap": held[1] / held[0],
+    }
+
+
+def _hashing(report: ExperimentReport, seed: int, sizes: list[int]) -> SeedRatios:
+    """Figure 8."""
+    slower, less = [], []
+    for n in sizes:
+        drawn = workload("rectangles", n, 2_000, seed=seed, alpha=0.9, beta=0.01, **WIDE)
+        hashing = {**PAPER, "storage": "hash"}
+        indexes = {
+            "array": opened(drawn, **PAPER, decomposition="od"),
+            "hash": opened(drawn, **hashing, decomposition="od", table=10 * n, max_load=0.9),
+        }
+        taken, _ = microseconds(
+            report, drawn, {name: matcher(index, drawn) for name, index in indexes.items()}
+        )
+        slower.append(taken["hash"] / taken["array"])
+        less.append(structure_bytes(indexes["array"]) / structure_bytes(indexes["hash"]))
+    return {"less": min(less), "hash": min(slower[1], slower[0] / slower[1])}
+
+
+def _decompositions(report: ExperimentReport, seed: int, sizes: list[int]) -> SeedRatios:
+    """Figure 9."""
+    faster, fewer = [], []
+    for n in sizes:
+        drawn = workload("rectangles", n, 2_000, seed=seed, **WIDE)
+        fixed = {**PAPER, "storage": "hash", "table": TABLE, "max_load": 0.99}
+        cut = {name: opened(drawn, **fixed, decomposition=name.lower()) for name in ("SD", "OD")}
+        taken, _ = microseconds(report, drawn, {name: matcher(index, drawn) for name, index in cut.items()})
+        faster.append(taken["SD"] / taken["OD"])
+        fewer.append(cut["OD"].stats()["activated"] / cut["SD"].stats()["activated"])
+    return {"activated": max(fewer), "od": faster[1] if faster[1] > faster[0] else 0.0}
+
+
+def _changes(seed: int, sizes: list[int]) -> SeedRatios:
+    costs = [own["VCR"] for own in map(partial(change_costs, seed=seed, names=("VCR",)), sizes)]
+    return {"delete": min(cost.delete / cost.insert for cost in costs)}

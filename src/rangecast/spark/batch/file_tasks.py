@@ -23,20 +23,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rangecast.buckets.object_files import seekable_file
-from rangecast.durable.bucket import is_address
+from rangecast.durable.bucket import is_address, seekable_file
 from rangecast.engine import Index
 from rangecast.errors import EventError, StorageError
 from rangecast.loading import EventFile, RejectedRow
 from rangecast.loading.events import whole_file_reason
 from rangecast.loading.match_file import read_ahead
-from rangecast.loading.pace import Pace
-from rangecast.loading.pairs import ParquetPairs
+from rangecast.loading.pairs import Pace, ParquetPairs
 from rangecast.loading.rejected import rejected_table
 from rangecast.model.events import Events
-from rangecast.spark.failures import beside_driver
 from rangecast.spark.output import COUNTS, LISTS, PAIRS, Answer
-from rangecast.spark.worker import answer_events, mapped, pairs_in
+from rangecast.spark.worker import answer_events, beside_driver, mapped, pairs_in
 from rangecast.store.home import Home, home_of
 from rangecast.types.schema import Schema
 

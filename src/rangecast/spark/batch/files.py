@@ -38,23 +38,20 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from rangecast.buckets.object_files import objects_at, seekable_file, size_of
-from rangecast.durable.bucket import is_address, place_of
+from rangecast.durable.bucket import is_address, objects_at, place_of, seekable_file, size_of
 from rangecast.errors import EventError, OptionError, StorageError
 from rangecast.loading import EventFile, format_of, open_rows
 from rangecast.loading.events import bad_id_type, no_column, whole_file_reason
 from rangecast.loading.ids import column_type
 from rangecast.spark.batch.file_tasks import STATE, FileRun, Unit, done_name, run_unit
-from rangecast.spark.failures import told
 from rangecast.spark.output import ALL, Answer, Output, OutputKeywords
 from rangecast.spark.report import Report
 from rangecast.spark.session import context_of
-from rangecast.spark.shipped import is_beside
 from rangecast.spark.snapshots import Snapshot, resolve
-from rangecast.spark.worker import mapped
+from rangecast.spark.worker import is_beside, mapped, told
 from rangecast.store.home import Home, home_of
 from rangecast.types.attributes import Timestamp
-from rangecast.types.column_names import named_columns
+from rangecast.types.frames import named_columns
 from rangecast.types.schema import Schema
 
 _ROWS_AT_LEAST = 100_000

@@ -34,7 +34,7 @@ from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.user_columns import narrowed
 from rangecast.spark.batch.match import match
 from rangecast.spark.output import PAIRS, Output, OutputKeywords
-from rangecast.spark.payload import payload_table
+from rangecast.spark.snapshots import payload_table
 from rangecast.store.home import Home, home_of
 from rangecast.store.store import Store
 

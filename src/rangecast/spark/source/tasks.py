@@ -30,9 +30,9 @@ from rangecast.durable.arrays import replacing
 from rangecast.errors import EventError, StorageError
 from rangecast.loading import RowBatch
 from rangecast.loading.events import reject_rows, whole_file_reason
+from rangecast.loading.formats import table_raw
 from rangecast.loading.ids import INT64, STRING
-from rangecast.loading.pace import Pace
-from rangecast.loading.parquet_files import table_raw
+from rangecast.loading.pairs import Pace
 from rangecast.loading.rejected import RejectedRow, rejected_table
 from rangecast.spark.batch.file_tasks import FileBatch, Unit, read_unit
 from rangecast.spark.batch.files import check_files

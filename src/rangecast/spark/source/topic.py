@@ -10,7 +10,7 @@ the topic has nothing new the offset stays as it was.
 
     offset       meaning
     partitions   for each partition the offset that is read next
-    version, oldest, store, stream   as those of every source (store_source.py)
+    version, oldest, store, stream   as those of every source (source.py)
     topic, cluster   what the checkpoint goes with
     began        where the first micro-batch began: Spark does not write down what `initialOffset` gave, and
                  `latest` is another place when it asks again after a crash
@@ -21,36 +21,227 @@ A partition that is added to the topic is read from its beginning.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Unpack, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from rangecast.errors import OptionError, StorageError
-from rangecast.kafka.connection import EARLIEST
-from rangecast.kafka.spans import TopicEnds, TopicSpan, admit, cut, gone
-from rangecast.kafka.values import JSON
-from rangecast.spark.output import Output, OutputKeywords
-from rangecast.spark.source.options import FAIL, local_folder
-from rangecast.spark.source.store_source import (
-    Offset,
-    StoreReader,
-    StoreSource,
-    StoreStreamReader,
-    share_out,
-)
-from rangecast.spark.source.tasks import Task
-from rangecast.spark.source.topic_options import CLIENT, TopicSettings, read_topic_options, topic_fields
-from rangecast.spark.source.topic_tasks import read_topic_task
+from rangecast.kafka.connection import EARLIEST, start_time
+from rangecast.kafka.formats import JSON, MessageValues, ValueFormat
+from rangecast.kafka.messages import KEY, OFFSET, read_events
+from rangecast.kafka.spans import MessagesGone, SpanReader, TopicEnds, TopicSpan, admit, cut, gone
+from rangecast.loading.events import EventBatch, EventColumns
+from rangecast.loading.ids import INT64, STRING
+from rangecast.loading.pairs import Pace
+from rangecast.loading.rejected import RejectedRow
+from rangecast.spark.batch.file_tasks import FileBatch
+from rangecast.spark.output import ALL, Answer, Output, OutputKeywords
+from rangecast.spark.source.options import FAIL, REJECT, answer_of, choice, local_folder, whole_number
+from rangecast.spark.source.source import Offset, StoreReader, StoreSource, StoreStreamReader, share_out
+from rangecast.spark.source.tasks import Task, answer_batch, check_ids, keep_rejects
 from rangecast.spark.stream.stream import StreamKeywords
-from rangecast.spark.version_policy import NEWEST, Pinned, VersionPolicy
+from rangecast.spark.version_policy import NEWEST, Pinned, PinnedStore, VersionPolicy
 from rangecast.store.store import Store
+
+# One task of the source "rangecast-kafka", inside a worker: read spans of a topic, match, give the pairs.
+#
+# A worker keeps its connection for the tasks to come. Events that are rejected go to the same files as those
+# of the source of files (tasks.py); their source is topic:partition, and their row is the message's offset.
+# Messages that were gone before they could be read are one such row without a number, where the option
+# lostMessages says so.
+
+_MOST_KEPT = 4
+
+
+def read_topic_task(task: Task, settings: TopicSettings, fields: T.StructType) -> Iterator[pa.RecordBatch]:
+    """The rows of a task; what was rejected is on disk when the last one is out."""
+    target = to_arrow_schema(fields, timezone="UTC")
+    store = PinnedStore(settings.store, task.pinned, settings.versions.time)
+    schema = store.schema
+    answer = settings.answer(schema, fields)
+    check_ids(settings.store, answer)
+    time = [store.time] if store.time is not None else []
+    keep = tuple(name for name in dict.fromkeys([*answer.keep, *time]) if name != settings.id_field)
+    columns = EventColumns(settings.id_field, answer.attributes, keep)
+    values = _reader_of(settings.values)
+    id_type = STRING if pa.types.is_string(target.field(0).type) else INT64
+    aside: list[RejectedRow] = []
+    pace = Pace()
+    for span in task.units:
+        place = f"{settings.topic}:{span.partition}"
+        for messages in _read(span, settings, aside):
+            for batch in read_events(
+                schema,
+                messages,
+                columns,
+                place,
+                event_id=answer.event_id,
+                id_type=id_type,
+                values=values,
+            ):
+                given = _as_file_batch(batch, messages, answer.event_id, store.time)
+                yield from answer_batch(place, given, store, answer, aside, pace, target)
+    keep_rejects(aside, task, settings.rejects)
+
+
+def _read(span: TopicSpan, settings: TopicSettings, aside: list[RejectedRow]) -> Iterator[list[Any]]:
+    """The messages of a span; what is gone of it is one rejected row, if that may be."""
+    reader = _connection(settings.bootstrap, settings.topic, tuple(sorted(settings.client.items())))
+    try:
+        yield from reader.read(span)
+    except MessagesGone as error:
+        if settings.lost_messages == FAIL or error.first <= span.first:
+            raise
+        last = min(error.first, span.last)
+        reason = f"the messages from offset {span.first} to {last - 1} were gone before they were read"
+        aside.append(RejectedRow(f"{settings.topic}:{span.partition}", None, None, None, reason, ""))
+        yield from reader.read(TopicSpan(span.partition, last, span.last))
+
+
+def _as_file_batch(batch: EventBatch, messages: list[Any], event_id: str, time: str | None) -> FileBatch:
+    """A batch whose rows are offsets, and whose kept columns are texts, but for the events' time."""
+    assert batch.rows is not None
+    offsets = [messages[row - 1].offset() for row in batch.rows.tolist()]
+    rejected = [
+        row if row.row is None else row._replace(row=messages[row.row - 1].offset(), line=None)
+        for row in batch.rejected
+    ]
+    kept = {name: column if name == time else column.cast(STRING) for name, column in batch.kept.items()}
+    table = batch._replace(kept=kept).table(event_id)
+    return FileBatch(batch.events, table, rejected, pa.array(offsets, INT64).to_numpy())
+
+
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def _connection(bootstrap: str, topic: str, client: tuple[tuple[str, str], ...]) -> SpanReader:
+    return SpanReader(bootstrap, topic, dict(client))
+
+
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def _reader_of(values: ValueFormat) -> MessageValues:
+    return values.reader()
+
+
+# The options of the source "rangecast-kafka", and the columns that they give.
+#
+# option              meaning
+# store               the folder of the store; must be given
+# bootstrap, topic    HOST:PORT of the cluster, and the topic of events; must be given
+# start               where a new stream begins: earliest, latest, or a time such as 2026-01-31T08:00:00Z
+# format, registry, schemaFile, message
+#                     the values (rangecast.kafka.formats): json, avro or protobuf, and where schemas come
+#                     from
+# event_id            a field of the values, @key (the message's key) or @offset ("3:1041": partition, offset)
+# keep, form, outer, absent, order, textIds, idType, version, time, tasks
+#                     as those of "rangecast" (options.py); ids of events are strings unless idType says
+#                     int64, and what is kept is a string
+# maxEventsPerBatch   at most so many messages in a micro-batch
+# rejects             folder for the events that are rejected; in the store's folder by default
+# lostMessages        fail or reject: what to do about messages that are gone before they were read
+# kafka.NAME          a setting of the client, as in kafka.security.protocol
+
+CLIENT = "kafka."
+_NAMES = {
+    "store", "bootstrap", "topic", "start", "format", "registry", "schemafile", "message", "eventid", "keep",
+    "absent", "form", "outer", "order", "textids", "idtype", "version", "time", "maxeventsperbatch",
+    "rejects", "tasks", "lostmessages",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """The options, checked; see the module head."""
+
+    store: str
+    bootstrap: str
+    topic: str
+    start: str
+    values: ValueFormat
+    output: Output
+    versions: VersionPolicy
+    max_events: int | None
+    rejects: str
+    tasks: int
+    lost_messages: str
+    client: dict[str, str]
+
+    def answer(self, schema: Any, fields: T.StructType) -> Answer:
+        """What is read of the events and what goes out, for the columns of a DataFrame."""
+        return answer_of(self.output, schema, fields)
+
+    @property
+    def id_field(self) -> str | None:
+        """The field of the values that has the id, if one has."""
+        return None if self.output.event_id in (KEY, OFFSET) else self.output.event_id
+
+
+def read_topic_options(options: Mapping[str, str]) -> TopicSettings:
+    """Check the options of a reader."""
+    client = {
+        name[len(CLIENT) :]: value for name, value in options.items() if name.lower().startswith(CLIENT)
+    }
+    given = {
+        name.lower().replace("_", ""): value
+        for name, value in options.items()
+        if not name.lower().startswith(CLIENT)
+    }
+    unknown = sorted(name for name in given if name not in _NAMES)
+    if unknown:
+        raise OptionError(f"the source has no option {unknown[0]!r}; it has {', '.join(sorted(_NAMES))}")
+    for name in ("store", "bootstrap", "topic"):
+        if not given.get(name):
+            raise OptionError(f"the option {name!r} must be given")
+    output = Output.from_options(given)
+    if ALL in output.keep:
+        raise OptionError("keep names fields of the values: a topic has no columns that '*' could stand for")
+    if output.event_id.startswith("@") and output.event_id not in (KEY, OFFSET):
+        raise OptionError(f"an event's id is a field, {KEY} or {OFFSET}, got {output.event_id!r}")
+    if output.event_id.startswith("@") and output.id_type == "int64":
+        raise OptionError(f"ids by {output.event_id} are strings, got idType int64")
+    start_time(given.get("start", EARLIEST))
+    store = local_folder(given["store"], "store")
+    key = hashlib.sha256(f"{given['bootstrap']}/{given['topic']}".encode()).hexdigest()[:16]
+    return TopicSettings(
+        store=store,
+        bootstrap=given["bootstrap"],
+        topic=given["topic"],
+        start=given.get("start", EARLIEST),
+        values=ValueFormat(
+            given.get("format", JSON).lower(),
+            given.get("registry"),
+            given.get("schemafile"),
+            given.get("message"),
+        ),
+        output=output,
+        versions=VersionPolicy.parse(given.get("version", NEWEST), given.get("time")),
+        max_events=whole_number(given, "maxEventsPerBatch"),
+        rejects=local_folder(
+            given.get("rejects") or os.path.join(store, "sources", key, "rejects"), "rejects"
+        ),
+        tasks=whole_number(given, "tasks") or os.cpu_count() or 1,
+        lost_messages=choice(given, "lostMessages", (FAIL, REJECT)),
+        client=client,
+    )
+
+
+def topic_fields(settings: TopicSettings, store: Store) -> T.StructType:
+    """The columns that come out."""
+    answer = settings.output.answer(store.schema, store.ids_are_text)
+    given = T.StructType([T.StructField(name, T.StringType()) for name in answer.columns])
+    if answer.id_type == "int64":
+        given[answer.event_id].dataType = T.LongType()
+    return answer.fields(given)
+
 
 NAME = "rangecast-kafka"
 
@@ -114,7 +305,7 @@ def read_kafka(  # noqa: PLR0913 - each is an option of the source
 
 
 class TopicSource(StoreSource):
-    """What Spark asks for by the name "rangecast-kafka"; topic_options.py has the options."""
+    """What Spark asks for by the name "rangecast-kafka"; topic.py has the options."""
 
     read_settings = staticmethod(read_topic_options)
 

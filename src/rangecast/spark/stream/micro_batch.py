@@ -22,11 +22,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from rangecast.errors import OptionError, StorageError
 from rangecast.spark.output import Answer, column_named, map_arrow
-from rangecast.spark.stream.batch_files import GatheredBatch
 from rangecast.spark.stream.kafka_sink import KafkaSink
-from rangecast.spark.stream.ledger import Commit, Ledger, Pin, now
-from rangecast.spark.stream.striped import StripedStore, by_stripe, stripes_for
-from rangecast.spark.stream.tasks import COUNTED, StreamTask, stream_task
+from rangecast.spark.stream.ledger import Commit, GatheredBatch, Ledger, Pin, now
+from rangecast.spark.stream.tasks import (
+    COUNTED,
+    StreamTask,
+    StripedStore,
+    by_stripe,
+    stream_task,
+    stripes_for,
+)
 from rangecast.spark.stream.tracking import (
     KnownObjects,
     Tracking,

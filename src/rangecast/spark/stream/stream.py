@@ -15,40 +15,38 @@ All of this happens in `foreachBatch`, which over Spark Connect runs in a proces
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack, cast
 
+import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rangecast.durable.bucket import is_address, place_of
+from rangecast.durable.bucket import is_address, local_place, place_of
 from rangecast.errors import EventError, OptionError, SetupError
-from rangecast.spark.object_parts import read_parts
+from rangecast.loading import format_of
+from rangecast.spark.batch.files import check_files
+from rangecast.spark.ingest import read_parts
 from rangecast.spark.output import Answer, Output, OutputKeywords, check_frame, tells_capitals, type_at
 from rangecast.spark.report import REJECTED_FIELDS
-from rangecast.spark.stream.event_files import PATH, FilesOfEvents
 from rangecast.spark.stream.kafka_sink import KafkaSink
 from rangecast.spark.stream.ledger import Commit, Ledger
-from rangecast.spark.stream.micro_batch import (
-    Deliver,
-    Stream,
-    check_order,
-    check_pin,
-    check_store,
-    run_batch,
-)
+from rangecast.spark.stream.micro_batch import Deliver, Stream, check_order, check_pin, check_store, run_batch
 from rangecast.spark.stream.tracking import Tracking, default_parts
 from rangecast.spark.version_policy import EVENT_TIME, NEWEST, VersionPolicy, check_newer
 from rangecast.store.commits import STATE
 from rangecast.store.store import Store
+from rangecast.types.schema import Schema
 
 SINKS = ("parquet", "console")
 FILE, CORRUPT = "_rangecast_file", "_corrupt_record"
@@ -406,3 +404,100 @@ def _with_file(events: DataFrame) -> tuple[DataFrame, str | None]:
     finally:
         reporter.disabled = before
     return named, FILE
+
+
+# A folder of event files as a stream for `match_stream`: Parquet, CSV or JSON lines, as files arrive.
+#
+# The stream has the names of the files, and the workers read them with the readers of the library: so a
+# number that is none is one rejected event with its row and reason, where Spark's own readers would make a
+# null of it, which means a missing value. What the files hold (format, columns, type of ids) is told by the
+# first of them and goes along in the metadata of the one column. Spark takes a file when its name appears,
+# so write it under a name that begins with `.` or `_` and rename it.
+
+PATH = "rangecast_path"
+_CONTENT = "rangecast.files"
+# as Spark's reader of whole files has it; the content is not read
+_NAMES = T.StructType(
+    [
+        T.StructField("path", T.StringType()),
+        T.StructField("modificationTime", T.TimestampType()),
+        T.StructField("length", T.LongType()),
+        T.StructField("content", T.BinaryType()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class FilesOfEvents:
+    """What the files of a stream hold: their format, their columns, and the type of ids."""
+
+    format: str
+    fields: T.StructType
+    id_type: str
+
+    @classmethod
+    def of(cls, frame: DataFrame) -> FilesOfEvents | None:
+        """What `read_events` wrote down in a stream of files; None for any other stream."""
+        if frame.columns != [PATH] or _CONTENT not in frame.schema[PATH].metadata:
+            return None
+        raw = json.loads(frame.schema[PATH].metadata[_CONTENT])
+        return cls(raw["format"], T.StructType.fromJson(raw["fields"]), raw["id_type"])
+
+    def metadata(self) -> dict[str, Any]:
+        """The same as metadata of a column."""
+        raw = {"format": self.format, "fields": self.fields.jsonValue(), "id_type": self.id_type}
+        return {_CONTENT: json.dumps(raw)}
+
+
+def read_events(
+    spark: SparkSession,
+    folder: str | os.PathLike[str],
+    schema: Schema | Store | str | os.PathLike[str],
+    output: Output | None = None,
+    *,
+    format: str | None = None,
+    files_per_batch: int | None = None,
+    **keywords: Unpack[OutputKeywords],
+) -> DataFrame:
+    """Files of events in a folder, as a stream of their names for `match_stream` with this store or schema.
+
+    The format is told by `format` ("parquet", "csv", "jsonl") or by the suffix of the first file, and so
+    are the columns of Parquet and CSV; a folder without a file will do for "jsonl" alone. `output`, or
+    its keywords, are those of `match_stream`: its columns are read, and its `id_type` says "int64" or
+    "string" where the first file would tell otherwise; without a file, ids are whole numbers.
+    `files_per_batch` bounds a micro-batch.
+    """
+    said = Output.of(output, keywords)
+    place = Path(local_place(folder, "the folder of events")).absolute()
+    if not place.is_dir():
+        raise OptionError(f"{place}: events must be a folder that files arrive in; there is none")
+    if not isinstance(schema, Schema):
+        schema = (schema if isinstance(schema, Store) else Store.open(schema)).schema
+    first = first_file(place)
+    if first is None and format is None:
+        raise OptionError(f"{place}: there is no file yet to tell the format by; say format=")
+    kind = format_of(first or place, format)
+    if first is None and kind != "jsonl":
+        raise OptionError(f"{place}: the first file must be there to tell the columns of {kind}")
+    answer = said.answer(schema, textual=None)
+    settled = "int64"
+    if first is not None:
+        settled = check_files([str(first)], {str(first): kind}, schema, answer)
+    if kind == "parquet":
+        fields = from_arrow_schema(pq.read_schema(str(first)), prefer_timestamp_ntz=True)
+    else:
+        fields = T.StructType([T.StructField(name, T.StringType()) for name in answer.columns])
+    settled = answer.id_type or settled
+    fields[answer.event_id].dataType = T.LongType() if settled == "int64" else T.StringType()
+    # by default, Spark passes over a file whose time is a week before that of the newest one
+    reader = spark.readStream.format("binaryFile").schema(_NAMES).option("maxFileAge", "36500d")
+    if files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", files_per_batch)
+    files = FilesOfEvents(kind, fields, settled)
+    return reader.load(str(place)).select(F.col("path").alias(PATH, metadata=files.metadata()))
+
+
+def first_file(folder: Path) -> Path | None:
+    """The first file of data in a folder, by name."""
+    paths = (p for p in sorted(folder.rglob("*")) if p.is_file())
+    return next((p for p in paths if not p.name.startswith(("_", "."))), None)

@@ -42,11 +42,10 @@ from rangecast.durable.documents import read_document, write_document
 from rangecast.errors import StorageError
 from rangecast.loading import RejectedRow, RowBatch
 from rangecast.loading.events import reject_rows
-from rangecast.loading.parquet_files import table_raw
+from rangecast.loading.formats import table_raw
 from rangecast.loading.rejected import rejected_table
 from rangecast.spark.output import column_named
-from rangecast.spark.stream.batch_files import gather, put_folder
-from rangecast.spark.stream.ledger import Ledger
+from rangecast.spark.stream.ledger import Ledger, gather, put_folder
 from rangecast.spark.stream.tasks import COUNTED, Sorted, StagedFile, StreamTask, sort_out
 from rangecast.tracking import Tracker
 from rangecast.types.attributes import MISSING

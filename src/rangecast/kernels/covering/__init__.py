@@ -1,1 +1,0 @@
-"""Loops of the search for covers."""

@@ -1,1 +1,0 @@
-"""Loops of the R*-tree."""

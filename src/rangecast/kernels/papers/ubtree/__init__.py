@@ -1,1 +1,0 @@
-"""Loops of the UB-tree and of counting."""

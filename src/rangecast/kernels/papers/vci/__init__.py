@@ -1,1 +1,0 @@
-"""Loops of the interval paper's structures."""

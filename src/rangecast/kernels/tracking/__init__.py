@@ -1,1 +1,0 @@
-"""Loops over the states of objects."""

@@ -1,1 +1,0 @@
-"""Loops over values."""

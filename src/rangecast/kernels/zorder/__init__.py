@@ -1,1 +1,0 @@
-"""Loops of the Z curve and of the tree along it."""
