@@ -55,9 +55,10 @@ test: lint ## what must pass before a push: rules, types, every test once; .ci/r
 	@$(MAKE) --no-print-directory -j 2 typecheck test-compiled
 	@$(MAKE) --no-print-directory test-without-kernels
 
-lint: $(STAMP) ## ruff: rules and formatting
+lint: $(STAMP) ## ruff: rules and formatting; and a report of long and of short modules, which does not fail
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@$(BIN)/python tests/house/report.py
 
 typecheck: $(STAMP) ## mypy --strict on src
 	$(BIN)/mypy --strict src

@@ -2,8 +2,12 @@
 
 import ast
 import gc
+import re
 from functools import cache
 from pathlib import Path
+
+# The files of kernels, wherever they are; those of simd/ have other names.
+KERNEL_FILE = re.compile(r"kernels\.py|kernels_\w+\.py|\w+_kernels\.py")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The shape of the code base: which way imports point, what modules may be called, how long they may be.
+"""The shape of the code base: which way imports point, and what modules may be called.
 
 The imports are read from the source, also those inside functions, so nothing has to be installed or run.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from source_trees import nodes_of, tree_of
+from source_trees import KERNEL_FILE, nodes_of, tree_of
 
 pytestmark = pytest.mark.without_kernels
 
@@ -38,27 +38,32 @@ LAYERS = (
     ("language",),
     ("types",),
     ("zorder",),
-    ("buckets",),
-    ("sealed", "array_file", "forks", "buffers", "memory", "compile_clock", "errors"),
-    ("kernels",),
+    ("durable",),
+    ("memory",),
+    ("simd",),
+    ("errors",),
 )
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
 # What `import rangecast` does not load.
 OUTERMOST = ("__main__", "cli", "broker", "client", "spark", "kafka", "delta")
 
-# What a kernel module may import from outside; the package itself also chooses the cache folder.
+# What a module of kernels may import from outside; that with their decorators also chooses the cache's
+# folder.
 KERNEL_IMPORTS = {"numpy", "numba", "llvmlite", "ctypes", "__future__", "typing", "collections"}
-KERNEL_PACKAGE_IMPORTS = KERNEL_IMPORTS | {
+COMPILER = "rangecast.simd.compiler"
+COMPILER_IMPORTS = KERNEL_IMPORTS | {
     "atexit",
     "hashlib",
     "importlib",
     "os",
+    "re",
     "shutil",
     "stat",
     "tempfile",
+    "threading",
+    "time",
 }
 VAGUE_NAMES = {"utils", "util", "common", "core", "helpers", "helper", "misc"}
-MAX_LINES = 500
 
 
 def module_name(path: Path) -> str:
@@ -129,14 +134,37 @@ def test_public_face_leaves_the_outermost_layer_alone():
     assert not outermost, f"`import rangecast` would load {sorted(outermost)}"
 
 
+def is_kernels(name: str) -> bool:
+    """Whether a module holds kernels: its file's name says so, or it is in simd/."""
+    return inside(name, "rangecast.simd") or bool(KERNEL_FILE.fullmatch(name.rpartition(".")[2] + ".py"))
+
+
 def test_kernels_import_arrays_and_compiler_only():
     wrong = []
     for name, imported in imports().items():
-        if inside(name, "rangecast.kernels"):
-            allowed = KERNEL_PACKAGE_IMPORTS if name == "rangecast.kernels" else KERNEL_IMPORTS
-            outside = {i for i in imported if not inside(i, "rangecast.kernels")}
+        if is_kernels(name):
+            allowed = COMPILER_IMPORTS if name == COMPILER else KERNEL_IMPORTS
+            outside = {i for i in imported if not is_kernels(i)}
             wrong += [f"{name} imports {i}" for i in outside if i.split(".")[0] not in allowed]
     assert not wrong, "kernels may import numpy, numba and other kernels"
+
+
+def test_loops_are_compiled_in_modules_of_kernels_only():
+    """The cache's folder is named by a hash of these; a kernel in another file would be served stale."""
+    decorators = {"kernel", "inlined_kernel", "allocating_kernel"}
+    elsewhere = [
+        name
+        for name, path in MODULES.items()
+        if not is_kernels(name)
+        for node in nodes_of(tree_of(path))
+        if isinstance(node, ast.FunctionDef) and decorators & {ast.unparse(d) for d in node.decorator_list}
+    ]
+    assert not elsewhere
+
+
+@pytest.mark.parametrize("file", ["src/rangecast/simd/compiler.py", "tests/conftest.py"])
+def test_one_rule_says_which_files_hold_kernels(file):
+    assert f're.compile(r"{KERNEL_FILE.pattern}")' in (ROOT / file).read_text()
 
 
 def test_only_the_spark_package_imports_pyspark():
@@ -154,11 +182,6 @@ def test_modules_say_what_they_hold():
     assert not vague, "name the concept"
     silent = [name for name, path in MODULES.items() if not ast.get_docstring(tree_of(path))]
     assert not silent, "these must open with prose"
-
-
-def test_modules_stay_short():
-    lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
-    assert not {name: n for name, n in lines.items() if n > MAX_LINES}, "split these by concept"
 
 
 def test_the_reader_sees_every_form_of_import(tmp_path):

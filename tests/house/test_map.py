@@ -1,13 +1,17 @@
 """The map in docs/architecture.md against the tree, and every module that pages and docstrings name.
 
-The map is the part of the page under "The map": in each table the first cell of a row is a path below
-src/rangecast, a module or, with a slash at its end, a folder. A package's `__init__.py` is its folder's row.
+The map is the table under "The map": the first cell of a row is a folder below src/rangecast, or a module
+that is in none. Each row says what its folder is useful for, what it is not useful for, and what it may
+touch: the packages that it imports beside numpy and PyArrow, and whatever of the standard library reaches
+out of this process, are named there, and nothing that it does not import.
 """
 
 import ast
 import re
+import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -19,27 +23,49 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "rangecast"
 PAGE = ROOT / "docs" / "architecture.md"
 
-ROW = re.compile(r"^\| `([^`]+)` \| (.*?) \|(.*?)\|$", re.MULTILINE)
 # A path of a module; `<name>.py` in a recipe is none.
 NAMED = re.compile(r"(?<![\w/.*>])[\w.][\w./-]*\.py\b")
+# What any folder may import; kernels need the two compilers.
+EVERYWHERE = {"numpy", "pyarrow", "numba", "llvmlite"}
+# What of the standard library reaches out of this process.
+OUTWARD = {
+    "asyncio", "ctypes", "fcntl", "http", "mmap", "multiprocessing", "selectors", "signal", "socket", "ssl",
+    "subprocess", "urllib",
+}  # fmt: skip
+
+
+class MapRow(NamedTuple):
+    """A row of the map."""
+
+    path: str
+    useful: str
+    not_useful: str
+    touches: str
+
+
+def folder_of(path: Path) -> str:
+    """The row of a module: its folder, or the module itself where it is in none."""
+    inner = path.relative_to(PACKAGE)
+    return inner.name if len(inner.parts) == 1 else f"{inner.parent}/"
 
 
 def tree() -> set[str]:
-    """Every folder and every module below src/rangecast, as the map writes them."""
-    paths = {path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")}
-    modules = {str(path) for path in paths if path.name != "__init__.py"}
-    return modules | {f"{path.parent}/" for path in paths if len(path.parts) > 1} | {"__init__.py"}
+    """Every folder below src/rangecast, and every module that is in none."""
+    return {folder_of(path) for path in PACKAGE.rglob("*.py")}
 
 
-def map_of(page: str) -> list[tuple[str, str, str]]:
-    """The rows of the map: path, what it holds, what it may touch."""
+def map_of(page: str) -> list[MapRow]:
+    """The rows of the map."""
     section = page.partition("\n## The map\n")[2].partition("\n## ")[0]
-    return [(path, holds.strip(), touches.strip()) for path, holds, touches in ROW.findall(section)]
+    lines = [line for line in section.splitlines() if line.startswith("| `")]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    assert all(len(row) == len(MapRow._fields) for row in cells), "each row has four cells"
+    return [MapRow(row[0].strip("`"), *row[1:]) for row in cells]
 
 
-def faults_of(rows: list[tuple[str, str, str]], there: set[str]) -> list[str]:
+def faults_of(rows: list[MapRow], there: set[str]) -> list[str]:
     """What is wrong with a map, beside a tree."""
-    named = [path for path, _, _ in rows]
+    named = [row.path for row in rows]
     return [
         *(f"{path} is not in the map" for path in sorted(there - set(named))),
         *(f"{path} is in the map and not in the tree" for path in sorted(set(named) - there)),
@@ -58,6 +84,21 @@ def layers() -> list[str]:
     return [part for layer in ast.literal_eval(value) for part in layer]
 
 
+def imported_by(path: Path) -> set[str]:
+    """The packages that a module imports, also those that it imports by a text."""
+    names = []
+    for node in nodes_of(tree_of(path)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names.append(node.module or "")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "importlib.import_module":
+            names += [arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant)]
+    tops = {name.split(".")[0] for name in names}
+    standard = {top for top in tops if top in sys.stdlib_module_names and top not in OUTWARD}
+    return tops - standard - EVERYWHERE - {"rangecast", ""}
+
+
 ROWS = map_of(PAGE.read_text())
 
 
@@ -66,35 +107,39 @@ def test_the_map_is_the_tree():
 
 
 def test_the_map_stands_in_the_order_of_the_layers():
-    tops = [path.rstrip("/").split("/")[0].removesuffix(".py") for path, _, _ in ROWS]
+    tops = [row.path.split("/")[0].removesuffix(".py") for row in ROWS]
     assert list(dict.fromkeys(top for top in tops if top != "__init__")) == layers()
     # a layer stands in one piece, its folder first
-    for path, _, _ in ROWS:
+    paths = [row.path for row in ROWS]
+    for path in paths:
         folder = path.rstrip("/").rpartition("/")[0]
-        if folder:
-            paths = [other for other, _, _ in ROWS]
-            assert paths.index(f"{folder}/") < paths.index(path), f"{path} stands before its folder"
+        assert not folder or paths.index(f"{folder}/") < paths.index(path), f"{path} stands before its folder"
     assert sum(a != b for a, b in pairwise(tops)) == len(set(tops)) - 1
 
 
-def test_every_row_says_what_it_holds_and_every_layer_what_it_may_touch():
-    silent = [path for path, holds, _ in ROWS if not holds]
-    assert not silent
-    unbound = [path for path, _, touches in ROWS if path.rstrip("/").count("/") == 0 and not touches]
-    assert not unbound, f"say what these may touch: {unbound}"
+def test_every_row_says_what_its_folder_is_for_and_what_it_may_touch():
+    assert not [row.path for row in ROWS if not all(row)]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.path)
+def test_what_a_folder_may_touch_is_what_it_imports(row):
+    imported = {
+        name for path in PACKAGE.rglob("*.py") if folder_of(path) == row.path for name in imported_by(path)
+    }
+    named = {name.replace("-", "_") for name in re.findall(r"`([\w-]+)`", row.touches)}
+    assert named == imported
 
 
 def test_a_wrong_map_is_seen():
-    rows = map_of(
-        "x\n## The map\n\n| `a/` | it | that |\n| `a/b.py` | it | |\n\n## More\n| `c.py` | no | |\n"
-    )
-    assert rows == [("a/", "it", "that"), ("a/b.py", "it", "")]
-    assert faults_of(rows, {"a/", "a/b.py"}) == []
-    assert faults_of(rows, {"a/", "a/d.py"}) == [
-        "a/d.py is not in the map",
-        "a/b.py is in the map and not in the tree",
+    table = "| `a/` | it | no | that |\n| `a/b/` | it | no | that |\n"
+    rows = map_of(f"x\n## The map\n\n{table}\n## More\n| `c/` | no | no | no |\n")
+    assert [row.path for row in rows] == ["a/", "a/b/"]
+    assert faults_of(rows, {"a/", "a/b/"}) == []
+    assert faults_of(rows, {"a/", "a/d/"}) == [
+        "a/d/ is not in the map",
+        "a/b/ is in the map and not in the tree",
     ]
-    assert faults_of([*rows, rows[0]], {"a/", "a/b.py"}) == ["a/ is in the map twice"]
+    assert faults_of([*rows, rows[0]], {"a/", "a/b/"}) == ["a/ is in the map twice"]
 
 
 def files_below(*folders: str) -> set[str]:
@@ -106,6 +151,12 @@ def docstrings(path: Path) -> str:
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef
     nodes = [node for node in nodes_of(tree_of(path)) if isinstance(node, kinds)]
     return "\n".join(text for node in nodes if (text := ast.get_docstring(node)))
+
+
+def comments(path: Path) -> str:
+    """The lines of a module that are comments."""
+    lines = (line.strip() for line in path.read_text().splitlines())
+    return "\n".join(line for line in lines if line.startswith("#"))
 
 
 def strays(text: str, files: set[str], home: str | None = None) -> list[str]:
@@ -137,9 +188,12 @@ def test_modules_that_pages_name_exist():
     assert not {page: names for page, names in gone.items() if names}, "modules that are not there"
 
 
-def test_modules_that_docstrings_name_exist():
-    there = files_below("src")
-    gone = {name_of(path): strays(docstrings(path), there, name_of(path.parent)) for path in SOURCES}
+def test_modules_that_docstrings_and_comments_name_exist():
+    there = files_below("src", "tests")
+    gone = {
+        name_of(path): strays(docstrings(path) + "\n" + comments(path), there, name_of(path.parent))
+        for path in SOURCES
+    }
     gone = {path: names for path, names in gone.items() if names}
     assert not gone, "modules that are not there, or whose folder is left out"
 

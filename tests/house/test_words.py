@@ -1,4 +1,4 @@
-"""One word per idea: no type's name is used twice, and words that docs/glossary.md took away stay away."""
+"""One word per idea: no type's name is used twice, and a subscription is called a subscription."""
 
 import ast
 import re
@@ -22,28 +22,6 @@ def trees() -> dict[str, ast.Module]:
     return {str(path.relative_to(PACKAGE)): tree_of(path) for path in paths}
 
 
-# The last word of a class's name, and the folders or modules where it means what the glossary says:
-# `Source` and `FileSource` may stand in spark/source/ only, since a source is what Spark reads a stream from.
-HOMES = {
-    "Block": ("engine/", "covering/", "kernels/"),
-    "Cell": ("engine/", "papers/vcr/"),
-    "Construct": ("papers/",),
-    "Cover": ("covering/",),
-    "Hold": ("store/",),
-    "Level": ("engine/", "papers/"),
-    "Part": ("engine/", "papers/"),
-    "Path": ("engine/access_paths.py",),
-    "Pin": ("spark/stream/",),
-    "Plan": ("engine/planner.py",),
-    "Portion": ("engine/answers.py",),
-    "Sink": ("spark/",),
-    "Slot": ("engine/catalog.py",),
-    "Snapshot": ("store/", "spark/snapshots.py"),
-    "Source": ("spark/source/",),
-    "Stripe": ("spark/batch/stripes.py",),
-}
-# A word alone says too little: a batch, a run or a rejected one of what?
-NEVER_ALONE = {"Batch", "Data", "Info", "Item", "Manager", "Run", "Source", "Thing"}
 # For a subscription. The filter of the UB-tree's leaf is the paper's, and Spark's callbacks are Spark's.
 NEVER_WORDS = {"rule", "filter", "pattern", "query"}
 ALLOWED_NAMES = {
@@ -54,11 +32,6 @@ ALLOWED_NAMES = {
     "onQueryIdle",
     "onQueryTerminated",
 }
-# What nobody could guess. `plane` is not here: it is two grids crossed, and in the glossary.
-NEVER_MODULES = {
-    "again", "along", "checked", "few", "in_turn", "levels", "packed", "reading", "records", "rows", "seen",
-    "shapes", "together", "versions",
-}  # fmt: skip
 
 
 def words_of(name: str) -> list[str]:
@@ -101,17 +74,6 @@ def repeated(types: list[tuple[str, str]]) -> dict[str, list[str]]:
     return {name: paths for name, paths in places.items() if len(paths) > 1}
 
 
-def strangers(types: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The types whose last word has its home elsewhere."""
-    homes = {word.lower(): places for word, places in HOMES.items()}
-    return [
-        (path, name)
-        for path, name in types
-        # kernels mirror the tree, and a structure's arrays are declared beside them
-        if (places := homes.get(words_of(name)[-1])) and not path.removeprefix("kernels/").startswith(places)
-    ]
-
-
 def banned(trees: dict[str, ast.Module]) -> list[tuple[str, str]]:
     """The classes and functions that call a subscription by another word."""
     return [
@@ -128,23 +90,8 @@ def test_no_type_name_is_used_twice():
     assert not repeated(types_of(trees()))
 
 
-def test_words_stay_in_their_homes():
-    found = strangers(types_of(trees()))
-    assert not found, f"docs/glossary.md gives these words another meaning: {found}"
-
-
-def test_no_word_stands_alone():
-    found = [place for place in classes_of(trees()) if place[1] in NEVER_ALONE]
-    assert not found, f"say of what: {found}"
-
-
 def test_a_subscription_is_called_a_subscription():
     assert not banned(trees())
-
-
-def test_modules_can_be_guessed():
-    found = [path for path in trees() if NEVER_MODULES & set(path.removesuffix(".py").split("/"))]
-    assert not found, f"name the idea that they hold: {found}"
 
 
 def test_the_glossary_has_each_word_once():
@@ -152,8 +99,6 @@ def test_the_glossary_has_each_word_once():
         r"^\| ([a-z -]+) \| [A-Z]", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE
     )
     assert len(defined) == len(set(defined))
-    needed = {word.lower() for word in HOMES} - {"path"} | {"access path"}
-    assert needed <= set(defined), f"without a meaning: {sorted(needed - set(defined))}"
 
 
 def test_faults_are_seen():
@@ -162,7 +107,6 @@ def test_faults_are_seen():
         "engine/planner.py": ast.parse("class Plan:\n    class Queries: ..."),
     }
     assert repeated(classes_of(trees)) == {"Plan": ["spark/reduce.py", "engine/planner.py"]}
-    assert strangers(types_of(trees)) == [("spark/reduce.py", "Plan"), ("spark/reduce.py", "FileSource")]
     trees["spark/ingest.py"] = ast.parse("_FileSource = dict")
     assert repeated(types_of(trees))["FileSource"] == ["spark/reduce.py", "spark/ingest.py"]
     assert banned(trees) == [("spark/reduce.py", "match_rules"), ("engine/planner.py", "Queries")]
