@@ -105,3 +105,48 @@ def test_matches_as_rows():
     many = rc.Matches.from_ids(np.arange(0, 400, 20), np.arange(380))
     assert "and 10 more" in many._repr_html_()
     assert "and 9 more events" in many._repr_html_()
+
+
+class Thing:
+    pass
+
+
+MIXED = {
+    "pandas": lambda values: pd.DataFrame({"price": [1, 12], "odd": pd.Series(values, dtype=object)}),
+    "polars": lambda values: pl.DataFrame({"price": [1, 12], "odd": pl.Series(values, dtype=pl.Object)}),
+    "rows": lambda values: [{"price": p, "odd": v} for p, v in zip([1, 12], values, strict=True)],
+}
+
+
+@pytest.mark.parametrize("kind", MIXED)
+@pytest.mark.parametrize("values", [["a", 1], [Thing(), {}], [2**70, 1]], ids=["types", "objects", "huge"])
+def test_a_column_that_nobody_names_may_hold_anything(kind, values):
+    events = MIXED[kind](values)
+    assert len(rc.match(events, {1: "price > 10"})) == 1
+    assert len(rc.match(events, [{"id": 1, "condition": "price > 10"}], keep=["price"])) == 1
+    with pytest.raises(rc.SubscriptionError, match=r"unknown attribute 'odd'(.|\n)*'odd' cannot be"):
+        rc.match(events, {1: "odd = 'a'"})
+    with pytest.raises(rc.OptionError, match="events: the values of 'odd' cannot be read as a column"):
+        rc.match(events, {1: "price > 10"}, keep=["odd"])
+    with pytest.raises(rc.OptionError, match="events: the values of 'odd' cannot be read as a column"):
+        rc.match(events, {1: "odd = 'a'"}, schema=rc.Schema(rc.Int("price"), rc.Category("odd")))
+    rules = MIXED[kind](values)
+    with pytest.raises(rc.OptionError, match="subscriptions: there is no column 'id'"):
+        rc.match(events, rules)
+    with pytest.raises(rc.OptionError, match="subscriptions: the values of 'odd' cannot be read"):
+        rc.match(events, rules, id="odd")
+
+
+def test_a_condition_on_a_column_of_no_attribute_says_why():
+    events = pd.DataFrame(
+        {
+            "price": [1, 12],
+            "took": pd.to_timedelta([1, 2], unit="s"),
+            "day": pd.period_range("2026", periods=2, freq="D"),
+        }
+    )
+    assert len(rc.match(events, {1: "price > 10"})) == 1
+    for name, kind in {"took": "duration", "day": "extension<pandas.period"}.items():
+        message = rf"unknown attribute '{name}'(.|\n)*of the events: column '{name}' has type {kind}"
+        with pytest.raises(rc.SubscriptionError, match=message):
+            rc.match(events, {1: f"{name} > 5"})

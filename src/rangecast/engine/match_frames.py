@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from rangecast.engine import open_index
-from rangecast.errors import EventError, OptionError, SchemaError
+from rangecast.errors import EventError, OptionError, SchemaError, SubscriptionError
 from rangecast.loading.ids import in_one_piece
 from rangecast.model.events import Events
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Attribute
-from rangecast.types.frames import flat_table, frame_like, table_of
+from rangecast.types.frames import (
+    describe_unreadable,
+    flat_table,
+    frame_like,
+    named_columns,
+    readable_table,
+)
 from rangecast.types.schema import Schema
 
 
@@ -45,22 +50,36 @@ def match(  # noqa: PLR0913 - each is an option of whoever calls it
     >>> match([{"price": 12}, {"price": 3}], {7: "price > 10", 8: "price < 15"})[0]
     {'event_id': 0, 'subscription_id': 7}
     """
-    table = table_of(events, "events")
-    given = event_id or ("id" if "id" in table.column_names else None)
-    _check_columns(table, [*([given] if given else []), *keep], "events")
+    table, unreadable = readable_table(events, "events")
+    given = event_id or ("id" if "id" in {*table.column_names, *unreadable} else None)
+    _check_columns(table, unreadable, [*([given] if given else []), *keep], "events")
     if given is not None:
         _check_ids(table[given])
+    refused: dict[str, str] = {}
+    if schema is None and isinstance(subscriptions, Subscriptions):
+        schema = subscriptions.schema
     if schema is None:
-        schema = subscriptions.schema if isinstance(subscriptions, Subscriptions) else _infer(table, given)
-    beside: pa.Table | None = None
-    if isinstance(subscriptions, Subscriptions):
-        subs = subscriptions
-    elif isinstance(subscriptions, Mapping):
-        subs = Subscriptions.parse(schema, subscriptions)
+        refused = {name: describe_unreadable(name, reason) for name, reason in unreadable.items()}
+        schema = _infer(table, given, refused)
     else:
-        beside = table_of(subscriptions, "subscriptions")
-        _check_columns(beside, [id, *payload], "subscriptions")
-        subs = Subscriptions.from_arrow(schema, beside, id=id, condition=condition)
+        _check_columns(table, unreadable, named_columns(schema.names, unreadable).columns.values(), "events")
+    beside: pa.Table | None = None
+    try:
+        if isinstance(subscriptions, Subscriptions):
+            subs = subscriptions
+        elif isinstance(subscriptions, Mapping):
+            subs = Subscriptions.parse(schema, subscriptions)
+        else:
+            beside, unread = readable_table(subscriptions, "subscriptions")
+            named = condition or ("condition" if "condition" in {*beside.column_names, *unread} else None)
+            # without conditions every column may be a bound
+            _check_columns(beside, unread, [id, *payload, *([named] if named else unread)], "subscriptions")
+            subs = Subscriptions.from_arrow(schema, beside, id=id, condition=condition)
+    except SubscriptionError as error:
+        reasons = [reason for name, reason in refused.items() if f"unknown attribute {name!r}" in str(error)]
+        if not reasons:
+            raise
+        raise SubscriptionError(f"{error}\n  of the events: {'; '.join(reasons)}") from None
     names = ["event_id", "subscription_id", *keep, *payload]
     if len(set(names)) < len(names):
         raise OptionError(
@@ -84,8 +103,10 @@ def match(  # noqa: PLR0913 - each is an option of whoever calls it
     return frame_like(pairs, events)
 
 
-def _check_columns(table: pa.Table, needed: Sequence[str], what: str) -> None:
+def _check_columns(table: pa.Table, unreadable: Mapping[str, str], needed: Iterable[str], what: str) -> None:
     for name in needed:
+        if name in unreadable:
+            raise OptionError(f"{what}: {describe_unreadable(name, unreadable[name])}")
         if name not in table.column_names:
             raise OptionError(f"{what}: there is no column {name!r}, only {', '.join(table.column_names)}")
 
@@ -98,16 +119,20 @@ def _check_ids(ids: pa.ChunkedArray) -> None:
         )
 
 
-def _infer(table: pa.Table, event_id: str | None) -> Schema:
-    """The schema of the columns, and of the fields of structs, that an attribute can hold; others may be kept
-    and not asked about."""
+def _infer(table: pa.Table, event_id: str | None, refused: dict[str, str]) -> Schema:
+    """The schema of the columns, and of the fields of structs, that an attribute can hold.
+
+    Other columns may be kept, but no condition can name them: the reason of each goes into `refused`.
+    """
     attributes: list[Attribute] = []
-    given = table.column_names
+    given = [*table.column_names, *refused]
     table = flat_table(table)
     for name in table.column_names:
         if name != event_id:
-            with contextlib.suppress(SchemaError):
+            try:
                 attributes += Schema.infer(table.select([name]))
+            except SchemaError as error:
+                refused[name] = str(error).removesuffix("; leave it out")
     if not attributes:
         raise SchemaError(f"no column of the events can be an attribute, got {', '.join(given)}")
     return Schema(*attributes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -48,23 +48,71 @@ def kind_of(frame: Any) -> str | None:
 
 
 def table_of(frame: Any, what: str) -> pa.Table:
-    """A frame as an Arrow table; OptionError for what is no frame."""
+    """A frame as an Arrow table; OptionError for what is no frame, or has a column that Arrow cannot hold."""
+    table, unreadable = readable_table(frame, what)
+    for name, reason in unreadable.items():
+        raise OptionError(f"{what}: {describe_unreadable(name, reason)}")
+    return table
+
+
+def describe_unreadable(name: str, reason: str) -> str:
+    """What is wrong with a column that Arrow cannot hold.
+
+    >>> describe_unreadable("a", "Expected bytes, got a 'int' object")
+    "the values of 'a' cannot be read as a column of one type: Expected bytes, got a 'int' object"
+    """
+    return f"the values of {name!r} cannot be read as a column of one type: {reason}"
+
+
+def readable_table(frame: Any, what: str) -> tuple[pa.Table, dict[str, str]]:
+    """The columns of a frame that Arrow can hold as a table, and why it cannot hold the others; OptionError
+    for what is no frame.
+
+    >>> readable_table([{"a": 1, "b": "x"}, {"a": 2, "b": 3}], "events")[0].column_names
+    ['a']
+    """
     match kind_of(frame):
         case "pyarrow":
-            return _arrow_table(frame, what)
+            return _arrow_table(frame, what), {}
         case "pandas":
-            return pa.Table.from_pandas(frame, preserve_index=False)
+            try:
+                return pa.Table.from_pandas(frame, preserve_index=False), {}
+            except (pa.ArrowException, OverflowError):
+                names = list(frame.columns)
+                return _readable_columns(
+                    names, lambda k: pa.Table.from_pandas(frame.iloc[:, [k]], preserve_index=False).column(0)
+                )
         case "polars":
-            return (frame.collect() if hasattr(frame, "collect") else frame).to_arrow()
+            frame = frame.collect() if hasattr(frame, "collect") else frame
+            if not any(str(kind) == "Object" for kind in frame.dtypes):
+                return frame.to_arrow(), {}
+            columns = frame.get_columns()
+            return _readable_columns(frame.columns, lambda k: _objects_or_arrow(columns[k]))
         case "duckdb":
-            return frame.to_arrow_table()
+            return frame.to_arrow_table(), {}
         case "rows":
-            names = dict.fromkeys(name for row in frame for name in row)
-            return pa.table({name: _column([row.get(name) for row in frame], name, what) for name in names})
+            names = list(dict.fromkeys(name for row in frame for name in row))
+            return _readable_columns(names, lambda k: pa.array([row.get(names[k]) for row in frame]))
     raise OptionError(
         f"{what} must be a DataFrame of pandas or Polars, an Arrow table, a DuckDB relation or a list of "
         f"dicts, got {describe(frame)}"
     )
+
+
+def _readable_columns(names: Sequence[Any], column: Callable[[int], Any]) -> tuple[pa.Table, dict[str, str]]:
+    columns: dict[str, Any] = {}
+    unreadable: dict[str, str] = {}
+    for k, name in enumerate(names):
+        try:
+            columns[str(name)] = column(k)
+        except (pa.ArrowException, OverflowError) as error:
+            unreadable[str(name)] = str(error.args[0] if error.args else error)
+    return pa.table(columns), unreadable
+
+
+def _objects_or_arrow(series: Any) -> Any:
+    """A column of Polars; one of Python objects, which Polars does not hand over, value by value."""
+    return pa.array(series.to_list()) if str(series.dtype) == "Object" else series.to_arrow()
 
 
 def _arrow_table(frame: Any, what: str) -> pa.Table:
@@ -76,13 +124,6 @@ def _arrow_table(frame: Any, what: str) -> pa.Table:
         return pa.table(frame)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise OptionError(f"{what} must have rows of named columns, got {describe(frame)}: {error}") from None
-
-
-def _column(values: list[Any], name: str, what: str) -> Any:
-    try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError) as error:
-        raise OptionError(f"{what}: the values of {name!r} are of several types: {error}") from None
 
 
 def struct_inside(column: Any, path: Sequence[str], fold: bool = True) -> Any:

@@ -16,11 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from rangecast.errors import SchemaError
+from rangecast.errors import OptionError, SchemaError
 from rangecast.types.attributes import KINDS, Attribute, Bool, Category, Float, Int, Tags, Text, Timestamp
 from rangecast.types.derived import MAX_DERIVED, Derivations, declared_expression, hidden_from, kinds_of
 from rangecast.types.expressions import Expression
-from rangecast.types.frames import flat_table, table_of
+from rangecast.types.frames import describe_unreadable, flat_table, readable_table
 from rangecast.types.patterns import HELD, HeldBundle, TraitBundles
 from rangecast.types.places import Point
 from rangecast.types.vocabulary import Vocabulary
@@ -379,7 +379,9 @@ class Schema:
         >>> Schema.infer([{"price": 12, "symbol": "IBM", "paid": True}])
         Schema(Int('price'), Category('symbol'), Bool('paid'))
         """
-        table = table_of(frame, "the frame")
+        table, unreadable = readable_table(frame, "the frame")
+        for name in unreadable.keys() - set(skip):
+            raise OptionError(f"the frame: {describe_unreadable(name, unreadable[name])}")
         table = flat_table(table.drop_columns([name for name in skip if name in table.column_names]))
         attributes: list[Attribute] = []
         for field in table.schema:
