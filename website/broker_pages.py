@@ -7,7 +7,7 @@ from typing import Any
 
 from rangecast.broker.metrics import Metrics
 from rangecast.broker.openapi import document
-from rangecast.kafka import worker as kafka_metrics
+from rangecast.kafka.worker import WorkerMetrics
 from rangecast.spark.stream import metrics as stream_metrics
 
 
@@ -53,7 +53,7 @@ def metrics_page() -> str:
         f"| `{family.name}{ending.get(family.type, '')}` | {family.type} | {family.documentation}. |"
         for family in Metrics().registry.collect()
     ]
-    kafka = inspect.cleandoc(kafka_metrics.__doc__ or "").split("\n\n")[1]
+    kafka = inspect.cleandoc(WorkerMetrics.__doc__ or "").split("\n\n")[1]
     stream = inspect.cleandoc(stream_metrics.__doc__ or "")
     parts = [
         "# Metrics",

@@ -211,6 +211,16 @@ def request_events(tmp_path, monkeypatch):
         assert status_of(broker)["next"] == 1 + 20 * N // 2
 
 
+def match_pairs(tmp_path, monkeypatch):
+    with limited(tmp_path, match_pairs=100) as (_, http):
+        rows = [put_row("a", str(k)) for k in range(10)]
+        assert statuses(at_once(http, [batch(rows)])) == {200: 1}
+        answers = at_once(
+            http, [("POST", "/match", {"json": [{"price": 1}] * (10 + k % 2)}) for k in range(N)]
+        )
+        assert statuses(answers, "match_pairs") == {200: N // 2, 413: N // 2}
+
+
 def backlog(tmp_path, monkeypatch):
     with limited(tmp_path, backlog=50) as (broker, http):
         pump = broker.spaces["main"].pump
@@ -283,8 +293,8 @@ def wait_for(condition, seconds=60):
 
 CASES = [
     subscriptions, consumer_subscriptions, consumer_expressions, boxes, connections, consumer_connections,
-    body_bytes, line_bytes, request_events, backlog, events_per_second, changes_per_second, log_bytes,
-    keep_seconds, segment_bytes,
+    body_bytes, line_bytes, request_events, match_pairs, backlog, events_per_second, changes_per_second,
+    log_bytes, keep_seconds, segment_bytes,
 ]  # fmt: skip
 
 

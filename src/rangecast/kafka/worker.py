@@ -405,23 +405,6 @@ class TopicWorker:
             self._begun.pop(place.partition, None)
 
 
-# How a worker does, for Prometheus: counts, lag, rate and times of batches.
-#
-#    name                                    kind        meaning
-#    rangecast_kafka_events_total            counter     events that were matched
-#    rangecast_kafka_matches_total           counter     pairs of event and subscription
-#    rangecast_kafka_messages_total          counter     messages that were sent
-#    rangecast_kafka_rejected_total          counter     events that were rejected, to the dead letters if any
-#    rangecast_kafka_batches_total           counter     batches that were committed
-#    rangecast_kafka_aborted_total           counter     batches that were taken back and done again
-#    rangecast_kafka_match_seconds_total     counter     time within the index
-#    rangecast_kafka_batch_seconds           histogram   from a batch's messages to its commit
-#    rangecast_kafka_events_per_second       gauge       over the last minute
-#    rangecast_kafka_version                 gauge       the store's version of the last batch
-#    rangecast_kafka_lag{partition}          gauge       messages still to be read, of this worker
-#
-# Counts are read when somebody asks, so that nothing is done for them in between.
-
 _PREFIX = "rangecast_kafka"
 _WINDOW = 60.0
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -437,7 +420,23 @@ _COUNTERS = {
 
 
 class WorkerMetrics:
-    """The metrics of a worker, served on HOST:PORT as long as it is open."""
+    """The metrics of a worker, served on HOST:PORT as long as it is open.
+
+       name                                    kind        meaning
+       rangecast_kafka_events_total            counter     events that were matched
+       rangecast_kafka_matches_total           counter     pairs of event and subscription
+       rangecast_kafka_messages_total          counter     messages that were sent
+       rangecast_kafka_rejected_total          counter     events rejected, to the dead letters if any
+       rangecast_kafka_batches_total           counter     batches that were committed
+       rangecast_kafka_aborted_total           counter     batches that were taken back and done again
+       rangecast_kafka_match_seconds_total     counter     time within the index
+       rangecast_kafka_batch_seconds           histogram   from a batch's messages to its commit
+       rangecast_kafka_events_per_second       gauge       over the last minute
+       rangecast_kafka_version                 gauge       the store's version of the last batch
+       rangecast_kafka_lag{partition}          gauge       messages still to be read, of this worker
+
+    Counts are read when somebody asks, so that nothing is done for them in between.
+    """
 
     def __init__(self, worker: TopicWorker, address: str) -> None:
         try:

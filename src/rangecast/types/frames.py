@@ -319,7 +319,7 @@ def flat_object(row: Mapping[str, Any]) -> dict[str, Any]:
     """An object with what is inside of it under the paths of keys, unless that is the name of another key.
 
     >>> flat_object({"id": 7, "user": {"country": "DE", "tags": []}, "user.country": "FR"})
-    {'id': 7, 'user.tags': [], 'user.country': 'FR'}
+    {'id': 7, 'user.country': 'FR', 'user.tags': []}
     """
     flat: dict[str, Any] = {}
     ahead: list[tuple[str, Any]] = list(row.items())[::-1]

@@ -389,7 +389,7 @@ def positions(curve: str, cells: npt.NDArray[np.int64], bits: int) -> Positions:
 def count_curve_runs(curve: str, sides: Sequence[int], bits: int, corner: Sequence[int] | None = None) -> int:
     """The least number of runs of a curve that make up a rectangle, at the top corner by default.
 
-    >>> count_runs("z", [257, 257], 9)
+    >>> count_curve_runs("z", [257, 257], 9)
     385
     """
     n_cells = int(np.prod([int(side) for side in sides]))
