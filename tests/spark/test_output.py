@@ -12,7 +12,9 @@ pytestmark = pytest.mark.spark
 rs = pytest.importorskip("rangecast.spark")
 from pyspark.sql import types as T  # noqa: E402
 
-from rangecast.spark.output import Answer, Output  # noqa: E402
+from rangecast.spark.output import Answer, Output, OutputKeywords  # noqa: E402
+from rangecast.spark.stream.ledger import Ledger  # noqa: E402
+from rangecast.spark.stream.micro_batch import StreamOptions  # noqa: E402
 
 SCHEMA = rc.Schema(rc.Int("price"), rc.Category("symbol"), rc.Timestamp("at"))
 FULL = rs.Output(
@@ -47,6 +49,32 @@ def test_keywords_are_folded_into_an_output():
         Output.of(None, {"shape": "lists"})
     with pytest.raises(rc.OptionError, match="output must be an Output, got dict"):
         Output.of({"form": "lists"}, {})
+
+
+def test_the_keywords_are_the_fields_of_an_output():
+    # a type checker needs them written out (PEP 692), so only a test can hold both together
+    kinds = {field.name: field.type for field in dataclasses.fields(Output)}
+    assert OutputKeywords.__annotations__.keys() == kinds.keys()
+    assert {name: ref.__forward_arg__ for name, ref in OutputKeywords.__annotations__.items()} == kinds
+
+
+def test_options_of_a_stream_are_checked_when_they_are_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = StreamOptions("state", out="matches", stripes=2)
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert options.ledger == Ledger(str(tmp_path / "state"), str(tmp_path / "matches"))
+    assert options.deliver is None
+    assert StreamOptions("state", sink=print).deliver is print
+    for given, message in (
+        ({"stripes": 1}, "stripes must be at least 2, got 1"),
+        ({"sink": "csv"}, "sink must be 'parquet' or 'console', .* or a function, got 'csv'"),
+        ({"sink": 5}, "or a function, got 5"),
+        ({"sink": print}, "a function gets the matches instead"),
+        ({"out": "s3://b/x", "rejects": "aside"}, "they are in _rejects there, got .*aside"),
+        ({"out": None}, "needs a folder for the matches"),
+    ):
+        with pytest.raises(rc.OptionError, match=message):
+            StreamOptions(**{"checkpoint": "state", "out": "matches"} | given)
 
 
 def test_options_of_the_source_say_the_same():

@@ -24,8 +24,8 @@ from rangecast.spark import version_policy  # noqa: E402
 from rangecast.spark.output import Output  # noqa: E402
 from rangecast.spark.stream import micro_batch  # noqa: E402
 from rangecast.spark.stream.ledger import Commit, Ledger, Pin  # noqa: E402
-from rangecast.spark.stream.micro_batch import Stream, run_batch  # noqa: E402
-from rangecast.spark.stream.tasks import run_task  # noqa: E402
+from rangecast.spark.stream.micro_batch import Stream, StreamOptions, run_batch  # noqa: E402
+from rangecast.spark.stream.tasks import StreamEvents, run_task  # noqa: E402
 from rangecast.spark.version_policy import VersionPolicy  # noqa: E402
 from rangecast.store import commits as stored_commits  # noqa: E402
 from rangecast.store.commits import BucketCommits  # noqa: E402
@@ -51,7 +51,8 @@ class World:
         self.schema = rc.Schema(rc.Int("price", 0, 99))
         self.store = rc.Store.open(f"{self.place}/store", self.schema, index="scan")
         self.insert(1)
-        self.ledger = Ledger(f"{self.place}/checkpoint", f"{self.place}/out")
+        self.options = StreamOptions(f"{self.place}/checkpoint", f"{self.place}/out")
+        self.ledger = self.options.ledger
         self.events = {}
         draw = np.random.default_rng(7)
         for batch in range(BATCHES):
@@ -66,9 +67,9 @@ class World:
             id="s" * 32,
             store=str(self.store.path),
             store_id=self.store.id,
-            ledger=self.ledger,
+            options=self.options,
             versions=VersionPolicy(),
-            answer=answer,
+            events=StreamEvents(answer),
             fields=fields.jsonValue(),
         )
         self.ledger.adopt({"store": self.store.id, "path": str(self.store.path), "version": "newest",

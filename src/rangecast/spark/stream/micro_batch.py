@@ -10,22 +10,24 @@ commit    says that the batch is whole; from here on, running it again does noth
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
+from rangecast.durable.bucket import is_address, place_of
 from rangecast.errors import OptionError, StorageError
-from rangecast.spark.output import Answer, column_named, map_arrow
+from rangecast.spark.output import column_named, map_arrow
 from rangecast.spark.stream.kafka_sink import KafkaSink
 from rangecast.spark.stream.ledger import Commit, GatheredBatch, Ledger, Pin, now
 from rangecast.spark.stream.tasks import (
     COUNTED,
+    StreamEvents,
     StreamTask,
     StripedStore,
     by_stripe,
@@ -44,7 +46,83 @@ from rangecast.spark.version_policy import PinnedStore, VersionPolicy, check_pin
 from rangecast.spark.worker import open_store
 from rangecast.store.store import Store
 
+SINKS = ("parquet", "console")
 Deliver = Callable[[DataFrame, int], None]
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """Where a stream keeps its progress and what becomes of its matches, as whoever starts it says.
+
+    It is checked when it is made; afterwards places are absolute paths or addresses.
+    """
+
+    checkpoint: str | os.PathLike[str]
+    out: str | os.PathLike[str] | None = None
+    rejects: str | os.PathLike[str] | None = None
+    sink: str | Deliver | KafkaSink = "parquet"
+    trigger: Mapping[str, Any] | None = None
+    query_name: str | None = None
+    stripes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.stripes is not None and self.stripes < 2:
+            raise OptionError(f"stripes must be at least 2, got {self.stripes}")
+        self._check_sink()
+        for name in ("checkpoint", "out", "rejects"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, None if given is None else absolute_place(given, name))
+        ledger = self.ledger
+        if ledger.rejects is not None and is_address(ledger.out or ledger.checkpoint):
+            raise OptionError(
+                "rejects= names a folder; with matches or a checkpoint in a bucket they are in _rejects "
+                f"there, got {ledger.rejects}"
+            )
+
+    def _check_sink(self) -> None:
+        is_known = self.sink in SINKS if isinstance(self.sink, str) else self._takes_matches
+        if not is_known:
+            raise OptionError(
+                f"sink must be {' or '.join(map(repr, SINKS))}, rs.kafka_sink(...) or a function, got "
+                f"{self.sink!r}"
+            )
+        if self.sink == "parquet" and self.out is None:
+            raise OptionError("match_stream needs a folder for the matches (out=), or another sink")
+        if not isinstance(self.sink, str) and self.out is not None:
+            what = "a topic" if isinstance(self.sink, KafkaSink) else "a function"
+            raise OptionError(f"out= goes with sink='parquet'; {what} gets the matches instead")
+
+    @property
+    def _takes_matches(self) -> bool:
+        return isinstance(self.sink, KafkaSink) or callable(self.sink)
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the stream writes down, at these places."""
+        out = None if self.out is None else str(self.out)
+        rejects = None if self.rejects is None else str(self.rejects)
+        return Ledger(str(self.checkpoint), out, rejects)
+
+    @property
+    def deliver(self) -> Deliver | KafkaSink | None:
+        """What is done with the matches of a batch; None where they become files of `out`."""
+        if isinstance(self.sink, str):
+            return _print if self.sink == "console" else None
+        return self.sink
+
+
+def absolute_place(given: str | os.PathLike[str], option: str) -> str:
+    """The absolute path of a folder that an option names, or the address of one in a bucket."""
+    try:
+        text = place_of(given)
+    except OptionError as error:
+        raise OptionError(f"{option}: {error}") from None
+    return text.rstrip("/") if is_address(text) else str(Path(text).absolute())
+
+
+def _print(matches: DataFrame, batch: int) -> None:
+    print(f"batch {batch}")
+    matches.show(truncate=False)
 
 
 @dataclass(frozen=True)
@@ -54,17 +132,16 @@ class Stream:
     id: str
     store: str
     store_id: str
-    ledger: Ledger
+    options: StreamOptions
     versions: VersionPolicy
-    answer: Answer
+    events: StreamEvents
     fields: dict[str, Any]
-    deliver: Deliver | KafkaSink | None = None
-    file: str | None = None
-    corrupt: str | None = None
-    files: str | None = None
-    id_type: str | None = None
     tracking: Tracking | None = None
-    stripes: int | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the stream has written down."""
+        return self.options.ledger
 
     @property
     def holder(self) -> str:
@@ -75,7 +152,8 @@ class Stream:
 def run_batch(stream: Stream, frame: DataFrame, batch: int) -> None:
     """What foreachBatch does: all of a batch, once, however often it is called."""
     began = time.perf_counter()
-    ledger, deliver = stream.ledger, stream.deliver
+    ledger = stream.ledger
+    deliver = stream.options.deliver
     if check_order(ledger, batch):
         ledger.clear(batch)
         return  # whole, but Spark was stopped before it wrote that down
@@ -124,14 +202,9 @@ def _match_batch(
     staged = files.stage(batch)
     task = StreamTask(
         store=_pinned_store(stream, frame, pin),
-        answer=stream.answer,
+        events=stream.events,
         matches=staged.matches,
         rejects=staged.rejects,
-        file=stream.file,
-        corrupt=stream.corrupt,
-        files=stream.files,
-        id_type=stream.id_type,
-        types=_kept_types(stream) if stream.files else {},
     )
     counted = (
         _matched(stream, frame, task) if stream.tracking is None else tracked(stream, frame, task, batch)
@@ -142,16 +215,17 @@ def _match_batch(
 
 
 def _pinned_store(stream: Stream, frame: DataFrame, pin: Pin) -> PinnedStore | StripedStore:
-    if stream.stripes is None:
+    stripes = stream.options.stripes
+    if stripes is None:
         return PinnedStore(stream.store, pin.pinned, stream.versions.time)
-    files = stripes_for(frame.sparkSession, open_store(stream.store), pin.version, stream.stripes)
+    files = stripes_for(frame.sparkSession, open_store(stream.store), pin.version, stripes)
     return StripedStore(stream.store, pin.pinned, files)
 
 
 def _matched(stream: Stream, frame: DataFrame, task: StreamTask) -> list[Any]:
     chosen = frame.select(*(column_named(name, frame.schema) for name in task.columns))
-    if isinstance(task.store, StripedStore) and task.files is None:
-        chosen = by_stripe(chosen, task.store, stream.answer.attributes)
+    if isinstance(task.store, StripedStore) and not task.events.are_files:
+        chosen = by_stripe(chosen, task.store, task.answer.attributes)
     return list(map_arrow(chosen, stream_task(task), COUNTED).collect())
 
 
@@ -163,12 +237,6 @@ def tracked(stream: Stream, frame: DataFrame, task: StreamTask, batch: int) -> l
     counted = track_frame(frame, task, stream.tracking, before, staged).collect()
     keep_objects(stream.ledger, batch, staged, counted, before)
     return list(counted)
-
-
-def _kept_types(stream: Stream) -> dict[str, pa.DataType]:
-    """The types that the first file gave to the columns that come along."""
-    fields = to_arrow_schema(T.StructType.fromJson(stream.fields), timezone="UTC")
-    return {name: fields.field(name).type for name in stream.answer.keep}
 
 
 def pin_batch(stream: Stream, store: Store, batch: int) -> Pin:
@@ -191,7 +259,7 @@ def check_store(stream: Stream, store: Store) -> None:
             f"{store.path}: was replaced by another store while the stream ran; bring the old one back, or "
             "start afresh with an empty checkpoint and output"
         )
-    if store.ids_are_text not in (None, stream.answer.textual):
+    if store.ids_are_text not in (None, stream.events.answer.textual):
         kinds = ("strings", "whole numbers") if store.ids_are_text else ("whole numbers", "strings")
         raise StorageError(
             f"{store.path}: its ids are {kinds[0]}, but the stream was begun for {kinds[1]}; start afresh "

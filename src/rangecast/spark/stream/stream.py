@@ -22,17 +22,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack, cast
+from typing import Any, Unpack, cast
 
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rangecast.durable.bucket import is_address, local_place, place_of
+from rangecast.durable.bucket import is_address, local_place
 from rangecast.errors import EventError, OptionError, SetupError
 from rangecast.loading import format_of
 from rangecast.spark.batch.files import check_files
@@ -41,14 +41,23 @@ from rangecast.spark.output import Answer, Output, OutputKeywords, check_frame, 
 from rangecast.spark.report import REJECTED_FIELDS
 from rangecast.spark.stream.kafka_sink import KafkaSink
 from rangecast.spark.stream.ledger import Commit, Ledger
-from rangecast.spark.stream.micro_batch import Deliver, Stream, check_order, check_pin, check_store, run_batch
+from rangecast.spark.stream.micro_batch import (
+    Deliver,
+    Stream,
+    StreamOptions,
+    absolute_place,
+    check_order,
+    check_pin,
+    check_store,
+    run_batch,
+)
+from rangecast.spark.stream.tasks import StreamEvents
 from rangecast.spark.stream.tracking import Tracking, default_parts
 from rangecast.spark.version_policy import EVENT_TIME, NEWEST, VersionPolicy, check_newer
 from rangecast.store.commits import STATE
 from rangecast.store.store import Store
 from rangecast.types.schema import Schema
 
-SINKS = ("parquet", "console")
 FILE, CORRUPT = "_rangecast_file", "_corrupt_record"
 _NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|Class org\.apache\.hadoop\.fs\.\S+ not found")
 
@@ -91,16 +100,14 @@ def match_stream(  # noqa: PLR0913 - each is an option of whoever calls it
     may change when a stream is resumed.
     """
     check_frame(events, "match_stream", "read files with spark.readStream or rs.read_events, as they arrive")
+    options = StreamOptions(checkpoint, out, rejects, sink, trigger, query_name, stripes)
     versions = VersionPolicy.parse(version, keywords.pop("time", None))
     if stripes is not None:
-        if stripes < 2:
-            raise OptionError(f"stripes must be at least 2, got {stripes}")
         if versions.choice == EVENT_TIME:
             raise OptionError("stripes go with one version per batch; version must not be 'event-time'")
         versions = replace(versions, whole=False)
     said = Output.of(output, cast(OutputKeywords, keywords))
-    where = _StreamOptions(out, checkpoint, rejects, sink, trigger, query_name, stripes)
-    return _begin(events, store, said, versions, where)
+    return _begin(events, store, said, versions, options)
 
 
 def track(  # noqa: PLR0913 - each is an option of whoever calls it
@@ -163,7 +170,8 @@ def track(  # noqa: PLR0913 - each is an option of whoever calls it
     kind = type_at(events.schema, key)
     if not isinstance(kind, T.StringType | T.ByteType | T.ShortType | T.IntegerType | T.LongType):
         raise EventError(f"key: column {key!r} must be whole numbers or strings, got {kind}")
-    known = Ledger(_path(checkpoint, "checkpoint")).settings() or {}
+    options = StreamOptions(checkpoint, out, rejects, sink, trigger, query_name)
+    known = options.ledger.settings() or {}
     fixed = (known.get("tracking") or {}).get("parts")
     if parts is not None and parts < 1:
         raise OptionError(f"parts must be at least 1, got {parts}")
@@ -171,20 +179,7 @@ def track(  # noqa: PLR0913 - each is an option of whoever calls it
         key, time, parts or fixed or default_parts(events), expires, stays, isinstance(kind, T.StringType)
     )
     said = Output(event_id, (key, time), absent=absent, text_ids=text_ids)
-    where = _StreamOptions(out, checkpoint, rejects, sink, trigger, query_name)
-    return _begin(events, store, said, versions, where, tracking)
-
-
-class _StreamOptions(NamedTuple):
-    """Where a stream reads its progress and writes to, and when it does."""
-
-    out: str | os.PathLike[str] | None
-    checkpoint: str | os.PathLike[str]
-    rejects: str | os.PathLike[str] | None
-    sink: str | Deliver | KafkaSink
-    trigger: Mapping[str, Any] | None
-    query_name: str | None
-    stripes: int | None = None
+    return _begin(events, store, said, versions, options, tracking)
 
 
 def _begin(
@@ -192,7 +187,7 @@ def _begin(
     store: Store | str | os.PathLike[str],
     said: Output,
     versions: VersionPolicy,
-    where: _StreamOptions,
+    options: StreamOptions,
     tracking: Tracking | None = None,
 ) -> StreamingQuery:
     """Check all that can be checked, and start the stream."""
@@ -200,17 +195,17 @@ def _begin(
     if not events.isStreaming:
         name = "match_stream" if tracking is None else "track"
         raise EventError(f"{name} takes a streaming DataFrame (spark.readStream); rs.match takes others")
-    out, sink = where.out, where.sink
-    deliver = _deliver(sink, out)
-    if isinstance(deliver, KafkaSink):
-        deliver.check(said.form)
+    if isinstance(options.sink, KafkaSink):
+        options.sink.check(said.form)
     versions = versions.on(home.schema)
     if said.order is not None:
         said.check_index(home.empty_index())
-    ledger = Ledger(
-        _path(where.checkpoint, "checkpoint"), _folder(out, "out"), _folder(where.rejects, "rejects")
-    )
-    _check_places(ledger, deliver, tracking)
+    ledger = options.ledger
+    if is_address(ledger.checkpoint) and (tracking is not None or isinstance(options.sink, KafkaSink)):
+        what = "track" if tracking is not None else "a sink to Kafka"
+        raise OptionError(
+            f"{what} keeps files in its checkpoint, which must be a folder, got {ledger.checkpoint}"
+        )
     files = FilesOfEvents.of(events)
     events, file = _with_file(events) if files is None else (events, PATH)
     given = events.schema if files is None else files.fields
@@ -234,25 +229,26 @@ def _begin(
         "path": str(home.path),
         "schema": home.schema.to_dict(),
         "fields": fields.jsonValue(),
-        "sink": str(sink) if isinstance(sink, str | KafkaSink) else "a function",
+        "sink": str(options.sink) if isinstance(options.sink, str | KafkaSink) else "a function",
         "version": str(versions),
         "tracking": None if tracking is None else asdict(tracking),
     }
+    if files is None:
+        read = StreamEvents(answer, file, CORRUPT if CORRUPT in events.columns else None)
+    else:
+        # the first file says the types of the columns that come along
+        typed = to_arrow_schema(fields, timezone="UTC")
+        types = {name: typed.field(name).type for name in answer.keep}
+        read = StreamEvents(answer, file, format=files.format, id_type=files.id_type, types=types)
     stream = Stream(
         id=ledger.adopt(settings),
         store=str(home.path),
         store_id=home.id,
-        ledger=ledger,
+        options=options,
         versions=versions,
-        answer=answer,
+        events=read,
         fields=fields.jsonValue(),
-        deliver=deliver,
-        file=file,
-        corrupt=CORRUPT if CORRUPT in events.columns else None,
-        files=None if files is None else files.format,
-        id_type=None if files is None else files.id_type,
         tracking=tracking,
-        stripes=where.stripes,
     )
     check_store(stream, home)
     whole = ledger.recent()
@@ -262,10 +258,10 @@ def _begin(
     if unfinished is not None:
         check_pin(stream, home, unfinished)
     writer = events.writeStream.foreachBatch(_runner(stream)).option("checkpointLocation", ledger.checkpoint)
-    if where.query_name is not None:
-        writer = writer.queryName(where.query_name)
-    if where.trigger is not None:
-        writer = writer.trigger(**where.trigger)
+    if options.query_name is not None:
+        writer = writer.queryName(options.query_name)
+    if options.trigger is not None:
+        writer = writer.trigger(**options.trigger)
     try:
         return writer.start()
     except Exception as error:
@@ -293,7 +289,7 @@ def _change_fields(answer: Answer, given: T.StructType, tracking: Tracking) -> T
 
 def read_matches(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
     """The matches of all batches that are whole when this is called, each with its batch_id."""
-    place = _path(out, "out")
+    place = absolute_place(out, "out")
     ledger = Ledger("", place)
     known = ledger.shown()
     if known is None:
@@ -309,7 +305,7 @@ def read_matches(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
 
 def read_rejects(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
     """The events that were rejected in `out`, or in the folder that was rejects=, with their reasons."""
-    place = _path(out, "out")
+    place = absolute_place(out, "out")
     if is_address(place):
         commits = Ledger("", place).commits()
         parts = [(f"{place}/_rejects/{name}", c.batch) for c in commits for name in c.rejected_parts]
@@ -327,7 +323,7 @@ def read_rejects(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
 
 def committed(out: str | os.PathLike[str]) -> list[Commit]:
     """The batches of an output (or of a checkpoint, without one) that are whole: versions and counts."""
-    return list(Ledger("", _path(out, "out")).commits())
+    return list(Ledger("", absolute_place(out, "out")).commits())
 
 
 def _runner(stream: Stream) -> Deliver:
@@ -335,59 +331,6 @@ def _runner(stream: Stream) -> Deliver:
         run_batch(stream, frame, batch)
 
     return run
-
-
-def _deliver(sink: str | Deliver | KafkaSink, out: Any) -> Deliver | KafkaSink | None:
-    """What is done with the matches of a batch; None where they become files of `out`."""
-    if isinstance(sink, KafkaSink):
-        if out is not None:
-            raise OptionError("out= goes with sink='parquet'; a topic gets the matches instead")
-        return sink
-    if callable(sink):
-        if out is not None:
-            raise OptionError("out= goes with sink='parquet'; a function gets the matches instead")
-        return sink
-    if sink not in SINKS:
-        raise OptionError(
-            f"sink must be {' or '.join(map(repr, SINKS))}, rs.kafka_sink(...) or a function, got {sink!r}"
-        )
-    if sink == "console":
-        return _print
-    if out is None:
-        raise OptionError("match_stream needs a folder for the matches (out=), or another sink")
-    return None
-
-
-def _print(matches: DataFrame, batch: int) -> None:
-    print(f"batch {batch}")
-    matches.show(truncate=False)
-
-
-def _folder(given: str | os.PathLike[str] | None, what: str) -> str | None:
-    return None if given is None else _path(given, what)
-
-
-def _path(given: str | os.PathLike[str], what: str) -> str:
-    """A folder's absolute path, or the address of one in a bucket."""
-    try:
-        text = place_of(given)
-    except OptionError as error:
-        raise OptionError(f"{what}: {error}") from None
-    return text.rstrip("/") if is_address(text) else str(Path(text).absolute())
-
-
-def _check_places(ledger: Ledger, sink: Deliver | KafkaSink | None, tracking: Tracking | None) -> None:
-    """Raise where something must be a folder and is in a bucket."""
-    if is_address(ledger.checkpoint) and (tracking is not None or isinstance(sink, KafkaSink)):
-        what = "track" if tracking is not None else "a sink to Kafka"
-        raise OptionError(
-            f"{what} keeps files in its checkpoint, which must be a folder, got {ledger.checkpoint}"
-        )
-    if ledger.rejects is not None and is_address(ledger.out or ledger.checkpoint):
-        raise OptionError(
-            "rejects= names a folder; with matches or a checkpoint in a bucket they are in _rejects there, "
-            f"got {ledger.rejects}"
-        )
 
 
 def _with_file(events: DataFrame) -> tuple[DataFrame, str | None]:

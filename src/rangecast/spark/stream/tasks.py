@@ -18,6 +18,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -53,31 +54,50 @@ COUNTED = T.StructType(
 )
 
 
-class StreamTask(NamedTuple):
-    """All that a worker needs to know of a batch.
+@dataclass(frozen=True)
+class StreamEvents:
+    """What a stream reads of its events; it goes from the call that starts the stream to the workers.
 
-    `file` is the column with the file that an event came from; or, where `files` names their format, with
-    the files to read, whose ids become `id_type` and whose kept columns become `types`.
+    `file` is the column with the file that an event came from; or, where `format` says how they are written,
+    with the files to read, whose ids become `id_type` and whose kept columns become `types`. `corrupt` is the
+    column of lines that Spark's reader could not read.
     """
 
-    store: PinnedStore | StripedStore
     answer: Answer
-    matches: str
-    rejects: str
     file: str | None = None
     corrupt: str | None = None
-    files: str | None = None
+    format: str | None = None
     id_type: str | None = None
-    types: Mapping[str, pa.DataType] = {}
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)
+
+    @property
+    def are_files(self) -> bool:
+        """Whether the rows of the stream are names of files to read."""
+        return self.format is not None
+
+
+class StreamTask(NamedTuple):
+    """All that a worker needs to know of a batch: the version, the events, where matches and rejects go."""
+
+    store: PinnedStore | StripedStore
+    events: StreamEvents
+    matches: str
+    rejects: str
+
+    @property
+    def answer(self) -> Answer:
+        """What comes out of the events."""
+        return self.events.answer
 
     @property
     def columns(self) -> list[str]:
         """The columns that are read of the stream."""
-        if self.files is not None:
-            assert self.file is not None
-            return [self.file]
-        extra = [name for name in (self.file, self.corrupt, self.store.time) if name]
-        return list(dict.fromkeys([*self.answer.columns, *extra]))
+        events = self.events
+        if events.are_files:
+            assert events.file is not None
+            return [events.file]
+        extra = [name for name in (events.file, events.corrupt, self.store.time) if name]
+        return list(dict.fromkeys([*events.answer.columns, *extra]))
 
 
 def stream_task(task: StreamTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -167,12 +187,12 @@ def sort_out(batch: pa.RecordBatch, task: StreamTask) -> Iterator[Sorted]:
     """Tell the events that can be matched from those that cannot, and say why."""
     answer = task.answer
     columns = EventColumns(answer.event_id, answer.attributes, _kept(task))
-    if task.files is None:
+    if not task.events.are_files:
         unread, rows = _rows_of(batch, task)
         found = load_events(task.store.schema, rows, columns)
         yield _with_versions(found, task, unread)
         return
-    for place in batch.column(task.file).to_pylist():
+    for place in batch.column(task.events.file).to_pylist():
         path = re.sub("^file:/+", "/", place)
         for part in _read_file(path, task):
             yield _with_versions(part, task, [], path)
@@ -180,13 +200,17 @@ def sort_out(batch: pa.RecordBatch, task: StreamTask) -> Iterator[Sorted]:
 
 def _kept(task: StreamTask) -> tuple[str, ...]:
     """The columns that come along to the workers' tables, beside ids."""
-    place = task.file if task.files is None else None
+    place = None if task.events.are_files else task.events.file
     return tuple(dict.fromkeys(name for name in (*task.answer.keep, task.store.time, place) if name))
 
 
 def _read_file(path: str, task: StreamTask) -> Iterator[EventBatch]:
     """The events of a file; one that holds no events, or not to its end, is a rejected row by itself."""
-    schema, answer, id_type = task.store.schema, task.answer, named_type(task.id_type)
+    schema = task.store.schema
+    answer = task.answer
+    format = task.events.format
+    types = task.events.types
+    id_type = named_type(task.events.id_type)
     try:
         with EventFile(
             schema,
@@ -195,28 +219,29 @@ def _read_file(path: str, task: StreamTask) -> Iterator[EventBatch]:
             attributes=answer.attributes,
             keep=_kept(task),
             id_type=id_type,
-            format=task.files,
-            groups=(0, -1) if task.files == "parquet" else None,
+            format=format,
+            groups=(0, -1) if format == "parquet" else None,
         ) as file:
             for part in file:
-                kept = {n: c.cast(task.types[n]) if n in task.types else c for n, c in part.kept.items()}
+                kept = {n: c.cast(types[n]) if n in types else c for n, c in part.kept.items()}
                 yield part._replace(kept=kept)
     except (EventError, StorageError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         reason = whole_file_reason(error)
         if reason is None:
             raise
         none = Events(schema, np.empty((len(schema), 0), np.int64))
-        kept = {name: pa.array([], task.types.get(name, pa.string())) for name in _kept(task)}
+        kept = {name: pa.array([], types.get(name, pa.string())) for name in _kept(task)}
         rejected = [RejectedRow(path, None, None, None, reason, "")]
         yield EventBatch(none, pa.array([], id_type), kept, None, rejected)
 
 
 def _rows_of(batch: pa.RecordBatch, task: StreamTask) -> tuple[list[RejectedRow], RowBatch]:
     """The rows of a DataFrame's batch; those that its reader could not read come apart."""
-    shown = [name for name in task.columns if name not in (task.file, task.corrupt)]
+    file, corrupt = task.events.file, task.events.corrupt
+    shown = [name for name in task.columns if name not in (file, corrupt)]
     unread: list[RejectedRow] = []
-    if task.corrupt is not None:
-        lines = batch.column(task.corrupt)
+    if corrupt is not None:
+        lines = batch.column(corrupt)
         if lines.null_count < len(lines):
             bad = pc.is_valid(lines)
             places = _places(batch.filter(bad), task)
@@ -231,8 +256,10 @@ def _rows_of(batch: pa.RecordBatch, task: StreamTask) -> tuple[list[RejectedRow]
 def _places(table: pa.Table | pa.RecordBatch, task: StreamTask) -> Callable[[int], str | None]:
     """The file that each row of a table came from, if its source has files."""
 
+    file = task.events.file
+
     def place(i: int) -> str | None:
-        name = table.column(task.file)[i].as_py() if task.file else None
+        name = table.column(file)[i].as_py() if file else None
         return re.sub("^file:/+", "/", unquote(name)) if name else None
 
     return place
