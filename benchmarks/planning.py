@@ -43,7 +43,7 @@ def measure(name: str, n: int, rounds: int) -> dict[str, Any]:
     boxes = index._catalog.boxes
     numbers = np.arange(boxes.n)
     used = tuple(boxes.bounded(numbers))
-    codes = w.events().codes_for(w.schema)
+    codes = w.events().encoded(w.schema).codes
     seen, batch = codes[:, EVENTS:], np.ascontiguousarray(codes[:, :EVENTS])
     sample = costs.draw_boxes(numbers)
     weighed = costs.Weighed.of(boxes, sample, boxes.n, used, seen)

@@ -13,7 +13,7 @@ from fractions import Fraction
 def match_boxes(subs, events):
     """For each event, the set of ids of the subscriptions that hold it."""
     # plain numbers, which plain loops read several times as fast as those of arrays
-    found = events.columns_for(subs.schema)
+    found = events.encoded(subs.schema)
     codes = list(zip(*found.codes.tolist(), strict=True))
     firsts = list(range(len(events) + 1)) if found.firsts is None else found.firsts.tolist()
     boxes = subs.boxes

@@ -160,8 +160,8 @@ for _ in range(4):
         for s, p in zip(source.integers(0, 1000, 5000).tolist(), source.integers(0, 10**6, 5000).tolist())
     )
     found = read_events(lines, "application/x-ndjson", space.schema, space.limits)
-    codes, owners = found.events.spread_for(space.index.schema)
-    space.log.append(codes, found.body, space.directory.version, owners=owners)
+    batch = found.events.encoded(space.index.schema)
+    space.log.append(batch.codes, found.body, space.directory.version, owners=batch.owners)
 space.log.sync()
 
 asked = []

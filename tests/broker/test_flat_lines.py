@@ -40,7 +40,7 @@ def both(raw, kind=LINES):
             except bodies.BrokerError as error:
                 found.append(str(error))
                 continue
-        codes = read.events.codes_for(known)
+        codes = read.events.encoded(known).codes
         values = [[read.events.value(name, row) for name in known.names] for row in range(len(read.events))]
         texts = read.body.json(np.arange(len(read.body))).pieces()
         found.append((codes.tolist(), repr(values), texts, read.rejected))

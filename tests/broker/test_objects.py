@@ -53,7 +53,7 @@ def test_changes_are_those_of_plain_loops(batches):
             wanted += [(row, e, e in inside[row], e in before) for e in sorted(inside[row] | before)]
             if vehicle is not None:
                 last[vehicle] = inside[row]
-        codes = events.codes_for(SCHEMA)
+        codes = events.encoded(SCHEMA).codes
         links = states.link(events, codes, sequence)
         states.keep()
         body = PublishedBody(joined_strings([b"{}"] * len(rows)))

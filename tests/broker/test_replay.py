@@ -63,7 +63,7 @@ class History:
         values = [self.random.randrange(10) for _ in range(self.random.randrange(1, 6))]
         events = Events.from_rows(self.schema, [{"n": n} for n in values])
         body = PublishedBody(joined_strings([b'{"n":%d}' % n for n in values]))
-        self.log.append(events.codes_for(self.schema), body, self.directory.version)
+        self.log.append(events.encoded(self.schema).codes, body, self.directory.version)
         self.log.sync()
         for n in values:
             self.expected.append({id for id, (low, high) in self.current.items() if low <= n <= high})

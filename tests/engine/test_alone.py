@@ -36,7 +36,7 @@ def test_many_boxes_of_one_attribute_get_their_own_path(monkeypatch):
     monkeypatch.setattr(Replanner, "pays", lambda *_: True)
     (covered,) = index._parts
     before = index._replanner.replans
-    index._weigh(covered, events.codes_for(schema))
+    index._weigh(covered, events.encoded(schema).codes)
     assert index._replanner.replans == before + 1
     sizes = {(path["path"], tuple(path["on"])): path["boxes"] for path in index.stats()["paths"]}
     assert sum(sizes.values()) == len(texts)

@@ -99,8 +99,8 @@ def test_one_event_alone(room, size, monkeypatch):
     assert part_of(index)
     for e in range(len(batch)):
         one = batch.select(np.array([e]))
-        assert one.single_for(w.schema, entries=True).starts.tolist()[0] == 0
-        assert one.single_for(w.schema) is None
+        assert one.encoded(w.schema, entries=True).codes.starts.tolist()[0] == 0
+        assert one.encoded(w.schema).codes is one.codes
         assert index.match(one).sort().ids.tolist() == want.row(e).tolist()
         columns = rc.Events(w.schema, one.codes)
         assert index.match(columns).sort().ids.tolist() == want.row(e).tolist()

@@ -25,7 +25,7 @@ def expected(index: rc.Index, values: np.ndarray) -> list[list]:
     subs = index.subscriptions()
     ids = np.array([subs.ids[k] for k in range(len(subs))], object)
     low, high = subs.lows[0][:, None], subs.highs[0][:, None]
-    codes = rc.Events.from_arrays(SCHEMA, {"a": values}).codes_for(SCHEMA)[0]
+    codes = rc.Events.from_arrays(SCHEMA, {"a": values}).encoded(SCHEMA).codes[0]
     held = (low <= codes) & (codes <= high)
     return [sorted(ids[held[:, e]].tolist()) for e in range(len(values))]
 

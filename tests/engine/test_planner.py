@@ -147,7 +147,7 @@ def test_one_event_at_a_time_is_enough(size, eager):
         if k % planner.EVERY < 2:
             assert index.match(w.events().select([k % 64])).counts[0] == want.counts[k % 64]
         else:
-            index._replanner.seen.notice(w.events().codes_for(w.schema)[:, :1])
+            index._replanner.seen.notice(w.events().encoded(w.schema).codes[:, :1])
     assert paths(index) == [("cells", "a8")]
 
 

@@ -26,7 +26,7 @@ def choose(name, n, events=None):
     index.insert(w.subscriptions())
     boxes = index._catalog.boxes
     numbers = np.arange(boxes.n)
-    codes = w.events().codes_for(w.schema) if events else None
+    codes = w.events().encoded(w.schema).codes if events else None
     return planner.choose_layout(boxes, numbers, boxes.bounded(numbers), numbers, codes).chosen
 
 

@@ -123,6 +123,7 @@ def test_some_of_events_that_came_as_codes_keep_their_expressions():
     index.insert(rc.Subscriptions.parse(schema, {1: "symbol starts with 'ab'", 2: "symbol contains 'c'"}))
     words = ["abx", "xyc", "abc", "z"]
     events = rc.Events.from_rows(schema, [{"symbol": w} for w in words])
-    coded = rc.Events.coded(index.schema, *events.spread_for(index.schema))
+    batch = events.encoded(index.schema)
+    coded = rc.Events.coded(index.schema, batch.codes, batch.owners)
     assert rows_of(index.match(coded)) == [[1], [2], [1, 2], []]
     assert rows_of(index.match(coded.select([2, 0]))) == [[1, 2], [1]]

@@ -60,7 +60,7 @@ def held_by(dense, codes):
 def test_dense_boxes_hold_the_same_events(texts):
     schema = make_schema()
     subs, events = parse(texts, schema), all_events(schema)
-    codes = events.codes_for(schema)
+    codes = events.encoded(schema).codes
     want = oracle.match_boxes(subs, events)
     assert held_by(subs.dense(), codes) == want
     hulls = held_by(sparse.hulls(subs.boxes, 3), codes)

@@ -15,6 +15,7 @@ from oracle import match_boxes, rows_of
 from rangecast.engine import auto
 from rangecast.errors import EventError
 from rangecast.model import events, wide_events
+from rangecast.model.wide_events import EventEntries
 from rangecast.types.attributes import MISSING
 
 D = 5
@@ -60,7 +61,7 @@ def test_matches_what_columns_match(rows, texts, leads, tail, threads):
         keep_said(patch)
         said = rc.Events.from_rows(SCHEMA, rows)
         if rows:
-            assert said.entries_for(SCHEMA) is not None
+            assert isinstance(said.encoded(SCHEMA, entries=True).codes, EventEntries)
         index = rc.open_index("auto", SCHEMA)
         index.insert(subs)
         found = index.match(said, threads=threads)
@@ -96,9 +97,9 @@ def test_a_string_that_is_named_later(monkeypatch):
     schema = rc.Schema(rc.Category("c"), rc.Int("a"))
     index = rc.open_index("auto", schema)
     batch = rc.Events.from_rows(schema, [{"c": "new"}, {"a": 3}])
-    assert batch.entries_for(schema) is not None
+    assert isinstance(batch.encoded(schema, entries=True).codes, EventEntries)
     index.insert(rc.Subscriptions.parse(schema, {1: "c = 'new'", 2: "a = 3"}))
-    assert batch.entries_for(schema) is None
+    assert not isinstance(batch.encoded(schema, entries=True).codes, EventEntries)
     assert rows_of(index.match(batch)) == [[1], [2]]
 
 
@@ -121,7 +122,7 @@ def test_a_bad_value_is_refused_as_in_columns(monkeypatch, on_error):
 def test_lists_of_values_are_columns(monkeypatch):
     keep_said(monkeypatch)
     batch = rc.Events.from_rows(SCHEMA, [{"c": ["x", "y"]}, {"a": 1}])
-    assert batch.entries_for(SCHEMA) is None
+    assert not isinstance(batch.encoded(SCHEMA, entries=True).codes, EventEntries)
     index = rc.open_index("auto", SCHEMA)
     index.insert(rc.Subscriptions.parse(SCHEMA, {1: "c = 'y'", 2: "a = 1"}))
     assert rows_of(index.match(batch)) == [[1], [2]]
@@ -129,8 +130,10 @@ def test_lists_of_values_are_columns(monkeypatch):
 
 def test_events_that_say_much_are_columns(monkeypatch):
     keep_said(monkeypatch, sparse=2)
-    assert rc.Events.from_rows(SCHEMA, [{"a": 1, "b": 2.0, "c": "x"}]).entries_for(SCHEMA) is None
-    assert rc.Events.from_rows(SCHEMA, [{"a": 1, "b": 2.0}]).entries_for(SCHEMA) is not None
+    much = rc.Events.from_rows(SCHEMA, [{"a": 1, "b": 2.0, "c": "x"}])
+    assert not isinstance(much.encoded(SCHEMA, entries=True).codes, EventEntries)
+    little = rc.Events.from_rows(SCHEMA, [{"a": 1, "b": 2.0}])
+    assert isinstance(little.encoded(SCHEMA, entries=True).codes, EventEntries)
 
 
 def test_a_wide_schema_takes_memory_by_what_is_said():
@@ -140,8 +143,8 @@ def test_a_wide_schema_takes_memory_by_what_is_said():
         rc.Events.from_rows(schema, [{}, {f"a{j}": j for j in range(40)}, {}]),
         rc.Events.from_arrow(schema, table),
     ):
-        entries = batch.entries_for(schema)
-        assert entries is not None
+        entries = batch.encoded(schema, entries=True).codes
+        assert isinstance(entries, EventEntries)
         assert entries.starts.tolist() == [0, 0, 40, 40]
         assert entries.attributes.tolist() == entries.codes.tolist() == list(range(40))
         assert (batch.codes != MISSING).sum() == 40

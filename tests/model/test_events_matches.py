@@ -82,13 +82,13 @@ def test_matching_changes_no_event(monkeypatch):
     def encode(column, grow):
         if not inner:
             inner.append(None)
-            inner[0] = events.codes_for(schema).tolist()
+            inner[0] = events.encoded(schema).codes.tolist()
         return plain(column, grow)
 
     monkeypatch.setattr(second, "encode", encode, raising=False)
-    assert events.codes_for(schema).tolist() == [[1, 0], [0, 1]]
+    assert events.encoded(schema).codes.tolist() == [[1, 0], [0, 1]]
     assert inner == [[[1, 0], [0, 1]]]
-    assert events.codes_for(schema).tolist() == [[1, 0], [0, 1]]
+    assert events.encoded(schema).codes.tolist() == [[1, 0], [0, 1]]
     assert events.codes is before
     assert before.tolist() == [[0, 0], [0, 0]]
     assert [events.value("a", e) for e in range(2)] == ["x", "y"]

@@ -156,7 +156,8 @@ def widened(
     """Codes for a schema: expressions that came after them are computed, as far as codes say the values."""
     if len(codes) >= len(schema):
         return codes[: len(schema)]
-    return Events.coded(schema, codes, owners).codes_for(schema)
+    wide: npt.NDArray[np.int64] = Events.coded(schema, codes, owners).encoded(schema).codes
+    return wide
 
 
 def changed_pairs(index: Index, events: Events, links: ObjectLinks) -> ChangedPairs:

@@ -340,7 +340,8 @@ class Pump:
             while self._publications and n < _MOST_EVENTS:
                 publication = self._publications.popleft()
                 n += len(publication.events)
-                codes, owners = publication.events.spread_for(wide)
+                batch = publication.events.encoded(wide)
+                codes, owners = batch.codes, batch.owners
                 if space.objects is not None:
                     publication.links = space.objects.link(publication.events, codes, space.log.next, wide)
                 first = space.log.append(
@@ -428,16 +429,17 @@ class Pump:
     def _pairs(self, events: Events) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The pairs of events and entries that match; many events are matched by two threads."""
         index = self._space.index
-        if events.owners is not None or len(events) < _SPLIT or (os.cpu_count() or 1) < 2:
+        alone = events.owners is not None or len(events) < _SPLIT or (os.cpu_count() or 1) < 2
+        batch = None if alone else events.encoded(index.schema)
+        if batch is None or batch.firsts is not None:
             matches = index.match(events)
             return matches.events(), np.asarray(matches.ids)
         if self._second is None:
             self._second = ThreadPoolExecutor(1, f"second-{self._space.name}")
         half = len(events) // 2
-        codes = events.codes_for(index.schema)
         halves = [
             Events.coded(index.schema, np.ascontiguousarray(some))
-            for some in (codes[:, :half], codes[:, half:])
+            for some in (batch.codes[:, :half], batch.codes[:, half:])
         ]
         other = self._second.submit(index.match, halves[1])
         one, two = index.match(halves[0]), other.result()

@@ -83,9 +83,11 @@ class Estimate:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} events, {int(self.workloads.sum()):,} in all)"
 
-    def of_events(self, owners: npt.NDArray[np.int64], n_events: int) -> Estimate:
-        """That of events with several columns: without what a tree has noted, for they are matched again."""
-        return Estimate(np.bincount(owners, self.workloads, n_events).astype(np.int64))
+    def of_events(self, firsts: npt.NDArray[np.int64]) -> Estimate:
+        """The estimate of events whose columns begin there, from that of all columns; without what a tree has
+        noted, for they are matched again."""
+        sums = np.concatenate([[0], np.cumsum(self.workloads)])
+        return Estimate(np.diff(sums[firsts]).astype(np.int64))
 
     @property
     def order(self) -> npt.NDArray[np.int64]:

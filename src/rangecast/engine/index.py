@@ -42,7 +42,7 @@ from rangecast.engine.answers import (
 from rangecast.engine.catalog import Catalog, CatalogArrays
 from rangecast.engine.checks import hold
 from rangecast.errors import OptionError, SubscriptionError
-from rangecast.model.events import Events
+from rangecast.model.events import EventCodes, Events
 from rangecast.model.explanation import Explanation, explain_boxes
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
@@ -238,12 +238,8 @@ class Index:
         """
         most = None if limit is None else check_limit(limit)
         events = Events.of(self.schema, events)
-        n_events, said = len(events), self.reads_entries and most is None
-        if n_events > 1:
-            self._prepare(events.columns_for(self._read.catalog.schema, said).codes)
-        with self._reading() as reading:
-            # after the state: a string that one of its subscriptions names must have its code by now
-            codes, firsts = events.columns_for(reading.catalog.schema, said)
+        n_events = len(events)
+        with self._encoded(events, self.reads_entries and most is None) as (reading, (codes, firsts)):
             threads = 1 if threads <= 1 else max(1, min(threads, n_events))
             if most is None:
                 matches = reading.match_columns(codes, threads, firsts)
@@ -273,25 +269,21 @@ class Index:
 
     def match_any(self, events: Events | Any) -> npt.NDArray[np.bool_]:
         """Whether each event matches any subscription at all; a search ends at its first match."""
-        events = Events.of(self.schema, events)
-        self._prepare(events.columns_for(self._read.catalog.schema).codes)
-        with self._reading() as reading:
-            return reading.match_any(*events.columns_for(reading.catalog.schema))
+        with self._encoded(Events.of(self.schema, events)) as (reading, batch):
+            return reading.match_any(*batch)
 
     def count(self, events: Events | Any) -> npt.NDArray[np.int64]:
         """How many subscriptions each event matches; no id is read."""
-        events = Events.of(self.schema, events)
-        self._prepare(events.columns_for(self._read.catalog.schema).codes)
-        with self._reading() as reading:
-            return reading.count(*events.columns_for(reading.catalog.schema))
+        with self._encoded(Events.of(self.schema, events)) as (reading, batch):
+            return reading.count(*batch)
 
     def estimate(self, events: Events, level: int | None = None) -> Estimate:
         """How much work each event will take, before it is matched; `level` is the depth read in a tree."""
         with self._lock:
             self._resume()
-            codes, owners = events.spread_for(self.schema)
+            codes, firsts = events.encoded(self.schema)
             found = self._estimate(codes, level)
-            return found if owners is None else found.of_events(owners, len(events))
+            return found if firsts is None else found.of_events(firsts)
 
     def match_each(
         self, events: Events, estimate: Estimate | None = None
@@ -309,7 +301,7 @@ class Index:
         for row in range(len(events)) if estimate is None else estimate.order.tolist():
             with self._reading() as reading:
                 # after the state, as in `match`: a subscription that came meanwhile may have named a string
-                codes, firsts = events.columns_for(reading.catalog.schema)
+                codes, firsts = events.encoded(reading.catalog.schema)
                 own = slice(row, row + 1) if firsts is None else slice(firsts[row], firsts[row + 1])
                 one = np.ascontiguousarray(codes[:, own])
                 if estimate is None or firsts is not None:
@@ -441,6 +433,19 @@ class Index:
 
     def _check_capacity(self, subs: Subscriptions) -> None:
         """Raise CapacityError when these subscriptions could not be held."""
+
+    @contextlib.contextmanager
+    def _encoded(self, events: Events, entries: bool = False) -> Iterator[tuple[PartialReading, EventCodes]]:
+        """The state that a match reads, and the codes of its events as that sees them."""
+        # codes come after the state: a string that one of its subscriptions names must have its code by then
+        seen = self._read
+        batch = events.encoded(seen.catalog.schema, entries)
+        if len(events) > 1:
+            self._prepare(batch.codes)
+        with self._reading() as reading:
+            if reading is not seen:
+                batch = events.encoded(reading.catalog.schema, entries)
+            yield reading, batch
 
     def _reading(self) -> contextlib.AbstractContextManager[PartialReading]:
         return self._locked_reading()

@@ -162,12 +162,12 @@ class StaticIndex(Index):
         if limit is None and type(events) is Events:
             # one event, without what only a batch needs: two thirds of the time; after the state, as for one
             reading = self._read
-            codes = events.single_for(reading.catalog.schema, self.reads_entries)
-            found = None if codes is None else reading.match_single(codes)
-            if codes is not None and found is not None:
+            codes, firsts = events.encoded(reading.catalog.schema, self.reads_entries)
+            found = reading.match_single(codes) if firsts is None and codes.shape[1] == 1 else None
+            if found is not None:
                 self._last = {"last_events": 1, "last_matches": found.n_pairs}
                 if not self._passes():
-                    self._prepare(codes)  # type: ignore[arg-type]  # for the next ones
+                    self._prepare(codes)  # for the next ones
                 return found
         return super().match(events, threads, limit)
 

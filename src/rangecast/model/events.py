@@ -123,13 +123,25 @@ class Events:
         self.rejected = list(rejected)
         self._strangers: dict[int, Strangers] = {}
         self._view: CodeView | None = None
+        self._plain: EventCodes | None = None
 
     @classmethod
     def coded(cls, schema: Schema, codes: Codes, owners: npt.NDArray[np.int64] | None = None) -> Events:
-        """Events from what `spread_for` gave; no code says which string an unknown one was."""
-        out, n = cls(schema, codes[: len(schema.names)], copy=False), len(schema.names)
+        """Events from what `encoded` gave for a schema or, where that had fewer hidden attributes, for the
+        schema of then; no code says which string an unknown one was.
+
+        Expressions that came since are computed from the codes. Of patterns that came since none is taken to
+        hold: they concern later subscriptions alone.
+        """
+        n = len(schema.names)
+        out = cls(schema, codes[:n], copy=False)
         out.owners = owners
-        out._hidden.given = {a.name: row for a, row in zip(schema.attributes[n:], codes[n:], strict=False)}
+        hidden = schema.attributes[n:]
+        given = {attribute.name: row for attribute, row in zip(hidden, codes[n:], strict=False)}
+        for attribute in hidden[len(given) :]:
+            if isinstance(attribute, HeldBundle):
+                given[attribute.name] = _held_nowhere(attribute, codes.shape[1])
+        out._hidden.given = given
         return out
 
     def note_strangers(self, position: int, strangers: Strangers) -> None:
@@ -150,15 +162,9 @@ class Events:
     def _said(self) -> Codes | EventEntries:
         return self._codes if self._entries is None else self._entries
 
-    def entries_for(self, schema: Schema) -> EventEntries | None:
-        """The events' entries, where they are kept that way and an index of `schema` sees the same codes."""
-        entries = self._entries
-        if entries is None or schema is not self.schema:
-            return None
-        return None if self._strangers and self._came_words() else entries
-
-    def _came_words(self) -> bool:  # to a dictionary, since a string was not in it
-        return any(len(self._vocabulary(at)) != one.known for at, one in self._strangers.items())
+    def _came_words(self) -> bool:
+        """Whether words came to a dictionary since a string was not in it."""
+        return any(len(self._vocabulary(at)) != some.known for at, some in self._strangers.items())
 
     def __repr__(self) -> str:
         return f"Events({len(self):,} events of {', '.join(self.schema.names)})"
@@ -177,7 +183,7 @@ class Events:
 
     def _value_in(self, position: int, event: int, schema: Schema | None) -> Any:
         if schema is not None and position >= len(self.schema):
-            return schema[position].decode(int(self.codes_for(schema)[position, event]))
+            return schema[position].decode(int(self._widened(schema)[position, event]))
         code = int(self.codes[position, event])
         if code == UNKNOWN and position in self._strangers:
             word = self._strangers[position].word(event)
@@ -191,7 +197,7 @@ class Events:
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
         owners = None
         if self.owners is not None:
-            firsts = self.first_columns()
+            firsts = _first_columns(self.owners, len(self))
             wanted = np.where(rows < 0, rows + len(self), rows)
             owners = np.repeat(np.arange(len(rows)), np.diff(firsts)[wanted])
             rows = ragged(firsts, wanted)
@@ -204,23 +210,36 @@ class Events:
                 out._strangers[position] = kept
         return out
 
-    def first_columns(self) -> npt.NDArray[np.int64]:
-        """Where the columns of each event begin in `codes`, and where the last one's end."""
-        if self.owners is None:
-            return np.arange(len(self) + 1)
-        return np.searchsorted(self.owners, np.arange(len(self) + 1)).astype(np.int64)
-
-    def codes_for(self, schema: Schema) -> Codes:
-        """The codes as an index of `schema` must see them now; to be read, never written.
+    def encoded(self, schema: Schema, entries: bool = False) -> EventCodes:
+        """The codes as an index of `schema` must see them now, with expressions computed and patterns looked
+        up; to be read, never written. An index that reads `entries` gets those instead of columns where
+        events are kept that way.
 
         Every string that the dictionaries held at the time of the call is looked up. A caller that matches
         must therefore take the subscriptions first and the codes second: then each string that one of them
         names has its code. A string that is named later has a code of its own by then, which lies in the same
         intervals of those subscriptions as the unknown one.
         """
-        if schema.n_hidden:
-            declared = self.codes_for(schema.declared)
-            return self._hidden.widened(schema, declared, self._values, self.owners)
+        # first what most events are, for this shows in a match of one: all is there already
+        if schema is self.schema and not (self._strangers and self._came_words()):
+            if self._entries is not None and not entries:
+                return EventCodes(self._entries.columns(), None)
+            if self.owners is None:
+                if self._plain is None:
+                    self._plain = EventCodes(self._said, None)
+                return self._plain
+        wide = self._widened(schema)
+        codes, owners = self._hidden.spread(schema, wide, self._values, self.owners)
+        return EventCodes(codes, None if owners is None else _first_columns(owners, len(self)))
+
+    def _widened(self, schema: Schema) -> Codes:
+        """The codes for a schema with those of its expressions; patterns hold nowhere yet."""
+        if not schema.n_hidden:
+            return self._looked_up(schema)
+        return self._hidden.widened(schema, self._looked_up(schema.declared), self._values, self.owners)
+
+    def _looked_up(self, schema: Schema) -> Codes:
+        """The codes of declared attributes, by the dictionaries of a schema as they are now."""
         if schema is self.schema and not self._strangers:
             return self.codes
         view = self._view
@@ -233,37 +252,11 @@ class Events:
         self._view = view
         return view.codes
 
-    def single_for(self, schema: Schema, entries: bool = False) -> Codes | EventEntries | None:
-        """As `columns_for`, where this is one event and nothing of it has to be computed, or None."""
-        if schema is not self.schema or self.owners is not None:
-            return None
-        said = self._entries
-        if said is not None:
-            return self.entries_for(schema) if entries and len(said.starts) == 2 else None
-        if self._codes.shape[1] != 1:
-            return None
-        return self.codes_for(schema) if self._strangers and self._came_words() else self._codes
-
     @property
     def computing(self) -> dict[str, Any]:
         """How long the expressions and patterns of these events have taken so far, for `stats`."""
         seconds = self._hidden.seconds
         return {"last_computed_seconds": dict(seconds)} if seconds else {}
-
-    def columns_for(self, schema: Schema, entries: bool = False) -> CodeColumns:
-        """As `codes_for`, with the bundles of traits that hold: this is what an index matches. An index that
-        reads `entries` gets those instead of columns where events are kept that way."""
-        said = self.entries_for(schema) if entries else None
-        if said is not None:
-            return CodeColumns(said, None)
-        codes, owners = self.spread_for(schema)
-        if owners is None:
-            return CodeColumns(codes, None)
-        return CodeColumns(codes, np.searchsorted(owners, np.arange(len(self) + 1)).astype(np.int64))
-
-    def spread_for(self, schema: Schema) -> tuple[Codes, npt.NDArray[np.int64] | None]:
-        """The codes of `columns_for`, and the event of each column where some have several."""
-        return self._hidden.spread(schema, self.codes_for(schema), self._values, self.owners)
 
     def _values(self, name: str) -> Values:
         """A declared attribute as values, for expressions."""
@@ -757,12 +750,28 @@ def words_at(column: Any, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:
 _EventNumbers = npt.NDArray[np.int64]
 
 
-class CodeColumns(NamedTuple):
-    """Codes as an index of a schema must see them, and where the columns of each event begin: None where each
-    has one. An index that asks for them gets EventEntries (wide_events.py) in their place."""
+class EventCodes(NamedTuple):
+    """The codes of events as an index of a schema sees them: columns, or EventEntries (wide_events.py) for
+    whoever reads those; and where the columns of each event begin, None where each has one."""
 
     codes: Any
     firsts: _EventNumbers | None
+
+    @property
+    def owners(self) -> _EventNumbers | None:
+        """The event of each column, None where each has one."""
+        firsts = self.firsts
+        return None if firsts is None else np.repeat(np.arange(len(firsts) - 1), np.diff(firsts))
+
+
+def _first_columns(owners: _EventNumbers, n_events: int) -> _EventNumbers:
+    """Where the columns of each event begin and where the last one's end."""
+    return np.searchsorted(owners, np.arange(n_events + 1)).astype(np.int64)
+
+
+def _held_nowhere(bundle: HeldBundle, n: int) -> Codes:
+    """The codes of a bundle of traits of which none holds."""
+    return np.full(n, LAST if bundle.name == names[2] else 0, np.int64)
 
 
 class _SpreadColumns(NamedTuple):
@@ -794,7 +803,7 @@ class HiddenColumns:
         for attribute in hidden:
             found = self.given.get(attribute.name)
             if found is None and isinstance(attribute, HeldBundle):
-                found = np.full(n, LAST if attribute.name == names[2] else 0, np.int64)
+                found = _held_nowhere(attribute, n)
             elif found is None:
                 start = time.perf_counter()
                 found = _having(attribute, look, owners)

@@ -113,7 +113,7 @@ def explain_boxes(
     makes Subscriptions from arrays may give them any text.
     """
     # one event, of several columns where an attribute has several values
-    codes = events.columns_for(schema).codes
+    codes = events.encoded(schema).codes
     boxes, holding = [], []
     for b in range(len(sparse.owners)):
         predicates = []

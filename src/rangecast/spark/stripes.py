@@ -465,7 +465,9 @@ def stripe_of(cuts: Cuts, events: Events, schema: Schema) -> npt.NDArray[np.int3
     """The stripe of each event."""
     if events.owners is not None:
         raise EventError("events with several values of an attribute cannot be sent to stripes")
-    codes = events.codes_for(schema)
+    batch = events.encoded(schema)
+    # patterns give an event several columns, which differ in nothing that is cut
+    codes = batch.codes if batch.firsts is None else batch.codes[:, batch.firsts[:-1]]
     out = np.zeros(codes.shape[1], np.int32)
     for j, at in zip(cuts.on, cuts.at, strict=True):
         out = out * (len(at) + 1) + np.searchsorted(at, codes[j], "right").astype(np.int32)

@@ -619,7 +619,7 @@ def satisfied_operators(drawn: Workload) -> float:
 
 def collecting(index: UBTreeIndex, events: Events) -> None:
     """The search without the filter: only the way from region to region."""
-    index._search(events.codes_for(index.schema), kernels.COLLECT)
+    index._search(events.encoded(index.schema).codes, kernels.COLLECT)
 
 
 def check(name: str, found: Matches, expected: Matches) -> None:

@@ -183,7 +183,7 @@ def _at(report: ExperimentReport, r: int, n: int, schemes: tuple[str, ...]) -> d
 def finder(index: Index, events: Events) -> Callable[[], Any]:
     """A search that finds the lists of each event and reads none."""
     if hasattr(index, "count_lists"):
-        codes = events.codes_for(index.schema)
+        codes = events.encoded(index.schema).codes
         return lambda: index.count_lists(codes)
     return lambda: index.estimate(events)
 
