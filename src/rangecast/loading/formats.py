@@ -193,6 +193,7 @@ class CsvFile(RowFile):
                 spans[number - 1] += text.count("\n")
         # a carriage return alone ends a row for Arrow and not for us: such rows share a line
         firsts = np.minimum(first + np.cumsum(spans) - spans, last - 1)
+        spans = np.minimum(spans, last - firsts)
         kept = held & ~((spans == 1) & chunk.blank()[firsts])
         again: list[tuple[int, int]] = []
         for i in np.flatnonzero((spans > 1) | ~held):
