@@ -943,7 +943,7 @@ GREAT = {
 @pytest.mark.parametrize("text", GREAT.values(), ids=GREAT)
 def test_what_was_quadratic_takes_a_moment(text):
     schema = rc.Schema(*(rc.Int(f"a{j}") for j in range(8)), rc.Float("f"), rc.Text("name"), rc.Tags("tags"))
-    begun = time.perf_counter()
+    begun = time.process_time()
     condition = parse(text, schema)
     clauses = clauses_of(schema, text)
     assert len(str(condition)) < 2 * len(text)
@@ -952,8 +952,8 @@ def test_what_was_quadratic_takes_a_moment(text):
     index = rc.open_index("scan", schema)
     index.insert(rc.Subscriptions.parse(schema, {1: text}, remarks=False))
     index.explain(1, rows[0])
-    # a machine that does many things at once; each took from 6 s to several minutes
-    assert time.perf_counter() - begun < 15
+    # processor time, since other processes may have the machine; each took from 6 s to several minutes
+    assert time.process_time() - begun < 15
 
 
 def test_sets_of_many_parts_are_what_one_after_the_other_gives():
