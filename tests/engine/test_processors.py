@@ -14,12 +14,11 @@ COMPARED = ("test_word_lists.py", "test_equality.py", "test_windows.py", "test_p
 
 @pytest.mark.once
 @pytest.mark.slow
-@pytest.mark.parametrize("left_out", ["avx512", "avx"])
-def test_kernels_for_lesser_processors_answer_as_one_by_one(left_out):
+def test_kernels_for_lesser_processors_answer_as_one_by_one():
     features = {name for name, held in binding.get_host_cpu_features().items() if held}
     if "avx2" not in features:
-        pytest.skip("this processor has none of the instructions that are left out here")
-    kept = sorted(name for name in features if not name.startswith(left_out))
+        pytest.skip("this processor has not the instructions that are left out here")
+    kept = sorted(name for name in features if not name.startswith("avx"))
     told = {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": ",".join(f"+{name}" for name in kept)}
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", "one_by_one"]
     ran = subprocess.run(

@@ -11,14 +11,14 @@ from rangecast.engine.layouts.lists import EqualityPart, WordListsPart
 from rangecast.engine.parts import StaticIndex
 from rangecast.errors import StorageError
 from rangecast.simd.compiler import kernel
-from rangecast.simd.lanes import EIGHT, TOGETHER, WORDS_AT_ONCE, keep_words, words_one_by_one
+from rangecast.simd.lanes import TOGETHER, keep_words, words_one_by_one
 
 SCHEMA = rc.Schema(rc.Int("key"), rc.Int("small", 0, 99), rc.Int("large"), rc.Float("price"))
 
 
 @kernel
-def _keep(words, first, left, value, guard, mask, add, out, to):
-    return keep_words(words, first, left, value, guard, mask, add, out, to)
+def _keep(words, first, value, guard, mask, add, out, to):
+    return keep_words(words, first, value, guard, mask, add, out, to)
 
 
 class Lists(StaticIndex):
@@ -197,23 +197,21 @@ def test_bounds_that_do_not_fit_a_word_stay_beside_it():
     check(index, batch(450, 200, 8))
 
 
-@pytest.mark.parametrize("left", [TOGETHER, EIGHT, 5 * TOGETHER])
-def test_words_are_kept_as_one_by_one(left):
+def test_words_are_kept_as_one_by_one():
     mask, guard, value = np.uint64(15), np.uint64(1 << 8), np.uint64(1 << 8 | 5 << 4 | 15)
-    seen = min(left, WORDS_AT_ONCE)
-    for held in range(1 << seen):
-        # those of the list end with the array, or four behind them would count and must not
-        words = np.full(3 + max(left, TOGETHER), 5 << 4, np.uint64)
-        words[3 : 3 + seen] = [(5 if held >> k & 1 else 6) << 4 | k + 1 for k in range(seen)]
+    for held in range(1 << TOGETHER):
+        # they are the last of the array, so that whoever read more would be found out
+        words = np.full(3 + TOGETHER, 5 << 4, np.uint64)
+        words[3:] = [(5 if held >> k & 1 else 6) << 4 | k + 1 for k in range(TOGETHER)]
         for dtype in (np.int32, np.int64):
             kept = []
             for keep in (_keep, words_one_by_one):
-                out = np.full(2 + EIGHT + 2, -1, dtype)
-                n = keep(words, np.uint64(3), np.uint64(left), value, guard, mask, 100, out, np.uint64(2))
+                out = np.full(2 + TOGETHER + 2, -1, dtype)
+                n = keep(words, np.uint64(3), value, guard, mask, 100, out, np.uint64(2))
                 assert out[:2].tolist() == [-1, -1]
-                assert (out[2 + EIGHT :] == -1).all()
+                assert (out[2 + TOGETHER :] == -1).all()
                 kept.append(out[2 : 2 + int(n)].tolist())
-            assert kept == [[101 + k for k in range(seen) if held & 1 << k]] * 2
+            assert kept == [[101 + k for k in range(TOGETHER) if held & 1 << k]] * 2
 
 
 @pytest.mark.parametrize(

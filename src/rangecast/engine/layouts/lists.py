@@ -55,7 +55,7 @@ from rangecast.engine.threads import runner
 from rangecast.language.kernels import ListedValues
 from rangecast.memory import check_fits, check_numbered
 from rangecast.model.kernels import hash_integers
-from rangecast.simd.lanes import EIGHT, MOST_TOGETHER, TOGETHER
+from rangecast.simd.lanes import EIGHT, TOGETHER
 from rangecast.simd.memory import Views
 from rangecast.types.attributes import LAST, MISSING, Codes
 
@@ -376,7 +376,7 @@ class WordListsPart(Part):
         longest = int(np.diff(lists.starts).max(initial=0)) * TOGETHER
         # room for an answer; what a batch needed beyond it is there for the next
         self._per_event = min(len(lists.words) / max(len(lists.values), 1), _AT_FIRST)
-        self.few = FewEvents(kernels.stab_few_words, views, min(longest + MOST_TOGETHER, ROOM))
+        self.few = FewEvents(kernels.stab_few_words, views, min(longest + TOGETHER, ROOM))
 
     @property
     def members(self) -> npt.NDArray[np.int32]:

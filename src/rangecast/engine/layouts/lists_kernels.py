@@ -13,9 +13,7 @@ from rangecast.model.kernels import copy_run, hash_integer, hash_integers
 from rangecast.simd.compiler import allocating_kernel, inlined_kernel, kernel
 from rangecast.simd.lanes import (
     EIGHT,
-    MOST_TOGETHER,
     TOGETHER,
-    WORDS_AT_ONCE,
     hold_row,
     keep_members,
     keep_words,
@@ -397,7 +395,6 @@ WORD_ROWS = 9
 _FIRST_LINES = 3
 _MISSING = np.iinfo(np.int64).min
 _AT_A_TIME = np.uint64(TOGETHER)
-_AT_ONCE = np.uint64(WORDS_AT_ONCE)
 _LINE = np.uint64(8)
 # ids of the answer whose line is asked for before they are written
 _AHEAD = 128
@@ -610,13 +607,13 @@ def _compare_block(
         last = lasts[at]
         q = firsts[at]
         # the first four without a branch: in a small part it is anybody's guess which events have a list
-        n = keep_words(words, q, last - q, value, guards, mask, add, out, to)
+        n = keep_words(words, q, value, guards, mask, add, out, to)
         to += n if q < last else _NONE
-        q += _AT_ONCE
+        q += _AT_A_TIME
         # two fours per turn have one more end to guess: no faster where lists have twenty
         while q < last:
-            to += keep_words(words, q, last - q, value, guards, mask, add, out, to)
-            q += _AT_ONCE
+            to += keep_words(words, q, value, guards, mask, add, out, to)
+            q += _AT_A_TIME
         if more:
             # one of them without a branch, if there is any
             r = beside_offsets[np.uint64(k)]
@@ -654,7 +651,7 @@ def stab_words(codes, lists, fields, packing, e, add, beside_offsets, beside, of
     for begin in range(e - _WORD_BLOCK, m, _WORD_BLOCK):
         # the next block, so that its lists can be asked for while this one's are compared
         room = needed
-        needed = np.int64(MOST_TOGETHER)
+        needed = np.int64(TOGETHER)
         ahead = begin + _WORD_BLOCK
         behind = min(ahead + _WORD_BLOCK, m)
         if ahead < behind:
@@ -694,7 +691,7 @@ def stab_rare(codes, lists, fields, packing, e, add, offsets, out):
     for begin in range(e, m, _WORD_BLOCK):
         size = np.uint64(min(_WORD_BLOCK, m - begin))
         needed = _find_block(own[begin : begin + np.int64(size)], lists, firsts, lasts)
-        if np.int64(to) + needed + MOST_TOGETHER > out.size:
+        if np.int64(to) + needed + TOGETHER > out.size:
             return begin
         # without a branch; it is written to where all of them are read from, never ahead of that
         n = _NONE
@@ -713,8 +710,8 @@ def stab_rare(codes, lists, fields, packing, e, add, offsets, out):
         for k in range(n):
             q = firsts[k]
             while q < lasts[k]:
-                to += keep_words(words, q, lasts[k] - q, ring[k], fields.guards, fields.mask, add, out, to)
-                q += _AT_ONCE
+                to += keep_words(words, q, ring[k], fields.guards, fields.mask, add, out, to)
+                q += _AT_A_TIME
             ends[np.uint64(k) + _ONE] = np.int64(to)
         for k in range(size):
             offsets[np.uint64(begin) + np.uint64(k) + _ONE] = ends[ranks[k]]
@@ -776,7 +773,7 @@ def stab_few_words(part, own_boxes, codes, offsets, out):
         view(part[4], np.uint64),
         view(part[5], np.int64),
     )
-    total = np.int64(MOST_TOGETHER)
+    total = np.int64(TOGETHER)
     own = codes[lists.on]
     for e in range(own.size):
         found = _find(own[e], lists)
