@@ -123,7 +123,6 @@ soak: $(STAMP) ## kill the processes of streams at random, count what is lost or
 
 broker-soak: $(STAMP) ## kill the broker 20 times in 10 minutes, count what consumers lost; 100,000 hostile requests
 	$(BIN)/python tests/broker/soak.py --seconds 600 --kills 20
-	$(BIN)/python tests/broker/soak.py --seconds 600 --kills 20 --workers 2
 	$(BIN)/python tests/broker/hostile.py --requests 100000
 
 # Each draws a seed and prints it: one that finds something goes into its SEEDS. RANGECAST_SEED=7 gives it.

@@ -78,7 +78,7 @@ def prepare(folder, subscriptions, consumers, matches):
 
 
 class Broker:
-    def __init__(self, folder, workers):
+    def __init__(self, folder):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -87,7 +87,7 @@ class Broker:
         command = [
             sys.executable, "-m", "rangecast", "serve", "--data", str(folder / "data"), "--listen",
             f"127.0.0.1:{self.port}", "--schema", str(folder / "schema.toml"),
-            "--config", str(folder / "broker.toml"), "--workers", str(workers),
+            "--config", str(folder / "broker.toml"),
         ]  # fmt: skip
         started = time.perf_counter()
         self.log = open(folder / "log.txt", "ab")  # noqa: SIM115
@@ -448,7 +448,6 @@ def main():
     parser.add_argument("--publishers", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--stalled", type=int, default=0, help="consumers of these that read nothing")
-    parser.add_argument("--workers", type=int, default=0, help="processes that deliver")
     parser.add_argument("--prepared", type=Path, help="folder that keeps spaces for later runs")
     parser.add_argument("--arrow", action="store_true")
     parser.add_argument("--catch-up", action="store_true")
@@ -468,7 +467,7 @@ def main():
             return
         folder = Path(place) / "run"
         shutil.copytree(prepared, folder)
-        broker = Broker(folder, options.workers)
+        broker = Broker(folder)
         options.before = broker.memory()
         try:
             if options.catch_up:

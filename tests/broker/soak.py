@@ -2,11 +2,10 @@
 what is lost.
 
     python tests/broker/soak.py --seconds 600 --kills 20
-    python tests/broker/soak.py --seconds 120 --kills 4 --workers 2
     python tests/broker/soak.py --seconds 600 --kills 20 --keep [PRINTED]     for the table of docs/broker.md
 
-With --workers a process that delivers is killed before each kill of the broker. With --keep the counts go to
-benchmarks/figures, and with a file after it, what such a run has printed into that file.
+With --keep the counts go to benchmarks/figures, and with a file after it, what such a run has printed into
+that file.
 
 At the end the event log and the store are read from disk, and for every event the subscriptions that it
 must have reached are worked out by a plain function, at the version that the event is pinned to. Every such
@@ -30,7 +29,6 @@ import urllib.request
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import seeds
@@ -52,9 +50,8 @@ def holds(condition, event):
 class Broker:
     """The process that is killed."""
 
-    def __init__(self, folder, workers=0):
+    def __init__(self, folder):
         self.folder = folder
-        self.workers = workers
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -67,7 +64,7 @@ class Broker:
         command = [
             sys.executable, "-m", "rangecast", "serve", "--data", str(self.folder / "data"), "--schema",
             str(self.folder / "schema.toml"), "--listen", f"127.0.0.1:{self.port}",
-            "--config", str(self.folder / "broker.toml"), "--workers", str(self.workers),
+            "--config", str(self.folder / "broker.toml"),
         ]  # fmt: skip
         with open(self.folder / "log.txt", "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -80,11 +77,6 @@ class Broker:
                 assert self.process.poll() is None, (self.folder / "log.txt").read_text()[-3000:]
                 time.sleep(0.05)
         raise AssertionError("the broker did not start within five minutes")
-
-    def kill_worker(self, source):
-        found = psutil.Process(self.process.pid).children()
-        if found:
-            source.choice(found).kill()
 
     def end(self, how):
         self.process.send_signal(how)
@@ -192,9 +184,9 @@ class Consumer(threading.Thread):
         stream.close()  # cuts; what was not acknowledged comes again
 
 
-def soak(folder, seconds, kills, n_consumers, seed, workers=0):
+def soak(folder, seconds, kills, n_consumers, seed):
     """Run it; a dict of counts, of which `lost` and `wrong` must be 0."""
-    broker = Broker(folder, workers)
+    broker = Broker(folder)
     broker.start()
     stop = threading.Event()
     names = [f"c{k}" for k in range(n_consumers)]
@@ -213,10 +205,7 @@ def soak(folder, seconds, kills, n_consumers, seed, workers=0):
         time.sleep(0.05)
     pause = seconds / (kills + 1)
     for kill in range(kills):
-        wait = pause * source.uniform(0.5, 1.5)
-        time.sleep(wait / 2)
-        broker.kill_worker(source)
-        time.sleep(wait / 2)
+        time.sleep(pause * source.uniform(0.5, 1.5))
         broker.end(signal.SIGKILL if kill % 4 < 3 else signal.SIGTERM)
         broker.start()
     time.sleep(pause)
@@ -311,19 +300,15 @@ def main():
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--consumers", type=int, default=12)
     seeds.add_option(parser)
-    parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--keep", nargs="?", const=True)
     options = parser.parse_args()
     if isinstance(options.keep, str):
         counts = printed_counts(Path(options.keep).read_text())
     else:
         with tempfile.TemporaryDirectory() as folder:
-            counts = soak(
-                Path(folder), options.seconds, options.kills, options.consumers, options.seed, options.workers
-            )
+            counts = soak(Path(folder), options.seconds, options.kills, options.consumers, options.seed)
     if options.keep:
         command = f"python tests/broker/soak.py --seconds {options.seconds:g} --kills {options.kills}"
-        command += f" --workers {options.workers}" if options.workers else ""
         figures().keep_soak("soaks", {"command": command, **counts})
     for name, count in counts.items():
         print(f"{name:10} {count:12,}")

@@ -16,11 +16,10 @@ import rangecast as rc
 from rangecast.broker import catch_up, event_log, webhooks
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.directory import Directory
-from rangecast.broker.event_log import EventLog, LogMark, PublishedBody, RecordNote, joined_strings
+from rangecast.broker.event_log import EventLog, PublishedBody, RecordNote, joined_strings
 from rangecast.broker.frames import split_frames
 from rangecast.broker.server import serving
 from rangecast.broker.space import KeyMemory, Space, newest_pin
-from rangecast.broker.worker import FollowingPump
 from rangecast.client import Client, ClientError
 from rangecast.durable import lines
 from rangecast.durable.lines import Journal
@@ -423,33 +422,6 @@ def ended(stop):
     return not thread.is_alive()
 
 
-@pytest.mark.parametrize("what", ["the mark", "its version"])
-def test_a_follower_ends_whose_mark_cannot_be_applied(tmp_path, what, caplog):
-    broker = Broker(BrokerSettings(data=tmp_path, port=0))
-    broker.ensure_space("main", rc.Schema(rc.Int("price")))
-    with serving(broker):
-        space = broker.spaces["main"]
-        tries = []
-
-        def fail(*_):
-            tries.append(time.monotonic())
-            raise StorageError(f"{what} cannot be read")
-
-        followed = SimpleNamespace(durable=1, first=1, follow=fail, records=space.log.records)
-        given = SimpleNamespace(
-            **{key: getattr(space, key) for key in ("name", "log", "directory", "schema", "lock", "index")},
-            followed=followed, take_changes=fail, log_error=space.log_error, set_back=lambda _: None,
-        )  # fmt: skip
-        pump = FollowingPump(given)
-        pump.start()
-        newer = space.directory.version + 1
-        pump.follow(LogMark(1, 2, 1, 0, newer) if what == "the mark" else LogMark(1, 1, 1, 0, newer))
-        wait_for(lambda: len(tries) >= 3)
-        # it is tried again, and not as fast as a processor can
-        assert tries[2] - tries[0] > 0.1
-        assert ended(pump.stop)
-
-
 def test_a_pump_ends_whose_store_cannot_be_read(tmp_path, monkeypatch):
     broker = Broker(BrokerSettings(data=tmp_path, port=0))
     broker.ensure_space("main", rc.Schema(rc.Int("price")))
@@ -477,11 +449,11 @@ def test_a_change_is_answered_when_its_version_can_be_taken_in_again(client, url
     takes = Space.take_changes
     tries = []
 
-    def fail(space, wanted=None):
+    def fail(space):
         tries.append(None)
         if len(tries) < 4:
             raise StorageError("the store cannot be read")
-        return takes(space, wanted)
+        return takes(space)
 
     monkeypatch.setattr(Space, "take_changes", fail)
     assert client.subscribe("alice", "a", "price > 1")["version"] == 1

@@ -46,6 +46,21 @@ def test_kill_and_drain(tmp_path, process, free_port):
     assert "Traceback" not in (tmp_path / "log.txt").read_text()
 
 
+@pytest.mark.parametrize("workers", ["2", "0", None])
+def test_workers_are_accepted_and_said_to_have_no_effect(tmp_path, monkeypatch, caplog, workers):
+    served = []
+    monkeypatch.setattr("rangecast.broker.server.serve", lambda broker, *_: served.append(broker))
+    monkeypatch.setattr("rangecast.broker.metrics.log_to", lambda *_: None)
+    (tmp_path / "broker.toml").write_text("workers = 3\n")
+    command = ["serve", "--data", str(tmp_path / "data"), "--config", str(tmp_path / "broker.toml")]
+    command += [] if workers is None else ["--workers", workers]
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert (done.exit_code, len(served)) == (0, 1)
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == (workers != "0")
+    assert all(text.startswith("--workers has no effect since 0.5: one process serves") for text in warnings)
+
+
 CONFIG = """
 data = "{0}/other"
 listen = "127.0.0.1:{1}"

@@ -9,8 +9,7 @@ import pytest
 import websockets
 
 from rangecast import Int, Schema
-from rangecast.broker import broker as brokers
-from rangecast.broker.access import Access, add_token
+from rangecast.broker.access import add_token
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.server import serving
 
@@ -163,24 +162,3 @@ def test_a_ticket_of_a_revoked_token_opens_nothing(two_spaces):
     revoke(path, "alice")
     refused = httpx.get(f"{url}{STREAM}?ticket={answer.json()['ticket']}")
     assert (refused.status_code, "was revoked" in refused.text) == (401, True)
-
-
-def test_a_ticket_with_workers_is_known_in_one_process(two_spaces, monkeypatch):
-    """It was known to the writer too, which answers what a worker cannot take."""
-    broker, url, path = two_spaces
-    token = add_token(path, "alice", ["subscribe"])
-    told = []
-
-    class Workers:
-        def tell_ticket(self, *message):
-            told.append(message)
-
-    monkeypatch.setattr(broker, "workers", Workers())
-    answer = httpx.post(f"{url}/v1/main/consumers/alice/ticket", headers=bearer(token))
-    ticket = answer.json()["ticket"]
-    ((said, space, consumer, access),) = told
-    assert (said, space, consumer, access.name) == (ticket, "main", "alice", "alice")
-    assert httpx.get(f"{url}{STREAM}?ticket={ticket}").status_code == 401
-    monkeypatch.setattr(broker, "workers", None)
-    assert isinstance(access, Access)
-    assert brokers.ANYBODY.key == ""

@@ -22,5 +22,4 @@ event_log.py       the event log: segments, records, recovery, retention
 objects.py         what an event's object entered and left
 webhooks.py        messages by POST, with retries and dead letters
 metrics.py         what /metrics shows, and what is logged
-workers.py worker.py channel.py followed_log.py     delivery by processes of its own
 """

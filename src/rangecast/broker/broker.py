@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -31,7 +30,6 @@ from rangecast.broker.directory import NAME
 from rangecast.broker.metrics import Metrics, SpaceMetrics
 from rangecast.broker.space import Opening, Space
 from rangecast.broker.webhooks import Webhooks
-from rangecast.broker.workers import WRITER, Workers, place_of_request
 from rangecast.errors import StorageError
 from rangecast.types.schema import Schema
 
@@ -65,12 +63,6 @@ class BrokerSettings:
     """Whether consumers may name a webhook."""
     private_hooks: bool = False
     """Whether a webhook may lie on a private or loopback address."""
-    workers: int = 0
-    """Processes that deliver, beside the one that writes; with none, that one delivers."""
-
-
-def _nobody_adopts(connection: socket.socket, raw: bytes) -> None:
-    connection.close()
 
 
 class Broker:
@@ -84,9 +76,6 @@ class Broker:
         self.pacer = Pacer()
         self.spaces: dict[str, Space] = {}
         self.webhooks = Webhooks(self)
-        self.workers = Workers(self, settings.workers) if settings.workers else None
-        self.adopt: Callable[[socket.socket, bytes], None] = _nobody_adopts
-        """Takes over a connection from another process, with the bytes that were read of it."""
         self.connections: set[Any] = set()
         """The connections of the server, of all kinds."""
         self.most_connections = settings.open_connections
@@ -94,8 +83,6 @@ class Broker:
         self._told_of_tokens = ""
         self._checked_reads = 0, 0
         self.ending = False
-        self.number = WRITER
-        self.n_workers = settings.workers
         self._prepare: Callable[[], None] | None = None
         self.opening: Opening | None = None
         """What is done before all spaces are open; None when they are."""
@@ -152,9 +139,6 @@ class Broker:
             space.start(self._loop)
         # a new dict: others go through the old one
         self.spaces = {**self.spaces, folder.name: space}
-        if self._loop is not None and self.workers is not None:
-            # spaces are made in a thread, and workers are told on the event loop
-            self._loop.call_soon_threadsafe(self.workers.add_space, space)
         return space
 
     def open_later(self, prepare: Callable[[], None], tell: Callable[[str], None]) -> None:
@@ -189,26 +173,11 @@ class Broker:
             loop.call_soon_threadsafe(self._opened, failed)
 
     def _opened(self, failed: BaseException | None) -> None:
-        """All spaces are open: send to webhooks, start the workers, be ready."""
+        """All spaces are open: send to webhooks, be ready."""
         if failed is None and not self.ending:
             self.opening = None
-            self._begin_sending()
+            self.webhooks.start()
         self.on_open(failed)
-
-    def _begin_sending(self) -> None:
-        self.webhooks.start()
-        if self.workers is not None:
-            for space in self.spaces.values():
-                space.followers = self.workers
-            self.workers.start()
-
-    def place_of_request(self, url: bytes) -> int:
-        """The process that must answer a request; the one that serves here is `number`."""
-        return WRITER if self.n_workers == 0 else place_of_request(url, self.n_workers)
-
-    def hand_over(self, place: int, raw: bytes, handle: int) -> bool:
-        """Give a connection to another process; whether it was taken."""
-        return self.workers is not None and self.workers.hand_over(place, raw, handle)
 
     async def stop(self) -> None:
         """End all connections, write everything, and let go of the files."""
@@ -218,8 +187,6 @@ class Broker:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watch
         await self.webhooks.stop()
-        if self.workers is not None:
-            await self.workers.stop()
         for space in self.spaces.values():
             await asyncio.to_thread(space.close)
 
@@ -229,8 +196,6 @@ class Broker:
         for space in self.spaces.values():
             for listener in list(space.listeners):
                 listener.close("the broker is ending")
-        if self.workers is not None:
-            self.workers.drain()
 
     def check_open(self) -> None:
         """UnavailableError while spaces are being opened."""

@@ -259,8 +259,6 @@ async def delete_consumer(request: Request) -> Response:
     for listener in list(space.listeners):
         if listener.consumer == consumer:
             listener.close("the consumer was deleted")
-    if broker.workers is not None:
-        broker.workers.close_consumer(space.name, consumer, "the consumer was deleted")
     return Json({"consumer": consumer, "deleted": answer["deleted"], "version": answer["version"]})
 
 
@@ -269,11 +267,7 @@ async def give_ticket(request: Request) -> Response:
     consumer = consumer_of(request)
     broker, space, access = allowed(request, "subscribe", consumer)
     ticket = new_ticket()
-    if broker.workers is None:
-        broker.tickets.keep(ticket, space.name, consumer, access)
-    else:
-        # known in one process alone: known in two, it would open two connections
-        broker.workers.tell_ticket(ticket, space.name, consumer, access)
+    broker.tickets.keep(ticket, space.name, consumer, access)
     return Json({"ticket": ticket})
 
 

@@ -24,7 +24,7 @@ import bisect
 import re
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -52,9 +52,7 @@ def subscription_id(consumer: str, name: str) -> str:
 class Directory:
     """The entries of one space, and the consumers that they belong to."""
 
-    def __init__(self, owns: Callable[[str], bool] | None = None) -> None:
-        """With `owns`, only the subscriptions of consumers that it says yes to are kept."""
-        self._owns = owns
+    def __init__(self) -> None:
         self.version = 0
         self.consumers: list[str] = []
         self._numbers: dict[str, int] = {}
@@ -156,9 +154,6 @@ class Directory:
         return gone, expired, list(range(first, self.n_entries))
 
     def _add(self, subs: Subscriptions, version: int, expires: npt.NDArray[np.int64] | None) -> None:
-        if self._owns is not None and len(subs):
-            own = [row for row, id in enumerate(_texts(subs.ids)) if self._is_own(id)]
-            subs, expires = subs.select(np.array(own, np.int64)), None if expires is None else expires[own]
         n = len(subs)
         if not n:
             return
@@ -186,11 +181,6 @@ class Directory:
         self.until[first : first + n] = ONGOING
         self.expires[first : first + n] = 0 if expires is None else expires
         self._chunks.append((first, subs))
-
-    def _is_own(self, id: str) -> bool:
-        assert self._owns is not None
-        consumer, slash, _ = id.partition("/")
-        return bool(slash) and self._owns(consumer)
 
     def _name(self, ids: Ids, texts: list[str]) -> None:
         """Write down the names of the next entries; who reads those of others meanwhile is not disturbed."""

@@ -41,7 +41,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -65,18 +65,6 @@ _STRIDE = 1 << 16  # bytes between two entries of a segment's table of places
 _CHUNK = 1 << 22
 _MOST_BUFFERS = 512  # of one writev
 _log = logging.getLogger(__name__)
-
-
-class LogMark(NamedTuple):
-    """How far a log is, for processes that follow it, and the version of the store at that point."""
-
-    first: int
-    durable: int
-    segment: int
-    """The first event of the last segment."""
-    end: int
-    """How many bytes of it are on disk."""
-    version: int
 
 
 class DamagedRecordError(StorageError):
@@ -175,12 +163,6 @@ class EventLog:
     def n_segments(self) -> int:
         """How many segments there are."""
         return len(self._segments)
-
-    def last_segment(self) -> tuple[int, int]:
-        """The first event of the last segment, and how many of its bytes are on disk."""
-        with self._lock:
-            last = self._segments[-1]
-            return last.first, last.end
 
     def recent(self, segments: int) -> int:
         """The first sequence number of the last few segments."""

@@ -213,12 +213,12 @@ class Pump:
                     self._give_up(failure)
                     return
                 self._stop_asked.wait(_AGAIN)
-            if self._stopping or (self._more_to_log() and self._n_unmatched < _MOST_EVENTS):
+            if self._stopping or (self._publications and self._n_unmatched < _MOST_EVENTS):
                 self._wake.set()
 
     def _n_waiting(self) -> int:
         """How much waits for a tick, before the pump may end."""
-        return self._n_to_log() + len(self._unmatched) + len(self._acks) + len(self._tickets)
+        return len(self._publications) + len(self._unmatched) + len(self._acks) + len(self._tickets)
 
     def _give_up(self, error: Exception) -> None:
         """Refuse what waits, when the pump ends and cannot take it."""
@@ -230,14 +230,6 @@ class Pump:
         for future in refused:
             if not future.done():
                 future.set_exception(error)
-
-    def _n_to_log(self) -> int:
-        """How many publications wait to be taken."""
-        return len(self._publications)
-
-    def _more_to_log(self) -> bool:
-        """Whether events wait to be taken."""
-        return self._n_to_log() > 0
 
     def _pause(self) -> float:
         """How long to wait for the next tick, unless somebody asks for one."""
@@ -281,10 +273,7 @@ class Pump:
             self._looked = now
             if self._unmatched and self._space.has_changes():
                 self._match_unmatched()
-            before = self._space.directory.version
             expired = self._space.take_changes()
-            if self._space.directory.version != before:
-                self._space.tell_followers()
             if expired:
                 self._tell_expired(expired)
         for _ in range(n):
@@ -309,21 +298,19 @@ class Pump:
     def _sync_cursors(self) -> None:
         if not self._acks:
             return
-        done, moved = [], []
+        done: list[tuple[Future[Any], int | None]] = []
         while self._acks:
             consumer, sequence, future = self._acks.popleft()
             before = self._space.cursors.get(consumer)
             if sequence is None or before is None or sequence > before:
                 self._space.cursors.put(consumer, sequence)
             done.append((future, self._space.cursors.get(consumer)))
-            moved.append(consumer)
         try:
             self._space.cursors.sync()
         except Exception as error:
             for future, _ in done:
                 future.set_exception(error)
             return
-        self._space.tell_cursors(moved)
         for future, sequence in done:
             future.set_result(sequence)
 
@@ -379,7 +366,6 @@ class Pump:
         space.metrics.published.inc(n)
         self._unmatched += [logged for logged, _ in taken]
         self._n_unmatched += n
-        space.tell_followers()
 
     def _match_unmatched(self) -> None:
         """Match all that was logged and not matched yet."""

@@ -24,7 +24,6 @@ from rangecast.broker.access import UnavailableError
 from rangecast.broker.app import error_answer, make_app
 from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.listener import Listener
-from rangecast.broker.workers import WRITER
 from rangecast.errors import OptionError
 
 _log = logging.getLogger("rangecast.broker")
@@ -60,13 +59,7 @@ class BrokerProtocol(HttpToolsProtocol):
         self._refused = False
         self._head_bytes = 0
         self.broker: Broker = self.config.broker  # type: ignore[attr-defined]
-        self.first = b""
-        """What another process has read of the connection."""
-        self._raw: bytearray | None = None
-        self._n_messages = 0
         self._between = True
-        self._in_head = False
-        self._gone = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -78,45 +71,14 @@ class BrokerProtocol(HttpToolsProtocol):
                 transport.abort()
                 return
         self._expect(REFUSED_SECONDS if self._refused else HEAD_SECONDS)
-        if self.first:
-            self.data_received(self.first)
 
     def data_received(self, data: bytes) -> None:
-        if self._gone:
-            return
         if self._refused:
             self._refuse()
             return
         if self._between and self._patience is None:
             self._expect()  # from the first byte on, and be it only the end of a line
-        if self.broker.n_workers:
-            # the bytes from the beginning of a message on, until its head has said who must answer it
-            if not self._in_head:
-                self._raw, self._n_messages = bytearray(data) if self._between else None, 0
-            elif self._raw is not None:
-                self._raw += data
         super().data_received(data)
-
-    def _hand_over(self) -> bool:
-        """Give the connection to the process that must answer, if that is another one."""
-        broker = self.broker
-        place = broker.place_of_request(self.url)
-        if place == broker.number:
-            return False
-        idle = self.cycle is None or self.cycle.response_complete
-        if idle and self._raw is not None and self._n_messages == 1:
-            handle = os.dup(self.transport.get_extra_info("socket").fileno())
-            if broker.hand_over(place, bytes(self._raw), handle):
-                self._gone = True
-                self.transport.abort()
-                return True
-            os.close(handle)
-        if broker.number != WRITER:
-            # it came right behind another one, and only the writer could answer it: the client tries again
-            self._gone = True
-            self.transport.abort()
-            return True
-        return False  # the writer can answer everything
 
     def _refuse(self) -> None:
         """Answer whatever came with 503."""
@@ -179,9 +141,7 @@ class BrokerProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = 0
-        self._in_head = True
         self._between = False
-        self._n_messages += 1
         if self._patience is None:
             self._expect()
         self.scope["rangecast.protocol"] = self  # type: ignore[typeddict-unknown-key]
@@ -200,28 +160,19 @@ class BrokerProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
-        if self._gone or (self.broker.n_workers and self._hand_over()):
-            return
         before = self.cycle
         super().on_headers_complete()
         if self.cycle is not before:  # an upgrade has none before its message ends, which must not take long
             self._settle()
 
-    def on_body(self, body: bytes) -> None:
-        if not self._gone:
-            super().on_body(body)
-
     def on_message_complete(self) -> None:
         self._between = True
         self._settle()
-        if not self._gone:
-            super().on_message_complete()
+        super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
         self._settle()
-        if not self._gone:
-            super().handle_websocket_upgrade()
+        super().handle_websocket_upgrade()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -261,28 +212,6 @@ class BrokerServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, broker: Broker) -> None:
         super().__init__(config)
         self._broker = broker
-        self._adopting: set[asyncio.Task[Any]] = set()
-
-    def adopt(self, connection: socket.socket, raw: bytes) -> None:
-        """Serve a connection that another process has accepted, and of which it has read something."""
-
-        def protocol() -> asyncio.Protocol:
-            made: BrokerProtocol = self.config.http_protocol_class(  # type: ignore[assignment, call-arg]
-                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-            )
-            made.first = raw
-            return made
-
-        connection.setblocking(False)
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(loop.connect_accepted_socket(protocol, connection))
-        self._adopting.add(task)
-        task.add_done_callback(self._adopted)
-
-    def _adopted(self, task: asyncio.Task[Any]) -> None:
-        self._adopting.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.warning("a connection could not be taken over: %s", task.exception())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         spaces = sorted(self._broker.spaces)
@@ -303,14 +232,6 @@ def check_address(settings: BrokerSettings) -> None:
         raise OptionError(
             f"listening on {settings.host} lets others in: give --tokens FILE (rangecast token makes them), "
             "or listen on 127.0.0.1"
-        )
-
-
-def check_workers(settings: BrokerSettings) -> None:
-    """Refuse what workers cannot do: a connection with TLS cannot be given to another process."""
-    if settings.workers and settings.certificate is not None:
-        raise OptionError(
-            "--workers and --certificate cannot be given together: let a proxy before the broker speak TLS"
         )
 
 
@@ -349,7 +270,6 @@ def make_server(broker: Broker) -> BrokerServer:
     """A server for a broker, not started yet."""
     settings = broker.settings
     check_address(settings)
-    check_workers(settings)
     check_connections(settings)
     sys.setswitchinterval(_SWITCH_SECONDS)
     config = uvicorn.Config(
@@ -371,7 +291,6 @@ def make_server(broker: Broker) -> BrokerServer:
     )
     config.broker = broker  # type: ignore[attr-defined]
     server = BrokerServer(config, broker)
-    broker.adopt = server.adopt
     broker.connections = server.server_state.connections
     broker.most_connections = most_connections(settings)
     return server

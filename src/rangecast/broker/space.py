@@ -26,7 +26,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -38,7 +38,7 @@ from rangecast.broker.bodies import ARROW_TYPES, LINES_TYPES, ReceivedEvents, re
 from rangecast.broker.catch_up import CatchUp, EntryIndex
 from rangecast.broker.changes import Changer
 from rangecast.broker.directory import NAME, Directory
-from rangecast.broker.event_log import EventLog, LogMark, RecordNote, readable_records
+from rangecast.broker.event_log import EventLog, RecordNote, readable_records
 from rangecast.broker.frames import OwnerFrames, PinnedEvents, match_frames, shared_frames
 from rangecast.broker.listener import Listener, send_frames
 from rangecast.broker.metrics import SpaceMetrics
@@ -61,16 +61,6 @@ from rangecast.types.schema import Schema
 
 _log = logging.getLogger("rangecast.broker")
 _HOLD = "broker"
-
-
-class Followers(Protocol):
-    """Processes that deliver what this one logs (workers.py); used on the event loop alone."""
-
-    def tell_mark(self, space: Space, mark: LogMark) -> None:
-        """Say how far log and store are."""
-
-    def tell_cursors(self, space: Space, cursors: Sequence[tuple[str, int | None]]) -> None:
-        """Say how far consumers have acknowledged."""
 
 
 class Space:
@@ -126,10 +116,6 @@ class Space:
         self.pump = Pump(self)
         self.changer = Changer(self)
         self.catch_up = CatchUp(self)
-        self.followers: Followers | None = None
-        """The processes that deliver for this one, if there are any."""
-        self.elsewhere: dict[int, list[tuple[str, str, int]]] = {}
-        """By process: the consumer, the state and the position of each connection there."""
         self._stopping = False
 
     @classmethod
@@ -151,12 +137,6 @@ class Space:
         return (folder / "space.json").exists()
 
     @staticmethod
-    def stored_limits(folder: Path) -> SpaceLimits:
-        """The limits of a space."""
-        found = read_document(folder / "space.json") or {}
-        return SpaceLimits(**found.get("limits", {}))
-
-    @staticmethod
     def set_limits(folder: Path, given: dict[str, int]) -> SpaceLimits:
         """The limits of a space after some of them were set; the others stay as they were."""
         found = read_document(folder / "space.json") or {}
@@ -173,10 +153,10 @@ class Space:
         key = found.get("object_key")
         return None if key is None else str(key)
 
-    def _open_directory(self, newest: int | None = None) -> int:
+    def _open_directory(self) -> int:
         """Take in the store from the version on that the oldest event is pinned to, which is returned."""
         store = self.store
-        newest = store.version if newest is None else newest
+        newest = store.version
         oldest = self.log.oldest_pin()
         wanted = newest if oldest is None else min(oldest, newest)
         wanted = max(wanted, store.oldest)
@@ -218,10 +198,9 @@ class Space:
         """Whether the store has a newer version than was taken in."""
         return self.store.refresh() != self.directory.version
 
-    def take_changes(self, wanted: int | None = None) -> list[tuple[int, int]]:
-        """Come to the newest version of the store, or to one; entries that expired, and when."""
+    def take_changes(self) -> list[tuple[int, int]]:
+        """Come to the newest version of the store; entries that expired, and when."""
         newest = self.store.refresh()
-        newest = newest if wanted is None else wanted
         if newest <= self.directory.version:
             return []
         expired: list[tuple[int, int]] = []
@@ -246,7 +225,6 @@ class Space:
     def tend(self) -> None:
         """What must be done now and then: retention, and forgetting what no event needs."""
         if self.log.retain():
-            self.tell_followers()
             if self.objects is not None:
                 self.objects.forget(self.log.first)
             pin = self.log.oldest_pin()
@@ -267,24 +245,10 @@ class Space:
         except StorageError as error:
             self.log_error("making a snapshot", error)
 
-    def tell_followers(self) -> None:
-        """Tell the processes that deliver how far log and store are; by the matcher thread."""
-        if self.followers is not None:
-            self.post(self.followers.tell_mark, self, self.mark())
-
-    def tell_cursors(self, consumers: Sequence[str]) -> None:
-        """Tell them how far consumers have acknowledged."""
-        if self.followers is not None:
-            self.post(self.followers.tell_cursors, self, [(c, self.cursors.get(c)) for c in consumers])
-
-    def mark(self) -> LogMark:
-        """How far log and store are: all events before it are pinned to its version or an older one."""
-        return LogMark(self.log.first, self.log.durable, *self.log.last_segment(), self.directory.version)
-
     # towards the event loop
 
     def post(self, function: Any, *arguments: Any) -> bool:
-        """Have something done on the event loop; whether it will be."""
+        """Schedule a call on the event loop; False if the loop has ended."""
         assert self.loop is not None
         try:
             self.loop.call_soon_threadsafe(function, *arguments)
@@ -428,15 +392,11 @@ class Space:
         return self._described(consumer, self._states(consumer).get(consumer, []))
 
     def _states(self, consumer: str | None = None) -> dict[str, list[tuple[str, int]]]:
-        """State and position of each connection, here and elsewhere, by consumer; or of one alone."""
+        """State and position of each connection, by consumer; or of one alone."""
         found: dict[str, list[tuple[str, int]]] = {}
         for one in list(self.listeners):
             if consumer is None or one.consumer == consumer:
                 found.setdefault(one.consumer, []).append((one.state, one.position))
-        for several in self.elsewhere.values():
-            for name, state, position in several:
-                if consumer is None or name == consumer:
-                    found.setdefault(name, []).append((state, position))
         return found
 
     def _described(self, consumer: str, own: list[tuple[str, int]]) -> dict[str, Any]:
@@ -477,9 +437,6 @@ class Space:
         states: dict[str, int] = {"live": 0, "behind": 0, "stalled": 0}
         for listener in self.listeners:
             states[listener.state] = states.get(listener.state, 0) + 1
-        for several in self.elsewhere.values():
-            for _, state, _ in several:
-                states[state] = states.get(state, 0) + 1
         return {
             "space": self.name,
             "version": self.directory.version,
@@ -491,7 +448,7 @@ class Space:
             "log_bytes": self.log.bytes,
             "segments": self.log.n_segments,
             "waiting_events": self.pump.waiting_events,
-            "connections": len(self.listeners) + sum(map(len, self.elsewhere.values())),
+            "connections": len(self.listeners),
             "states": states,
             "ticks": self.pump.ticks,
             "log_failed": self.log.failed,

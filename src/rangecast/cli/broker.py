@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import tomllib
@@ -22,6 +23,7 @@ Address = Annotated[str, typer.Option(help="Address of the broker.", envvar="RAN
 TokenText = Annotated[str | None, typer.Option(help="Token of the broker.", envvar="RANGECAST_TOKEN")]
 SpaceName = Annotated[str, typer.Option(help="Space of the broker.")]
 _HERE = "http://127.0.0.1:8080"
+_log = logging.getLogger("rangecast.broker")
 
 
 def serve(
@@ -48,7 +50,7 @@ def serve(
         str | None, typer.Option(help="Attribute of --schema whose events are states of one object.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Number of processes that deliver, besides the one that writes.")
+        int | None, typer.Option(min=0, help="Has no effect since 0.5: one process serves and delivers.")
     ] = None,
     log: Annotated[str | None, typer.Option(help="How logs are written to stderr: text or json.")] = None,
 ) -> None:
@@ -67,11 +69,16 @@ def serve(
         from rangecast.broker.access import SpaceLimits
         from rangecast.broker.broker import Broker, BrokerSettings
         from rangecast.broker.metrics import log_to
-        from rangecast.broker.server import check_address, check_connections, check_workers
+        from rangecast.broker.server import check_address, check_connections
         from rangecast.broker.server import serve as run
     except ImportError as error:
         raise SetupError(f"rangecast serve needs {error.name}: {extra_hint('serve')}") from None
     log_to(sys.stderr, log or given.get("log", "text"))
+    if given.get("workers", 0) if workers is None else workers:
+        _log.warning(
+            "--workers has no effect since 0.5: one process serves and delivers; to use more cores, "
+            "divide the spaces among several brokers"
+        )
     token_file = tokens or (Path(given["tokens"]) if "tokens" in given else None)
     settings = BrokerSettings(
         data=folder,
@@ -86,10 +93,8 @@ def serve(
         limits=SpaceLimits.of(given.get("limits", {})),
         space_limits={name: SpaceLimits.of(entry.get("limits", {})) for name, entry in spaces.items()},
         private_hooks=bool(given.get("private_hooks", False)),
-        workers=given.get("workers", 0) if workers is None else workers,
     )
     check_address(settings)
-    check_workers(settings)
     check_connections(settings)
     broker = Broker(settings)
     scheme = "http" if settings.certificate is None else "https"
