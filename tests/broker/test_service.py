@@ -524,22 +524,21 @@ def test_openapi_names_every_route(url):
 
 def test_the_reference_says_what_the_broker_does(url):
     """Its examples are one story, told in the order of the routes; statuses are those that errors have."""
-    from rangecast.broker.app import ROUTES
-    from rangecast.broker.openapi import NOTES, example_path, with_reference
+    from rangecast.broker.openapi import routes, with_reference
 
-    assert set(NOTES) == {handler.__name__ for _, _, handler in ROUTES}
-    for method, path, handler in ROUTES:
-        note = NOTES[handler.__name__]
-        assert set(note.statuses) <= {400, 401, 403, 404, 409, 412, 413, 415, 422, 429, 503}
-        if handler.__name__ == "stream_messages":
+    for route in routes():
+        assert route.summary, route.name
+        assert route.text, route.name
+        assert set(route.statuses) <= {400, 401, 403, 404, 409, 412, 413, 415, 422, 429, 503}
+        if route.name == "stream_messages":
             continue
-        body = {} if note.body is None else {"json": note.body}
-        answer = httpx.request(method, url + example_path(path, note), timeout=60, **body)
-        assert answer.status_code == 200, (path, answer.text)
-        if handler.__name__ == "give_ticket":
+        body = {} if route.body is None else {"json": route.body}
+        answer = httpx.request(route.method, url + route.example, timeout=60, **body)
+        assert answer.status_code == 200, (route.path, answer.text)
+        if route.name == "give_ticket":
             assert list(answer.json()) == ["ticket"]
-        elif note.answer is not None:
-            assert answer.json() == note.answer, path
+        elif route.answer is not None:
+            assert answer.json() == route.answer, route.path
     page = (ROOT / "docs/broker-api.md").read_text()
     assert page == with_reference(page), "python -m rangecast.broker.openapi docs/broker-api.md"
 

@@ -6,7 +6,7 @@ server.py          uvicorn; streams written straight to the transport, bounded r
 app.py             routes, errors as JSON; schemas, spaces, health, metrics, status, the page
 requests.py        publish and match; subscribe, replace, delete, list, batch, test; answers as JSON
 delivery.py        stream, WebSocket, long poll, acknowledge, tickets, webhooks
-openapi.py         the interface in OpenAPI's words, and the description of each request
+openapi.py         the interface in OpenAPI's words, from the docstrings of the handlers
 bodies.py          what a request brings, within bounds
 access.py          who may do what, limits of a space and rates, and what is refused
 broker.py          `Broker`: the spaces of a data folder

@@ -1,9 +1,11 @@
 """The HTTP interface: routes, errors as JSON, and what each request may do.
 
-    requests.py   subscribe, replace, delete, list, batch, test
-    requests.py      publish, match
-    delivery.py        stream, WebSocket, long poll, acknowledge, tickets, webhooks
-    app.py      schemas, spaces, health, metrics, status, the page, OpenAPI
+    requests.py   subscribe, replace, delete, list, batch, test; publish, match
+    delivery.py   stream, WebSocket, long poll, acknowledge, tickets, webhooks
+    app.py        schemas, spaces, health, metrics, status, the page, OpenAPI
+
+The docstring of a handler is the description of its request, for OpenAPI and docs/broker-api.md; openapi.py
+says what stands in it.
 
 Without tokens, whoever reaches the broker may do everything, and a browser on this machine reaches it for
 every page that it shows. `PageGuard` lets through what programs send, the broker's own page, and the pages of
@@ -66,7 +68,19 @@ _CONTENT = (
 
 
 async def put_schema(request: Request) -> Response:
-    """Make a space with a schema; if it has the same one already, nothing changes."""
+    """Make a space with a schema; if it has the same one already, nothing changes.
+
+    Makes the space if there is none of this name; a space keeps its schema. `object_key` names the attribute
+    that says which [object](broker.md#objects-that-enter-and-leave) an event is a state of.
+
+    400: the name of the space or the body cannot be read
+    409: the space has another schema or object key
+    422: the schema cannot be used
+
+    example: /v1/ticks/schema
+    body: {"attributes": {"price": {"type": "int"}}}
+    answer: {"space": "ticks", "attributes": {"price": {"type": "int"}}}
+    """
     broker = broker_of(request)
     name = request.path_params["space"]
     broker.access(request.headers.get("authorization")).check("admin", name)
@@ -89,13 +103,26 @@ async def put_schema(request: Request) -> Response:
 
 
 async def get_schema(request: Request) -> Response:
-    """Return the schema of a space."""
+    """Return the schema of a space.
+
+    Attributes in the order of the schema, each with its type and what belongs to it.
+
+    example: /v1/ticks/schema
+    answer: {"space": "ticks", "attributes": {"price": {"type": "int"}}}
+    """
     _, space, _ = allowed(request, "read")
     return Json({"space": space.name, "attributes": space.schema.to_dict()})
 
 
 async def list_spaces(request: Request) -> Response:
-    """List the spaces that the sender may use."""
+    """List the spaces that the sender may use.
+
+    Only those that the token is for.
+
+    503: the broker is starting or ending, or its disk refuses
+
+    answer: {"spaces": ["main", "ticks"]}
+    """
     broker = broker_of(request)
     access = broker.access(request.headers.get("authorization"))
     access.check("read")
@@ -105,14 +132,27 @@ async def list_spaces(request: Request) -> Response:
 
 
 async def list_consumers(request: Request) -> Response:
-    """List the consumers of a space with their states, those with connections first."""
+    """List the consumers of a space with their states, those with connections first.
+
+    Each is described as by a request for it alone. `limit` is 100 unless it is given, and at most 10,000.
+
+    400: `limit` cannot be read
+
+    query: limit integer
+    example: /v1/main/consumers?limit=10
+    answer: {"consumers": []}
+    """
     _, space, _ = allowed(request, "read")
     limit = whole_number(request, "limit", 100, 1, 10_000)
     return Json({"consumers": space.list_consumers(limit)})
 
 
 async def show_status(request: Request) -> Response:
-    """Return counts and sizes of the spaces that the sender may use."""
+    """Return counts and sizes of the spaces that the sender may use.
+
+    For each space: version, subscriptions, consumers, the first sequence number in the log and the next one,
+    bytes and segments of the log, events that wait to be matched, and connections by state.
+    """
     broker = broker_of(request)
     access = broker.access(request.headers.get("authorization"))
     access.check("read")
@@ -120,12 +160,24 @@ async def show_status(request: Request) -> Response:
 
 
 async def show_health(_: Request) -> Response:
-    """Say that the process is alive."""
+    """Say that the process is alive.
+
+    Needs no token, and is answered while the spaces are opened.
+
+    answer: {"status": "ok"}
+    """
     return Json({"status": "ok"})
 
 
 async def show_readiness(request: Request) -> Response:
-    """Say whether requests are served."""
+    """Say whether requests are served.
+
+    Needs no token. `failed` names the spaces whose disk refuses.
+
+    503: the spaces are being opened, the broker is ending, or a disk refuses; `reason` says which
+
+    answer: {"ready": true, "failed": []}
+    """
     broker = broker_of(request)
     failed = {name: space.log.failed for name, space in broker.spaces.items() if space.log.failed}
     opening = broker.opening
@@ -140,7 +192,12 @@ async def show_readiness(request: Request) -> Response:
 
 
 async def show_metrics(request: Request) -> Response:
-    """Return counters in the text format of Prometheus."""
+    """Return counters in the text format of Prometheus.
+
+    The names begin with `rangecast_`, and each figure has its space as a label.
+
+    returns: text/plain
+    """
     broker = broker_of(request)
     access = broker.access(request.headers.get("authorization"))
     access.check("read")
@@ -148,14 +205,22 @@ async def show_metrics(request: Request) -> Response:
 
 
 async def show_openapi(_: Request) -> Response:
-    """Return this reference as an OpenAPI document."""
+    """Return this reference as an OpenAPI document.
+
+    Needs no token.
+    """
     from rangecast.broker.openapi import document
 
     return Json(document())
 
 
 async def show_page(_: Request) -> Response:
-    """Return the page for people."""
+    """Return the page for people.
+
+    Needs no token itself; it asks for one if the broker has tokens.
+
+    returns: text/html
+    """
     headers = {"Content-Security-Policy": _CONTENT, "X-Content-Type-Options": "nosniff"}
     return Response(_page(), media_type="text/html; charset=utf-8", headers=headers)
 

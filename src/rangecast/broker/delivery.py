@@ -114,7 +114,21 @@ class _SseResponse(Response):
 
 
 async def stream_messages(request: Request) -> Response:
-    """Send the messages of a consumer as server-sent events."""
+    """Send the messages of a consumer as server-sent events.
+
+    The stream begins after `Last-Event-ID`, at `from`, or after the cursor, and stays open: `match`, and the
+    notices `caught_up`, `progress` every 5 seconds, `gap` and `expired`. A connection that takes nothing for
+    30 seconds is closed; what it missed is sent when it comes back. Browsers, which can send no token here,
+    give a `ticket`.
+
+    400: the name, `from` or `Last-Event-ID` cannot be read
+    429: the limit `connections` or `consumer_connections` is reached; `Retry-After` says when to try again
+
+    query: from string, ticket string
+    header: Last-Event-ID
+    returns: text/event-stream
+    example: /v1/main/consumers/alice/stream?from=1
+    """
     opened = _opened(request)
     if request.method == "HEAD":
         return Response(headers={name.decode(): value.decode() for name, value in _HEADERS})
@@ -122,7 +136,21 @@ async def stream_messages(request: Request) -> Response:
 
 
 async def poll_messages(request: Request) -> Response:
-    """Return the next messages of a consumer, and wait for the first one if asked to."""
+    """Return the next messages of a consumer, and wait for the first one if asked to.
+
+    At most `max` messages are returned: 100 unless it is given, and no more than 10,000. If there is none,
+    the request waits for `wait` seconds: 0 unless it is given, and no more than 60. `next` is the sequence
+    number to go on with, as `from`; after an acknowledgement `from` is not needed. `notices` tells of gaps
+    and of subscriptions that have expired.
+
+    400: the name, `max`, `wait` or `from` cannot be read
+    429: the limit `connections` or `consumer_connections` is reached; `Retry-After` says when to try again
+
+    query: max integer, wait integer, from string, ticket string
+    example: /v1/main/consumers/alice/messages?max=10&from=1
+    answer: {"messages": [{"sequence": 1, "event": {"symbol": "IBM", "price": 9}, "subscriptions": ["cheap"],
+        "version": 3}], "notices": [], "next": 2}
+    """
     most = whole_number(request, "max", 100, 1, MOST_MESSAGES)
     wait = whole_number(request, "wait", 0, 0, LONGEST_WAIT)
     opened = _opened(request)
@@ -223,7 +251,16 @@ def _acknowledged(value: Any, what: str, space: Space) -> int:
 
 
 async def acknowledge(request: Request) -> Response:
-    """Acknowledge every message up to a sequence number."""
+    """Acknowledge every message up to a sequence number.
+
+    The answer comes when the cursor is on disk, and says where it is: a number below it changes nothing. A
+    connection without `from` begins after it.
+
+    400: `sequence` is not the number of an event that was published
+
+    body: {"sequence": 1}
+    answer: {"sequence": 1}
+    """
     consumer = consumer_of(request)
     _, space, _ = allowed(request, "subscribe", consumer)
     raw = await read_body(request, space.limits)
@@ -233,14 +270,27 @@ async def acknowledge(request: Request) -> Response:
 
 
 async def get_consumer(request: Request) -> Response:
-    """Return how far a consumer is, with its subscriptions and connections counted."""
+    """Return how far a consumer is, with its subscriptions and connections counted.
+
+    `acknowledged` is the cursor, null if there is none; `unacknowledged` counts the events after it, and
+    `behind` those that were not sent yet to the connection that is furthest. A connection is live, behind or
+    stalled.
+
+    answer: {"consumer": "alice", "subscriptions": 1, "expressions": 0, "acknowledged": 1,
+        "unacknowledged": 0, "behind": 0, "connections": []}
+    """
     consumer = consumer_of(request)
     _, space, _ = allowed(request, "subscribe", consumer)
     return Json(space.describe_consumer(consumer))
 
 
 async def delete_consumer(request: Request) -> Response:
-    """Delete a consumer: its subscriptions, cursor, webhook and dead letters; its connections are closed."""
+    """Delete a consumer: its subscriptions, cursor, webhook and dead letters; its connections are closed.
+
+    Nothing of it is left. Events stay in the log, as they concern others.
+
+    answer: {"consumer": "alice", "deleted": 1, "version": 4}
+    """
     consumer = consumer_of(request)
     broker, space, _ = allowed(request, "subscribe", consumer)
     number = space.directory.find_consumer(consumer)
@@ -263,7 +313,12 @@ async def delete_consumer(request: Request) -> Response:
 
 
 async def give_ticket(request: Request) -> Response:
-    """Give a ticket for one connection, for browsers, whose EventSource cannot send a token."""
+    """Give a ticket for one connection, for browsers, whose EventSource cannot send a token.
+
+    A ticket opens one stream or WebSocket of this consumer, within half a minute, and is used up by that.
+
+    answer: {"ticket": "..."}
+    """
     consumer = consumer_of(request)
     broker, space, access = allowed(request, "subscribe", consumer)
     ticket = new_ticket()
@@ -272,7 +327,17 @@ async def give_ticket(request: Request) -> Response:
 
 
 async def put_webhook(request: Request) -> Response:
-    """Have the messages of a consumer sent to an address."""
+    """Have the messages of a consumer sent to an address.
+
+    `url` is an address of http or https, without a password, and `secret`, of at least 16 letters, signs what
+    is sent. It replaces the webhook that the consumer has. See [webhooks](#webhooks).
+
+    400: the address or the secret cannot be used
+    403: the token does not allow it, or the broker sends to no webhooks
+
+    body: {"url": "https://example.org/hook", "secret": "at least 16 letters"}
+    answer: {"url": "https://example.org/hook", "dead_letters": 0}
+    """
     consumer = consumer_of(request)
     broker, space, _ = allowed(request, "subscribe", consumer)
     raw = await read_body(request, space.limits)
@@ -284,14 +349,24 @@ async def put_webhook(request: Request) -> Response:
 
 
 async def get_webhook(request: Request) -> Response:
-    """Return the webhook of a consumer."""
+    """Return the webhook of a consumer.
+
+    `url` is null if there is none. The secret is never shown.
+
+    answer: {"url": "https://example.org/hook", "dead_letters": 0}
+    """
     consumer = consumer_of(request)
     broker, space, _ = allowed(request, "subscribe", consumer)
     return Json(broker.webhooks.get(space, consumer))
 
 
 async def delete_webhook(request: Request) -> Response:
-    """Delete the webhook of a consumer; nothing more is sent to it."""
+    """Delete the webhook of a consumer; nothing more is sent to it.
+
+    The cursor stays, and so do the dead letters.
+
+    answer: {"consumer": "alice"}
+    """
     consumer = consumer_of(request)
     broker, space, _ = allowed(request, "subscribe", consumer)
     broker.webhooks.delete(space, consumer)
@@ -299,14 +374,24 @@ async def delete_webhook(request: Request) -> Response:
 
 
 async def list_dead_letters(request: Request) -> Response:
-    """Return the messages that the webhook of a consumer did not take."""
+    """Return the messages that the webhook of a consumer did not take.
+
+    The last 1,000 messages that the webhook did not take in 8 attempts, oldest first.
+
+    answer: {"messages": []}
+    """
     consumer = consumer_of(request)
     broker, space, _ = allowed(request, "subscribe", consumer)
     return Json({"messages": broker.webhooks.letters(space, consumer)})
 
 
 async def clear_dead_letters(request: Request) -> Response:
-    """Delete the messages that the webhook of a consumer did not take."""
+    """Delete the messages that the webhook of a consumer did not take.
+
+    They are gone for good.
+
+    answer: {"messages": []}
+    """
     consumer = consumer_of(request)
     broker, space, _ = allowed(request, "subscribe", consumer)
     broker.webhooks.clear(space, consumer)

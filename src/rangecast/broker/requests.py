@@ -56,7 +56,26 @@ _MOST_PAYLOAD = 65_536
 
 
 async def put_subscription(request: Request) -> Response:
-    """Add a subscription, or replace the one of this name."""
+    """Add a subscription, or replace the one of this name.
+
+    `condition` is required. `ttl` is a number of seconds, or a number with `ms`, `s`, `m`, `h` or `d`;
+    without it the subscription lasts until it is deleted. `payload` is any JSON of up to 65,536 bytes, and is
+    kept with the subscription. The answer comes when the change is on disk and in the index: every event that
+    is published afterwards is matched against it. With `If-Match` the change is made only if the subscription
+    has the state that `ETag` named, or with `*` if there is one.
+
+    400: a name, `ttl` or the body cannot be read
+    403: the token is not for this consumer, or the limit `subscriptions`, `consumer_subscriptions`,
+        `consumer_expressions` or `boxes` is reached
+    412: `If-Match` names another state
+    413: the body is longer than the limit `body_bytes`
+    422: the condition cannot be read; `position` says where
+    429: the limit `changes_per_second` is reached; `Retry-After` says when to try again
+
+    header: If-Match
+    body: {"condition": "symbol = 'IBM' and price < 10", "payload": {"mail": "alice@example.org"}}
+    answer: {"id": "alice/cheap", "version": 1}
+    """
     consumer = consumer_of(request)
     broker, space, access = allowed(request, "subscribe", consumer)
     name = checked_name(request.path_params["name"], "a subscription")
@@ -74,7 +93,16 @@ async def put_subscription(request: Request) -> Response:
 
 
 async def get_subscription(request: Request) -> Response:
-    """Return one subscription."""
+    """Return one subscription.
+
+    The answer has `expires`, in seconds since 1970, if the subscription has a `ttl`, and `payload` if it has
+    one. `ETag` stands for its state.
+
+    404: there is no such space or subscription
+
+    answer: {"id": "alice/cheap", "name": "cheap", "condition": "symbol = 'IBM' and price < 10", "version": 1,
+        "payload": {"mail": "alice@example.org"}}
+    """
     consumer = consumer_of(request)
     _, space, _ = allowed(request, "subscribe", consumer)
     found = await asyncio.to_thread(
@@ -85,7 +113,18 @@ async def get_subscription(request: Request) -> Response:
 
 
 async def delete_subscription(request: Request) -> Response:
-    """Delete a subscription."""
+    """Delete a subscription.
+
+    Events that were published before the answer may still be delivered for it, to consumers that are behind.
+    `If-Match` works as for `PUT`.
+
+    404: there is no such space or subscription
+    412: `If-Match` names another state
+    429: the limit `changes_per_second` is reached; `Retry-After` says when to try again
+
+    header: If-Match
+    answer: {"id": "alice/cheap", "version": 2}
+    """
     consumer = consumer_of(request)
     broker, space, access = allowed(request, "subscribe", consumer)
     broker.pacer.spend(access.name, "changes_per_second", space.limits.changes_per_second, 1)
@@ -96,7 +135,17 @@ async def delete_subscription(request: Request) -> Response:
 
 
 async def list_subscriptions(request: Request) -> Response:
-    """List the subscriptions of a consumer by name, a page at a time."""
+    """List the subscriptions of a consumer by name, a page at a time.
+
+    `limit` is 100 unless it is given, and at most 10,000. If there are more, the answer has `after`: send it
+    with the next request.
+
+    400: the name or `limit` cannot be read
+
+    query: after string, limit integer
+    example: /v1/main/consumers/alice/subscriptions?limit=10
+    answer: {"subscriptions": []}
+    """
     consumer = consumer_of(request)
     _, space, _ = allowed(request, "subscribe", consumer)
     after = request.query_params.get("after", "")
@@ -120,7 +169,26 @@ def _page(space: Space, consumer: str, after: str, limit: int) -> dict[str, Any]
 
 
 async def batch_subscriptions(request: Request) -> Response:
-    """Add, replace and delete many subscriptions, sent as JSON lines, JSON, Parquet or Arrow."""
+    r"""Add, replace and delete many subscriptions, sent as JSON lines, JSON, Parquet or Arrow.
+
+    A row has `consumer`, `name` and `condition`, and may have `ttl` and `payload`; a row with `"delete":
+    true` deletes. Rows that cannot be accepted are listed in `rejected`, and count from 0; the others are one
+    change, which is made as a whole. Rows are done in their order, so of several with the same consumer and
+    name the last one counts. In Parquet and Arrow a payload is a string of JSON.
+
+    400: the body cannot be read at all
+    403: the token does not allow it, or the limit `subscriptions`, `consumer_subscriptions` or
+        `consumer_expressions` is reached
+    413: the body is longer than the limit `body_bytes`
+    429: the limit `changes_per_second` is reached; `Retry-After` says when to try again
+
+    accepts: application/x-ndjson, application/json, application/vnd.apache.parquet,
+        application/vnd.apache.arrow.stream
+    body: [{"consumer": "alice", "name": "cheap", "condition": "price < 10"}, {"consumer": "alice", "name":
+        "odd", "condition": "price <"}]
+    answer: {"deleted": 0, "accepted": 1, "rejected": [{"row": 1, "id": "alice/odd", "reason":
+        "column 8: expected a value, got the end of the text\n  price <\n         ^"}], "version": 3}
+    """
     broker, space, access = allowed(request, "subscribe")
     kind = media_type(request.headers.get("content-type"))
     raw = await read_body(request, space.limits)
@@ -159,7 +227,19 @@ def _batch_change(
 
 
 async def test_condition(request: Request) -> Response:
-    """Explain what a condition does to sample events; nothing is stored."""
+    r"""Explain what a condition does to sample events; nothing is stored.
+
+    The answer says how the condition was understood, of how many boxes it consists, which events match, by
+    row, and why. At most 1,000 events are tested at once.
+
+    400: the body cannot be read
+    413: there are more than 1,000 events, or the body is longer than the limit `body_bytes`
+    422: the condition cannot be read; `position` says where
+
+    body: {"condition": "price < 10", "events": [{"price": 9}]}
+    answer: {"condition": "price < 10", "boxes": 1, "matches": [0], "explanation": [{"row": 0,
+        "matches": true, "text": "subscription 1 matches\n  yes  price < 10: 9"}], "rejected": []}
+    """
     _, space, _ = allowed(request, "subscribe")
     raw = await read_body(request, space.limits)
     content = await run_beside(len(raw), decoded_object, raw)
@@ -277,7 +357,26 @@ def _batch_rows(raw: bytes, kind: str, most: int) -> list[dict[str, Any]]:
 
 
 async def publish_events(request: Request) -> Response:
-    """Publish events: they are logged, matched and delivered."""
+    """Publish events: they are logged, matched and delivered.
+
+    The answer comes when the events are on disk: `first` and `last` are their sequence numbers, and null if
+    all were rejected. A rejected event has its row, from 0, and a reason; the others are published. With
+    `Idempotency-Key`, of up to 256 letters, a repeated request publishes nothing: its answer is the first one
+    with `"repeated": true`.
+
+    400: the body is not JSON, or not what its content type says
+    413: the body or an event is longer than `body_bytes` or `line_bytes`, or has more events than
+        `request_events`
+    415: the content type or the encoding is not one that is read
+    422: the idempotency key was used for another body
+    429: the limit `events_per_second` or `backlog` is reached; `Retry-After` says when to try again
+
+    header: Idempotency-Key
+    accepts: application/json, application/x-ndjson, application/vnd.apache.arrow.stream
+    body: [{"symbol": "IBM", "price": 9}, {"price": "nine"}]
+    answer: {"first": 1, "last": 1, "rejected": [{"row": 1, "reason":
+        "'price' is an int, got the string 'nine'"}]}
+    """
     received = time.perf_counter()
     broker, space, access = allowed(request, "publish")
     if broker.ending:
@@ -325,7 +424,20 @@ def _digest(raw: bytes) -> str:
 
 
 async def match_events(request: Request) -> Response:
-    """Return the subscriptions that events match; nothing is logged or delivered."""
+    """Return the subscriptions that events match; nothing is logged or delivered.
+
+    For each event the ids that it matches, sorted; null for one that was rejected. Ids without a slash, which
+    belong to no consumer, are among them. Nothing is logged, and nobody is told.
+
+    400: the body is not JSON, or not what its content type says
+    413: the body or an event is longer than `body_bytes` or `line_bytes`, or has more events than
+        `request_events`, or they match more often than `match_pairs`: send fewer at a time
+    415: the content type or the encoding is not one that is read
+
+    accepts: application/json, application/x-ndjson, application/vnd.apache.arrow.stream
+    body: [{"symbol": "IBM", "price": 9}, {"price": 30}]
+    answer: {"matches": [["alice/cheap"], []], "version": 3, "rejected": []}
+    """
     _, space, _ = allowed(request, "publish")
     raw = await read_body(request, space.limits)
     kind = media_type(request.headers.get("content-type"))
