@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any, Self
 
 from rangecast.client.wire import (
-    RETRIED,
-    TRIES,
     Asked,
+    Attempts,
     BrokerAddress,
+    BrokerRequests,
     ClientError,
     Delivery,
     MessageReader,
     answer_of,
-    consumer_path,
-    events_request,
-    pause_before,
-    space_path,
-    stream_request,
-    subscription_path,
-    subscription_request,
+    headers_of,
 )
 
 _BROKEN = (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError)
 _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class AsyncClient:
+class AsyncClient(BrokerRequests[Coroutine[Any, Any, dict[str, Any]], Coroutine[Any, Any, int]]):
     """A client of a broker, for any number of tasks of one event loop."""
 
     def __init__(
@@ -54,50 +47,16 @@ class AsyncClient:
         while self._idle:
             await _close(self._idle.pop()[1])
 
-    async def subscribe(
-        self,
-        consumer: str,
-        name: str,
-        condition: str,
-        ttl: Any = None,
-        payload: Any = None,
-        *,
-        if_match: str | None = None,
-    ) -> dict[str, Any]:
-        """Add a subscription, or replace the one of this name; returns its id and the version that has it."""
-        return await self._ask(
-            subscription_request(self.space, consumer, name, condition, ttl, payload, if_match)
-        )
-
-    async def unsubscribe(self, consumer: str, name: str) -> dict[str, Any]:
-        """Delete a subscription."""
-        return await self._ask(Asked("DELETE", subscription_path(self.space, consumer, name), again=False))
-
-    async def publish(self, events: Any, *, key: str | None = None) -> dict[str, Any]:
-        """Publish dicts or an Arrow table; returns the first and last sequence number, and what was
-        rejected."""
-        return await self._ask(events_request(self.space, "events", events, key))
-
-    async def match(self, events: Any) -> dict[str, Any]:
-        """Return at once which subscriptions the events match; nothing is delivered."""
-        return await self._ask(events_request(self.space, "match", events))
-
-    async def test(self, condition: str, events: list[Mapping[str, Any]]) -> dict[str, Any]:
-        """Which of the sample events a condition matches, and why."""
-        body = json.dumps({"condition": condition, "events": events}).encode()
-        return await self._ask(Asked("POST", f"{space_path(self.space)}/subscriptions:test", body))
-
-    async def ack(self, consumer: str, sequence: int) -> int:
-        """Acknowledge everything up to a sequence number."""
-        body = json.dumps({"sequence": sequence}).encode()
-        return int(
-            (await self._ask(Asked("POST", f"{consumer_path(self.space, consumer)}/ack", body)))["sequence"]
-        )
-
-    async def messages(self, consumer: str, *, most: int = 100, wait: int = 0) -> dict[str, Any]:
-        """The next messages, without a stream."""
-        path = f"{consumer_path(self.space, consumer)}/messages?max={most}&wait={wait}"
-        return await self._ask(Asked("GET", path))
+    async def subscriptions(self, consumer: str) -> list[dict[str, Any]]:
+        """All subscriptions of a consumer."""
+        found: list[dict[str, Any]] = []
+        after = ""
+        while True:
+            page = await self._ask(self._page(consumer, after))
+            found += page["subscriptions"]
+            if "after" not in page:
+                return found
+            after = page["after"]
 
     async def stream(
         self,
@@ -110,34 +69,29 @@ class AsyncClient:
     ) -> AsyncIterator[Delivery]:
         """The messages of a consumer, as `Client.stream` gives them."""
         reader = MessageReader(notices)
-        attempt = 0
         while True:
-            wait: float | None = None
             connection: _Connection | None = None
+            refusal: ClientError | None = None
             try:
                 connection = await self._connect()
-                asked = stream_request(self.space, consumer, start, reader.last)
-                status, headers = await self._send(connection, asked)
+                status, headers = await self._send(connection, self._stream(consumer, start, reader.last))
                 if status != 200:
                     raw = await _body(connection[0], headers)
                     answer_of(status, raw, headers.get("retry-after"))
                 async for line in _lines(connection[0], patience):
-                    attempt = 0
                     for message in reader.feed(line):
                         yield message
             except ClientError as error:
-                if error.status not in RETRIED:
-                    raise
-                wait = error.retry_after
+                refusal = error
             except _BROKEN:
                 pass
             finally:
                 if connection is not None:
                     await _close(connection[1])
+            pause = reader.pause(refusal)
             if not reconnect:
                 return
-            await asyncio.sleep(pause_before(attempt, wait))
-            attempt = min(attempt + 1, TRIES)
+            await asyncio.sleep(pause)
 
     async def _connect(self) -> _Connection:
         context = ssl.create_default_context() if self._place.secure else None
@@ -150,12 +104,9 @@ class AsyncClient:
         body = asked.body or b""
         headers = {
             "Host": f"{self._place.host}:{self._place.port}",
-            "Content-Type": "application/json",
             "Content-Length": str(len(body)),
-            **asked.headers,
+            **headers_of(asked, self._token),
         }
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
         head = f"{asked.method} {self._place.path}{asked.path} HTTP/1.1\r\n"
         head += "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
         reader, writer = connection
@@ -170,8 +121,8 @@ class AsyncClient:
         return int(first.split(" ", 2)[1]), found
 
     async def _ask(self, asked: Asked) -> dict[str, Any]:
-        for attempt in range(TRIES):
-            last = attempt + 1 == TRIES or not asked.again
+        attempts = Attempts(self._place, asked)
+        while True:
             fresh = not self._idle
             connection: _Connection | None = None
             try:
@@ -188,16 +139,13 @@ class AsyncClient:
             except _BROKEN as error:
                 if connection is not None:
                     await _close(connection[1])
-                if last and fresh:
-                    place = f"{self._place.host}:{self._place.port}"
-                    raise ClientError(f"the broker at {place} cannot be reached: {error!r}") from None
-                if fresh:
-                    await asyncio.sleep(pause_before(attempt, None))
+                pause = attempts.pause_broken(error, fresh)
             except ClientError as error:
-                if last or error.status not in RETRIED:
-                    raise
-                await asyncio.sleep(pause_before(attempt, error.retry_after))
-        raise ClientError("the broker cannot be reached")
+                pause = attempts.pause_refused(error)
+            await asyncio.sleep(pause)
+
+    async def _ask_sequence(self, asked: Asked) -> int:
+        return int((await self._ask(asked))["sequence"])
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
