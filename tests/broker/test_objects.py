@@ -25,6 +25,7 @@ from rangecast.broker.event_log import (
 from rangecast.broker.objects import ObjectStates, changed_pairs, check_object_key
 from rangecast.broker.server import serving
 from rangecast.client import Client, ClientError
+from rangecast.tracking.kernels import ENTERED, LEFT, STAYS
 
 SCHEMA = rc.Schema(rc.Category("vehicle"), rc.Int("x"))
 SUBS = rc.Subscriptions.parse(SCHEMA, {0: "x < 5", 1: "x between 3 and 8", 2: "vehicle = 'a' and x > 6"})
@@ -50,7 +51,8 @@ def test_changes_are_those_of_plain_loops(batches):
         wanted, inside = [], [set(row) for row in match_boxes(SUBS, events)]
         for row, (vehicle, _) in enumerate(batch):
             before = last.get(vehicle, set()) if vehicle is not None else set()
-            wanted += [(row, e, e in inside[row], e in before) for e in sorted(inside[row] | before)]
+            kinds = {(True, False): ENTERED, (False, True): LEFT, (True, True): STAYS}
+            wanted += [(row, e, kinds[e in inside[row], e in before]) for e in sorted(inside[row] | before)]
             if vehicle is not None:
                 last[vehicle] = inside[row]
         codes = events.encoded(SCHEMA).codes

@@ -39,6 +39,7 @@ from rangecast.broker.listener import BUFFER, Listener
 from rangecast.broker.objects import ChangedPairs, ObjectLinks, changed_pairs, widened
 from rangecast.engine import Index, open_index
 from rangecast.model.events import Events
+from rangecast.tracking.kernels import ENTERED
 from rangecast.types.schema import Schema
 
 if TYPE_CHECKING:
@@ -419,9 +420,7 @@ class Replay:
             return changed_pairs(index, events, links), True
         matches = index.match(events)
         rows = matches.events()
-        return ChangedPairs(
-            rows, np.asarray(matches.ids), np.ones(len(rows), bool), np.zeros(len(rows), bool)
-        ), False
+        return ChangedPairs(rows, np.asarray(matches.ids), np.full(len(rows), ENTERED, np.uint8)), False
 
 
 def _fill(one: Served, frames: OwnerFrames, share: int, last: int) -> int:

@@ -26,6 +26,7 @@ from rangecast.broker.directory import Directory
 from rangecast.broker.event_log import joined_strings
 from rangecast.broker.kernels import CHUNK_HEAD, CHUNK_TAIL, JoinedStrings
 from rangecast.broker.objects import ChangedPairs
+from rangecast.tracking.kernels import ENTERED, LEFT
 
 _MARKS = joined_strings([b"event: match\nid: ", b'\ndata: {"sequence":', b',"event":', b',"subscriptions":['])
 _POWERS = 10 ** np.arange(1, 19)
@@ -195,11 +196,11 @@ def _written_frames(
             named = [quoted[i] for i in own]
             turns = b""
             if changes is not None:
-                now, before = changes.now[own], changes.before[own]
-                named = [quoted[i] for i, is_now in zip(own, now, strict=True) if is_now]
+                kinds = changes.kinds
+                named = [quoted[i] for i in own if kinds[i] != LEFT]
                 turns = b',"entered":[%b],"left":[%b]' % (
-                    b",".join(quoted[i] for i, new in zip(own, now & ~before, strict=True) if new),
-                    b",".join(quoted[i] for i, is_now in zip(own, now, strict=True) if not is_now),
+                    b",".join(quoted[i] for i in own if kinds[i] == ENTERED),
+                    b",".join(quoted[i] for i in own if kinds[i] == LEFT),
                 )
             frames.append(
                 b'event: match\nid: %d\ndata: {"sequence":%d,"event":%b,"subscriptions":[%b]%b,'

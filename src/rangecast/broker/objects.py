@@ -29,6 +29,8 @@ import numpy.typing as npt
 from rangecast.engine import Index
 from rangecast.errors import SchemaError
 from rangecast.model.events import Events
+from rangecast.tracking.kernels import KEPT
+from rangecast.tracking.tracker import compared_rows
 from rangecast.types.attributes import MISSING
 from rangecast.types.schema import Schema
 
@@ -50,17 +52,19 @@ class ChangedPairs(NamedTuple):
 
     rows: npt.NDArray[np.int64]
     entries: npt.NDArray[np.int64]
-    now: npt.NDArray[np.bool_]
-    before: npt.NDArray[np.bool_]
+    kinds: npt.NDArray[np.uint8]
+    """ENTERED, LEFT or STAYS."""
 
     def where(self, kept: npt.NDArray[np.bool_]) -> ChangedPairs:
-        """Some of them."""
-        return ChangedPairs(self.rows[kept], self.entries[kept], self.now[kept], self.before[kept])
+        """The pairs whose place is true."""
+        return ChangedPairs(self.rows[kept], self.entries[kept], self.kinds[kept])
 
     def joined(self, others: ChangedPairs) -> ChangedPairs:
         """These and others of the same events."""
-        order = np.argsort(np.concatenate([self.rows, others.rows]), kind="stable")
-        return ChangedPairs(*(np.concatenate(both)[order] for both in zip(self, others, strict=True)))
+        rows = np.concatenate([self.rows, others.rows])
+        order = np.argsort(rows, kind="stable")
+        entries = np.concatenate([self.entries, others.entries])
+        return ChangedPairs(rows[order], entries[order], np.concatenate([self.kinds, others.kinds])[order])
 
 
 def check_object_key(schema: Schema, key: str) -> None:
@@ -162,16 +166,21 @@ def widened(
 
 def changed_pairs(index: Index, events: Events, links: ObjectLinks) -> ChangedPairs:
     """What events are in, and what their objects were in before."""
-    now = _pairs(index, events, np.arange(len(events)))
+    n = len(events)
+    offsets, entries = _rows(index, events)
     known = np.flatnonzero(links.previous)
-    before = now[:0]
+    starts = np.zeros(n, np.int64)
+    lengths = np.zeros(n, np.int64)
+    pool = np.empty(0, np.int64)
     if len(known):
-        states = Events.coded(index.schema, np.ascontiguousarray(links.before[:, known]))
-        before = _pairs(index, states, known)
-    both = np.union1d(now, before)
-    return ChangedPairs(both >> 32, both & 0xFFFF_FFFF, np.isin(both, now), np.isin(both, before))
+        places, pool = _rows(index, Events.coded(index.schema, np.ascontiguousarray(links.before[:, known])))
+        starts[known] = places[:-1]
+        lengths[known] = np.diff(places)
+    found = compared_rows(np.full(n, KEPT), (starts, lengths, pool), offsets, entries)
+    return ChangedPairs(found.events, found.codes, found.kinds)
 
 
-def _pairs(index: Index, events: Events, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    matches = index.match(events)
-    return (rows[matches.events()] << 32) | np.asarray(matches.ids, np.int64)
+def _rows(index: Index, events: Events) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where the row of each event begins, and the entries that it matches, ascending in each row."""
+    matches = index.match(events).sort()
+    return np.ascontiguousarray(matches.offsets), np.asarray(matches.ids, np.int64)

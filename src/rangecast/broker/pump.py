@@ -44,6 +44,7 @@ from rangecast.broker.kernels import JoinedStrings
 from rangecast.broker.listener import Listener
 from rangecast.broker.objects import ObjectLinks, changed_pairs
 from rangecast.model.events import Events
+from rangecast.tracking.kernels import LEFT
 
 if TYPE_CHECKING:
     from rangecast.broker.space import Space
@@ -388,7 +389,7 @@ class Pump:
         if links is not None:
             changes = changed_pairs(space.index, events, links)
             rows, entries = changes.rows, changes.entries
-            n_pairs = int(changes.now.sum())
+            n_pairs = int(np.count_nonzero(changes.kinds != LEFT))
         else:
             rows, entries = self._pairs(events)
             n_pairs = len(rows)

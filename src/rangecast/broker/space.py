@@ -42,7 +42,7 @@ from rangecast.broker.event_log import EventLog, RecordNote, readable_records
 from rangecast.broker.frames import OwnerFrames, PinnedEvents, match_frames, shared_frames
 from rangecast.broker.listener import Listener, send_frames
 from rangecast.broker.metrics import SpaceMetrics
-from rangecast.broker.objects import ObjectStates, check_object_key
+from rangecast.broker.objects import ObjectLinks, ObjectStates, changed_pairs, check_object_key
 from rangecast.broker.pump import Publication, Pump
 from rangecast.durable.documents import read_document, write_document
 from rangecast.durable.lines import Journal
@@ -55,6 +55,7 @@ from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.simd.compiler import compile_seconds, when_compiling
 from rangecast.store.store import Store
+from rangecast.tracking.kernels import STAYS
 from rangecast.types.attributes import Category, Float, Int
 from rangecast.types.expressions import quoted_name
 from rangecast.types.schema import Schema
@@ -107,7 +108,7 @@ class Space:
         self._snapshot_looked = self.directory.version
         begin("building the index")
         self.index: Index = self.directory.index(self.schema)
-        warm(self.name, self.schema, self.index, self.directory, begin)
+        warm(self, begin)
         self.keys = KeyMemory()
         self.keys.load(self.log)
         self._key_locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
@@ -614,31 +615,32 @@ class Opening:
             self.ended.wait(NEWS)
 
 
-def warm(
-    space: str, schema: Schema, index: Index, directory: Directory, begin: Callable[[str], None]
-) -> None:
+def warm(space: Space, begin: Callable[[str], None]) -> None:
     """Go once through what requests to a space call, so that none of them waits for a kernel to be compiled
     or loaded; `begin` hears of each step.
 
     A step that fails is logged, and the others go on: a request may fail for the same reason, but a space
     that did not open would answer none at all, at this start and at every later one.
     """
-    steps = list(_steps(schema, index, directory))
+    steps = list(_steps(space))
     for number, (name, step) in enumerate(steps, 1):
         begin(f"kernels for {name}, {number} of {len(steps)}")
         try:
             step()
         except Exception as error:
             text = "preparing the kernels for %s failed, and the start goes on without: %s"
-            _log.warning(text, name, error, exc_info=True, extra={"space": space})
+            _log.warning(text, name, error, exc_info=True, extra={"space": space.name})
 
 
-def _steps(schema: Schema, index: Index, directory: Directory) -> Iterator[tuple[str, Callable[[], None]]]:
+def _steps(space: Space) -> Iterator[tuple[str, Callable[[], None]]]:
+    schema, index = space.schema, space.index
     yield "reading JSON", lambda: _read_lines(schema)
     yield "reading Arrow", lambda: _read_arrow(schema)
     yield "matching", lambda: _match(index, schema)
     yield "few subscriptions and messages", lambda: _serve_few(schema)
-    yield "catching up", lambda: _catch_up(schema, index, directory)
+    yield "catching up", lambda: _catch_up(schema, index, space.directory)
+    if space.objects is not None:
+        yield "states of objects", lambda: _compare(index, schema)
     yield "sockets", _send_nothing
 
 
@@ -729,6 +731,14 @@ def _catch_up(schema: Schema, index: Index, directory: Directory) -> None:
             own = held.of(part)
             _match(own, schema)
         _take_all(own.match(many))
+
+
+def _compare(index: Index, schema: Schema) -> None:
+    """Compare an event without values with itself."""
+    events = _lines(schema, 1).events
+    before = events.encoded(index.schema).codes
+    links = ObjectLinks(np.ones((2, 1), np.int64), np.ones(1, np.int64), before)
+    assert not (changed_pairs(index, events, links).kinds != STAYS).any()
 
 
 def _send_nothing() -> None:

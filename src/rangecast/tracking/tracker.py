@@ -74,6 +74,38 @@ class _States(NamedTuple):
     names: NumberedIds
 
 
+class ComparedRows(NamedTuple):
+    """What became of each pair of an event and a code, in the order of events and codes."""
+
+    events: npt.NDArray[np.int64]
+    codes: npt.NDArray[np.int64]
+    kinds: npt.NDArray[np.uint8]
+    """ENTERED, LEFT or STAYS."""
+    same: npt.NDArray[np.uint8]
+    """For each event, whether nothing was entered or left."""
+
+
+def compared_rows(
+    previous: npt.NDArray[np.int64],
+    before: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]],
+    offsets: npt.NDArray[np.int64],
+    codes: npt.NDArray[np.int64],
+    stays: bool = True,
+) -> ComparedRows:
+    """Compare rows of ascending codes with those before them.
+
+    `previous` has the row of the batch that precedes each, or KEPT where it is in `before`: where the row of
+    each begins in a pool, how long it is, and the pool.
+    """
+    starts, lengths, pool = before
+    room = len(codes) + int(np.diff(offsets)[previous[previous >= 0]].sum())
+    room += int(lengths[previous == kernels.KEPT].sum())
+    out = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.uint8)
+    same = np.empty(len(previous), np.uint8)
+    n = kernels.compare(previous, starts, lengths, offsets, codes, pool, stays, out, same)
+    return ComparedRows(out[0][:n], out[1][:n], out[2][:n], same)
+
+
 class _CodeRows(NamedTuple):
     """The matches of a batch as rows of ascending codes."""
 
@@ -295,12 +327,9 @@ class Tracker:
         # what comes without a time of its own is never late, whatever the clock does
         newest = newest if self.time is not None else np.full(len(newest), UNKNOWN)
         kernels.chain(order, numbers, times, newest, previous, last)
-        room = int(rows.offsets[-1]) + int(np.diff(rows.offsets)[previous[previous >= 0]].sum())
-        room += int(lengths[previous == kernels.KEPT].sum())
-        out = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.uint8)
-        same = np.empty(len(numbers), np.uint8)
-        n = kernels.compare(previous, starts, lengths, rows.offsets, rows.codes, s.pool, stays, out, same)
-        events, codes, kinds = (array[:n] for array in out)
+        events, codes, kinds, same = compared_rows(
+            previous, (starts, lengths, s.pool), rows.offsets, rows.codes, stays
+        )
 
         # the new rows go behind those in use, but for what is as it was
         finals = np.flatnonzero(last)
