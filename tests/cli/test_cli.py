@@ -20,6 +20,7 @@ from rangecast.cli import workloads as warm_up_module
 from rangecast.cli.app import COMMANDS, app, load_command
 from rangecast.loading import pairs
 from rangecast.papers import EXPERIMENTS
+from rangecast.papers.report import Claim
 
 pytestmark = pytest.mark.without_kernels
 
@@ -627,7 +628,9 @@ class TestExperiment:
         def run_small(report):
             report.table("one", "One", ["n"], [[1 if report.quick else 2]])
             two = report.measured("two", lambda: 2)
-            report.claim("two is more than one", two > 1, "2 > 1", by="arithmetic")
+            report.weigh(
+                Claim("two is more than one", "", "two / one", 1, by="arithmetic", counted=True), two, "2 > 1"
+            )
             report.checked("one is less than two", True, "1 < 2")
             report.departs("numbers", "all", "two of them", "no room")
             report.write("Small", "Nobody, 2026.")
@@ -649,10 +652,20 @@ class TestExperiment:
         assert "small" in run("experiment", "--list").stdout.split()
 
     def test_docs(self, folder, small):
-        assert "--docs must run in the root of a clone" in fails("experiment", "small", "--docs")
+        assert "--docs and --mark must run in the root of a clone" in fails("experiment", "small", "--docs")
         Path("docs").mkdir()
         assert run("experiment", "small", "--docs").exit_code == 0
         assert (experiment_module.DOCS / "small.md").exists()
+
+    def test_mark(self, folder, small, monkeypatch):
+        assert "--docs and --mark must run in the root of a clone" in fails("experiment", "--mark")
+        monkeypatch.setattr(experiment_module, "EXPERIMENTS", {"small": EXPERIMENTS["small"]})
+        page = experiment_module.DOCS / "small.md"
+        page.parent.mkdir(parents=True)
+        page.write_text("Made, through [small-code.csv](small-code.csv). More.\n\n## Claims\n")
+        page.with_name("small-code.csv").write_text("module,hash,since\nrangecast.engine.gone,abc,\n")
+        assert "small: 1 of its modules" in run("experiment", "--mark").stderr
+        assert "Since then 1 of these 1 modules have changed" in page.read_text()
 
     def test_a_run_that_is_cut_short_goes_on(self, folder, small):
         result = run("experiment", "small", "--out", "results", "--seconds", "-1")

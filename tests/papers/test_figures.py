@@ -22,7 +22,7 @@ def test_a_figure_is_drawn_alone(tmp_path):
     draw_figure(report, "8", None, {"shortest": 2, "seeds": 2})
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["covering-figure-8.csv", "covering-figure-8.png"]
-    assert report.claims == []
+    assert report.weighed == []
 
 
 def test_options_replace_the_constants_and_give_them_back(tmp_path, monkeypatch):

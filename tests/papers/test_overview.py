@@ -5,23 +5,22 @@ from __future__ import annotations
 import pytest
 
 from rangecast.papers.claims import SOURCES, describe, write_overview
-from rangecast.papers.report import ExperimentReport, PageClaim, read_page
+from rangecast.papers.report import Claim, ExperimentReport, PageClaim, read_page
 
 pytestmark = [pytest.mark.without_kernels, pytest.mark.once]
 
 
 def filled(name, folder, **options):
     report = ExperimentReport(name, folder, code="abc", **options)
-    report.claim("it is fast", True, "2 times", by="time")
-    report.claim("it is small", False, "3 | 4 bytes", by="bytes", why="it is not", counted=True)
-    report.claim("it is fair", None, "who knows", by="taste", why="nobody said")
+    report.weigh(Claim("it is fast", "", "a / b", 1, by="time"), 2.0, "2 times")
+    report.weigh(Claim("it is small", "", "a / b", 1, by="bytes", why="it is not"), 0.5, "3 | 4 bytes")
+    report.weigh(Claim("it is fair", "", "", 1, by="taste", why="nobody said"), 2, "who knows", divided=True)
     return report
 
 
 def test_a_page_is_read_as_it_was_written(tmp_path):
     path = filled("vci", tmp_path).write("Title", "Source.")
-    code, claims = read_page(path)
-    assert code == "abc"
+    claims = read_page(path)
     assert claims[0] == PageClaim("it is fast", "agrees", "agrees", "", "time", "2 times", "")
     assert [claim.verdict for claim in claims] == ["agrees", "differs", "open"]
     assert claims[1].evidence == "3 | 4 bytes"

@@ -8,8 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from rangecast.papers import EXPERIMENTS, ExperimentReport, code_of, experiment
-from rangecast.papers.claims import RATIOS, SOURCES, describe, read_spread, settle, settled_text
+from rangecast.papers import EXPERIMENTS, ExperimentReport, experiment, made_by
+from rangecast.papers.claims import PAPERS, SOURCES, describe, read_spread, settle, settled_text
+from rangecast.papers.provenance import (
+    commit_of,
+    hash_file,
+    mark_page,
+    marks_of,
+    modules_of,
+    recorded_marks,
+)
 from rangecast.papers.report import read_page
 
 PAGES = Path(__file__).parents[2] / "docs" / "experiments"
@@ -23,11 +31,22 @@ def text_of(name):
 
 @pytest.mark.once
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_code_has_not_changed_since_the_page_was_made(name):
-    made_by = text_of(name).partition(", Python ")[2].partition(", by code")[0].rpartition(".")[0]
-    if made_by != platform.python_version().rpartition(".")[0]:
-        pytest.skip(f"the hash is of the syntax tree of Python {made_by}")
-    assert read_page(PAGES / f"{name}.md")[0] == code_of(name), REMAKE.format(name)
+def test_a_page_says_which_modules_have_changed_since_it_was_made(name):
+    """`rangecast experiment --mark` says so on all pages; a module that is marked may change again."""
+    text = text_of(name)
+    made_by_python = text.partition(", Python ")[2].partition(",")[0].rpartition(".")[0]
+    if made_by_python != platform.python_version().rpartition(".")[0]:
+        pytest.skip(f"hashes are of the syntax trees of Python {made_by_python}")
+    path = PAGES / f"{name}-code.csv"
+    marks = marks_of(path, made_by(name))
+    recorded = recorded_marks(path)
+    moved = [module for module in marks if marks[module] != recorded[module]]
+    assert not moved, (
+        f"{name}.md was made with other code of {', '.join(moved)}: `rangecast experiment {name} --docs` "
+        "makes it again, and `rangecast experiment --mark` says on the page that they have changed"
+    )
+    count = sum(map(bool, recorded.values()))
+    assert (f"Since then {count} of these {len(recorded)} modules" in text) == (count > 0)
 
 
 @pytest.mark.once
@@ -43,7 +62,7 @@ def test_no_page_is_of_a_quick_run(name):
 @pytest.mark.once
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_page_gives_a_reason_for_every_claim_that_does_not_agree(name):
-    claims = read_page(PAGES / f"{name}.md")[1]
+    claims = read_page(PAGES / f"{name}.md")
     assert f"Of {len(claims)} claims" in text_of(name)
     assert all(claim.by for claim in claims)
     assert all(claim.why for claim in claims if claim.verdict != "agrees")
@@ -52,7 +71,7 @@ def test_a_page_gives_a_reason_for_every_claim_that_does_not_agree(name):
 
 @pytest.mark.once
 def test_the_page_of_all_papers_is_made_from_theirs():
-    claims = {name: read_page(PAGES / f"{name}.md")[1] for name in SOURCES}
+    claims = {name: read_page(PAGES / f"{name}.md") for name in SOURCES}
     written = (PAGES / "README.md").read_text(encoding="utf-8")
     assert written == describe(claims)
 
@@ -61,7 +80,7 @@ def test_the_page_of_all_papers_is_made_from_theirs():
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_claim_has_its_seeds_and_no_verdict_contradicts_them(name):
     spreads = read_spread(PAGES / "seeds-ratios.csv")
-    claims = read_page(PAGES / f"{name}.md")[1]
+    claims = read_page(PAGES / f"{name}.md")
     assert [c.text for c in claims if c.text not in spreads] == []
     for claim in claims:
         own = spreads[claim.text]
@@ -70,14 +89,21 @@ def test_every_claim_has_its_seeds_and_no_verdict_contradicts_them(name):
 
 
 @pytest.mark.once
-def test_the_seeds_are_of_claims_that_are_weighed():
-    for (paper, _), ratio in RATIOS.items():
-        assert ratio.claim in {claim.text for claim in read_page(PAGES / f"{paper}.md")[1]}
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_page_weighs_the_claims_that_its_experiment_declares(name):
+    declared = {claim.text: claim.by for claim in PAPERS[name].CLAIMS.values()}
+    assert declared == {claim.text: claim.by for claim in read_page(PAGES / f"{name}.md")}
 
 
-def stable(report):
-    """Verdicts that are the same in every quick run: of counted things, and of what stays open in it."""
-    return {c.text: c.verdict if c.counted or c.agrees is None else "timed" for c in report.claims}
+@pytest.mark.once
+@pytest.mark.parametrize("name", SOURCES)
+def test_claims_say_where_they_stand_and_what_seeds_take(name):
+    for claim in PAPERS[name].CLAIMS.values():
+        inside = claim.least + 1e-6 if claim.most == float("inf") else (claim.least + claim.most) / 2
+        assert claim.agrees(inside)
+        assert not claim.agrees(claim.least)
+        assert not claim.agrees(claim.most)
+        assert all((claim.where, claim.number, claim.when, claim.by, claim.at))
 
 
 @pytest.mark.integration
@@ -86,18 +112,64 @@ def test_a_quick_run_has_the_verdicts_that_are_committed(name, tmp_path):
     """What a change is meant to change is changed in quick-verdicts.json too, as the failure shows it."""
     report = ExperimentReport(name, tmp_path, quick=True, code="")
     experiment(name)(report)
-    assert stable(report) == json.loads(QUICK.read_text(encoding="utf-8"))[name]
+    verdicts = {weighed.claim.text: weighed.verdict for weighed in report.weighed}
+    assert verdicts == json.loads(QUICK.read_text(encoding="utf-8"))[name]
     # the page weighs the same claims, in the same order
-    assert list(stable(report)) == [claim.text for claim in read_page(PAGES / f"{name}.md")[1]]
+    assert list(verdicts) == [claim.text for claim in read_page(PAGES / f"{name}.md")]
     assert (tmp_path / f"{name}.md").exists()
 
 
-def test_a_changed_experiment_is_found_out(tmp_path, monkeypatch):
-    """The hash is of what the code does: a comment leaves it, another number does not."""
-    from rangecast.papers.report import hash_code
-
+def test_a_hash_is_of_what_the_code_does(tmp_path):
+    """A comment leaves it, another number does not."""
     one, two, three = (tmp_path / f"{k}.py" for k in range(3))
     one.write_text('"""A."""\nSIZE = 3\n')
     two.write_text('"""B."""\n# more\nSIZE = (\n    3\n)\n')
     three.write_text('"""A."""\nSIZE = 4\n')
-    assert hash_code([one]) == hash_code([two]) != hash_code([three])
+    assert hash_file(one) == hash_file(two) != hash_file(three)
+
+
+def tree_of(folder, *, size=3, kernel="fast"):
+    """A package of an experiment, a structure with its kernel, and a parser, in a new folder."""
+    files = {
+        "papers/one/experiment.py": "from rangecast.engine import index\n",
+        "engine/index.py": f"from .{kernel} import find\nfrom rangecast.language import parser\n",
+        f"engine/{kernel}.py": f"SIZE = {size}\n",
+        "language/parser.py": "",
+        "engine/unused.py": "",
+    }
+    for name, text in files.items():
+        path = folder / "rangecast" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return modules_of(["rangecast.papers.one.experiment"], folder)
+
+
+def test_a_kernel_that_changes_or_goes_is_marked_on_the_page(tmp_path):
+    before = tree_of(tmp_path / "before")
+    assert sorted(before) == [
+        "rangecast.engine.fast",
+        "rangecast.engine.index",
+        "rangecast.papers.one.experiment",
+    ]
+    report = ExperimentReport("one", tmp_path, modules=before)
+    page = report.write("Title", "Source.")
+    assert "[one-code.csv](one-code.csv)" in page.read_text()
+    plain = page.read_text()
+    listed = tmp_path / "one-code.csv"
+    assert marks_of(listed, before) == recorded_marks(listed) == dict.fromkeys(before, "")
+    changed = tree_of(tmp_path / "changed", size=4)
+    assert marks_of(listed, changed) == dict.fromkeys(before, "") | {"rangecast.engine.fast": "changed"}
+    assert mark_page(page, changed) == 1
+    assert "Since then 1 of these 3 modules have changed or moved" in page.read_text()
+    assert recorded_marks(listed) == marks_of(listed, changed)
+    # what is marked may change again
+    assert recorded_marks(listed) == marks_of(listed, tree_of(tmp_path / "again", size=5))
+    assert mark_page(page, tree_of(tmp_path / "gone", kernel="faster")) == 2
+    assert recorded_marks(listed)["rangecast.engine.fast"] == "gone"
+    assert "Since then 2 of these 3 modules" in page.read_text()
+    assert mark_page(page, before) == 0
+    assert page.read_text() == plain
+
+
+def test_the_commit_of_a_folder_that_is_no_clone_is_unknown(tmp_path):
+    assert commit_of(tmp_path) == "unknown"

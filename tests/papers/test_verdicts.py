@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rangecast.papers.claims import COLUMNS, RATIOS, SeedSpread, read_spread, settle, settle_pages, settled
-from rangecast.papers.report import ExperimentReport, PageClaim, read_page
+from rangecast.papers.claims import SeedSpread, read_spread, settle, settle_pages, settled
+from rangecast.papers.report import Claim, ExperimentReport, PageClaim, SeedReport, read_page
 
 pytestmark = [pytest.mark.without_kernels, pytest.mark.once]
 
-HEAD = ",".join(COLUMNS)
+HEAD = "paper,claim,ratio,agrees when,taken with,seen,seeds that agree,why not"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_settling_again_forgets_what_was_settled_before():
 def test_pages_are_settled_where_they_lie(tmp_path):
     for name in ("vci", "vcr"):
         report = ExperimentReport(name, tmp_path, code="abc")
-        report.claim(f"{name} is fast", True, "a | b", by="time")
+        report.weigh(Claim(f"{name} is fast", "", "a / b", 1, by="time"), 2.0, "a | b")
         report.text("A figure.")
         report.departs("size", "9", "8", "time")
         path = report.write("Title", "Source.")
@@ -75,21 +75,42 @@ def test_pages_are_settled_where_they_lie(tmp_path):
         f"{HEAD}\nvcr,vcr is fast,a / b,above 1,9 rows,2 (1 to 3),0 of 3,it turns on the size\n"
     )
     settle_pages(tmp_path, ("vci", "vcr", "no such page"))
-    code, (only,) = read_page(path)
-    assert (code, only.verdict, only.evidence) == ("abc", "open", "a | b")
+    (only,) = read_page(path)
+    assert (only.verdict, only.evidence) == ("open", "a | b")
     assert "Of 1 claims in the paper, 0 agree, 0 differ and 1 is open." in path.read_text()
-    assert read_page(tmp_path / "vci.md")[1][0].verdict == "agrees"
+    assert read_page(tmp_path / "vci.md")[0].verdict == "agrees"
     (tmp_path / "seeds-ratios.csv").unlink()
     settle_pages(tmp_path, ("vci", "vcr"))
     assert path.read_text() == plain
     assert read_spread(tmp_path / "seeds-ratios.csv") == {}
 
 
-def test_a_ratio_agrees_between_its_bounds():
-    for ratio in RATIOS.values():
-        inside = ratio.least + 1e-6 if ratio.most == float("inf") else (ratio.least + ratio.most) / 2
-        assert ratio.agrees(inside)
-        assert not ratio.agrees(ratio.least)
-        assert not ratio.agrees(ratio.most)
-        assert ratio.at
-        assert ratio.when
+def test_a_quick_run_decides_what_is_counted_alone(tmp_path):
+    report = ExperimentReport("vci", tmp_path, quick=True)
+    timed = Claim("it is fast", "", "a / b", 1, by="time", why="it is slow")
+    report.weigh(timed, 0.5, "half as fast")
+    report.weigh(timed._replace(counted=True), 0.5, "half as much")
+    report.weigh(timed._replace(counted=True), 2.0, "it depends", divided=True)
+    assert [(weighed.verdict, weighed.why) for weighed in report.weighed] == [
+        ("open", "a run with --quick is too small to tell"),
+        ("differs", "it is slow"),
+        ("open", "it is slow"),
+    ]
+
+
+def test_a_run_with_another_seed_keeps_its_numbers_and_writes_nothing(tmp_path):
+    steps = []
+    parent = ExperimentReport("seeds", tmp_path, echo=steps.append)
+    own = SeedReport(parent, "vci", 7)
+    assert (own.seed, own.extent("page", "seeds", "quick")) == (7, "seeds")
+    assert parent.extent("page", "seeds", "quick") == "page"
+    assert ExperimentReport("vci", tmp_path, quick=True).extent("page", "seeds", "quick") == "quick"
+    number = own.measured("figure 1", lambda: 3.0)
+    own.text("A figure.")
+    own.table("1", "Figure 1", ["a"], [[number]])
+    own.plot("1", "Figure 1", "x", "y", {"a": ([1], [2.0])})
+    own.weigh(Claim("it is fast", "", "a / b", 1), number, "3 times")
+    own.write("Title", "Source.")
+    assert steps[0] == "vci, seed 7: figure 1"
+    assert [weighed.number for weighed in own.weighed] == [3.0]
+    assert list(tmp_path.iterdir()) == []

@@ -17,10 +17,11 @@ from rangecast.cli.console import OK, options_of, print_table, say
 from rangecast.engine import index_names, index_type
 from rangecast.errors import OptionError
 from rangecast.loading import OutputFile
-from rangecast.papers import EXPERIMENTS, TITLES, ExperimentReport, code_of
+from rangecast.papers import EXPERIMENTS, TITLES, ExperimentReport, code_of, made_by
 from rangecast.papers import experiment as find
 from rangecast.papers.claims import write_overview
 from rangecast.papers.figures import draw_figure, figures_of
+from rangecast.papers.provenance import mark_page
 from rangecast.papers.report import Unfinished
 from rangecast.types.attributes import Category, Int
 from rangecast.workloads import SEED, Workload, describe, workload
@@ -158,6 +159,9 @@ def experiment(
     option: Annotated[
         list[str] | None, typer.Option(help="Parameter of that figure, as in L=32; repeat for more.")
     ] = None,
+    mark: Annotated[
+        bool, typer.Option("--mark", help="Say on all pages of this clone which code has changed since.")
+    ] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the experiments with their papers.")] = False,
 ) -> None:
     """Run the experiment of a paper: tables, plots, and a page that assesses its claims.
@@ -174,19 +178,24 @@ def experiment(
         rows = [[name, TITLES.get(name, ""), " ".join(figures_of(name))] for name in EXPERIMENTS]
         print_table(["experiment", "paper", "figures"], rows)
         return
+    if (docs or mark) and not DOCS.parent.is_dir():
+        raise OptionError("--docs and --mark must run in the root of a clone, where docs/ is")
+    if mark:
+        for page in EXPERIMENTS:
+            count = mark_page(DOCS / f"{page}.md", made_by(page))
+            say(f"{page}: {count} of its modules have changed or moved since it was made")
+        return
     if name is None:
         raise OptionError("experiment takes a NAME; --list shows them")
     run = find(name)
     if docs and out is not None:
         raise OptionError("experiment takes --out or --docs, not both")
-    if docs and not DOCS.parent.is_dir():
-        raise OptionError("--docs must run in the root of a clone, where docs/ is")
     if figure is None and (n is not None or option):
         raise OptionError("--n and --option are of one figure; name it with --figure")
     if figure is not None and docs:
         raise OptionError("the pages in docs/ have all figures of a paper; --figure writes to --out")
     folder = DOCS if docs else out or Path("experiment-output") / name
-    report = ExperimentReport(name, folder, quick, say, code_of(name), seconds)
+    report = ExperimentReport(name, folder, quick, say, code_of(name), seconds, made_by(name))
     if figure is not None:
         draw_figure(report, figure, n, options_of(option or []))
         say(f"figure {figure} of {name!r}, which weighs no claim; written to {folder}")
@@ -199,7 +208,7 @@ def experiment(
     if docs:
         write_overview(folder)
     counts = ", ".join(f"{n} {case}" for case, n in report.counts().items())
-    say(f"{len(report.claims)} claims: {counts}; written to {folder}")
+    say(f"{len(report.weighed)} claims: {counts}; written to {folder}")
 
 
 # `rangecast indexes`: what `--index` takes.

@@ -1,30 +1,32 @@
 """The papers' experiments, by name: `rangecast experiment NAME`.
 
-Each module has `run(report)`, which measures, writes its tables and plots through the report
-(report.py) and states each of the paper's claims with what was seen. A new one joins with one line.
+Each module has `run(report)`, which measures, writes its tables and plots through the report (report.py) and
+weighs its CLAIMS by what was measured. A new one joins with one line.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from pathlib import Path
 
+from rangecast.engine import REGISTRY
 from rangecast.errors import OptionError
-from rangecast.papers.report import ExperimentReport, hash_code
+from rangecast.papers.provenance import hash_all, modules_of
+from rangecast.papers.report import ExperimentReport
 
+_PAPER = "rangecast.papers.{}.experiment"
 EXPERIMENTS: dict[str, tuple[str, ...]] = {
-    "ubtree": ("rangecast.papers.ubtree.experiment",),
-    "covering": ("rangecast.papers.covering.experiment",),
-    "vci": ("rangecast.papers.vci.experiment",),
-    "vcr": ("rangecast.papers.vcr.experiment",),
-    "batch": ("rangecast.papers.rtree.experiment",),
+    "ubtree": (_PAPER.format("ubtree"), "ubtree", "counting", "scan", "bitmap", "auto"),
+    "covering": (_PAPER.format("covering"),),
+    "vci": (_PAPER.format("vci"), "vci", "direct", "islist"),
+    "vcr": (_PAPER.format("vcr"), "vcr", "rtree"),
+    "batch": (_PAPER.format("rtree"), "rtree", "scan"),
     "seeds": (
         "rangecast.papers.claims",
-        *(f"rangecast.papers.{name}.experiment" for name in ("vci", "vcr", "ubtree", "rtree", "covering")),
+        *("ubtree", "counting", "scan", "bitmap", "auto", "vci", "direct", "islist", "vcr", "rtree"),
     ),
 }
-"""The module whose `run` is called, and others that its page is made by."""
+"""The module whose `run` is called, and the indexes that it opens by name."""
 
 TITLES: dict[str, str] = {
     "ubtree": "The UB-tree with dimension transform (Wang, Zhang, Kitsuregawa 2004)",
@@ -43,10 +45,15 @@ def experiment(name: str) -> Callable[[ExperimentReport], None]:
     return run
 
 
+def made_by(name: str) -> dict[str, str]:
+    """The hashes of the modules that an experiment's figures run through (provenance.py)."""
+    module, *kinds = _modules(name)
+    return modules_of([module, *(REGISTRY[kind].partition(":")[0] for kind in kinds)])
+
+
 def code_of(name: str) -> str:
-    """The hash of the code that an experiment's page is made by."""
-    files = [getattr(importlib.import_module(module), "__file__", None) for module in _modules(name)]
-    return hash_code([Path(file) for file in files if file])
+    """The hash of all of them."""
+    return hash_all(made_by(name))
 
 
 def _modules(name: str) -> tuple[str, ...]:
@@ -55,4 +62,4 @@ def _modules(name: str) -> tuple[str, ...]:
     return EXPERIMENTS[name]
 
 
-__all__ = ["EXPERIMENTS", "TITLES", "ExperimentReport", "code_of", "experiment"]
+__all__ = ["EXPERIMENTS", "TITLES", "ExperimentReport", "code_of", "experiment", "made_by"]

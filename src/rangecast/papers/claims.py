@@ -1,4 +1,4 @@
-"""Verdicts from two sources: the run of a paper's page, and several seeds (papers/seeds).
+"""Verdicts from two sources: the run of a paper's page, and runs with other seeds.
 
 A page is written with the verdicts of its own run. `settle_pages` then puts beside each what the seeds say,
 and makes the verdict of both: "agrees" or "differs" where they concur, "open" where they do not. It can be
@@ -10,16 +10,16 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from rangecast.papers.covering import experiment as covering
-from rangecast.papers.measuring import Ratio
 from rangecast.papers.report import (
     CASES,
+    Claim,
     ExperimentReport,
     PageClaim,
+    SeedReport,
     as_markdown,
     claims_table,
     read_page,
@@ -108,7 +108,7 @@ def settle_pages(folder: Path, names: Iterable[str]) -> None:
 def settled_text(path: Path, spreads: Mapping[str, SeedSpread]) -> str:
     """A page's text with its claims settled."""
     text = path.read_text(encoding="utf-8")
-    claims = [settled(claim, spreads.get(claim.text)) for claim in read_page(path)[1]]
+    claims = [settled(claim, spreads.get(claim.text)) for claim in read_page(path)]
     if not claims:
         return text
     before, _, rest = text.partition("## Claims\n")
@@ -118,42 +118,38 @@ def settled_text(path: Path, spreads: Mapping[str, SeedSpread]) -> str:
 
 # How far the numbers that decide the papers' claims vary from seed to seed: `rangecast experiment seeds`.
 #
-# The experiments draw with one seed. Here the number that decides each claim is taken again with several:
-# subscriptions and events are drawn again, and contenders take turns, round by round, in processor time.
-# Sizes are the page's, or as near to them as several seeds allow. A verdict is "agrees" or "differs" only
-# where the page's run and most seeds say the same (papers/claims.py), so none of them rests on one draw.
-#
-# Each paper has a module with its RATIOS and `take(report, seed)`.
+# A page is drawn with one seed. Here the same experiments run with others, at the page's sizes or as near to
+# them as several seeds allow, and only the numbers of their claims are kept.
 
 SEEDS = 3
 PAPERS = {"vci": vci, "vcr": vcr, "ubtree": ubtree, "batch": batch, "covering": covering}
-RATIOS: dict[tuple[str, str], Ratio] = {
-    (paper, key): ratio for paper, module in PAPERS.items() for key, ratio in module.RATIOS.items()
-}
-COLUMNS = ["paper", "claim", "ratio", "agrees when", "taken with", "seen", "seeds that agree", "why not"]
+COLUMNS = ["paper", "claim", "in the paper", "ratio", "agrees when", "taken with", "seen", "seeds that agree",
+           "why not"]  # fmt: skip
 
 
 def run(report: ExperimentReport) -> None:
-    """Take every ratio with every seed and say how many of them agree."""
+    """Run every paper's experiment with every seed, and say how many of them support each claim."""
     seeds = 2 if report.quick else SEEDS
-    found: dict[tuple[str, str], list[float]] = {key: [] for key in RATIOS}
+    found: dict[tuple[str, Claim], list[float]] = {}
     for seed in range(1, seeds + 1):
         for paper, module in PAPERS.items():
-            values = report.measured(f"{paper}, seed {seed}", partial(module.take, report, seed))
-            for key, value in values.items():
-                found[paper, key].append(value)
+            own = SeedReport(report, paper, seed)
+            module.run(own)
+            for weighed in own.weighed:
+                found.setdefault((paper, weighed.claim), []).append(weighed.number)
     rows = [
         [
-            f"[{key[0]}]({key[0]}.md)",
-            ratio.claim,
-            ratio.what,
-            ratio.when,
-            ratio.at,
-            spread(found[key], ",.3g"),
-            f"{sum(map(ratio.agrees, found[key]))} of {len(found[key])}",
-            ratio.why,
+            f"[{paper}]({paper}.md)",
+            claim.text,
+            claim.where,
+            claim.number,
+            claim.when,
+            claim.at,
+            spread(numbers, ",.3g"),
+            f"{sum(map(claim.agrees, numbers))} of {len(numbers)}",
+            claim.seeds_why,
         ]
-        for key, ratio in RATIOS.items()
+        for (paper, claim), numbers in found.items()
     ]
     report.table("ratios", f"Mean, least and greatest over {seeds} seeds", COLUMNS, rows)
     report.departs(
@@ -162,19 +158,19 @@ def run(report: ExperimentReport) -> None:
         "the column `taken with`",
         "several seeds; smaller where the page's size would take minutes per seed",
     )
-    report.departs("events", "those of the papers' pages", "20 to 2,000 per point", "several seeds")
     report.write(
         "The claims, from seed to seed",
         "The number that decides each claim of the five papers, taken again with several seeds: [ubtree]"
-        "(ubtree.md), [covering](covering.md), [vci](vci.md), [vcr](vcr.md), [batch](batch.md). Contenders "
-        "take turns in processor time. A verdict is `agrees` or `differs` only where the run of the paper's "
-        "page and most seeds say the same; where they disagree it is open.",
+        "(ubtree.md), [covering](covering.md), [vci](vci.md), [vcr](vcr.md), [batch](batch.md). Each "
+        "experiment runs again as it does for its page, with subscriptions and events drawn again. A verdict "
+        "is `agrees` or `differs` only where the run of the paper's page and most seeds say the same; where "
+        "they disagree it is open.",
     )
 
 
 # The page of all papers: how many claims agree, differ and are open, and why some do not agree.
 #
-# It is made from the papers' pages and from the spread over seeds (seeds/), and rewritten whenever one
+# It is made from the papers' pages and from the spread over seeds, and rewritten whenever one
 # of them is: `rangecast experiment NAME --docs` ends with it.
 
 SOURCES = {
@@ -192,7 +188,7 @@ def write_overview(folder: Path) -> Path | None:
     settle_pages(folder, SOURCES)
     if not all((folder / f"{name}.md").exists() for name in SOURCES):
         return None
-    claims = {name: read_page(folder / f"{name}.md")[1] for name in SOURCES}
+    claims = {name: read_page(folder / f"{name}.md") for name in SOURCES}
     path = folder / NAME
     path.write_text(describe(claims), encoding="utf-8")
     return path

@@ -188,7 +188,7 @@ for _name in ("4a", "4b", "4c"):
 def _cubes(n_dims: int, shortest_side: int) -> DrawFigure:
     def draw(report: ExperimentReport, shortest: int = shortest_side, seeds: int = 3) -> None:
         with _replaced("covering") as module:
-            module.count_figure(report, n_dims, shortest, seeds)
+            module.count_figure(report, n_dims, shortest, range(seeds))
 
     return draw
 

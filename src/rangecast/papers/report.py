@@ -7,8 +7,9 @@
                             every parameter in which the run departs from the paper's; the figures
 
 `rangecast experiment NAME --docs` writes the page and its figures to docs/experiments instead, so the
-page in the docs is always one that a run has written. The page carries a hash of the experiment's code; a
-test compares it, so that a page cannot outlive the code that made it.
+page in the docs is always one that a run has written. The page names its commit and lists the modules that
+its figures ran through by hash (provenance.py); a test compares them, so that no module changes without a
+word on the page.
 
 A run may take long. `measured` keeps what a step has found in out/NAME/.measured, under the same hash: a run
 with a limit of seconds stops between two steps, and the next one goes on from there.
@@ -16,9 +17,7 @@ with a limit of seconds stops between two steps, and the next one goes on from t
 
 from __future__ import annotations
 
-import ast
 import csv
-import hashlib
 import itertools
 import pickle
 import platform
@@ -30,26 +29,66 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from rangecast.errors import OptionError, extra_hint
+from rangecast.papers.provenance import commit_of, write_modules
+from rangecast.workloads import SEED
 
 Measured = TypeVar("Measured")
+Extent = TypeVar("Extent")
 
 CASES = ("agrees", "differs", "open")
 _VERDICTS = {True: "agrees", False: "differs", None: "open"}
 
 
 class Claim(NamedTuple):
-    """A claim of the paper, whether our figures agree with it, and what they are.
+    """A sentence of a paper, the number that decides it, and the bounds between which it agrees.
 
-    `by` is the yardstick. `why` is the reason where the verdict is not "agrees". A verdict that rests on
-    `counted` things alone (cubes, nodes, bytes, not seconds) is the same in every run of the same size.
+    One declaration serves the run of the paper's page, the runs with other seeds and the quick run of the
+    tests: each takes the number in the same function, from curves of its own sizes.
     """
 
     text: str
+    where: str
+    """The place in the paper: its figure or section."""
+    number: str
+    """What decides: a ratio, a share or a distance."""
+    least: float
+    most: float = float("inf")
+    by: str = ""
+    """The yardstick that the page names."""
+    why: str = ""
+    """The reason where the verdict is not "agrees"."""
+    seeds_why: str = ""
+    """The reason where the page's run and the seeds disagree."""
+    at: str = ""
+    """The sizes of the runs with other seeds."""
+    counted: bool = False
+    """Whether the number rests on counted things alone (cubes, nodes, bytes, not seconds): it is then the
+    same in every run of the same size, and a quick run decides it as well."""
+
+    def agrees(self, number: float) -> bool:
+        """Whether a number supports the claim."""
+        return self.least < number < self.most
+
+    @property
+    def when(self) -> str:
+        """When a number agrees.
+
+        >>> [Claim("", "", "", *bounds).when for bounds in ((2,), (0, 1.5), (1, 2))]
+        ['above 2', 'below 1.5', '1 to 2']
+        """
+        if self.most == float("inf"):
+            return f"above {self.least:,.3g}"
+        return f"{self.least:,.3g} to {self.most:,.3g}" if self.least > 0 else f"below {self.most:,.3g}"
+
+
+class Weighed(NamedTuple):
+    """A claim with what a run has found: its number, the verdict, and the figures that the page shows."""
+
+    claim: Claim
+    number: float
     agrees: bool | None
     evidence: str
-    by: str
     why: str
-    counted: bool
 
     @property
     def verdict(self) -> str:
@@ -72,18 +111,26 @@ class ExperimentReport:
         echo: Any = None,
         code: str = "",
         seconds: float | None = None,
+        modules: dict[str, str] | None = None,
     ) -> None:
         self.name = name
         self.quick = quick
         self.folder = Path(out)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.claims: list[Claim] = []
+        self.weighed: list[Weighed] = []
+        self.seed = SEED
+        self.repeats = False
         self.code = code
+        self.modules = modules or {}
         self._checks: list[tuple[str, bool, str]] = []
         self._departures: list[tuple[str, str, str, str]] = []
         self._sections: list[str] = []
         self._echo = echo or (lambda line: None)
         self._until = None if seconds is None else time.monotonic() + seconds
+
+    def extent(self, page: Extent, seeds: Extent, quick: Extent) -> Extent:
+        """How much is measured: for the paper's page, in a run with another seed, in a quick run."""
+        return quick if self.quick else seeds if self.repeats else page
 
     def say(self, line: str) -> None:
         """Tell the person who waits what is being measured."""
@@ -177,17 +224,21 @@ class ExperimentReport:
         self._sections.append(f"![{title}]({path.name})")
         return path
 
-    def claim(
-        self, text: str, agrees: bool | None, evidence: str, *, by: str, why: str = "", counted: bool = False
+    def weigh(
+        self, claim: Claim, number: float, evidence: str, *, why: str = "", divided: bool = False
     ) -> None:
-        """Weigh one claim of the paper by a yardstick; None when it could not be decided.
+        """Weigh a claim by the number that was found for it, beside the figures that the page shows.
 
-        `why` is shown where the verdict is not "agrees", and must be there then.
+        The claim is open where the figures are `divided`, and in a quick run unless its number is counted.
+        `why` is a reason that names figures; otherwise the claim's own is shown where it does not agree.
         """
-        if agrees is not True and not why:
+        undecided = divided or (self.quick and not claim.counted)
+        agrees = None if undecided else claim.agrees(number)
+        why = why or claim.why
+        if not why or (self.quick and undecided and not divided):
             why = "a run with --quick is too small to tell" if self.quick else "the figures say otherwise"
-        self.claims.append(Claim(text, agrees, evidence, by, "" if agrees else why, counted))
-        self.say(f"{_VERDICTS[agrees]}: {text} ({evidence})")
+        self.weighed.append(Weighed(claim, number, agrees, evidence, "" if agrees else why))
+        self.say(f"{_VERDICTS[agrees]}: {claim.text} ({evidence})")
 
     def checked(self, text: str, holds: bool, evidence: str) -> None:
         """Something that we hold ourselves to and that the paper does not say: no claim of it."""
@@ -200,24 +251,30 @@ class ExperimentReport:
 
     def counts(self) -> dict[str, int]:
         """How many claims agree, differ and are open."""
-        return {case: sum(claim.verdict == case for claim in self.claims) for case in CASES}
+        return {case: sum(weighed.verdict == case for weighed in self.weighed) for case in CASES}
 
     def write(self, title: str, source: str) -> Path:
         """Write the page and return its path."""
         mode = " --quick" if self.quick else ""
+        made = ""
+        if self.modules:
+            listed = f"{self.name}-code.csv"
+            write_modules(self.folder / listed, self.modules)
+            made = f", at commit `{commit_of()}`; its figures ran through the modules of [{listed}]({listed})"
         lines = [
             f"# {title}",
             "",
             source,
             "",
             f"This page was written by `rangecast experiment {self.name}{mode} --docs` on "
-            f"{platform.machine()}, Python {platform.python_version()}, by code `{self.code}`. Times come "
+            f"{platform.machine()}, Python {platform.python_version()}{made}. Times come "
             "from one run on a shared machine, so read the ratios rather than the times.",
             "",
         ]
-        if self.claims:
+        if self.weighed:
             claims = [
-                PageClaim(c.text, c.verdict, c.verdict, "", c.by, c.evidence, c.why) for c in self.claims
+                PageClaim(w.claim.text, w.verdict, w.verdict, "", w.claim.by, w.evidence, w.why)
+                for w in self.weighed
             ]
             lines += ["## Claims", "", *claims_table(claims), ""]
         if self._checks:
@@ -230,6 +287,34 @@ class ExperimentReport:
         path = self.folder / f"{self.name}.md"
         path.write_text("\n".join(lines), encoding="utf-8")
         return path
+
+
+class SeedReport(ExperimentReport):
+    """A run of an experiment with another seed, for the numbers that decide its claims: it leaves no page."""
+
+    def __init__(self, parent: ExperimentReport, name: str, seed: int) -> None:
+        super().__init__(name, parent.folder, parent.quick, parent.say)
+        self.seed = seed
+        self.repeats = True
+        self._parent = parent
+
+    def measured(self, step: str, work: Callable[[], Measured]) -> Measured:
+        """Have the report of all seeds keep what a step has found."""
+        return self._parent.measured(f"{self.name}, seed {self.seed}: {step}", work)
+
+    def text(self, markdown: str) -> None:
+        """Drop a paragraph."""
+
+    def table(self, figure: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Drop a table."""
+
+    def plot(self, figure: str, *_: Any, **__: Any) -> Path:
+        """Draw nothing."""
+        return self.folder
+
+    def write(self, title: str, source: str) -> Path:
+        """Write nothing."""
+        return self.folder
 
 
 def count_hiding(series: Mapping[str, tuple[Sequence[Any], Sequence[float]]], label: str) -> int:
@@ -271,35 +356,14 @@ def claims_table(claims: Sequence[PageClaim]) -> list[str]:
     ]
 
 
-def read_page(path: Path) -> tuple[str, list[PageClaim]]:
-    """The hash that a page was written by, and its claims."""
+def read_page(path: Path) -> list[PageClaim]:
+    """The claims of a page."""
     text = path.read_text(encoding="utf-8")
-    code = text.partition("by code `")[2].partition("`")[0]
     rows = [
         [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         for line in text.partition("## Claims")[2].partition("\n## ")[0].splitlines()
     ]
-    return code, [PageClaim(*row) for row in rows if len(row) == len(_COLUMNS) and row[1] in CASES]
-
-
-def hash_code(paths: Sequence[Path]) -> str:
-    """A short hash of what source files do: comments, docstrings and line breaks do not change it.
-
-    It is of the syntax tree, so another minor version of Python gives another hash.
-    """
-    digest = hashlib.sha256()
-    for path in paths:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            body = getattr(node, "body", None)
-            if isinstance(body, list) and isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                node.body = [line for line in body if not _is_text(line)]
-        digest.update(ast.dump(tree).encode())
-    return digest.hexdigest()[:12]
-
-
-def _is_text(line: ast.stmt) -> bool:
-    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
+    return [PageClaim(*row) for row in rows if len(row) == len(_COLUMNS) and row[1] in CASES]
 
 
 def spread(values: Sequence[float], form: str = ",.4g") -> str:

@@ -25,10 +25,10 @@ import numpy as np
 
 from rangecast.engine import open_index
 from rangecast.model.events import Events
-from rangecast.papers.measuring import PROCESS, Ratio, SeedRatios, timed
-from rangecast.papers.report import ExperimentReport
+from rangecast.papers.measuring import PROCESS, timed
+from rangecast.papers.report import Claim, ExperimentReport
 from rangecast.papers.rtree.structures import AdaptiveLevel, Descent, RTreeIndex, ShortestFirst, respond
-from rangecast.workloads import workload
+from rangecast.workloads import SEED, workload
 
 _COLUMNS_B = (
     "events", "batches", "best level", "arrival ms", "BatchSearch ms", "estimate ms", "whole batch ms",
@@ -41,10 +41,124 @@ BY_TIME = "mean response in processor time"
 BY_NODES = "mean response in node visits"
 
 
+class Extent(NamedTuple):
+    """How much is measured."""
+
+    first: int
+    step: int
+    last: int
+    drawn: int
+    """How many subscriptions are drawn, of which the tree takes the first."""
+    middle: int
+    """The size of figures 4b and 4c."""
+    batches_a: dict[int, int]
+    """How many batches of each size make a point of figure 4a."""
+    batches_b: tuple[int, ...]
+    events_b: int
+    """How many events make a point of figure 4b, in as many batches as that gives."""
+    loops_c: tuple[int, ...]
+    batch_c: int
+    loops_d: int
+    batch_d: int
+    tried_d: int
+
+
+FULL = Extent(
+    500_000, 500_000, 1_500_000, 1_500_000, 1_500_000, {10: 64, 100: 4}, (10, 25, 50, 100, 200), 200,
+    (4, 16, 64), 10, 64, 20, 8,
+)  # fmt: skip
+
+
+OTHERS = Extent(
+    150_000, 150_000, 300_000, 300_000, 300_000, {10: 32, 100: 4}, (10, 100), 200, (4, 32), 10, 32, 20, 8
+)
+QUICK = Extent(3_000, 3_000, 6_000, 6_000, 3_000, {10: 4}, (10, 50), 50, (2, 8), 10, 2, 10, 2)
+
+AT = f"{OTHERS.last:,} subscriptions"
+GROWN = f"{OTHERS.first:,} and {OTHERS.last:,} subscriptions"
+
+CLAIMS = {
+    "slowly": Claim(
+        "the best level changes slowly as the index grows (4a)",
+        "section 5, figure 4a",
+        "levels by which the best moves, counted from the leaves, at most",
+        -1,
+        1.5,
+        by=f"{BY_TIME}, over {', '.join(f'{k} batches of {size}' for size, k in FULL.batches_a.items())}",
+        why="the curve is flat near its least, and levels beside it differ by a few hundredths",
+        at=GROWN,
+    ),
+    "batch": Claim(
+        "the mean response falls by up to nearly 50 % (4b)",
+        "section 5, figure 4b",
+        "share by which it falls at the best level, the greatest",
+        0.4,
+        by=f"{BY_TIME} at the best level, the largest gain above 40 %",
+        at=AT,
+    ),
+    "larger": Claim(
+        "the larger the batch, the more is gained (4b)",
+        "section 5, figure 4b",
+        "gain with the largest batch less that with the smallest",
+        0,
+        by=BY_TIME,
+        at=AT,
+    ),
+    "estimate": Claim(
+        "the cost of the estimate can be neglected beside the response (4b)",
+        "section 5, figure 4b",
+        "estimate / mean response at the best level, the greatest",
+        0,
+        0.1,
+        by="processor time of the estimate at the best level, below a tenth of the mean response",
+        why="the best level is deep here, where the estimate is a large part of the search and its reads "
+        "are shared; at shallow levels it can be neglected",
+        at=AT,
+    ),
+    "minimum": Claim(
+        "over the levels the mean response falls to one minimum and rises again (4c)",
+        "section 5, figure 4c",
+        "lesser of the first and last level / least between; none where the curve has two",
+        1,
+        by=f"{BY_TIME}, mean of {max(FULL.loops_c)} batches; rises and falls of a hundredth do not count",
+        why="the least is at an end, or there are two",
+        at=f"{AT}, {OTHERS.loops_c[-1]} batches",
+    ),
+    "merges": Claim(
+        "with more loops the curve of different events merges into that of the same events (4c)",
+        "section 5, figure 4c",
+        "distance in node visits after the fewest / after the most loops",
+        # sixteen times the loops should halve it twice
+        2,
+        by="largest distance of the curves in node visits, at least halved",
+        seeds_why="with eight times the loops, where the page has sixteen, the distance falls by less than "
+        "half",
+        at=AT,
+    ),
+    "close": Claim(
+        "even while unstable the adaptive level is very close to the best (5)",
+        "section 5, figure 5",
+        "adaptive / best level, less 1, on average",
+        -1,
+        0.15,
+        by=f"{BY_TIME}, below 15 % above the best on average",
+        at=GROWN,
+    ),
+    "better": Claim(
+        "and much better than without BatchSearch (5)",
+        "section 5, figure 5",
+        "share by which it is lower, the least",
+        0,
+        by=f"{BY_TIME}, lower at every size",
+        at=GROWN,
+    ),
+}
+
+
 def run(report: ExperimentReport) -> None:
     """Measure figures 4 and 5 and weigh the paper's claims."""
-    plan = QUICK if report.quick else FULL
-    tree = GrowingTree(plan)
+    plan = report.extent(FULL, OTHERS, QUICK)
+    tree = GrowingTree(plan, report.seed)
     sizes = list(range(plan.first, plan.last + 1, plan.step))
     say_departures(report, plan)
     adaptive = AdaptiveLevel(threshold=plan.step, loops=plan.loops_d)
@@ -168,14 +282,11 @@ def _figure_a(report: ExperimentReport, plan: Extent, rows: list[tuple[Any, ...]
         moves += [abs((b[3] - b[4]) - (a[3] - a[4])) for a, b in itertools.pairwise(own)]
     leaves = {"level of the leaves": ([r[0] for r in own], [r[3] - 1 for r in own])}
     report.plot("4a", "Best level", "subscriptions", "level", leaves | series, whole_y=True)
-    report.claim(
-        "the best level changes slowly as the index grows (4a)",
-        None if report.quick else max(moves, default=0) <= 1,
+    report.weigh(
+        CLAIMS["slowly"],
+        float(max(moves, default=0)),
         f"from one size to the next by at most {max(moves, default=0)}, counted from the leaves; in one "
-        "batch alone it "
-        f"is level {min(r[6] for r in rows)} to {max(r[7] for r in rows)}",
-        by=f"{BY_TIME}, over {', '.join(f'{k} batches of {size}' for size, k in plan.batches_a.items())}",
-        why="the curve is flat near its least, and levels beside it differ by a few hundredths",
+        f"batch alone it is level {min(r[6] for r in rows)} to {max(r[7] for r in rows)}",
     )
 
 
@@ -202,34 +313,25 @@ def _figure_b(report: ExperimentReport, n: int, rows: list[tuple[Any, ...]]) -> 
         "to an estimate down to the boxes, ends at about the mean response of BatchSearch."
     )
     lower, order, both = columns["lower by"], columns["by order"], columns["by order and sharing"]
-    report.claim(
-        "the mean response falls by up to nearly 50 % (4b)",
-        None if report.quick else max(lower) > 0.4,
+    report.weigh(
+        CLAIMS["batch"],
+        max(lower),
         f"{min(lower):.0%} to {max(lower):.0%} lower; in node visits the order alone gains {min(order):.0%} "
-        "to "
-        f"{max(order):.0%}, order and sharing {min(both):.0%} to {max(both):.0%}",
-        by=f"{BY_TIME} at the best level, the largest gain above 40 %",
+        f"to {max(order):.0%}, order and sharing {min(both):.0%} to {max(both):.0%}",
     )
-    report.claim(
-        "the larger the batch, the more is gained (4b)",
-        None if report.quick else lower[-1] > lower[0],
+    report.weigh(
+        CLAIMS["larger"],
+        lower[-1] - lower[0],
         f"{lower[0]:.0%} with {xs[0]} events, {lower[-1]:.0%} with {xs[-1]}; by order alone {order[0]:.0%} "
-        "and "
-        f"{order[-1]:.0%}",
-        by=BY_TIME,
+        f"and {order[-1]:.0%}",
     )
     shares = [row[5] / row[4] for row in rows]
     cheap = columns["lower by, estimate below 2 %"]
-    report.claim(
-        "the cost of the estimate can be neglected beside the response (4b)",
-        None if report.quick else max(shares) < 0.1,
+    report.weigh(
+        CLAIMS["estimate"],
+        max(shares),
         f"at the best level it is {min(shares):.0%} to {max(shares):.0%} of the mean response; at levels "
-        "where it is "
-        f"below 2 %, the mean is {min(cheap):.0%} to {max(cheap):.0%} lower than on arrival",
-        by="processor time of the estimate at the best level, below a tenth of the mean response",
-        why="the best level is deep here, where the estimate is a large part of the search and its reads "
-        "are shared; at "
-        "shallow levels it can be neglected",
+        f"where it is below 2 %, the mean is {min(cheap):.0%} to {max(cheap):.0%} lower than on arrival",
     )
     report.checked(
         "the work is that of searching event by event, node for node",
@@ -264,26 +366,19 @@ def _figure_c(report: ExperimentReport, plan: Extent, curves: dict[str, Any]) ->
     )
     curve = target[:, 0]
     at = int(curve.argmin())
-    # a hundredth is within what one run differs from another
-    falls = bool(np.all(np.diff(curve[: at + 1]) < 0.01 * curve[0]))
-    rises = bool(np.all(np.diff(curve[at:]) > -0.01 * curve[0]))
-    report.claim(
-        "over the levels the mean response falls to one minimum and rises again (4c)",
-        None if report.quick else falls and rises and 0 < at < len(curve) - 1,
+    report.weigh(
+        CLAIMS["minimum"],
+        _one_minimum(curve.tolist()),
         f"least at level {at} of 0 to {len(curve) - 1}: " + ", ".join(f"{v:.0f}" for v in curve) + " ms",
-        by=f"{BY_TIME}, mean of {most} batches; rises and falls of a hundredth do not count",
-        why="the least is at an end, or there are two",
     )
-    report.claim(
-        "with more loops the curve of different events merges into that of the same events (4c)",
-        None if report.quick else bool(deviations[-1][1] < deviations[0][1] / 2),
+    report.weigh(
+        CLAIMS["merges"],
+        float(deviations[0][1] / deviations[-1][1]),
         "largest distance "
         + ", ".join(
             f"{time_:.0%} ({nodes:.0%} in node visits) after {n} loops"
             for (time_, nodes), n in zip(deviations, plan.loops_c, strict=True)
         ),
-        # sixteen times the loops should halve it twice
-        by="largest distance of the curves in node visits, at least halved",
     )
 
 
@@ -310,18 +405,14 @@ def _figure_d(report: ExperimentReport, rows: list[tuple[Any, ...]]) -> None:
     beside_best = [r[5] / r[6] - 1 for r in rows]
     beside_none = [1 - r[5] / r[7] for r in rows]
     apart = [abs(r[3] - r[4]) for r in rows]
-    report.claim(
-        "even while unstable the adaptive level is very close to the best (5)",
-        None if report.quick else float(np.mean(beside_best)) < 0.15,
+    report.weigh(
+        CLAIMS["close"],
+        float(np.mean(beside_best)),
         f"{np.mean(beside_best):.0%} above the best on average, {max(beside_best):.0%} at most; it settles "
         f"{max(apart)} levels from the best at most",
-        by=f"{BY_TIME}, below 15 % above the best on average",
     )
-    report.claim(
-        "and much better than without BatchSearch (5)",
-        None if report.quick else min(beside_none) > 0,
-        f"{min(beside_none):.0%} to {max(beside_none):.0%} lower",
-        by=f"{BY_TIME}, lower at every size",
+    report.weigh(
+        CLAIMS["better"], min(beside_none), f"{min(beside_none):.0%} to {max(beside_none):.0%} lower"
     )
 
 
@@ -329,37 +420,6 @@ def _figure_d(report: ExperimentReport, rows: list[tuple[Any, ...]]) -> None:
 #
 # Times are processor time of this process. Every batch is answered once before it is timed, and all levels
 # and orders are timed on the same batches, one after the other.
-
-
-class Extent(NamedTuple):
-    """How much is measured."""
-
-    first: int
-    step: int
-    last: int
-    drawn: int
-    """How many subscriptions are drawn, of which the tree takes the first."""
-    middle: int
-    """The size of figures 4b and 4c."""
-    batches_a: dict[int, int]
-    """How many batches of each size make a point of figure 4a."""
-    batches_b: tuple[int, ...]
-    events_b: int
-    """How many events make a point of figure 4b, in as many batches as that gives."""
-    loops_c: tuple[int, ...]
-    batch_c: int
-    loops_d: int
-    batch_d: int
-    tried_d: int
-
-
-FULL = Extent(
-    500_000, 500_000, 1_500_000, 1_500_000, 1_500_000, {10: 64, 100: 4}, (10, 25, 50, 100, 200), 200,
-    (4, 16, 64), 10, 64, 20, 8,
-)  # fmt: skip
-
-
-QUICK = Extent(3_000, 3_000, 6_000, 6_000, 3_000, {10: 4}, (10, 50), 50, (2, 8), 10, 2, 10, 2)
 
 
 class Mean(NamedTuple):
@@ -388,8 +448,8 @@ class FreshEvents:
 class GrowingTree:
     """The tree, which grows when a step asks for a larger one, and fresh events."""
 
-    def __init__(self, plan: Extent) -> None:
-        drawn = workload("boxes-12d", plan.drawn, 20_000)
+    def __init__(self, plan: Extent, seed: int = SEED) -> None:
+        drawn = workload("boxes-12d", plan.drawn, 20_000, seed=seed)
         self.subscriptions, self.source = drawn.subscriptions(), FreshEvents(drawn.events())
         index = open_index("rtree", drawn.schema, load="insert")
         assert isinstance(index, RTreeIndex)
@@ -568,113 +628,11 @@ def check_answers(tree: GrowingTree, n: int) -> int:
     return want.n_pairs
 
 
-# The claims of the batch search paper, with one seed, on a tree that is smaller than the page's.
-
-SEED_FULL = Extent(
-    150_000, 150_000, 300_000, 300_000, 300_000, {10: 32, 100: 4}, (10, 100), 200, (4, 32), 10, 32, 20, 8
-)
-SEED_QUICK = Extent(1_500, 1_500, 3_000, 3_000, 3_000, {10: 2}, (5, 20), 20, (2, 4), 5, 2, 5, 2)
-AT = f"{SEED_FULL.last:,} subscriptions"
-GROWN = f"{SEED_FULL.first:,} and {SEED_FULL.last:,} subscriptions"
-
-RATIOS = {
-    "batch": Ratio(
-        "the mean response falls by up to nearly 50 % (4b)",
-        "share by which it falls at the best level, batches of 100",
-        0.4,
-        at=AT,
-    ),
-    "larger": Ratio(
-        "the larger the batch, the more is gained (4b)", "gain with 100 events less with 10", 0, at=AT
-    ),
-    "estimate": Ratio(
-        "the cost of the estimate can be neglected beside the response (4b)",
-        "estimate / mean response at the best level, the greater",
-        0,
-        0.1,
-        AT,
-    ),
-    "minimum": Ratio(
-        "over the levels the mean response falls to one minimum and rises again (4c)",
-        "lesser of the first and last level / least between; none where the curve has two",
-        1,
-        at=f"{AT}, {SEED_FULL.loops_c[-1]} batches",
-    ),
-    "merges": Ratio(
-        "with more loops the curve of different events merges into that of the same events (4c)",
-        f"distance in node visits after {SEED_FULL.loops_c[0]} / after {SEED_FULL.loops_c[-1]} loops",
-        2,
-        at=AT,
-        why="with eight times the loops, where the page has sixteen, the distance falls by less than half",
-    ),
-    "slowly": Ratio(
-        "the best level changes slowly as the index grows (4a)",
-        "levels by which the best moves, counted from the leaves, at most",
-        -1,
-        1.5,
-        GROWN,
-    ),
-    "close": Ratio(
-        "even while unstable the adaptive level is very close to the best (5)",
-        "adaptive / best level, less 1, on average",
-        -1,
-        0.15,
-        GROWN,
-    ),
-    "better": Ratio(
-        "and much better than without BatchSearch (5)", "share by which it is lower, the least", 0, at=GROWN
-    ),
-}
-
-
-class SeededTree(GrowingTree):
-    """A tree that grows, from a seed of its own."""
-
-    def __init__(self, plan: Extent, seed: int) -> None:
-        drawn = workload("boxes-12d", plan.drawn, 20_000, seed=seed)
-        self.subscriptions, self.source = drawn.subscriptions(), FreshEvents(drawn.events())
-        index = open_index("rtree", drawn.schema, load="insert")
-        assert isinstance(index, RTreeIndex)
-        self.index = index
-
-
-def take(report: ExperimentReport, seed: int) -> SeedRatios:
-    """All of them."""
-    plan = SEED_QUICK if report.quick else SEED_FULL
-    tree = SeededTree(plan, seed)
-    adaptive = AdaptiveLevel(threshold=plan.step, loops=plan.loops_d)
-    depths: dict[int, list[int]] = {}
-    above, lower = [], []
-    for n in (plan.first, plan.last):
-        warm_up(tree.at(n), tree.source.take(10))
-        for row in measure_levels(plan, tree, n):
-            depths.setdefault(row[1], []).append(row[3] - row[4])
-        (*_, own, best, none), adaptive = measure_adaptive(plan, adaptive, tree, n)
-        above.append(own / best - 1)
-        lower.append(1 - own / none)
-    batches = measure_batches(plan, tree, plan.last)
-    curves = measure_loops(plan, tree, plan.last)
-    target = curves["same events"].mean(axis=0)
-    far = [
-        float(np.abs(curves["different events"][:loops].mean(axis=0)[:, 1] / target[:, 1] - 1).max())
-        for loops in plan.loops_c
-    ]
-    gains = [row[7] for row in batches]
-    moves = [abs(b - a) for own in depths.values() for a, b in itertools.pairwise(own)]
-    return {
-        "batch": max(gains),
-        "larger": gains[-1] - gains[0],
-        "estimate": max(row[5] / row[4] for row in batches),
-        "minimum": _one_minimum(target[:, 0].tolist()),
-        "merges": far[0] / far[-1],
-        "slowly": float(max(moves)),
-        "close": float(np.mean(above)),
-        "better": min(lower),
-    }
-
-
 def _one_minimum(curve: list[float]) -> float:
+    """The lesser end over the least between; 0 where there is no single least between the ends."""
+    # a hundredth is within what one run differs from another
     at = int(np.argmin(curve))
     falls = all(b - a < 0.01 * curve[0] for a, b in itertools.pairwise(curve[: at + 1]))
     rises = all(b - a > -0.01 * curve[0] for a, b in itertools.pairwise(curve[at:]))
-    return min(curve[0], curve[-1]) / min(curve[1:-1]) if falls and rises else 0.0
+    single = len(curve) > 2 and falls and rises
+    return min(curve[0], curve[-1]) / min(curve[1:-1]) if single else 0.0

@@ -20,8 +20,8 @@ from rangecast.engine import REGISTRY, open_index
 from rangecast.model.events import Events
 from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
-from rangecast.papers.measuring import THREAD, Ratio, SeedRatios, best_micros, take_turns, timed
-from rangecast.papers.report import ExperimentReport
+from rangecast.papers.measuring import THREAD, take_turns, timed
+from rangecast.papers.report import Claim, ExperimentReport
 from rangecast.papers.ubtree import kernels
 from rangecast.papers.ubtree.structures import UBTreeIndex
 from rangecast.workloads import Workload, workload
@@ -43,60 +43,232 @@ BATCH = 1_000
 FEW = 8
 
 
+class Extent(NamedTuple):
+    """How much is measured: sizes of figure 6a, the size of the others and of 3a, events, parameters."""
+
+    sizes: tuple[int, ...]
+    usual: int
+    leaves: int
+    events: int
+    selectivities: tuple[float, ...]
+    attributes: tuple[int, ...]
+    equality: tuple[float, ...]
+    half: tuple[float, ...]
+    used: tuple[int, ...]
+
+
+EXTENT = Extent(
+    sizes=(300_000, 600_000, PAPER_SIZE, 2_000_000), usual=600_000, leaves=300_000, events=40,
+    selectivities=(0.0, 0.0001, 0.001, 0.01, 0.1, 1.0), attributes=(8, 16, 24, 40),
+    equality=(0.0, 0.4, 0.8, 1.0), half=(0.0, 0.5, 1.0), used=(2, 8, 16),
+)  # fmt: skip
+OTHERS = Extent(
+    sizes=(75_000, 100_000, 300_000), usual=100_000, leaves=100_000, events=20,
+    selectivities=(0.0, 0.0001, 0.01), attributes=(8, 40), equality=(0.0, 1.0), half=(0.0, 1.0), used=(2, 16),
+)  # fmt: skip
+QUICK = Extent(
+    sizes=(1_500, 3_000), usual=3_000, leaves=3_000, events=8,
+    selectivities=(0.0, 0.01), attributes=(8, 40), equality=(0.0, 1.0), half=(0.0, 1.0), used=(2, 16),
+)  # fmt: skip
+
+BY_TIME = "time of an event"
+GROWN = "75,000, 100,000 and 300,000 subscriptions"
+SIDE = "100,000 subscriptions"
+
+CLAIMS = {
+    "leaf": Claim(
+        "there is a best range of leaf capacities, 400 to 900 entries (figure 3a)",
+        "section 4.1, figure 3a",
+        "plain: best capacity outside / inside of 400 to 1,024",
+        1,
+        by=f"{BY_TIME}, regions and filter",
+        why="the filter stops at the first attribute that fails and so costs less per entry than the "
+        "paper's, and going to another region costs more beside it",
+        at=SIDE,
+    ),
+    "filter": Claim(
+        "filtering takes the major part, collecting regions is small and stable (figure 3b)",
+        "section 4.1, figure 3b",
+        "share of the filter in plain's time; none where collecting grows by more than the whole",
+        0.5,
+        by=f"{BY_TIME}: the filter above half of it, and collecting grows by less than the whole",
+        at=GROWN,
+    ),
+    "plain": Claim(
+        "optimised is an order of magnitude faster than plain",
+        "section 5, figure 6a",
+        "plain / optimised, the least",
+        5,
+        by=f"{BY_TIME}; at least half an order",
+        at=GROWN,
+    ),
+    "powers": Claim(
+        "both forms of the UB-tree scale better with the number of subscriptions (figure 6a)",
+        "section 5, figure 6a",
+        "power of n: lesser of counting and scan less greater of plain and optimised",
+        0,
+        by=f"power of n by which the time of an event grows from {EXTENT.sizes[0]:,} to {EXTENT.sizes[-1]:,}",
+        why="all grow about linearly: more subscriptions are more entries in the regions that an event meets",
+        at=GROWN,
+    ),
+    "tables": Claim(
+        "grid tables cut the filter's input by one to two orders of magnitude (figure 7)",
+        "section 5, figure 7",
+        "entries before / after tables, the least up to a selectivity of 1 %",
+        9,
+        by="entries that the filter gets before and after, at least 9 times up to a selectivity of 1 %",
+        seeds_why="it turns on the size at a selectivity of 1 %: the more there are, the larger a part of "
+        "the filter's input are matches, which no table can cut; at 0.1 % and below it is an order and more "
+        "in all",
+        at=SIDE,
+        counted=True,
+    ),
+    "selectivity": Claim(
+        "the transform's indexes are insensitive to selectivity (figure 6b)",
+        "section 5, figure 6b",
+        "optimised, slowest / fastest of selectivities up to 1 %",
+        0,
+        2,
+        by=f"{BY_TIME} up to a selectivity of 1 %, within a factor of 2",
+        why="what grows is the work on the matches themselves, a hundredth of all subscriptions at 1 %",
+        at=SIDE,
+    ),
+    "grows": Claim(
+        "time grows with dimensions for the UB-tree and brute force (figure 6c)",
+        "section 5, figure 6c",
+        "attributes compared with the most / with the fewest, lesser of plain and optimised",
+        1.2,
+        by="attributes compared when a filter compares them all, as the paper's does",
+        why="fewer entries come to the filter",
+        at=SIDE,
+        counted=True,
+    ),
+    "dimensions": Claim(
+        "the time of counting does not change with dimensions (figure 6c)",
+        "section 5, figure 6c",
+        "counting with the most / fewest attributes",
+        2 / 3,
+        1.5,
+        by=f"{BY_TIME}, within a factor of 1.5",
+        why="more attributes have trees to ask",
+        at=SIDE,
+    ),
+    "counting": Claim(
+        "optimised is four orders of magnitude faster than counting",
+        "section 5, figure 6a",
+        "counting / optimised, the least",
+        1000,
+        by=f"{BY_TIME}; at least three orders",
+        why="with counters in one array and satisfied predicates in slices of lists, counting costs "
+        "nanoseconds per predicate, not microseconds",
+        at=GROWN,
+    ),
+    "equality": Claim(
+        "counting depends heavily on the share of equality predicates (figure 6d)",
+        "section 5, figure 6d",
+        "counting with none / nothing else",
+        5,
+        by=f"{BY_TIME}, at least 5 times",
+        at=SIDE,
+    ),
+    "half": Claim(
+        "counting changes sharply with the share of half-intervals (figure 6e)",
+        "section 5, figure 6e",
+        "satisfied operators with none / with half-intervals alone",
+        1.5,
+        by="satisfied operators per event, an interval being two",
+        why="an interval is one predicate",
+        at=SIDE,
+        counted=True,
+    ),
+    "used": Claim(
+        "counting rises with the number of attributes used (figure 6f)",
+        "section 5, figure 6f",
+        "counting with the most / fewest attributes used",
+        2,
+        by=f"{BY_TIME}, at least twice",
+        at=SIDE,
+    ),
+    "brute": Claim(
+        "the transform's indexes are faster than brute force (figure 6a)",
+        "section 5, figure 6a",
+        "scan / slower of plain and optimised, the least",
+        1,
+        by=BY_TIME,
+        why="optimised is; plain, which decodes addresses, is about level with a compiled scan by columns, "
+        "which stops at the first attribute that fails",
+        seeds_why="optimised is faster everywhere; plain, which decodes addresses, is ahead of a compiled "
+        "scan by columns with every seed and level with it at the least size of this run",
+        at=GROWN,
+    ),
+    "updates": Claim(
+        "updates are logarithmic (section 2.1)",
+        "section 2.1",
+        "greater growth of insert and delete / root of the growth in subscriptions",
+        0,
+        1,
+        by="time of a change; below the root of the growth in subscriptions",
+        at="10,000 to 300,000 subscriptions",
+    ),
+}
+
+
 def run(report: ExperimentReport) -> None:
     """All figures, then the claims."""
-    sizes = [1_500, 3_000] if report.quick else [300_000, 600_000, PAPER_SIZE, 2_000_000]
-    n = sizes[-1] if report.quick else 600_000
-    n_leaves = n if report.quick else 300_000
-    m = 8 if report.quick else 40
-    say_departures(report, n, n_leaves, m)
-    leaves = figure_3a(report, n_leaves, m)
-    by_size = sweep(report, "figure6a", "subscriptions", sizes, lambda x: workload("predicates-16", x, m))
+    extent = report.extent(EXTENT, OTHERS, QUICK)
+    sizes, n, m = list(extent.sizes), extent.usual, extent.events
+    say_departures(report, n, extent.leaves, m)
+    leaves = figure_3a(report, extent.leaves, m)
+
+    def drawn(x: int = n, m: int = m, **options: Any) -> Workload:
+        return workload("predicates-16", x, m, seed=report.seed, **options)
+
+    by_size = sweep(report, "figure6a", "subscriptions", sizes, drawn)
     figure_3b(report, by_size)
     usual = by_size[n]
     by_share = sweep(
         report,
         "figure6b",
         "selectivity",
-        [0.0, 0.01] if report.quick else [0.0, 0.0001, 0.001, 0.01, 0.1, 1.0],
-        lambda x: workload("predicates-16", n, m if x < 0.1 else FEW, selectivity=x),
+        list(extent.selectivities),
+        lambda x: drawn(m=m if x < 0.1 else FEW, selectivity=x),
         (0.0001, usual),
     )
     by_attributes = sweep(
         report,
         "figure6c",
         "attributes",
-        [8, 40] if report.quick else [8, 16, 24, 40],
-        lambda x: workload("predicates-16", n, m, attributes=x),
+        list(extent.attributes),
+        lambda x: drawn(attributes=x),
         (16, usual),
     )
     by_equality = sweep(
         report,
         "figure6d",
         "share of equality predicates",
-        [0.0, 1.0] if report.quick else [0.0, 0.4, 0.8, 1.0],
-        lambda x: workload("predicates-16", n, m, equality=x),
+        list(extent.equality),
+        lambda x: drawn(equality=x),
         (0.8, usual),
     )
     by_half = sweep(
         report,
         "figure6e",
         "share of half-intervals",
-        [0.0, 1.0] if report.quick else [0.0, 0.5, 1.0],
-        lambda x: workload("predicates-16", n, m, half=x),
+        list(extent.half),
+        lambda x: drawn(half=x),
         (0.5, usual),
     )
     by_used = sweep(
         report,
         "figure6f",
         "attributes that every subscription uses",
-        [2, 16] if report.quick else [2, 8, 16],
-        lambda x: workload("predicates-16", n, m, always=x, often=0),
+        list(extent.used),
+        lambda x: drawn(always=x, often=0),
     )
     operators = {
         x: report.measured(
             f"figure6e: satisfied operators with a share of {x}",
-            partial(_count_operators, n, m, x),
+            partial(_count_operators, drawn, x),
         )
         for x in by_half
     }
@@ -205,13 +377,13 @@ def _measure_drawn(draw: Callable[[Any], Workload], value: Any) -> Points:
     return measure(draw(value))
 
 
-def _count_operators(n: int, m: int, half: float) -> float:
-    return satisfied_operators(workload("predicates-16", n, m, half=half))
+def _count_operators(draw: Callable[..., Workload], half: float) -> float:
+    return satisfied_operators(draw(half=half))
 
 
 def figure_3a(report: ExperimentReport, n: int, m: int) -> dict[str, dict[int, tuple[float, float]]]:
     """Collecting regions and filtering, by the capacity of a leaf."""
-    drawn = workload("predicates-16", n, m)
+    drawn = workload("predicates-16", n, m, seed=report.seed)
     subs, events = drawn.subscriptions(), drawn.events()
     capacities = [64, 1024] if report.quick else [64, 128, 256, 512, 768, 1024, 2048, 4096]
     expected = open_index("scan", drawn.schema)
@@ -309,7 +481,7 @@ def updates(report: ExperimentReport, sizes: list[int]) -> list[list[Any]]:
     # from ten batches on: a batch that is large beside the tree is loaded with it anew, not inserted
 
     def change(n: int) -> list[Any]:
-        drawn = workload("predicates-16", n + 2 * BATCH, 1, seed=7)
+        drawn = workload("predicates-16", n + 2 * BATCH, 1, seed=report.seed)
         subs = drawn.subscriptions()
         # tables are named, so that the growth by a batch is no reason to choose them anew
         index = open_index("ubtree", drawn.schema, fanout=4, leaf=700,
@@ -322,7 +494,7 @@ def updates(report: ExperimentReport, sizes: list[int]) -> list[list[Any]]:
         stats = index.stats()
         return [n, stats["leaves"], stats["height"], round(insert_us, 2), round(delete_us, 2)]
 
-    for n in [10_000, *([100_000, *sizes] if not report.quick else [20_000])]:
+    for n in [10_000, 20_000] if report.quick else sorted({10_000, 100_000, *sizes}):
         rows.append(report.measured(f"changes: {n} subscriptions", partial(change, n)))
     columns = ["subscriptions", "leaves", "height", "insert, us", "delete, us"]
     report.text(
@@ -351,50 +523,35 @@ def weigh_search(
     by_attributes: dict[Any, Points],
 ) -> None:
     """Claims about the UB-tree itself."""
-    best = {form: min(times, key=lambda c: sum(times[c])) for form, times in leaves.items()}
-    near = min(sum(leaves["plain"][c]) for c in leaves["plain"] if 400 <= c <= 1024)
-    over = near / sum(leaves["plain"][best["plain"]])
-    report.claim(
-        "there is a best range of leaf capacities, 400 to 900 entries (figure 3a)",
-        None if report.quick else 400 <= best["plain"] <= 1024,
+    totals = {form: {c: sum(steps) for c, steps in times.items()} for form, times in leaves.items()}
+    best = {form: min(times, key=lambda c: times[c]) for form, times in totals.items()}
+    inside = min(us for c, us in totals["plain"].items() if 400 <= c <= 1024)
+    outside = min(us for c, us in totals["plain"].items() if not 400 <= c <= 1024)
+    report.weigh(
+        CLAIMS["leaf"],
+        outside / inside,
         f"best: {best['plain']} for plain, {best['optimised']} for optimised; the best within 400 to 1,024 "
-        "takes "
-        f"{over:.2f} times plain's best",
-        by="time of an event, regions and filter",
-        why="the filter stops at the first attribute that fails and so costs less per entry than the "
-        "paper's, and "
-        "going to another region costs more beside it",
+        f"takes {inside / min(inside, outside):.2f} times plain's best",
     )
     large = by_size[max(by_size)]
     small = by_size[min(by_size)]
     share = 1 - large["plain"].collect / large["plain"].micros
-    regions, whole = (
-        large["plain"].collect / small["plain"].collect,
-        large["plain"].micros / small["plain"].micros,
-    )
-    report.claim(
-        "filtering takes the major part, collecting regions is small and stable (figure 3b)",
-        share > 0.5 and (report.quick or regions < whole),
+    regions = large["plain"].collect / small["plain"].collect
+    whole = large["plain"].micros / small["plain"].micros
+    report.weigh(
+        CLAIMS["filter"],
+        share if regions < whole else 0.0,
         f"{share:.0%} of plain's time, {1 - large['optimised'].collect / large['optimised'].micros:.0%} of "
         f"optimised's, at {max(by_size):,} subscriptions; from {min(by_size):,} on collecting grows "
         f"{regions:.1f} times, the whole {whole:.1f} times",
-        by="time of an event: the filter above half of it, and collecting grows by less than the whole",
     )
     ratios = [p["plain"].micros / p["optimised"].micros for p in by_size.values()]
-    report.claim(
-        "optimised is an order of magnitude faster than plain",
-        None if report.quick else min(ratios) > 5,
-        f"{min(ratios):.1f} to {max(ratios):.1f} times over figure 6a",
-        by="time of an event; at least half an order",
-    )
+    report.weigh(CLAIMS["plain"], min(ratios), f"{min(ratios):.1f} to {max(ratios):.1f} times over figure 6a")
     growth = {name: exponent(by_size, name) for name in FORMS}
-    slowest = min(growth["counting"], growth["scan"])
-    report.claim(
-        "both forms of the UB-tree scale better with the number of subscriptions (figure 6a)",
-        None if report.quick else max(growth["plain"], growth["optimised"]) < slowest,
+    report.weigh(
+        CLAIMS["powers"],
+        min(growth["counting"], growth["scan"]) - max(growth["plain"], growth["optimised"]),
         "time grows as n to the power " + ", ".join(f"{name} {power:.2f}" for name, power in growth.items()),
-        by=f"power of n by which the time of an event grows from {min(by_size):,} to {max(by_size):,}",
-        why="all grow about linearly: more subscriptions are more entries in the regions that an event meets",
     )
     low = [p["optimised"].micros for x, p in by_share.items() if x <= 0.01]
     tables = [p["optimised"].before / max(p["optimised"].after, 1) for x, p in by_share.items() if x <= 0.01]
@@ -403,49 +560,34 @@ def weigh_search(
     )
     often = max((x, p["optimised"]) for x, p in by_share.items() if x <= 0.01)
     share_of_matches = often[0] * n_stored / max(often[1].before, 1)
-    report.claim(
-        "grid tables cut the filter's input by one to two orders of magnitude (figure 7)",
-        min(tables) > 9,
+    report.weigh(
+        CLAIMS["tables"],
+        min(tables),
         f"{min(tables):.0f} to {max(tables):.0f} times up to a selectivity of 1 %; less where more matches, "
         "since what matches cannot be cut",
-        by="entries that the filter gets before and after, at least 9 times up to a selectivity of 1 %",
         why=f"with {share_of_matches:.0%} of its input matching, which no table can cut, a filter's input "
         f"falls {min(tables):.0f} times; up to a selectivity of 0.1 % it falls {rare:.0f} times and more",
-        counted=True,
     )
     lowest = [p["optimised"].after for x, p in by_share.items() if x <= 0.001]
-    report.claim(
-        "the transform's indexes are insensitive to selectivity (figure 6b)",
-        None if report.quick else max(low) < 2 * min(low),
+    report.weigh(
+        CLAIMS["selectivity"],
+        max(low) / min(low),
         f"optimised {min(low):.0f} to {max(low):.0f} us up to 1 %; the filter's input up to 0.1 % is "
         f"{min(lowest):,.0f} to {max(lowest):,.0f} entries",
-        by="time of an event up to a selectivity of 1 %, within a factor of 2",
-        why="what grows is the work on the matches themselves, a hundredth of all subscriptions at 1 %",
     )
     few, many = min(by_attributes), max(by_attributes)
-    plain = [x * by_attributes[x]["plain"].before for x in (few, many)]
-    optimised = [x * by_attributes[x]["optimised"].after for x in (few, many)]
+    plain = many * by_attributes[many]["plain"].before / (few * by_attributes[few]["plain"].before)
+    optimised = many * by_attributes[many]["optimised"].after / (few * by_attributes[few]["optimised"].after)
     calm = by_attributes[many]["counting"].micros / by_attributes[few]["counting"].micros
-    report.claim(
-        "time grows with dimensions for the UB-tree and brute force (figure 6c)",
-        plain[1] > 1.2 * plain[0] and optimised[1] > 1.2 * optimised[0],
-        f"{many} against {few} attributes: comparisons of plain {plain[1] / plain[0]:.1f} times, of "
-        "optimised "
-        f"{optimised[1] / optimised[0]:.1f}, of brute force {many / few:.1f}; in time, where the filter "
-        "stops at the "
-        "first attribute that fails, "
+    report.weigh(
+        CLAIMS["grows"],
+        min(plain, optimised),
+        f"{many} against {few} attributes: comparisons of plain {plain:.1f} times, of optimised "
+        f"{optimised:.1f}, of brute force {many / few:.1f}; in time, where the filter stops at the first "
+        "attribute that fails, "
         + ", ".join(f"{k} {by_attributes[many][k].micros / by_attributes[few][k].micros:.2f}" for k in FORMS),
-        by="attributes compared when a filter compares them all, as the paper's does",
-        why="fewer entries come to the filter",
-        counted=True,
     )
-    report.claim(
-        "the time of counting does not change with dimensions (figure 6c)",
-        None if report.quick else 2 / 3 < calm < 1.5,
-        f"{calm:.2f} times with {many} beside {few}",
-        by="time of an event, within a factor of 1.5",
-        why="more attributes have trees to ask",
-    )
+    report.weigh(CLAIMS["dimensions"], calm, f"{calm:.2f} times with {many} beside {few}")
 
 
 def exponent(by_size: dict[Any, Points], name: str) -> float:
@@ -464,52 +606,37 @@ def weigh_counting(
 ) -> None:
     """Claims about counting beside it, and what today's scan does to the picture."""
     ratios = [p["counting"].micros / p["optimised"].micros for p in by_size.values()]
-    report.claim(
-        "optimised is four orders of magnitude faster than counting",
-        None if report.quick else min(ratios) > 1000,
-        f"{min(ratios):.1f} to {max(ratios):.1f} times over figure 6a",
-        by="time of an event; at least three orders",
-        why="with counters in one array and satisfied predicates in slices of lists, counting costs "
-        "nanoseconds per "
-        "predicate, not microseconds",
+    report.weigh(
+        CLAIMS["counting"], min(ratios), f"{min(ratios):.1f} to {max(ratios):.1f} times over figure 6a"
     )
     counting = {x: p["counting"].micros for x, p in by_equality.items()}
-    report.claim(
-        "counting depends heavily on the share of equality predicates (figure 6d)",
-        None if report.quick else counting[0.0] > 5 * counting[1.0],
+    report.weigh(
+        CLAIMS["equality"],
+        counting[0.0] / counting[1.0],
         f"{counting[0.0]:,.0f} us with none, {counting[1.0]:,.0f} us with nothing else; optimised "
         f"{by_equality[0.0]['optimised'].micros:,.0f} and {by_equality[1.0]['optimised'].micros:,.0f} us",
-        by="time of an event, at least 5 times",
     )
     half = [p["counting"].micros for p in by_half.values()]
     first, last = operators[min(operators)], operators[max(operators)]
-    report.claim(
-        "counting changes sharply with the share of half-intervals (figure 6e)",
-        first > 1.5 * last,
+    report.weigh(
+        CLAIMS["half"],
+        first / last,
         f"{first:,.0f} operators with none, {last:,.0f} with half-intervals alone; the time of our interval "
-        "trees, "
-        f"which find both ends at once, is {min(half):,.0f} to {max(half):,.0f} us",
-        by="satisfied operators per event, an interval being two",
-        why="an interval is one predicate",
-        counted=True,
+        f"trees, which find both ends at once, is {min(half):,.0f} to {max(half):,.0f} us",
     )
     used = [p["counting"].micros for p in by_used.values()]
-    report.claim(
-        "counting rises with the number of attributes used (figure 6f)",
-        None if report.quick else used[-1] > 2 * used[0],
+    report.weigh(
+        CLAIMS["used"],
+        used[-1] / used[0],
         f"{used[0]:,.0f} us with {min(by_used)}, {used[-1]:,.0f} us with {max(by_used)}",
-        by="time of an event, at least twice",
     )
     scans = [p["scan"].micros / p["optimised"].micros for p in by_size.values()]
     plains = [p["scan"].micros / p["plain"].micros for p in by_size.values()]
-    report.claim(
-        "the transform's indexes are faster than brute force (figure 6a)",
-        None if report.quick else min(scans) > 1 and min(plains) > 1,
+    report.weigh(
+        CLAIMS["brute"],
+        min(*scans, *plains),
         f"optimised {min(scans):.1f} to {max(scans):.1f} times; plain {min(plains):.2f} to "
         f"{max(plains):.2f} times",
-        by="time of an event",
-        why="optimised is; plain, which decodes addresses, is about level with a compiled scan by columns, "
-        "which stops at the first attribute that fails",
     )
 
 
@@ -517,12 +644,11 @@ def weigh_updates(report: ExperimentReport, rows: list[list[Any]]) -> None:
     """Logarithmic: cost may grow with the height of the tree, not with the number of entries."""
     growth = rows[-1][0] / rows[0][0]
     insert, delete = rows[-1][3] / rows[0][3], rows[-1][4] / rows[0][4]
-    report.claim(
-        "updates are logarithmic (section 2.1)",
-        None if report.quick else max(insert, delete) < growth**0.5,
+    report.weigh(
+        CLAIMS["updates"],
+        max(insert, delete) / growth**0.5,
         f"{growth:,.0f} times the subscriptions: an insert {insert:.1f} times, a delete {delete:.1f} times "
         f"the cost; the tree has {rows[0][2]} and {rows[-1][2]} levels",
-        by="time of a change; below the root of the growth in subscriptions",
     )
 
 
@@ -636,174 +762,3 @@ def changed(index: UBTreeIndex, fresh: Subscriptions) -> tuple[float, float]:
     }
     taken = take_turns(calls, ROUNDS, clock=THREAD, warm_up=1)
     return taken["insert"].best / len(fresh) * 1e6, taken["delete"].best / len(fresh) * 1e6
-
-
-# The claims of the UB-tree's paper, with one seed: the points of its figures that decide them.
-
-SUBSCRIPTIONS, FEWER, EACH = 300_000, 75_000, 100_000
-AT = f"{SUBSCRIPTIONS:,} subscriptions"
-GROWN = f"{FEWER:,} and {SUBSCRIPTIONS:,} subscriptions"
-SIDE = f"{EACH:,} subscriptions"
-
-RATIOS = {
-    "leaf": Ratio(
-        "there is a best range of leaf capacities, 400 to 900 entries (figure 3a)",
-        "plain: best of 64, 128, 256, 2,048 / best of 512, 768, 1,024",
-        1,
-        at=SIDE,
-    ),
-    "filter": Ratio(
-        "filtering takes the major part, collecting regions is small and stable (figure 3b)",
-        "share of the filter in plain's time; none where collecting grows by more than the whole",
-        0.5,
-        at=GROWN,
-    ),
-    "plain": Ratio(
-        "optimised is an order of magnitude faster than plain", "plain / optimised, the lesser", 5, at=GROWN
-    ),
-    "counting": Ratio(
-        "optimised is four orders of magnitude faster than counting", "counting / optimised", 1000, at=AT
-    ),
-    "brute": Ratio(
-        "the transform's indexes are faster than brute force (figure 6a)",
-        "scan / slower of plain and optimised",
-        1,
-        at=AT,
-        why="optimised is faster everywhere; plain, which decodes addresses, is ahead of a compiled scan by "
-        "columns with every seed and level with it at the least size of this run",
-    ),
-    "powers": Ratio(
-        "both forms of the UB-tree scale better with the number of subscriptions (figure 6a)",
-        "power of n: lesser of counting and scan less greater of plain and optimised",
-        0,
-        at=GROWN,
-    ),
-    "tables": Ratio(
-        "grid tables cut the filter's input by one to two orders of magnitude (figure 7)",
-        "entries before / after tables, the least up to a selectivity of 1 %",
-        9,
-        at=SIDE,
-        why="it turns on the size at a selectivity of 1 %: the more there are, the larger a part of the "
-        "filter's input are matches, which no table can cut; at 0.1 % and below it is an order and more "
-        "in all",
-    ),
-    "selectivity": Ratio(
-        "the transform's indexes are insensitive to selectivity (figure 6b)",
-        "optimised, slowest / fastest of selectivities 0, 0.01 % and 1 %",
-        0,
-        2,
-        SIDE,
-    ),
-    "grows": Ratio(
-        "time grows with dimensions for the UB-tree and brute force (figure 6c)",
-        "attributes compared with 40 / with 8, lesser of plain and optimised",
-        1.2,
-        at=SIDE,
-    ),
-    "dimensions": Ratio(
-        "the time of counting does not change with dimensions (figure 6c)",
-        "counting with 40 / 8 attributes",
-        2 / 3,
-        1.5,
-        SIDE,
-    ),
-    "equality": Ratio(
-        "counting depends heavily on the share of equality predicates (figure 6d)",
-        "counting with none / nothing else",
-        5,
-        at=SIDE,
-    ),
-    "half": Ratio(
-        "counting changes sharply with the share of half-intervals (figure 6e)",
-        "satisfied operators with none / with half-intervals alone",
-        1.5,
-        at=SIDE,
-    ),
-    "used": Ratio(
-        "counting rises with the number of attributes used (figure 6f)",
-        "counting with 16 / 2 attributes used",
-        2,
-        at=SIDE,
-    ),
-    "updates": Ratio(
-        "updates are logarithmic (section 2.1)",
-        "greater growth of insert and delete / root of the growth in subscriptions",
-        0,
-        1,
-        f"10,000 and {SUBSCRIPTIONS:,} subscriptions",
-    ),
-}
-
-
-def take(report: ExperimentReport, seed: int) -> SeedRatios:
-    """All of them."""
-    n, fewer, each = (1_500, 500, 1_500) if report.quick else (SUBSCRIPTIONS, FEWER, EACH)
-    m = 8 if report.quick else 20
-
-    def at(size: int, **options: Any) -> Points:
-        return measure(workload("predicates-16", size, m, seed=seed, **options))
-
-    usual, small, side = at(n), at(fewer), at(each)
-    powers = {name: np.log(usual[name].micros / small[name].micros) / np.log(n / fewer) for name in usual}
-    slower = max(usual["plain"].micros, usual["optimised"].micros)
-    collects = usual["plain"].collect / small["plain"].collect
-    steady = collects < usual["plain"].micros / small["plain"].micros
-    by_share = [at(each, selectivity=0.0), side, at(each, selectivity=0.01)]
-    optimised = [points["optimised"] for points in by_share]
-    wide, narrow = at(each, attributes=40), at(each, attributes=8)
-    contrasts: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-        "equality": ({"equality": 0.0}, {"equality": 1.0}),
-        "used": ({"always": 16, "often": 0}, {"always": 2, "often": 0}),
-    }
-    counting = {
-        key: [at(each, **options)["counting"].micros for options in both] for key, both in contrasts.items()
-    }
-    operators = [
-        satisfied_operators(workload("predicates-16", each, m, seed=seed, half=x)) for x in (0.0, 1.0)
-    ]
-    return {
-        "leaf": _leaves(each, m, seed),
-        "filter": 1 - usual["plain"].collect / usual["plain"].micros if steady or report.quick else 0.0,
-        "plain": min(points["plain"].micros / points["optimised"].micros for points in (usual, small)),
-        "counting": usual["counting"].micros / usual["optimised"].micros,
-        "brute": usual["scan"].micros / slower,
-        "powers": min(powers["counting"], powers["scan"]) - max(powers["plain"], powers["optimised"]),
-        "tables": min(point.before / max(point.after, 1) for point in optimised),
-        "selectivity": max(p.micros for p in optimised) / min(p.micros for p in optimised),
-        "grows": min(
-            5 * wide["plain"].before / narrow["plain"].before,
-            5 * wide["optimised"].after / max(narrow["optimised"].after, 1),
-        ),
-        "dimensions": wide["counting"].micros / narrow["counting"].micros,
-        "half": operators[0] / operators[1],
-        "updates": _updates(n, seed),
-        **{key: one / other for key, (one, other) in counting.items()},
-    }
-
-
-def _leaves(n: int, m: int, seed: int) -> float:
-    drawn = workload("predicates-16", n, m, seed=seed)
-    calls: dict[str, Callable[[], Any]] = {}
-    for capacity in (64, 128, 256, 512, 768, 1024, 2048):
-        index = open_index("ubtree", drawn.schema, form="plain", leaf=capacity, fanout=4)
-        index.insert(drawn.subscriptions())
-        calls[str(capacity)] = partial(index.match, drawn.events())
-    micros = best_micros(calls, m)
-    inside = min(us for name, us in micros.items() if 400 <= int(name) <= 1024)
-    return min(us for name, us in micros.items() if not 400 <= int(name) <= 1024) / inside
-
-
-def _updates(n: int, seed: int) -> float:
-    costs = []
-    few = min(10_000, n)
-    for size in (few, n):
-        drawn = workload("predicates-16", size + 2 * BATCH, 1, seed=seed)
-        subs, names = drawn.subscriptions(), drawn.schema.names
-        index = open_index("ubtree", drawn.schema, fanout=4, leaf=700, tables=[names[:4], names[4:8]])
-        assert isinstance(index, UBTreeIndex)
-        index.insert(subs.select(np.arange(size)))
-        # the first small insert grows the catalog
-        index.insert(subs.select(np.arange(size, size + BATCH)))
-        costs.append(changed(index, subs.select(np.arange(size + BATCH, size + 2 * BATCH))))
-    growth = max(after / before for before, after in zip(*costs, strict=True))
-    return float(growth / max(n / few, 1.0) ** 0.5)
