@@ -14,6 +14,7 @@ from rangecast.broker import changes
 from rangecast.broker import requests as subscriptions
 from rangecast.broker.access import SpaceLimits
 from rangecast.broker.broker import Broker, BrokerSettings
+from rangecast.broker.changes import Changer, ChangeRequest, WantedSubscription
 from rangecast.broker.server import serving
 from rangecast.client import Client, ClientError
 from rangecast.errors import StorageError
@@ -389,3 +390,34 @@ def test_a_space_that_many_make_at_once(url):
     codes = [answer.status_code for answer in at_once([make(kinds[k % 2]) for k in range(20)])]
     assert codes == [200, 409] * 10
     assert json.loads(httpx.get(f"{url}/v1/spaces").text)["spaces"] == ["main", "second"]
+
+
+def test_an_etag_is_that_of_what_was_put(start, monkeypatch):
+    """It was that of what another request had made of it meanwhile, which If-Match then overwrote."""
+    conditions = [
+        "  price<10 AND symbol =\t'é'",
+        f"price in ({', '.join(map(str, range(0, 9_000, 3)))})",
+        "price * 2 > 7 or symbol like 'a%'",
+    ]
+    base = "/v1/main/consumers/alice/subscriptions"
+    tags = []
+    with start() as url, httpx.Client(base_url=url + base, timeout=120) as http:
+        for k, condition in enumerate(conditions):
+            content = {"condition": condition, "ttl": "1h", "payload": {"n": [1, 2.5, None, "é"]}}
+            tags.append(http.put(f"/s{k}", json=content).headers["etag"])
+            assert http.get(f"/s{k}").headers["etag"] == tags[k]
+        submit = Changer.submit
+
+        def overtaken(changer, request):
+            done = submit(changer, request)
+            done.result(60)
+            submit(changer, ChangeRequest([WantedSubscription("alice/s0", "price < 1")])).result(60)
+            return done
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Changer, "submit", overtaken)
+            tag = http.put("/s0", json={"condition": "price < 5"}).headers["etag"]
+        assert http.get("/s0").headers["etag"] not in (tag, tags[0])
+        assert http.put("/s0", json={"condition": "price < 6"}, headers={"If-Match": tag}).status_code == 412
+    with start() as url, httpx.Client(base_url=url + base, timeout=120) as http:
+        assert [http.get(f"/s{k}").headers["etag"] for k in (1, 2)] == tags[1:]

@@ -37,7 +37,7 @@ from rangecast.broker.bodies import (
     split_texts,
 )
 from rangecast.broker.broker import Broker
-from rangecast.broker.changes import ChangeRequest, WantedSubscription
+from rangecast.broker.changes import ChangeRequest, WantedSubscription, etag
 from rangecast.broker.directory import NAME, subscription_id
 from rangecast.broker.event_log import RecordNote
 from rangecast.broker.pump import Publication
@@ -85,11 +85,9 @@ async def put_subscription(request: Request) -> Response:
     # its condition is read by the thread that makes the change: a long one takes seconds
     change = ChangeRequest([want], if_match=request.headers.get("if-match"))
     answer = await asyncio.wrap_future(space.changer.submit(change))
-    try:
-        state = await asyncio.to_thread(space.changer.describe, want.id)
-    except NotFoundError:  # it was deleted meanwhile
-        state = {"etag": ""}
-    return Json({"id": want.id, "version": answer["version"]}, headers={"ETag": state["etag"]})
+    # of what was put, and not of what another request has made of it since
+    tag = etag(want.condition, want.payload, want.expires)
+    return Json({"id": want.id, "version": answer["version"]}, headers={"ETag": tag})
 
 
 async def get_subscription(request: Request) -> Response:
