@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 import time
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from rangecast.broker.broker import Broker, BrokerSettings
 from rangecast.broker.server import serving
 from rangecast.client import Client
 from rangecast.durable.lines import Journal
+from rangecast.errors import StorageError
 
 pytestmark = pytest.mark.once
 
@@ -120,6 +122,37 @@ def test_who_hangs_up_a_long_poll_frees_its_place(served):
         poll.close()
     wait_for(lambda: not space.listeners, 20)
     assert not space.connections_of("alice")
+
+
+@pytest.mark.parametrize("disk", ["good", "full"])
+def test_who_hangs_up_while_it_acknowledges_keeps_no_answer_from_others(served, monkeypatch, caplog, disk):
+    """A WebSocket that closes behind its acknowledgement cancels it."""
+    space, _, client = served
+    client.publish([{"price": 1}] * 3)
+    held, gate = threading.Event(), threading.Event()
+    apply = space.pump._apply_changes
+
+    def hold(now):
+        held.set()
+        assert gate.wait(60)
+        apply(now)
+
+    def full():
+        raise StorageError("cursors.journal: cannot be written: No space left on device")
+
+    monkeypatch.setattr(space.pump, "_apply_changes", hold)
+    if disk == "full":
+        monkeypatch.setattr(space.cursors, "sync", full)
+    assert held.wait(60)
+    gone, kept = (space.pump.acknowledge(name, 2) for name in ("gone", "kept"))
+    assert gone.cancel()
+    gate.set()
+    if disk == "full":
+        with pytest.raises(StorageError, match="No space left"):
+            kept.result(60)
+    else:
+        assert kept.result(60) == 2
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_listeners_whose_last_lap_fails_are_served_from_the_log(served, monkeypatch):

@@ -22,7 +22,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +31,7 @@ import numpy as np
 
 from rangecast.broker.access import ConflictError, LimitError, NotFoundError, PreconditionError, SpaceLimits
 from rangecast.broker.directory import Directory
+from rangecast.broker.pump import refuse
 from rangecast.durable.lines import Journal
 from rangecast.errors import LanguageError, RangecastError, StorageError, SubscriptionError
 from rangecast.language import parse
@@ -69,11 +70,6 @@ class ChangeRequest:
     def ids(self) -> set[str]:
         """All ids that the request names."""
         return {row if isinstance(row, str) else row.id for row in self.rows}
-
-    def refuse(self, error: Exception) -> None:
-        """Say why it is not done, unless who asked has hung up."""
-        with contextlib.suppress(InvalidStateError):
-            self.future.set_exception(error)
 
 
 class _Outcome(NamedTuple):
@@ -328,14 +324,14 @@ class Changer:
                 self._apply(requests[half:])
                 return
             for request in requests:
-                request.refuse(_told(error))
+                refuse(request.future, _told(error))
             return
         answers = []
         for request, answer, refusal in outcomes:
             if refusal is None:
                 answers.append((request.future, {**answer, "version": version}))
             else:
-                request.refuse(refusal)
+                refuse(request.future, refusal)
         # the next change is checked against a directory that has this one
         done = self._space.pump.applied(version, answers)
         while not done.wait(1.0):

@@ -30,7 +30,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,6 +58,22 @@ _MOST_EVENTS = 65_536  # of one tick, and unmatched before publishers have to wa
 _SPLIT = 8_192  # events from which on two threads match
 _AGAIN = 0.2  # seconds after a tick that failed
 _LONGEST_REST = 0.05  # seconds between two matches, when messages take long to write
+
+
+# Who asked may have hung up: that cancels the future, at any moment and on another thread, so asking whether
+# it is done beforehand would not do. Nobody else may go without an answer because of that.
+
+
+def settle(future: Future[Any], answer: Any) -> None:
+    """Answer a request, unless who asked has hung up."""
+    with contextlib.suppress(InvalidStateError):
+        future.set_result(answer)
+
+
+def refuse(future: Future[Any], error: Exception) -> None:
+    """Say why a request is not done, unless who asked has hung up."""
+    with contextlib.suppress(InvalidStateError):
+        future.set_exception(error)
 
 
 @dataclass
@@ -229,8 +245,7 @@ class Pump:
             refused += [future for future, _ in answers]
             done.set()
         for future in refused:
-            if not future.done():
-                future.set_exception(error)
+            refuse(future, error)
 
     def _pause(self) -> float:
         """How long to wait for the next tick, unless somebody asks for one."""
@@ -280,8 +295,7 @@ class Pump:
         for _ in range(n):
             _, answers, done = self._tickets.popleft()
             for future, answer in answers:
-                if not future.done():
-                    future.set_result(answer)
+                settle(future, answer)
             done.set()
 
     def _tell_expired(self, expired: list[tuple[int, int]]) -> None:
@@ -310,10 +324,10 @@ class Pump:
             self._space.cursors.sync()
         except Exception as error:
             for future, _ in done:
-                future.set_exception(error)
+                refuse(future, error)
             return
         for future, sequence in done:
-            future.set_result(sequence)
+            settle(future, sequence)
 
     def _log_events(self) -> None:
         """Append what waits and sync it; publishers have their answers then."""
@@ -351,8 +365,7 @@ class Pump:
                 space.objects.drop()
             self._n_done += n
             for one in [*(p for _, p in taken), publication]:
-                if not one.future.done():
-                    one.future.set_exception(error)
+                refuse(one.future, error)
             space.log_error("writing the event log", error)
             return
         if space.objects is not None:
