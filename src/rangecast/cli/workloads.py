@@ -178,6 +178,8 @@ def experiment(
         rows = [[name, TITLES.get(name, ""), " ".join(figures_of(name))] for name in EXPERIMENTS]
         print_table(["experiment", "paper", "figures"], rows)
         return
+    if docs and out is not None:
+        raise OptionError("experiment takes --out or --docs, not both")
     if (docs or mark) and not DOCS.parent.is_dir():
         raise OptionError("--docs and --mark must run in the root of a clone, where docs/ is")
     if mark:
@@ -188,8 +190,6 @@ def experiment(
     if name is None:
         raise OptionError("experiment takes a NAME; --list shows them")
     run = find(name)
-    if docs and out is not None:
-        raise OptionError("experiment takes --out or --docs, not both")
     if figure is None and (n is not None or option):
         raise OptionError("--n and --option are of one figure; name it with --figure")
     if figure is not None and docs:

@@ -33,7 +33,7 @@ from rangecast.papers.provenance import commit_of, write_modules
 from rangecast.workloads import SEED
 
 Measured = TypeVar("Measured")
-Extent = TypeVar("Extent")
+Amount = TypeVar("Amount")
 
 CASES = ("agrees", "differs", "open")
 _VERDICTS = {True: "agrees", False: "differs", None: "open"}
@@ -81,7 +81,7 @@ class Claim(NamedTuple):
         return f"{self.least:,.3g} to {self.most:,.3g}" if self.least > 0 else f"below {self.most:,.3g}"
 
 
-class Weighed(NamedTuple):
+class WeighedClaim(NamedTuple):
     """A claim with what a run has found: its number, the verdict, and the figures that the page shows."""
 
     claim: Claim
@@ -117,7 +117,7 @@ class ExperimentReport:
         self.quick = quick
         self.folder = Path(out)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.weighed: list[Weighed] = []
+        self.weighed: list[WeighedClaim] = []
         self.seed = SEED
         self.repeats = False
         self.code = code
@@ -128,7 +128,7 @@ class ExperimentReport:
         self._echo = echo or (lambda line: None)
         self._until = None if seconds is None else time.monotonic() + seconds
 
-    def extent(self, page: Extent, seeds: Extent, quick: Extent) -> Extent:
+    def extent(self, page: Amount, seeds: Amount, quick: Amount) -> Amount:
         """How much is measured: for the paper's page, in a run with another seed, in a quick run."""
         return quick if self.quick else seeds if self.repeats else page
 
@@ -237,7 +237,7 @@ class ExperimentReport:
         why = why or claim.why
         if not why or (self.quick and undecided and not divided):
             why = "a run with --quick is too small to tell" if self.quick else "the figures say otherwise"
-        self.weighed.append(Weighed(claim, number, agrees, evidence, "" if agrees else why))
+        self.weighed.append(WeighedClaim(claim, number, agrees, evidence, "" if agrees else why))
         self.say(f"{_VERDICTS[agrees]}: {claim.text} ({evidence})")
 
     def checked(self, text: str, holds: bool, evidence: str) -> None:

@@ -43,7 +43,7 @@ BATCH = 1_000
 FEW = 8
 
 
-class Extent(NamedTuple):
+class SweepExtent(NamedTuple):
     """How much is measured: sizes of figure 6a, the size of the others and of 3a, events, parameters."""
 
     sizes: tuple[int, ...]
@@ -57,16 +57,16 @@ class Extent(NamedTuple):
     used: tuple[int, ...]
 
 
-EXTENT = Extent(
+EXTENT = SweepExtent(
     sizes=(300_000, 600_000, PAPER_SIZE, 2_000_000), usual=600_000, leaves=300_000, events=40,
     selectivities=(0.0, 0.0001, 0.001, 0.01, 0.1, 1.0), attributes=(8, 16, 24, 40),
     equality=(0.0, 0.4, 0.8, 1.0), half=(0.0, 0.5, 1.0), used=(2, 8, 16),
 )  # fmt: skip
-OTHERS = Extent(
+OTHERS = SweepExtent(
     sizes=(75_000, 100_000, 300_000), usual=100_000, leaves=100_000, events=20,
     selectivities=(0.0, 0.0001, 0.01), attributes=(8, 40), equality=(0.0, 1.0), half=(0.0, 1.0), used=(2, 16),
 )  # fmt: skip
-QUICK = Extent(
+QUICK = SweepExtent(
     sizes=(1_500, 3_000), usual=3_000, leaves=3_000, events=8,
     selectivities=(0.0, 0.01), attributes=(8, 40), equality=(0.0, 1.0), half=(0.0, 1.0), used=(2, 16),
 )  # fmt: skip
