@@ -12,15 +12,17 @@ import pytest
 
 import rangecast as rc
 from cli.test_cli import fails, run
-from rangecast.cli import demo
-from rangecast.cli.demo import SCHEMA, draw_market, example
+from rangecast.cli import demo as command
+
+demo = command.load_script("market_day")
+SCHEMA = demo.SCHEMA
 
 pytestmark = pytest.mark.without_kernels
 
 
 @pytest.fixture(scope="module")
 def market():
-    return draw_market(600, 800)
+    return demo.draw_market(600, 800)
 
 
 def matches_of(alerts, market):
@@ -52,7 +54,7 @@ def test_the_demo_without_spark(tmp_path, monkeypatch):
     done = run("demo", "--no-spark", "--subscriptions", 600, "--events", 800, "--threads", "2")
     assert done.exit_code == 0, done.output
     table = pq.read_table("demo-output/matches.parquet")
-    market = draw_market(600, 800)
+    market = demo.draw_market(600, 800)
     assert table.num_rows == matches_of(market.bounds, market).n_pairs
     assert f"notifications                 {table.num_rows:,}\n" in done.stdout
     assert "symbol  trades  opened" in done.stdout
@@ -79,7 +81,7 @@ def test_what_the_demo_suggests_can_be_typed(market, tmp_path, monkeypatch, caps
     commands = [shlex.split(line)[1:] for line in said.splitlines() if line.strip()]
     assert [run(*words).exit_code for words in commands] == [0, 0, 0]
     assert commands[0][0] == "explain"
-    assert example(market, *pairs)[0] in found.ids
+    assert demo.example(market, *pairs)[0] in found.ids
 
 
 def test_what_the_demo_suggests_has_the_path_that_was_called(monkeypatch):
@@ -105,3 +107,11 @@ def test_what_starts_quietly_writes_to_the_log(tmp_path, capfd):
     os.write(2, b"word")
     assert (tmp_path / "log").read_bytes() == b"noise"
     assert capfd.readouterr().err == "word"
+
+
+def test_a_command_whose_script_is_gone_says_where_it_looked(monkeypatch):
+    monkeypatch.setattr(command, "FOLDERS", (Path("nowhere"), Path("elsewhere")))
+    with pytest.raises(rc.SetupError, match="neither in nowhere nor elsewhere: install rangecast again"):
+        command.load_script("market_day")
+    with pytest.raises(AttributeError, match="no attribute 'other_demo'"):
+        _ = command.other_demo

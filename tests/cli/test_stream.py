@@ -15,9 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 import rangecast as rc
-from rangecast.cli import demo
 from rangecast.cli.app import app
-from rangecast.cli.demo import change_alerts, compare
+from rangecast.cli.demo import load_script
+
+demo = load_script("tick_stream")
 
 pytestmark = pytest.mark.spark
 rs = pytest.importorskip("rangecast.spark")
@@ -114,13 +115,13 @@ def test_the_demo_finds_what_is_lost_doubled_and_invented(tmp_path):
             pq.write_table(
                 pa.table(columns, pa.schema([(n, pa.int64()) for n in columns])), folder / "a.parquet"
             )
-        return compare(tmp_path / "out", store, commits, ticks)
+        return demo.compare(tmp_path / "out", store, commits, ticks)
 
     assert compared(pairs) == (0, 0, 0)
     assert compared(pairs[1:]) == (1, 0, 0)
     assert compared([*pairs, (2, 2)]) == (0, 1, 0)
     assert compared([*pairs, (1, 2)]) == (0, 0, 1)
-    assert compare(tmp_path / "out", store, commits[:1], ticks)[0] == 1
+    assert demo.compare(tmp_path / "out", store, commits[:1], ticks)[0] == 1
 
 
 def test_the_demo_changes_alerts(tmp_path, monkeypatch, capsys):
@@ -129,7 +130,7 @@ def test_the_demo_changes_alerts(tmp_path, monkeypatch, capsys):
     store = rc.Store.open(
         tmp_path / "store", rc.Schema(rc.Category("symbol"), rc.Int("volume")), index="scan"
     )
-    change_alerts(str(store.path), ["A", "B"], 4, str(tmp_path))
+    demo.change_alerts(str(store.path), ["A", "B"], 4, str(tmp_path))
     first = demo.FIRST_ID
     assert json.loads((tmp_path / "added.json").read_text()) == [
         [first + n, v] for n, v in enumerate([1, 2, 3, 5])

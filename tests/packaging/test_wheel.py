@@ -47,7 +47,8 @@ def test_the_wheel_has_what_it_needs_and_nothing_else(built):
         for path in (ROOT / "src" / "rangecast").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {name for name in names if ".dist-info/" not in name} == sources
+    demos = {f"rangecast/examples/demo/{path.name}" for path in (ROOT / "examples" / "demo").glob("*.py")}
+    assert {name for name in names if ".dist-info/" not in name} == sources | demos
     assert {"rangecast/py.typed", "rangecast/broker/page.html"} <= names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -80,9 +81,15 @@ def test_the_wheel_runs_the_example_of_the_readme(built, tmp_path):
     (tmp_path / "schema.toml").write_text(run(rangecast, "schema", "infer", "events.csv", cwd=tmp_path))
     files = ("--schema", "schema.toml", "--subscriptions", "rules.csv", "--events", "events.csv")
     assert run(rangecast, "match", *files, cwd=tmp_path) == "event_id,subscription_id\n11,1\n12,2\n"
+    # the demos' scripts are in the wheel, and run in an empty folder
+    small = ("--subscriptions", "600", "--events", "800")
+    run(rangecast, "demo", "--no-spark", *small, cwd=tmp_path)
+    assert (tmp_path / "demo-output" / "matches.parquet").exists()
+    assert "--rate" in run(rangecast, "stream-demo", "--help", cwd=tmp_path)
     # a missing extra is named with what to do, without a traceback
     for command, said in (
         (("demo",), "rangecast: the demo on Spark needs PySpark: install the extra 'spark'"),
+        (("serve-demo",), "install the extra 'serve'"),
         (("serve", "--data", "d", "--schema", "schema.toml"), "install the extra 'serve'"),
     ):
         done = subprocess.run(
