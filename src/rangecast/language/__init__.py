@@ -2,12 +2,13 @@
 
     text --tokens.py, parser.py--> tree.py --normal_form.py--> boxes
 
-    parser.py     predicates on expressions, which normal_form.py turns into conditions on hidden attributes
-    tokens.py       what to write instead of a text that is refused
+    tokens.py       the pieces of a text, and what to write instead of one that is refused
+    parser.py       the grammar: an operand first, then the predicate that follows it
+    expressions.py  predicates on expressions, as conditions on hidden attributes
     compiler.py     the ways in: one tree, the boxes of one text, a column of texts
     templates.py    texts that differ in their literals alone, compiled together
+    long_lists.py   IN lists of hundreds of values, read from the bytes of a text
     lint.py         what is odd about a condition, and what was probably meant
-    templates.py what a predicate allows in each of many texts
     evaluation.py   what each part of a condition comes to for one event, for people
 
 `docs/language.md` says what a text means.

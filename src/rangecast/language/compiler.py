@@ -80,8 +80,8 @@ def clauses_of(schema: Schema, text: str) -> list[Clause]:
     >>> clauses_of(Schema(Int("price"), Int("volume")), "price in (3, 4, 5, 9) and volume = 1")
     [{0: ((3, 5), (9, 9)), 1: ((1, 1),)}]
     """
-    condition, literals = read(text, schema)
-    return _clauses(Expander(schema), condition, literals, text)
+    expander = Expander(schema)
+    return _clauses(expander, *read(text, schema, expander.literals), text)
 
 
 def boxes_of(schema: Schema, text: str) -> list[Box]:
@@ -178,12 +178,12 @@ class _Compiler:
         if shape is not None and shape.likenesses:
             keys = [one.key(literals) for one in shape.likenesses]
             if None in keys:
-                self._expand(row, *read(text, self.schema), text)
+                self._expand(row, *read(text, self.schema, self.expander.literals), text)
                 return
             key = (key, *keys)
             shape = self.shapes.get(key)
         if shape is None:
-            condition, found = read(text, self.schema)
+            condition, found = read(text, self.schema, self.expander.literals)
             if key not in self.shapes and self.held <= _LITERAL_LIMIT:
                 self.held += len(literals)
                 # where a name in double quotes or a date with a space misled `split`, all are parsed
@@ -243,7 +243,7 @@ class _Compiler:
         try:
             clauses = self.expander.clauses(condition, literals)
         except ValueError:
-            self._expand(row, *read(text, self.schema), text)
+            self._expand(row, *read(text, self.schema, self.expander.literals), text)
         else:
             self._add(row, clauses)
 

@@ -25,7 +25,6 @@ import datetime as dt
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -37,29 +36,25 @@ from rangecast.language.tree import (
     Condition,
     Fits,
     Inside,
-    Literal,
     LiteralInterval,
     Membership,
     Not,
     Or,
     Presence,
     Range,
-    Span,
     Stated,
     Value,
     Within,
-    n_parts,
     string_in,
     value_of,
-    what_is_wrong_with,
 )
-from rangecast.types import addresses, expressions, places
+from rangecast.types import places
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Float, Interval
 from rangecast.types.columns import is_unicode
-from rangecast.types.derived import MAX_DERIVED, PART, Values, derived_attribute, evaluate, spans_of_number
-from rangecast.types.expressions import WEEKDAYS, Expression, fitted
+from rangecast.types.derived import Values, evaluate
+from rangecast.types.expressions import fitted
 from rangecast.types.instants import odd_instant
-from rangecast.types.patterns import HELD, Trait, TraitBundles, interval_of, like_pieces
+from rangecast.types.patterns import Trait, TraitBundles, interval_of
 from rangecast.types.places import MapExtent, Point
 from rangecast.types.schema import Schema
 
@@ -78,21 +73,55 @@ ABSENT_SPANS: Spans = ((MISSING, MISSING),)
 _DAY = 86_400_000_000  # microseconds
 # A memo of comparisons pays for strings, prices and days that return; this bounds it for the rest.
 _MEMO_LIMIT = 65_536
-_MANY = 32
+MANY = 32
+"""From so many values on, a list of whole numbers is read at once."""
+
+
+class LiteralSpans:
+    """The spans of attributes beside literals, each made once: by the parser, which says what is wrong with a
+    literal, or by the expander for the next text of a shape."""
+
+    __slots__ = ("_known", "_odd", "_schema")
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._known: dict[tuple[int, str, str], Spans] = {}
+        self._odd: set[tuple[int, str, str]] = set()
+
+    def of(self, position: int, operator: str, text: str) -> Spans:
+        """The spans of `attribute operator literal`; SchemaError or LanguageError for a value that the
+        attribute cannot be compared with."""
+        key = (position, operator, text)
+        spans = self._known.get(key)
+        if spans is None:
+            if len(self._known) >= _MEMO_LIMIT:
+                self._known.clear()
+                self._odd.clear()
+            attribute, value = self._schema.attribute(position), value_of(text)
+            spans = self._known[key] = spans_of(attribute, operator, value)
+            instant = attribute.kind == "timestamp" and odd_instant(
+                operator, text, _counted(attribute, value)
+            )
+            if instant or not spans or spans == PRESENT_SPANS:
+                self._odd.add(key)
+        return spans
+
+    def is_odd(self, position: int, operator: str, text: str) -> bool:
+        """Whether lint.py should look at a comparison whose spans were asked for."""
+        return bool(self._odd) and (position, operator, text) in self._odd
 
 
 class Expander:
-    """Turns conditions over one schema into clauses; it remembers the comparisons it has seen."""
+    """Turns conditions over one schema into clauses; `literals` remembers the comparisons it has seen."""
 
     def __init__(self, schema: Schema, bundles: TraitBundles | None = None) -> None:
         """With `bundles`, those of the conditions go there and not to the schema."""
         self._schema = schema
         self._bundles = schema.traits if bundles is None else bundles
-        self._memo: dict[tuple[int, str, str], Spans] = {}
-        self._odd: set[tuple[int, str, str]] = set()
+        self.literals = LiteralSpans(schema)
         self._work = _Work()
-        self._areas = NamedAreas(schema)
-        self._traits = TraitPlaces(self._bundles)
+        self._areas: NamedAreas | None = None
+        self._traits: TraitPlaces | None = None
         self.doubtful = False
         """Set when something of the last condition is worth a look by lint.py; `clauses` clears it."""
 
@@ -109,13 +138,13 @@ class Expander:
         """
         self._work.left = WORK_LIMIT
         self.doubtful = False
-        self._areas = NamedAreas(self._schema) if self._areas else self._areas
-        self._traits = TraitPlaces(self._bundles)
+        self._areas = None
+        self._traits = None
         clauses = self._clauses(condition, False, texts)
-        if len(self._traits):
+        if self._traits:
             clauses = _merge(self._traits.folded(clauses), self._work)
         clauses = _separate(clauses, self._work) if len(clauses) > 1 and _may_trim(clauses) else clauses
-        return self._with_regions(clauses) if self._areas else clauses
+        return clauses if self._areas is None else self._with_regions(self._areas, clauses)
 
     def _clauses(self, condition: Condition, negated: bool, texts: Sequence[str]) -> list[Clause]:
         if isinstance(condition, Comparison):
@@ -140,7 +169,7 @@ class Expander:
             position = condition.position
             self._work.spend(len(condition.literals))
             values = [literal.among(texts) for literal in condition.literals]
-            plain = len(values) >= _MANY and self._schema.attribute(position).kind == "int"
+            plain = len(values) >= MANY and self._schema.attribute(position).kind == "int"
             whole = _whole_numbers(values) if plain else None
             if whole is None:
                 whole = unite(span for value in values for span in self._compare(position, "=", value))
@@ -156,10 +185,14 @@ class Expander:
             if condition.area == "box":
                 bounds = extent_bounds(condition, extent_of(condition, texts))
                 return [{at: complement(spans)} for at, spans in bounds.items()] if negated else [bounds]
+            if self._areas is None:
+                self._areas = NamedAreas(self._schema)
             area, odd = self._areas.note(condition, texts)
             self.doubtful |= odd
             return [{area: DENIED if negated else WITHIN}]
         elif isinstance(condition, Fits):
+            if self._traits is None:
+                self._traits = TraitPlaces(self._bundles)
             met = self._traits.clauses(condition, negated, condition.literal.among(texts))
             self.doubtful |= not met
             return met
@@ -176,12 +209,12 @@ class Expander:
             return []
         return [{position: spans}]
 
-    def _with_regions(self, clauses: list[Clause]) -> list[Clause]:
+    def _with_regions(self, areas: NamedAreas, clauses: list[Clause]) -> list[Clause]:
         """The clauses with regions and their coverings for the areas that they name."""
         out: list[Clause] = []
         for clause in clauses:
             met: Clause | None = {at: spans for at, spans in clause.items() if at < FIRST}
-            for bounds in self._areas.bounds(clause):
+            for bounds in areas.bounds(clause):
                 met = None if met is None else _meet(met, bounds)
             if met is None:
                 self.doubtful = True
@@ -190,21 +223,8 @@ class Expander:
         return out
 
     def _compare(self, position: int, operator: str, text: str) -> Spans:
-        key = (position, operator, text)
-        spans = self._memo.get(key)
-        if spans is None:
-            if len(self._memo) >= _MEMO_LIMIT:
-                self._memo.clear()
-                self._odd.clear()
-            attribute, value = self._schema.attribute(position), value_of(text)
-            spans = self._memo[key] = spans_of(attribute, operator, value)
-            instant = attribute.kind == "timestamp" and odd_instant(
-                operator, text, _counted(attribute, value)
-            )
-            if instant or not spans or spans == PRESENT_SPANS:
-                self._odd.add(key)
-        if self._odd and key in self._odd:
-            self.doubtful = True
+        spans = self.literals.of(position, operator, text)
+        self.doubtful |= self.literals.is_odd(position, operator, text)
         return spans
 
     def _between(self, condition: Range, texts: Sequence[str]) -> Spans:
@@ -820,175 +840,3 @@ def string_of(condition: Fits, literal: str) -> str:
     if not isinstance(value, str) or not is_unicode(value):
         raise SchemaError(f"{condition.op.upper()} takes a string, got {literal}")
     return value
-
-
-# Predicates on expressions, as conditions on hidden attributes.
-#
-# A comparison of two expressions is one of an expression with a constant (types/expressions.py), and so an
-# interval of the codes of a hidden attribute (types/derived.py). One of text is a condition on as many hidden
-# attributes as the string has parts of eight bytes: `name < 'abcdefghij'` is `p0 < 'abcdefgh' OR p0 =
-# 'abcdefgh' AND p1 < 'ij'`.
-#
-# What a text needs that no text before it did is a draft until the whole text was read: a text that fails
-# leaves nothing behind.
-
-# What is not below a string is an AND of as many ORs as it has parts: 24 take half a second to expand, and
-# 32 more than is allowed.
-_ORDERED_PARTS = 24
-
-
-class Drafts:
-    """The hidden attributes that one text needs, and conditions on them."""
-
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-        self.width = schema.width
-        self.fresh: list[Attribute] = []
-        self._numbers: dict[str, int] = {}
-
-    def keep(self) -> bool:
-        """Give the drafts their positions for good; False if other texts were first: read it again."""
-        return self.schema.take_hidden(self.width, self.fresh)
-
-    def place(self, expression: Expression, part: int = 0) -> tuple[int, Attribute]:
-        """The attribute of an expression and its position: a declared one, a hidden one or a draft."""
-        if expression.op == "attribute" and expression.kind != "text":
-            position = self.schema.position(expression.value)
-            return position, self.schema.attributes[position]
-        made = derived_attribute(expression, part)
-        known = self.schema.hidden_position(made.name)
-        if known is not None and known < self.width:
-            return known, self.schema.attribute(known)
-        number = self._numbers.setdefault(made.name, len(self.fresh))
-        if number == len(self.fresh):
-            self.fresh.append(made)
-        return self.width + number, self.fresh[number]
-
-    def compared(self, ours: Expression, operator: str, theirs: Expression, span: Span) -> Condition:
-        """`ours operator theirs`."""
-        found = expressions.comparison(ours, operator, theirs)
-        return self.within(found.expression, found.operator, found.constant, span)
-
-    def within(self, expression: Expression, operator: str, constant: Fraction, span: Span) -> Condition:
-        """`expression operator constant`."""
-        position, attribute = self.place(expression)
-        return Within(attribute.name, position, spans_of_number(attribute, operator, constant), span)
-
-    def compared_text(self, expression: Expression, operator: str, literal: Literal, span: Span) -> Condition:
-        """`expression operator 'literal'` for an expression that gives text."""
-        ordered = operator not in ("=", "!=")
-        whole, rest = _bounded_parts(literal, _ORDERED_PARTS if ordered else MAX_DERIVED)
-        equal = [self._coded(expression, literal, "same", k, span) for k in range(whole + 1)]
-        if not ordered:
-            both = _all(equal, span)
-            return both if operator == "=" else Not(both, span)
-        if operator in (">", ">="):
-            # the opposite of what a string below it is; a missing one is neither
-            return Not(self.compared_text(expression, "<" if operator == ">=" else "<=", literal, span), span)
-        ways = [
-            _all([*equal[:k], self._coded(expression, literal, "below", k, span)], span)
-            for k in range(whole + rest)
-        ]
-        if operator == "<=":
-            ways.append(_all(equal, span))
-        if not ways:  # nothing is below the empty string
-            position, attribute = self.place(expression)
-            return Within(attribute.name, position, (), span)
-        return ways[0] if len(ways) == 1 else Or(tuple(ways), span)
-
-    def begins(self, expression: Expression, prefix: Literal, span: Span) -> Condition:
-        """Whether an expression that gives text begins with a string."""
-        whole, rest = _bounded_parts(prefix)
-        parts = [self._coded(expression, prefix, "same", k, span) for k in range(whole)]
-        if rest or not parts:
-            parts.append(self._coded(expression, prefix, "begins", whole, span))
-        return _all(parts, span)
-
-    def ends(self, expression: Expression, suffix: Literal, span: Span) -> Condition:
-        """Whether an expression that gives text ends with a string: backwards, it begins with it."""
-        return self.begins(expressions.called("reverse", (expression,)), suffix.changed("backwards"), span)
-
-    def matches(self, expression: Expression, pattern: Literal, span: Span) -> Condition:
-        """Whether a regular expression is found in an expression that gives text."""
-        wrong = what_is_wrong_with(string_in(pattern.text))
-        if wrong:
-            raise SchemaError(wrong)
-        return self.fits("matches", expression, pattern, span)
-
-    def fits(self, name: str, expression: Expression, literal: Literal, span: Span) -> Condition:
-        """Whether an expression that gives text fulfils a pattern (types/patterns.py)."""
-        if self.schema.traits.single_columns:
-            string = string_in(literal.text)
-            if name == "contains" and not string:
-                return self.begins(expression, literal, span)
-            position, attribute = self.place(expressions.fitted(name, expression, string))
-            return Within(attribute.name, position, ((1, 1),), span)
-        (base,) = expression.names
-        return Fits(name, expression, self.schema.position(base), self._bundles(), literal, span)
-
-    def _bundles(self) -> int:
-        """The position of the first attribute of trait bundles."""
-        known = self.schema.hidden_position(HELD)
-        if known is not None and known < self.width:
-            return known
-        number = self._numbers.setdefault(HELD, len(self.fresh))
-        if number == len(self.fresh):
-            self.fresh += self.schema.traits.attributes()
-        return self.width + number
-
-    def like(self, expression: Expression, pattern: Literal, span: Span) -> Condition:
-        """Whether an expression that gives text fits a pattern; one with a single % is one of intervals."""
-        pieces = like_pieces(string_in(pattern.text))
-        wild = "".join(mark for mark, _ in pieces)
-        if wild == "%%" and len(pieces) == 3 and pieces[1][1]:
-            return self.fits("contains", expression, pattern.changed("like within"), span)
-        if wild not in ("", "%"):
-            return self.fits("like", expression, pattern, span)
-        first, last = pattern.changed("like first"), pattern.changed("like last")
-        if not wild:
-            return self.compared_text(expression, "=", first, span)
-        before, after = (string_in(one.text) for one in (first, last))
-        parts = [self.begins(expression, first, span)] if before or not after else []
-        if after:
-            parts.append(self.ends(expression, last, span))
-        if before and after:  # one after the other, without an overlap
-            length = expressions.called("length", (expression,))
-            parts.append(self._coded(length, pattern, "longer", 0, span))
-        return _all(parts, span)
-
-    def in_network(self, expression: Expression, network: Literal, span: Span) -> Condition:
-        """Whether an expression that gives text is an address of a network."""
-        named = addresses.network_words(string_in(network.text))
-        words = [expressions.called(word, (expression,)) for word in addresses.WORDS[: len(named)]]
-        return _all([self._coded(word, network, "network", k, span) for k, word in enumerate(words)], span)
-
-    def _coded(self, of: Expression, literal: Literal, form: str, part: int, span: Span) -> Condition:
-        position, attribute = self.place(of, part)
-        return LiteralInterval(attribute.name, position, literal, form, part, span)
-
-
-def _bounded_parts(literal: Literal, most: int = MAX_DERIVED) -> tuple[int, bool]:
-    """What `n_parts` says of a string for whose parts there may be attributes enough, and time."""
-    whole, rest = n_parts(literal.text)
-    if whole + rest > most:
-        what = (
-            "that is compared by its order" if most < MAX_DERIVED else "that an expression is compared with"
-        )
-        size = len(string_in(literal.text).encode())
-        raise SchemaError(f"a string {what} has at most {PART * most:,} bytes, this one {size:,}")
-    return whole, rest
-
-
-def weekday(word: str) -> int:
-    """The number of a day of the week, Monday being 1."""
-    short = word.strip().lower()[:3]
-    if short not in WEEKDAYS or not any(
-        day.startswith(word.strip().lower())
-        for day in ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-    ):
-        raise SchemaError(f"a day of the week is one of {', '.join(WEEKDAYS)} or 1 to 7, got {word!r}")
-    return WEEKDAYS.index(short) + 1
-
-
-def _all(parts: list[Condition], span: Span) -> Condition:
-    return parts[0] if len(parts) == 1 else And(tuple(parts), span)

@@ -3,49 +3,61 @@
     condition   = part { OR part }
     part        = unit { AND unit }
     unit        = { NOT } ( "(" condition ")" | predicate )
-    predicate   = attribute operator value
-                | attribute [ NOT ] BETWEEN value AND value
-                | attribute [ NOT ] IN "(" value { "," value } ")"
-                | attribute IS [ NOT ] ( MISSING | PRESENT | NULL | TRUE | FALSE )
-                | attribute of booleans
-                | attribute ON date
-                | value operator attribute [ operator value ]
-                | a predicate on an expression (parser.py)
-                | a predicate on a point (parser.py)
-    operator    = "=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">="
-    value       = 'string' | number | [ sign ] INF | TRUE | FALSE | timestamp
-    attribute   = name | "name in double quotes"
+    predicate   = operand what follows it
+    operand     = attribute | value | an expression (expressions.py)
 
-Tokens, names and values are read by parser.py. Nothing is added to a category's dictionary yet, nor
-to the hidden attributes of the schema before the whole text was read: a text that fails leaves nothing
-behind.
+What follows an operand says which predicate it is (`_PREDICATES`):
+
+    = != < <= > >=               operand [ operator operand ]
+    [ NOT ] BETWEEN              operand AND operand
+    [ NOT ] IN                   "(" operand { "," operand } ")", a network, BOX, POLYGON
+    IS                           [ NOT ] ( MISSING | PRESENT | NULL | TRUE | FALSE )
+    ON                           date
+    [ NOT ] HAS                  string, or ANY, ALL, NONE and strings in parentheses
+    [ NOT ] LIKE and so on       string
+    [ NOT ] WITHIN               distance OF "(" number "," number ")"
+    nothing                      after an attribute of booleans
+
+A parenthesis may open a condition or an operand. What stands in it is read as a condition, which may come to
+no more than an operand; what follows the closing one says whether that goes on.
+
+An attribute beside literals is a node of the tree as it stands. Anything else is read by expressions.py, and
+made when a text has it, as are the hidden attributes of points and of HAS: a plain condition passes none of
+these. Nothing is added to a category's dictionary yet, nor to the hidden attributes of the schema before the
+whole text was read: a text that fails leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 import re
 from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal
-from fractions import Fraction
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from rangecast.errors import CapacityError, LanguageError, SchemaError
-from rangecast.language.normal_form import Drafts, check_order, extent_of, spans_of, weekday, word_of
-from rangecast.language.tokens import CURLY, Token, describe_position, error_at, hint_at, shortened, tokens_of
+from rangecast.language.expressions import (
+    AN_OPERATOR,
+    HIGH_END,
+    MIRRORED,
+    ORDERS,
+    PATTERNS,
+    Drafts,
+    ExpressionPredicates,
+    Operand,
+)
+from rangecast.language.normal_form import MANY, LiteralSpans, check_order, extent_of, word_of
+from rangecast.language.tokens import Token, TokenReader, describe_position, error_at, goes_on
 from rangecast.language.tree import (
     NUMBER,
-    TIMESTAMP,
     And,
     Comparison,
     Condition,
     Fits,
     Has,
     Inside,
-    Likeness,
     Literal,
-    LiteralInterval,
     Membership,
     Not,
     Or,
@@ -54,654 +66,677 @@ from rangecast.language.tree import (
     Span,
     Stated,
     Value,
-    Within,
     quoted_string,
-    string_in,
     value_of,
 )
 from rangecast.types import expressions
-from rangecast.types.attributes import Attribute, Category, Timestamp
-from rangecast.types.columns import describe, is_unicode
-from rangecast.types.derived import derived_attribute
-from rangecast.types.expressions import (
-    DURATION,
-    FUNCTIONS,
-    KEYWORDS,
-    PLAIN_NAME,
-    POINT,
-    Expression,
-    ExpressionError,
-    ExpressionReader,
-    quoted_name,
-    unquoted,
-)
+from rangecast.types.attributes import Attribute, Category
+from rangecast.types.columns import is_unicode
+from rangecast.types.expressions import FUNCTIONS, POINT, is_duration
 from rangecast.types.places import UNITS
 from rangecast.types.schema import Schema
 
-# Reading a text token by token: what is next, names, values and lists, and errors that point at their place.
-#
-# Names of attributes and types of values are checked here, so that every error can point at its place.
-# Nothing is added to a category's dictionary yet.
+MAX_DEPTH = 128
 
-MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
-_PLAIN = re.compile(PLAIN_NAME + r"\Z")
-_INSTANTS = ("DATE", "TIMESTAMP", "DATETIME")
+_STRINGS = ("category", "text", "tags")
 _NUMBER = re.compile(rf"\s*(?:{NUMBER})\s*\Z")
-_INSTANT = re.compile(rf"'({TIMESTAMP})'\Z")
 _THOUSANDS = re.compile(r"0[0-9]{2}")
-# what any predicate on an expression has, and many others: then its tokens are looked at
-_DERIVED = re.compile(
-    r"[*/+(\u2212\u2013-]|[=<>≤≥≠]\s*[^\W\d]|[=<>≤≥≠]\s*[\"`]"
-    r"|(?i:\b(?:i?like|contains|matches|starts|ends)\b)|(?i:between|and)\s+[^\W\d]"
-)
+_AFTER_A_VALUE = "one of = != < <= > >= after the value"
+_BEGINNING = "an attribute, a value, NOT or ("
 
 
-class TokenReader:
-    """A text, its tokens, and the place of the next one."""
+def read(text: str, schema: Schema, spans: LiteralSpans | None = None) -> tuple[Condition, list[str]]:
+    """The condition of a text, and the texts of the literals that have an ordinal, in their order.
 
-    def __init__(self, text: str, schema: Schema) -> None:
-        self.text = text
+    `spans` keeps what its literals come to for whoever expands the condition.
+    """
+    if not (text.isascii() or is_unicode(text)):
+        at = next(k for k, letter in enumerate(text) if "\ud800" <= letter <= "\udfff")
+        raise error_at(f"a condition must be text, got half of a character: {text[at]!a}", text, at)
+    spans = LiteralSpans(schema) if spans is None else spans
+    while True:
+        found = _Parser(text, schema, spans).read()
+        if found is not None:
+            return found
+
+
+class _Parser:
+    """The grammar of conditions over the tokens of one text."""
+
+    def __init__(self, text: str, schema: Schema, spans: LiteralSpans) -> None:
         self.schema = schema
-        self.tokens, self.literals, self.irregular = tokens_of(text)
-        self.next = 0
-        self.drafts = Drafts(schema)
-        self.expressions = ExpressionReader(self.tokens, schema.operands)
+        self.spans = spans
+        self.reader = TokenReader(text, schema)
         self.having = False
-        self.likenesses: list[Likeness] = []
-        self.may_derive = bool(schema.computed) or _DERIVED.search(text) is not None
-        self.may_derive |= any(attribute.kind == "text" for attribute in schema)
+        self._derived: ExpressionPredicates | None = None
 
     @property
-    def peek(self) -> Token:
-        return self.tokens[self.next]
+    def derived(self) -> ExpressionPredicates:
+        """What reads expressions, made when a text has one."""
+        if self._derived is None:
+            self._derived = ExpressionPredicates(self.reader, self.check)
+        return self._derived
 
-    def take(self) -> Token:
-        token = self.tokens[self.next]
-        self.next += token.kind != "end"
-        return token
+    def read(self) -> tuple[Condition, list[str]] | None:
+        """What `read` gives, or None where other texts have taken the positions of its hidden attributes."""
+        reader = self.reader
+        if len(reader.tokens) == 1:
+            raise LanguageError("the condition is empty; it needs at least one predicate", reader.text, 0)
+        if reader.follows == "WHERE" and reader.peek.text not in self.schema:
+            reader.next += 1
+        condition = self.condition(0)
+        assert isinstance(condition, Condition)
+        if reader.peek.kind != "end":
+            reader.fail("AND, OR or the end of the text")
+        if self.having:
+            condition = settled(reader.text, condition, self.derived.drafts)
+        if self._derived is not None:
+            try:
+                if not self._derived.drafts.keep():
+                    return None
+            except CapacityError as error:
+                raise LanguageError(str(error), reader.text, 0) from None
+        if reader.irregular:  # one more than any shape has
+            reader.literals.append("")
+        return condition, reader.literals
 
-    def accept(self, *words: str) -> str:
-        """The word of the next token, taken if it is one of these, or an empty string."""
-        token = self.tokens[self.next]
-        if token.word not in words:
-            return ""
-        self.next += 1
-        return token.word
+    def condition(self, depth: int, opened: bool = False) -> Condition | Operand:
+        """Units joined by AND and OR; in a parenthesis that was opened, perhaps an operand alone."""
+        reader = self.reader
+        alternatives: list[Condition] = []
+        start = reader.peek.start
+        while True:
+            first = reader.peek.start
+            unit = self.unit(depth)
+            if isinstance(unit, Operand):
+                if opened and not alternatives and reader.peek.word == ")":
+                    return unit
+                unit = self.alone(unit)
+            parts = [unit]
+            while reader.accept("AND"):
+                unit = self.unit(depth)
+                parts.append(self.alone(unit) if isinstance(unit, Operand) else unit)
+            alternatives.append(parts[0] if len(parts) == 1 else And(tuple(parts), reader.since(first)))
+            if not reader.accept("OR"):
+                if len(alternatives) == 1:
+                    return alternatives[0]
+                return Or(tuple(alternatives), reader.since(start))
 
-    def fail(self, expected: str, hint: str = "", *, operand: bool = False) -> NoReturn:
-        """Refuse the next token; `operand` where an attribute or a value was expected."""
-        token = self.peek
-        hint = hint_at(self.text, token.start, operand) or hint
-        if token.kind == "name" and self.text[token.start - 1 : token.start] == "'":
-            hint = "a quote within a string is doubled: 'it''s'"
-        raise error_at(f"expected {expected}, got {token}{hint and '; ' + hint}", self.text, token.start)
-
-    def since(self, start: int) -> Span:
-        """From an offset up to the end of the last token taken."""
-        return start, self.tokens[self.next - 1].end
-
-    def attribute(self, expected: str) -> int:
-        token = self.peek
-        if token.kind == "name":
-            name = token.text
-        elif token.kind == "quoted":
-            name = unquoted(token.text)
-        elif token.kind in KEYWORDS and token.text in self.schema:
-            self.fail(expected, f'an attribute with this name is written in double quotes: "{token.text}"')
+    def unit(self, depth: int) -> Condition | Operand:
+        """A predicate or a condition in parentheses, and the NOTs before it; or an operand that nothing
+        follows but a closing parenthesis."""
+        reader = self.reader
+        start = reader.peek.start
+        starts: list[int] = []
+        while reader.peek.word == "NOT":
+            starts.append(reader.peek.start)
+            reader.next += 1
+            depth += 1
+        opening = reader.peek
+        depth += opening.word == "("
+        if depth > MAX_DEPTH:
+            message = f"parentheses and NOTs may be nested at most {MAX_DEPTH} deep"
+            raise error_at(message, reader.text, start)
+        unit: Condition | Operand
+        if opening.word == "(":
+            unit = self.parenthesis(opening, depth)
         else:
-            self.fail(expected, operand=True)
-        self.next += 1
-        try:
-            return self.schema.position(name)
-        except SchemaError:
-            hint = hint_at(self.text, token.start, True)
-            message = self.unknown(name)
-            raise error_at(f"{message}; {hint}" if hint else message, self.text, token.start) from None
+            unit = self.operand(_BEGINNING)
+        if isinstance(unit, Operand):
+            if reader.peek.word == ")" and not starts:
+                return unit
+            unit = self.predicate(unit) if reader.peek.word != ")" else self.alone(unit)
+        for begun in reversed(starts):
+            unit = Not(unit, reader.since(begun))
+        return unit
 
-    def unknown(self, name: str) -> str:
-        if name.rpartition(".")[2] in self.schema:
-            last = name.rpartition(".")[2]
-            return f"unknown attribute {shortened(name)!r}; write {last}, without what it is an attribute of"
-        if re.split(r"[-.]", name)[0] in self.schema:
-            first = re.split(r"[-.]", name)[0]
-            return f"unknown attribute {shortened(name)!r}; after {first} a minus needs blanks around it"
-        folded = {known.casefold(): known for known in self.schema.names}
-        begun = self.text[self.tokens[self.next - 1].start :].casefold()
-        spaced = [known for known in folded if begun.startswith(known) and not _PLAIN.match(known)]
-        if spaced:
-            written = quoted_name(folded[max(spaced, key=len)])
-            return (
-                f"unknown attribute {shortened(name)!r}; such a name is written in double quotes: {written}"
-            )
-        near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=3)]
-        if near:
-            return f"unknown attribute {shortened(name)!r}; did you mean {' or '.join(near)}?"
-        names = list(self.schema.names)
-        shown = names if len(names) <= 12 else [*names[:12], f"{len(names) - 12:,} more"]
-        return f"unknown attribute {shortened(name)!r}; the schema has {', '.join(shown)}"
+    def parenthesis(self, opening: Token, depth: int) -> Condition | Operand:
+        """What stands in parentheses: a condition, or an operand and what it goes on with."""
+        reader = self.reader
+        first = reader.next
+        reader.next += 1
+        inner = self.condition(depth, opened=True)
+        if not reader.accept(")"):
+            where = describe_position(reader.text, opening.start)
+            reader.fail(f"AND, OR or a ) for the ( at {where}")
+        if not isinstance(inner, Operand):
+            return inner
+        if goes_on(reader.peek):
+            return self.derived.operand(inner._replace(first=first))
+        if reader.peek.word == ")":
+            return inner._replace(first=first)
+        if not self.is_followed():
+            return self.alone(inner)
+        return Operand(first, reader.next, expression=self.derived.expression_of(inner))
 
-    def value(self) -> Literal:
-        token = self.peek
+    def is_followed(self) -> bool:
+        """Whether a predicate goes on with the next token."""
+        reader = self.reader
+        word = reader.follows
+        if word == "NOT":
+            word = reader.tokens[reader.next + 1].text.upper()
+        return word in MIRRORED or word in _PREDICATES
+
+    def alone(self, operand: Operand) -> Condition:
+        """The predicate of an operand that nothing follows: an attribute of booleans, or an error."""
+        reader = self.reader
+        behind, reader.next = reader.next, operand.end
+        condition = self.predicate(operand)
+        reader.next = behind
+        return condition
+
+    # operands
+
+    def operand(self, expected: str) -> Operand:
+        """The operand that comes next: the first one of a predicate, or an attribute behind an operator."""
+        reader = self.reader
+        first = reader.next
+        token = reader.peek
+        if token.kind in ("name", "quoted"):
+            after = reader.tokens[first + 1]
+            if after.word == "(" and token.kind == "name" and token.text.lower() in FUNCTIONS:
+                return self.derived.operand()
+            if reader.is_date(first):
+                return self.literal()
+            if self.is_computed(reader.named(first)):
+                return self.derived.operand()
+            position = reader.attribute(expected)
+            if goes_on(after):
+                reader.next = first
+                return self.derived.operand()
+            return Operand(first, reader.next, position)
         if token.kind == "value":
-            self.next += 1
-            if token.text[0] in CURLY:
-                return Literal(quoted_string(token.text[1:-1]), token.start)
-            return Literal(token.text, token.start, token.ordinal)
-        if self.at_instant():
-            self.next += 2
-            instant = _INSTANT.match(self.tokens[self.next - 1].text)
-            if instant is None:
-                message = f"{token.text} takes a date in quotes, as {token.text} '2026-01-31'"
-                raise error_at(message, self.text, self.tokens[self.next - 1].start)
-            self.irregular = True
-            return Literal(instant[1], token.start)
-        if token.kind == "quoted" and token.text[0] == '"' and unquoted(token.text) not in self.schema:
-            self.next += 1
-            self.irregular = True
-            return Literal(quoted_string(unquoted(token.text)), token.start)
-        return self.no_value(token)
+            after = reader.tokens[first + 1]
+            timed = after.kind == "name" and token.ordinal >= 0 and is_duration("1" + after.text)
+            if goes_on(after) or timed:
+                expression = self.derived.operand()
+                if expression.end > first + 1:
+                    return expression
+                reader.next = first
+            return self.literal()
+        if token.word in ("(", "+", "-") or (token.kind == "bad" and is_duration(token.text)):
+            return self.derived.operand()
+        reader.attribute(expected)
+        raise AssertionError(token)
 
-    def at_instant(self) -> bool:
-        """Whether an instant stands next as SQL writes it: DATE '2026-01-31'."""
-        token = self.tokens[self.next]
-        return (
-            token.kind == "name"
-            and token.text.upper() in _INSTANTS
-            and self.tokens[self.next + 1].text[:1] == "'"
-        )
+    def literal(self) -> Operand:
+        """The literal that comes next."""
+        first = self.reader.next
+        literal = self.reader.value()
+        return Operand(first, self.reader.next, literal=literal)
 
-    def no_value(self, token: Token) -> NoReturn:
-        hint = ""
-        if token.word in ("NULL", "MISSING", "PRESENT") or token.text.lower() == "nan":
-            hint = "a missing value is tested with IS MISSING"
-        elif token.kind in ("name", "quoted"):
-            bare = shortened(token.text.strip('"').replace("'", "''"))
-            hint = f"a string is written '{bare}', and two attributes of strings cannot be compared"
-        self.fail("a value", hint, operand=True)
+    def compared_with(self) -> Operand:
+        """The operand behind an operator: mostly a literal, and what is none may be an expression."""
+        return self.literal() if self.is_literal(self.reader.next) else self.operand("an attribute")
 
-    def values(self, attribute: Attribute) -> tuple[Literal, ...]:
-        opening = self.accept("(", "[")
-        if not opening:
-            self.fail("( and the values of IN")
+    def is_literal(self, at: int) -> bool:
+        """Whether the operand at a place behind an operator is a literal alone, or wrong as one."""
+        reader = self.reader
+        token = reader.tokens[at]
+        if token.kind in ("value", "bad"):
+            # with a unit it is a part of a longer operand alone: 5 min + opened
+            after = reader.tokens[at + 1]
+            return not goes_on(reader.tokens[at + 2] if after.kind == "name" else after)
+        if token.kind not in ("name", "quoted"):
+            return token.word not in ("+", "-") and (token.word != "(" or self.is_no_operand(at + 1))
+        if reader.is_date(at):
+            return True
+        after = reader.tokens[at + 1]
+        if after.word == "(" and token.kind == "name":
+            return token.text.lower() not in FUNCTIONS
+        return not (self.is_attribute(reader.named(at)) or goes_on(after))
+
+    def is_no_operand(self, at: int) -> bool:
+        """Whether a parenthesis before a place opens a list or a query, where an operand should stand."""
+        tokens = self.reader.tokens
+        if tokens[at].kind == "value":
+            return tokens[at + 1].word == ","
+        return tokens[at].kind == "name" and self.is_literal(at)
+
+    def is_attribute(self, name: str) -> bool:
+        """Whether the schema has an attribute of this name, computed ones included."""
+        try:
+            self.schema.position(name)
+        except SchemaError:
+            return self.is_computed(name)
+        return True
+
+    def is_computed(self, name: str) -> bool:
+        """Whether a name is that of an attribute that the schema computes."""
+        if not self.schema.computed:
+            return False
+        return any(name.casefold() == attribute.name.casefold() for attribute in self.schema.computed)
+
+    # predicates
+
+    def predicate(self, ours: Operand) -> Condition:
+        """The predicate of an operand, by what follows that."""
+        reader = self.reader
+        attribute = self.schema.attributes[ours.position] if ours.position >= 0 else None
+        word = reader.follows
+        if attribute is not None and attribute.kind == POINT and word != "IS":
+            return self.place(ours)
+        if word in MIRRORED:
+            reader.next += 1
+            return self.comparison(ours, word)
+        if self.is_constant(ours) and not self.is_among(ours):
+            return self.not_compared(ours)
+        negated = word == "NOT"
+        if negated:
+            reader.next += 1
+            word = reader.follows
+        read = _PREDICATES.get(word)
+        if read is not None and not (negated and word in ("IS", "ON")):
+            condition = read(self, ours, negated)
+            if condition is not None:
+                return condition
+        if attribute is None or attribute.kind != "bool" or negated:
+            reader.fail("BETWEEN or IN" if negated else AN_OPERATOR)
+        if word not in ("AND", "OR", ")") and reader.peek.kind != "end":
+            reader.fail("AND, OR, an operator (= != IN IS) or the end of the text")
+        return Comparison(attribute.name, ours.position, "=", Literal("TRUE"), self.since(ours))
+
+    def is_constant(self, ours: Operand) -> bool:
+        """Whether an operand reads no attribute: a literal, or a number with its unit."""
+        return ours.literal is not None or (ours.expression is not None and ours.expression.op == "constant")
+
+    def is_among(self, ours: Operand) -> bool:
+        """Whether BETWEEN or IN and an expression follow a number: 5 BETWEEN low AND high."""
+        tokens, at = self.reader.tokens, self.reader.next
+        if ours.literal is not None and (ours.literal.ordinal < 0 or ours.literal.text[0] == "'"):
+            return False
+        at += tokens[at].word == "NOT"
+        if tokens[at].word == "BETWEEN":
+            return not self.is_literal(at + 1)
+        return tokens[at].word == "IN" and tokens[at + 1].word == "(" and not self.is_literal(at + 2)
+
+    def not_compared(self, ours: Operand) -> NoReturn:
+        """Refuse what follows a value in the place of an operator."""
+        reader = self.reader
+        if ours.literal is None:  # it is the unit that has no place there
+            reader.next = ours.first
+            if reader.peek.kind == "bad":
+                reader.fail(_BEGINNING, operand=True)
+            reader.next += 1
+        again = ours.first > 0 and reader.tokens[ours.first - 1].word in ("OR", "AND")
+        hint = "name the attribute again, or write a list as price IN (5, 6)" if again else ""
+        reader.fail(_AFTER_A_VALUE, hint)
+
+    def since(self, ours: Operand) -> Span:
+        """From an operand up to the end of the last token taken."""
+        return self.reader.since(self.reader.tokens[ours.first].start)
+
+    def comparison(self, ours: Operand, operator: str) -> Condition:
+        """The operand behind an operator, which was read, and perhaps a second operator with a third one."""
+        reader = self.reader
+        if ours.literal is not None:
+            return self.value_first(ours, ours.literal, operator)
+        if ours.position < 0:
+            return self.derived.comparison(ours, operator)
+        attribute = self.schema.attributes[ours.position]
+        if attribute.kind == "text" and operator in ORDERS:
+            return self.derived.comparison(ours, operator)
+        if attribute.kind in _STRINGS:
+            literal = reader.value()
+        else:
+            theirs = self.compared_with()
+            if theirs.literal is None or self.is_chained(theirs.literal, operator):
+                return self.derived.comparison(ours, operator, theirs)
+            literal = theirs.literal
+        self.check(attribute, operator, literal, ours.position)
+        return Comparison(attribute.name, ours.position, operator, literal, self.since(ours))
+
+    def is_chained(self, literal: Literal, operator: str) -> bool:
+        """Whether `attribute operator literal` goes on to an operand that is no literal: a < 5 < b."""
+        if self.reader.peek.word not in MIRRORED or literal.text[0] == "'" or operator[0] not in "<>":
+            return False
+        return not self.is_literal(self.reader.next + 1)
+
+    def value_first(self, ours: Operand, literal: Literal, first: str) -> Condition:
+        """`5 < price`, and perhaps `< 10` behind it; the first operator was read."""
+        reader = self.reader
+        theirs = self.operand("an attribute")
+        if theirs.literal is not None:
+            reader.next = theirs.first
+            reader.fail("an attribute", operand=True)
+        if theirs.position < 0:
+            return self.derived.comparison(ours, first, theirs)
+        position = theirs.position
+        attribute = self.schema.attributes[position]
+        if attribute.kind == "text" and first in ORDERS:
+            return self.derived.text_chain(literal, first, position)
+        if reader.peek.word not in MIRRORED:
+            self.check(attribute, MIRRORED[first], literal, position)
+            return Comparison(attribute.name, position, MIRRORED[first], literal, self.since(ours))
+        rising = first[0] == "<"
+        if first in ("=", "!=") or reader.peek.word[0] != first[0]:
+            onward = "< or <=" if rising else "> or >="
+            reader.fail(f"{onward} to go on with the range" if first[0] in "<>" else "AND or OR")
+        second = reader.accept(*MIRRORED)
+        other = self.literal() if attribute.kind in _STRINGS else self.compared_with()
+        if other.literal is None:
+            return self.derived.chain(ours, first, theirs, second, other)
+        span = self.since(ours)
+        ends = literal, other.literal, MIRRORED[first], second
+        if not rising:
+            ends = other.literal, literal, second, MIRRORED[first]
+        return self.checked(attribute, Range(attribute.name, position, *ends, span=span))
+
+    def between(self, ours: Operand, negated: bool) -> Condition:
+        """BETWEEN and both ends."""
+        reader = self.reader
+        reader.next += 1
+        if ours.position < 0 or self.schema.attributes[ours.position].kind == "text":
+            return self.derived.between(ours, negated=negated)
+        begun = reader.next
+        attribute = self.schema.attributes[ours.position]
+        end = self.literal if attribute.kind in _STRINGS else self.compared_with
+        low = end()
+        if not reader.accept("AND"):
+            reader.fail(HIGH_END)
+        high = end()
+        if low.literal is None or high.literal is None:
+            reader.next = begun
+            return self.derived.between(ours, negated=negated)
+        span = self.since(ours)
+        between = Range(attribute.name, ours.position, low.literal, high.literal, negated=negated, span=span)
+        return self.checked(attribute, between)
+
+    def membership(self, ours: Operand, negated: bool) -> Condition:
+        """IN and a list, or networks."""
+        reader = self.reader
+        reader.next += 1
+        if ours.position < 0 or reader.peek.word not in ("(", "["):
+            if ours.position < 0 or self.derived.at_network():
+                return self.derived.membership(ours, negated=negated)
+            reader.fail("( and the values of IN")
+        begun = reader.next
+        attribute = self.schema.attributes[ours.position]
+        values = self.values(attribute, ours.position)
+        if values is None:
+            reader.next = begun
+            return self.derived.membership(ours, negated=negated)
+        return Membership(attribute.name, ours.position, values, negated, self.since(ours))
+
+    def values(self, attribute: Attribute, position: int = -1) -> tuple[Literal, ...] | None:
+        """Literals in parentheses that an attribute may be equal to; None where some are expressions."""
+        reader = self.reader
+        closing = ")" if reader.accept("(", "[") == "(" else "]"
+        strings = attribute.kind in _STRINGS
         literals: list[Literal] = []
-        while not literals or self.accept(","):
-            token = self.peek
-            if literals and _THOUSANDS.fullmatch(token.text) and self.text[token.start - 1] == ",":
-                self.fail("a value", "a large number is written 1000 or 1_000; numbers have no leading zeros")
-            literals.append(self.value())
-            self.check(attribute, "=", literals[-1])
-        closing = ")" if opening == "(" else "]"
-        if not self.accept(closing):
-            self.fail(f"a comma or {closing} in the values of IN")
+        while not literals or reader.accept(","):
+            token = reader.peek
+            if literals and _THOUSANDS.fullmatch(token.text) and reader.text[token.start - 1] == ",":
+                reader.fail(
+                    "a value", "a large number is written 1000 or 1_000; numbers have no leading zeros"
+                )
+            if strings or (token.kind == "value" and reader.tokens[reader.next + 1].kind == "mark"):
+                literal: Literal | None = reader.value()
+                if not strings and goes_on(reader.peek):
+                    return None
+            else:
+                literal = self.compared_with().literal
+            if literal is None:
+                return None
+            literals.append(literal)
+            # the expander reads a long list of whole numbers at once
+            many = attribute.kind == "int" and len(literals) > MANY
+            self.check(attribute, "=", literal, -1 if many else position)
+        if not reader.accept(closing):
+            reader.fail(f"a comma or {closing} in the values of IN")
         return tuple(literals)
 
-    def checked_range(self, attribute: Attribute, condition: Range) -> Range:
-        word = "BETWEEN" if condition.above == ">=" and condition.below == "<=" else condition.below
-        low = self.check(attribute, word, condition.low)
-        high = self.check(attribute, word, condition.high)
+    def presence(self, ours: Operand, negated: bool) -> Condition:
+        """IS and what it says of a value."""
+        reader = self.reader
+        reader.next += 1
+        negated = bool(reader.accept("NOT"))
+        attribute = self.schema.attributes[ours.position] if ours.position >= 0 else None
+        if attribute is not None and reader.peek.text.upper() in ("TRUE", "FALSE"):
+            return self.is_boolean(ours, attribute, negated)
+        word = reader.accept("MISSING", "PRESENT", "NULL")
+        if not word:
+            truths = ", TRUE, FALSE" if attribute is not None and attribute.kind == "bool" else ""
+            ends = "MISSING or PRESENT" if negated else "MISSING, PRESENT or NOT"
+            reader.fail(ends.replace(" or", truths + " or"))
+        present = (word == "PRESENT") is not negated
+        if attribute is None:
+            return self.derived.presence(ours, present=present)
+        return Presence(attribute.name, ours.position, present, self.since(ours))
+
+    def is_boolean(self, ours: Operand, attribute: Attribute, negated: bool) -> Condition:
+        """IS TRUE is equality; IS NOT TRUE, as in SQL, holds for a missing value too."""
+        literal = self.reader.value()
+        if attribute.kind != "bool":
+            shown = f"{attribute.name!r} is {attribute.article} {attribute.kind}"
+            message = f"IS {literal.text.upper()} is for a bool, {shown}"
+            raise error_at(message, self.reader.text, literal.start)
+        span, name = self.since(ours), attribute.name
+        if not negated:
+            return Comparison(name, ours.position, "=", literal, span)
+        other = Comparison(name, ours.position, "!=", literal, span)
+        return Or((other, Presence(name, ours.position, False, span)), span)
+
+    def fitting(self, ours: Operand, negated: bool) -> Condition:
+        """LIKE, CONTAINS and so on."""
+        return self.derived.fitting(ours, negated=negated)
+
+    def on_day(self, ours: Operand, negated: bool) -> Condition | None:
+        """ON and a date."""
+        if ours.position < 0:
+            return None
+        self.reader.next += 1
+        attribute = self.schema.attributes[ours.position]
+        literal = self.reader.value()
+        self.check(attribute, "ON", literal, ours.position)
+        return Comparison(attribute.name, ours.position, "ON", literal, self.since(ours))
+
+    def has(self, ours: Operand, negated: bool) -> Condition | None:
+        """HAS and a string, or ANY, ALL or NONE of several."""
+        if ours.position < 0:
+            return None
+        reader = self.reader
+        attribute, position = self.schema.attributes[ours.position], ours.position
+        reader.next += 1
+        word = reader.follows
+        several = word in ("ANY", "ALL", "NONE")
+        reader.next += several
+        if several and reader.peek.word not in ("(", "["):
+            reader.fail(f"( and the strings of HAS {word}")
+        if not isinstance(attribute, Category):
+            shown = f"{attribute.name!r} is {attribute.article} {attribute.kind}"
+            start = reader.tokens[ours.first].start
+            raise error_at(f"HAS takes an attribute of strings, {shown}", reader.text, start)
+        alike = Category(attribute.name, attribute.vocabulary)  # to which a string may be equal
+        if reader.peek.word in ("(", "["):
+            literals = self.values(alike)
+            assert literals is not None
+        else:
+            literals = (reader.value(),)
+            self.check(alike, "=", literals[0])
+        self.having = True
+        reader.irregular |= any(one.ordinal < 0 and one.text[0] == "'" for one in literals)
+        reader.irregular |= self.schema.traits.single_columns
+        span = self.since(ours)
+        if word == "ALL":
+            each: tuple[Condition, ...] = tuple(
+                Has(attribute.name, position, (one,), span) for one in literals
+            )
+            condition: Condition = each[0] if len(each) == 1 else And(each, span)
+        else:
+            condition = Has(attribute.name, position, literals, span)
+        for _ in range((word == "NONE") + negated):
+            condition = Not(condition, span)
+        return condition
+
+    # values of attributes
+
+    def checked(self, attribute: Attribute, condition: Range) -> Range:
+        """A range whose ends the attribute can be compared with, the low one not above the high one."""
+        closed = condition.above == ">=" and condition.below == "<="
+        shown = "BETWEEN" if closed else condition.below
+        if attribute.kind in (*_STRINGS, "bool"):
+            self.check(attribute, shown, condition.low)
+        low = self.check(attribute, condition.above, condition.low, condition.position)
+        high = self.check(attribute, condition.below, condition.high, condition.position)
         try:
             check_order(attribute, low, high)
         except SchemaError as error:
             start = min(condition.low.start, condition.high.start)
-            raise error_at(str(error), self.text, start) from None
+            raise error_at(str(error), self.reader.text, start) from None
         return condition
 
-    def check(self, attribute: Attribute, operator: str, literal: Literal) -> Value:
-        """The literal's value, if the attribute can be compared with it in this way."""
+    def check(self, attribute: Attribute, operator: str, literal: Literal, position: int = -1) -> Value:
+        """The literal's value, if the attribute can be compared with it in this way; its spans are kept for
+        an attribute that has a position already."""
         try:
             value = value_of(literal.text)
-            if operator == "ON":
-                spans_of(attribute, operator, value)
-                return value
-            if isinstance(value, dt.datetime) and attribute.kind != "timestamp":
-                got = f"the timestamp {literal.text}"
-                raise SchemaError(f"{attribute.name!r} is {attribute.article} {attribute.kind}, got {got}")
-            if attribute.kind == "bool" and operator not in ("=", "!="):
-                shown = f"{operator} {literal.text}"
-                raise SchemaError(f"{attribute.name!r} is a bool: it takes = != IN and IS TRUE, got {shown}")
-            if attribute.kind == "tags":
-                raise SchemaError(
-                    f"{attribute.name!r} has several values: write {attribute.name} HAS {literal.text}, "
-                    "or HAS ANY, ALL or NONE of several"
-                )
-            if attribute.kind in ("category", "text"):
-                if operator not in ("=", "!="):
+            kind = attribute.kind
+            if operator != "ON":
+                if isinstance(value, dt.datetime) and kind != "timestamp":
+                    got = f"the timestamp {literal.text}"
+                    raise SchemaError(f"{attribute.name!r} is {attribute.article} {kind}, got {got}")
+                if kind == "bool" and operator not in ("=", "!="):
+                    shown = f"{operator} {literal.text}"
+                    raise SchemaError(
+                        f"{attribute.name!r} is a bool: it takes = != IN and IS TRUE, got {shown}"
+                    )
+                if kind == "tags":
+                    raise SchemaError(
+                        f"{attribute.name!r} has several values: write {attribute.name} HAS {literal.text}, "
+                        "or HAS ANY, ALL or NONE of several"
+                    )
+                if kind in _STRINGS and operator not in ("=", "!="):
                     shown = f"{operator} {literal.text}"
                     raise SchemaError(f"{attribute.name!r} is a category: it takes = != IN, got {shown}")
-                if not isinstance(value, str):  # a string may be new: bracket would name it
-                    attribute.bracket(value)
+            if kind in _STRINGS and isinstance(value, str) and operator != "ON":
+                return value  # a string may be new: bracketing would name it
+            if position >= 0:
+                self.spans.of(position, operator, literal.text)
             else:
                 attribute.bracket(float(value) if isinstance(value, Decimal) else value)
             return value
         except (SchemaError, LanguageError) as error:
-            message = str(error)
-            if attribute.kind in ("int", "float") and _NUMBER.match(literal.text[1:-1]):
-                message += f"; a number stands without quotes: {literal.text[1:-1].strip()}"
-            elif (
-                attribute.kind in ("category", "text") and literal.text[0] != "'" and operator in ("=", "!=")
-            ):
-                message += f"; a string is written {quoted_string(literal.text)}"
-            raise error_at(message, self.text, literal.start) from None
+            message = str(error) + _quoting(attribute, operator, literal)
+            raise error_at(message, self.reader.text, literal.start) from None
 
+    # points
 
-# Reading predicates on expressions: `price * quantity > 1000`, `bid > ask`, `hour(at) BETWEEN 9 AND 16`.
-#
-#     predicate   = operand operator operand [ operator operand ]
-#                 | operand [ NOT ] BETWEEN operand AND operand
-#                 | operand [ NOT ] IN "(" operand { "," operand } ")"
-#                 | operand IS [ NOT ] ( MISSING | PRESENT | NULL )
-#                 | operand [ NOT ] ( LIKE | ILIKE | CONTAINS | MATCHES | STARTS WITH | ENDS WITH ) string
-#                 | operand [ NOT ] IN ( network | NETWORKS "(" network { "," network } ")" )
-#
-# Operands are read by types/expressions.py, and conditions made of them by normal_form.py. Where a single
-# literal stands on the right and none on the left, the predicate keeps it as such, so that texts that differ
-# in it alone are compiled together (templates.py); strings have to be alike for that, in what the
-# predicate notes (tree.py). Any other text is read by itself.
-
-# in steps of ExpressionReader: a comparison takes about as long as so many terms
-_COMPARISON = 64
-ORDERS = ("<", "<=", ">", ">=")
-_ARITHMETIC = ("+", "-", "*", "/")
-PATTERNS = ("LIKE", "ILIKE", "CONTAINS", "MATCHES", "STARTS", "ENDS")
-_ALIKE_IN = {"LIKE": "like", "ILIKE": "like", "MATCHES": "regular expression"}
-
-
-class OperandReader(TokenReader):
-    """Reads predicates on expressions."""
-
-    def opens_operand(self) -> bool:
-        """Whether the parenthesis that comes next is one of an expression: by what follows its end."""
-        depth = 0
-        for at in range(self.next, len(self.tokens)):
-            word = self.tokens[at].word
-            depth += (word == "(") - (word == ")")
-            if depth == 0:
-                after, then = self.tokens[at + 1], self.tokens[min(at + 2, len(self.tokens) - 1)]
-                if after.word == "NOT":
-                    return then.word in ("IN", "BETWEEN")
-                signed = after.kind == "value" and after.text[0] in "+-"
-                return after.word in (*MIRRORED, *_ARITHMETIC, "IN", "BETWEEN", "IS") or signed
-        return False
-
-    def is_derived(self) -> bool:
-        """Whether the predicate that comes next has an expression, by the tokens that it may have."""
-        if self.orders_text():
-            return True
-        depth, between = 0, False
-        # `5 < price` is a plain predicate
-        named = self.peek.kind in ("name", "quoted") and not self.at_instant()
-        for at in range(self.next, len(self.tokens)):
-            token = self.tokens[at]
-            word = token.word
-            if token.kind == "end" or word == "OR" or (word == "AND" and not between and not depth):
-                return False
-            between = (between or word == "BETWEEN") and word != "AND"
-            if self.schema.computed and token.kind in ("name", "quoted") and self._is_computed(token.text):
-                return True
-            if word in _ARITHMETIC or (named and token.kind == "name" and token.text.upper() in PATTERNS):
-                # an attribute may have such a name, and stands first or after an operator then
-                before_it = self.tokens[at - 1]
-                if word in _ARITHMETIC or (
-                    at > self.next and before_it.kind in ("name", "quoted", "NOT", "mark")
-                ):
-                    return True
-            before = self.tokens[at - 1] if at > self.next else None
-            if word == "IN" and named and at + 1 < len(self.tokens) and self.at_networks(at + 1):
-                return True
-            if word == "(":
-                depth += 1
-                if before is not None and before.kind == "name" and before.text.lower() in FUNCTIONS:
-                    return True
-                if before is None:
-                    return True  # `opens_operand` has said so
-            elif word == ")":
-                depth -= 1
-                if depth < 0:
-                    return False
-            elif before is not None and token.kind in ("name", "quoted", "value"):
-                if token.kind == "value":
-                    if token.text[0] in "+-" and (before.kind in ("name", "quoted", "value")):
-                        return True
-                elif named and before.word in (*MIRRORED, "BETWEEN", "AND"):
-                    name = unquoted(token.text) if token.kind == "quoted" else token.text
-                    if name in self.schema or name.casefold() in map(str.casefold, self.schema.names):
-                        return True
-        return False
-
-    def orders_text(self) -> bool:
-        """Whether the order of an attribute of text is asked for next."""
-        token, after = self.peek, self.tokens[min(self.next + 1, len(self.tokens) - 1)]
-        if token.kind not in ("name", "quoted") or after.word not in (*ORDERS, "BETWEEN", "NOT"):
-            return False
-        if after.word == "NOT" and self.tokens[min(self.next + 2, len(self.tokens) - 1)].word != "BETWEEN":
-            return False
-        name = unquoted(token.text) if token.kind == "quoted" else token.text
+    def place(self, ours: Operand) -> Condition:
+        """A predicate on a point."""
+        reader = self.reader
+        negated = bool(reader.accept("NOT"))
+        word = reader.follows
+        if word == "WITHIN":
+            reader.next += 1
+            area = self.circle(ours)
+        elif reader.accept("IN"):
+            word = reader.follows
+            if word not in ("BOX", "POLYGON"):
+                reader.fail("BOX (west, south, east, north) or POLYGON 'POLYGON((...))'")
+            reader.next += 1
+            area = self.map_box(ours) if word == "BOX" else self.polygon(ours)
+        else:
+            reader.fail(_TAKES.replace(", IS", "") if negated else _TAKES)
         try:
-            return self.schema[name].kind == "text"
-        except SchemaError:
-            return False
-
-    def text_chain(self, literal: Literal, first: str, position: int) -> Condition:
-        """'A' <= name, and perhaps < 'C' after it; the first operator and the attribute were read."""
-        ours = expressions.attribute(self.schema.attributes[position].name, "text")
-        ends = [(MIRRORED[first], literal)]
-        if self.peek.word in ORDERS:
-            if self.peek.word[0] != first[0]:
-                self.fail(f"{first[0]} or {first[0]}= to go on with the range")
-            second = self.take().word
-            ends.append((second, self.value()))
-        span = self.since(literal.start)
-        parts: list[Condition] = []
-        for operator, end in ends:
-            value = value_of(end.text)
-            if not isinstance(value, str):
-                raise error_at(f"{ours.text!r} is a text, got {describe(value)}", self.text, end.start)
-            self.share("string", end)
-            parts.append(self.drafts.compared_text(ours, operator, end, span))
-        part = parts[0] if len(parts) == 1 else And(tuple(parts), span)
-        return self.stated(ours, position, part, span)
-
-    def _is_computed(self, written: str) -> bool:
-        name = (unquoted(written) if written[0] in '"`' else written).casefold()
-        return any(name == attribute.name.casefold() for attribute in self.schema.computed)
-
-    def operand(self) -> Expression:
-        """An expression; its errors point at their place."""
-        try:
-            found, self.next = self.expressions.operand(self.next)
-        except ExpressionError as error:
-            token = self.tokens[error.at]
-            # of an operator, the error says all
-            hint = "" if token.word in _ARITHMETIC else hint_at(self.text, token.start, True)
-            raise error_at(f"{error}{hint and '; ' + hint}", self.text, token.start) from None
-        return found
-
-    def compared(self, ours: Expression, operator: str, theirs: Expression, span: Span) -> Condition:
-        """A comparison of two expressions, whose terms are all gone through."""
-        self.expressions.spend(self.next - 1, _COMPARISON + len(ours.args) + len(theirs.args))
-        return self.drafts.compared(ours, operator, theirs, span)
-
-    def derived(self) -> Condition:
-        """A predicate on an expression."""
-        first, start = self.next, self.peek.start
-        ours = self.operand()
-        operator = self.peek
-        plain = not any(token.ordinal >= 0 for token in self.tokens[first : self.next])
-        try:
-            if self.accept(*MIRRORED):
-                part = self.derived_comparison(ours, operator.word, plain, start)
-            elif self.accept("IS"):
-                negated = bool(self.accept("NOT"))
-                word = self.accept("MISSING", "PRESENT", "NULL")
-                if not word:
-                    self.fail("MISSING or PRESENT" if negated else "MISSING, PRESENT or NOT")
-                position, attribute = self.drafts.place(ours)
-                present = (word == "PRESENT") is not negated
-                part = Presence(attribute.name, position, present, self.since(start))
-                self.irregular |= not plain
-            else:
-                negated = bool(self.accept("NOT"))
-                if self.accept("BETWEEN"):
-                    part = self.derived_range(ours, plain, start)
-                elif self.accept("IN"):
-                    networks = self.at_networks(self.next)
-                    listed = self.networks if networks else self.derived_list
-                    part = listed(ours, plain, start)
-                elif self.peek.text.upper() in PATTERNS:
-                    part = self.fitting(ours, plain, start)
-                else:
-                    self.fail("BETWEEN or IN" if negated else "an operator (= != < <= > >= BETWEEN IN IS)")
-                part = Not(part, self.since(start)) if negated else part
+            extent_of(area) if area.area == "box" else word_of(area)
         except SchemaError as error:
-            if isinstance(error, LanguageError):
-                raise
-            after = self.tokens[min(self.tokens.index(operator) + 1, len(self.tokens) - 1)]
-            hint = "" if after.text[:1] == "'" else hint_at(self.text, after.start, True)
-            raise error_at(f"{error}{hint and '; ' + hint}", self.text, operator.start) from None
-        position = _first_position(part)
-        span = self.since(start)
-        if ours.op == "attribute" and ours.kind == "text":
-            return self.stated(ours, self.schema.position(ours.value), part, span)
-        return self.stated(self.expression_at(position), position, part, span)
+            message = str(error) if isinstance(error, LanguageError) else f"{area.attribute!r}: {error}"
+            raise error_at(message, reader.text, area.literals[0].start) from None
+        return Not(area, self.since(ours)) if negated else area
 
-    def stated(self, expression: Expression, position: int, part: Condition, span: tuple[int, int]) -> Stated:
-        """A predicate with what was noted while it was read."""
-        likenesses, self.likenesses = tuple(self.likenesses), []
-        return Stated(self.text[slice(*span)], expression, position, part, likenesses, span)
+    def circle(self, ours: Operand) -> Inside:
+        """A distance, OF and a centre."""
+        reader = self.reader
+        token = reader.peek
+        attached = _DISTANCE.match(token.text)
+        if token.kind == "bad" and attached is not None:
+            reader.next += 1
+            reader.irregular = True
+            distance = Literal(attached[1], token.start)
+            unit = attached[2]
+        else:
+            distance = self.number()
+            word = reader.peek.text.lower()
+            unit = _LONG_UNITS.get(word, word)
+            if unit not in UNITS:
+                reader.fail("the unit of the distance (m, km or mi)")
+            reader.next += 1
+        if reader.follows != "OF":
+            reader.fail("OF and the centre, as (13.4, 52.5)")
+        reader.next += 1
+        centre = self.numbers(2, "longitude and latitude")
+        return self.area(ours, "circle", (distance, *centre), unit)
 
-    def share(self, what: str, literal: Literal) -> None:
-        """Note in what a literal must be alike, so that texts share this one's tree."""
-        self.irregular |= literal.ordinal < 0
-        self.likenesses.append(Likeness(what, (literal,)))
+    def map_box(self, ours: Operand) -> Inside:
+        """The four ends of a box."""
+        return self.area(ours, "box", self.numbers(4, "west, south, east and north"))
 
-    def expression_at(self, position: int) -> Expression:
-        """The expression of the attribute at a position."""
-        fresh = position - self.drafts.width
-        attribute = self.drafts.fresh[fresh] if fresh >= 0 else self.schema.attribute(position)
-        if attribute.expression is not None:
-            return attribute.expression
-        kind = self.schema.operands[attribute.name]
-        assert isinstance(kind, str)
-        return expressions.attribute(attribute.name, kind)
+    def polygon(self, ours: Operand) -> Inside:
+        """A polygon as a string."""
+        reader = self.reader
+        if reader.peek.kind != "value" or reader.peek.text[:1] not in ("'", "\u2018", "\u201c"):
+            reader.fail("a polygon in quotes, as 'POLYGON((13 52, 14 52, 14 53, 13 52))'")
+        return self.area(ours, "polygon", (reader.value(),))
 
-    def derived_comparison(self, ours: Expression, operator: str, plain: bool, start: int) -> Condition:
-        if self.at_text(ours):
-            return self.compared_with_text(ours, operator, plain, start)
-        if plain and self.stands_alone(ours):
-            # the shape of the text says all but this literal, so texts that differ in it share a tree
-            literal, as_it_stands = self.value(), derived_attribute(ours)
-            self.check(as_it_stands, operator, literal)
-            form = canonical(ours)
-            position, attribute = self.drafts.place(form.expression)
-            if form.negated:
-                operator, literal = MIRRORED[operator], literal.changed("negated")
-            return Comparison(attribute.name, position, operator, literal, self.since(start))
-        before = self.next
-        theirs = self.operand()
-        self.irregular |= not plain or any(token.ordinal >= 0 for token in self.tokens[before : self.next])
-        part = self.compared(ours, operator, theirs, self.since(start))
-        if self.peek.word in MIRRORED:
-            onward = self.take().word
-            if operator[0] not in "<>" or onward[0] != operator[0]:
-                self.next -= 1
-                self.fail("AND, OR or the end of the text")
-            self.irregular = True
-            more = self.compared(theirs, onward, self.operand(), self.since(start))
-            return And((part, more), self.since(start))
-        return part
+    def numbers(self, n: int, what: str) -> tuple[Literal, ...]:
+        """So many numbers in parentheses."""
+        reader = self.reader
+        if not reader.accept("("):
+            reader.fail(f"( and {what}")
+        numbers = [self.number()]
+        while reader.accept(","):
+            numbers.append(self.number())
+        if len(numbers) != n or not reader.accept(")"):
+            reader.fail(f"{what} in parentheses, {n} numbers")
+        return tuple(numbers)
 
-    def fitting(self, ours: Expression, plain: bool, start: int) -> Condition:
-        """LIKE, CONTAINS, STARTS WITH and so on, and a string."""
-        word = self.take().text.upper()
-        if word in ("STARTS", "ENDS"):
-            if self.peek.text.upper() != "WITH":
-                self.fail("WITH")
-            self.next += 1
-        literal = self.value()
-        affix = word in ("STARTS", "ENDS")
-        self.irregular |= not plain or (self.schema.traits.single_columns and not affix)
-        value = value_of(literal.text)
-        if not isinstance(value, str) or ours.kind != "text":
-            raise SchemaError(
-                f"{word} takes text and a string, and {ours.text} is {ours.kind}, got {literal.text}"
-            )
-        span = self.since(start)
-        if word == "ILIKE":
-            ours, literal = expressions.called("lower", (ours,)), literal.changed("small letters")
-        self.irregular |= literal.ordinal < 0
-        if word != "CONTAINS":
-            self.share(_ALIKE_IN.get(word, "string"), literal)
-        if word == "STARTS":
-            return self.drafts.begins(ours, literal, span)
-        if word == "ENDS":
-            return self.drafts.ends(ours, literal, span)
-        if word == "CONTAINS":
-            return self.drafts.fits("contains", ours, literal, span)
-        if word == "MATCHES":
-            return self.drafts.matches(ours, literal, span)
-        return self.drafts.like(ours, literal, span)
+    def number(self) -> Literal:
+        """The number that comes next."""
+        token = self.reader.peek
+        if token.kind != "value" or token.text[0] not in "0123456789.+-\u2212\u2013":
+            self.reader.fail("a number", operand=True)
+        return self.reader.value()
 
-    def at_networks(self, at: int) -> bool:
-        """Whether networks follow an IN: a string that no parenthesis opens, or the word NETWORKS."""
-        token = self.tokens[at]
-        return token.text[:1] in ("'", *CURLY) or (
-            token.kind == "name" and token.text.upper() == "NETWORKS" and self.tokens[at + 1].word == "("
+    def area(self, ours: Operand, kind: str, literals: tuple[Literal, ...], unit: str = "") -> Inside:
+        """A predicate that asks for an area, on the hidden attributes of a point."""
+        name = self.schema.attributes[ours.position].name
+        of = expressions.attribute(name, POINT)
+        drafts = self.derived.drafts
+        longitude, latitude = (
+            drafts.place(expressions.called(word, (of,)))[0] for word in ("longitude", "latitude")
         )
-
-    def networks(self, ours: Expression, plain: bool, start: int) -> Condition:
-        """IN and a network, or several in parentheses."""
-        several = self.peek.text.upper() == "NETWORKS"
-        self.next += 2 * several
-        self.irregular |= not plain
-        ways: list[Condition] = []
-        while not ways or (several and self.accept(",")):
-            literal = self.value()
-            value = value_of(literal.text)
-            if not isinstance(value, str) or ours.kind != "text":
-                shown = f"{ours.text} is {ours.kind}, got {literal.text}"
-                raise SchemaError(f"IN and a network takes text and a string, and {shown}")
-            literal = literal.changed("stripped")
-            self.share("network", literal)
-            ways.append(self.drafts.in_network(ours, literal, self.since(start)))
-        if several and not self.accept(")"):
-            self.fail("a comma or ) in the networks of IN")
-        return ways[0] if len(ways) == 1 else Or(tuple(ways), self.since(start))
-
-    def at_text(self, ours: Expression) -> bool:
-        """Whether a string comes next, or must come."""
-        return ours.kind == "text" or self.peek.text[:1] in ("'", *CURLY)
-
-    def stands_alone(self, ours: Expression) -> bool:
-        """Whether a single literal comes next, and the expression before it is as its attribute has it."""
-        return self.literal_alone(ours) and canonical(ours).plain
-
-    def literal_alone(self, ours: Expression) -> bool:
-        """Whether a single literal comes next that an expression can be compared with as it stands."""
-        token, after = self.peek, self.tokens[min(self.next + 1, len(self.tokens) - 1)]
-        if token.kind != "value" or token.ordinal < 0 or ours.kind == DURATION or after.word in _ARITHMETIC:
-            return False
-        signed = after.kind == "value" and after.text[0] in "+-"
-        return not signed and after.word not in MIRRORED and after.kind != "name"
-
-    def compared_with_text(self, ours: Expression, operator: str, plain: bool, start: int) -> Condition:
-        literal = self.value()
-        self.irregular |= not plain or ours.kind != "text"
-        value = value_of(literal.text)
-        if ours.op == "weekday" and isinstance(value, str):
-            return self.drafts.within(ours, operator, Fraction(weekday(value)), self.since(start))
-        if ours.kind == "instant" and isinstance(value, str):
-            instant = Timestamp("at").bracket(value)[0]
-            theirs = expressions.constant(Fraction(instant), "instant")
-            return self.compared(ours, operator, theirs, self.since(start))
-        if not isinstance(value, str) or ours.kind != "text":
-            raise SchemaError(f"{ours.text} is {ours.kind}, got {describe(value)}")
-        self.share("string", literal)
-        return self.drafts.compared_text(ours, operator, literal, self.since(start))
-
-    def derived_range(self, ours: Expression, plain: bool, start: int) -> Condition:
-        if plain and not self.at_text(ours) and self.stands_alone(ours):
-            low = self.value()
-            if not self.accept("AND"):
-                self.fail("AND and the high end of BETWEEN")
-            if self.stands_alone(ours):
-                high, as_it_stands = self.value(), derived_attribute(ours)
-                span, form = self.since(start), canonical(ours)
-                self.checked_range(as_it_stands, Range(as_it_stands.name, 0, low, high, span=span))
-                position, attribute = self.drafts.place(form.expression)
-                if form.negated:
-                    low, high = high.changed("negated"), low.changed("negated")
-                return Range(attribute.name, position, low, high, span=span)
-            self.next -= 2
-        ends: list[Condition] = []
-        written: list[str] = []
-        for operator in (">=", "<="):
-            if ends and not self.accept("AND"):
-                self.fail("AND and the high end of BETWEEN")
-            written.append(self.peek.text)
-            if self.at_text(ours):
-                ends.append(self.compared_with_text(ours, operator, plain, start))
-            else:
-                self.irregular = True
-                ends.append(self.compared(ours, operator, self.operand(), self.since(start)))
-        if ours.kind == "text" and all(text[0] == "'" for text in written):
-            least, most = map(string_in, written)
-            if least > most:
-                raise SchemaError(f"low must not exceed high on {ours.text!r}, got [{least}, {most}]")
-            both = [literal for one in self.likenesses[-2:] for literal in one.literals]
-            self.likenesses[-2:] = [Likeness("ascending", tuple(both))]
-        return And(tuple(ends), self.since(start))
-
-    def derived_list(self, ours: Expression, plain: bool, start: int) -> Condition:
-        opening = self.accept("(", "[")
-        if not opening:
-            self.fail("( and the values of IN")
-        whole = self.whole_list(ours, start) if plain and not self.at_text(ours) else None
-        if whole is not None:
-            return whole
-        ways: list[Condition] = []
-        while not ways or self.accept(","):
-            if self.at_text(ours):
-                ways.append(self.compared_with_text(ours, "=", plain, start))
-            else:
-                self.irregular = True
-                ways.append(self.compared(ours, "=", self.operand(), self.since(start)))
-        if not self.accept(")" if opening == "(" else "]"):
-            self.fail("a comma or ) in the values of IN")
-        return ways[0] if len(ways) == 1 else Or(tuple(ways), self.since(start))
-
-    def whole_list(self, ours: Expression, start: int) -> Condition | None:
-        """The values of an IN as literals, or None and nothing read where one of them is no literal alone."""
-        before, form = self.next, canonical(ours)
-        attribute = derived_attribute(ours)
-        literals: list[Literal] = []
-        while not literals or self.accept(","):
-            if self.peek.text[:1] in ("'", *CURLY) or not (form.plain and self.literal_alone(ours)):
-                self.next = before
-                return None
-            literals.append(self.value())
-            self.check(attribute, "=", literals[-1])
-        if not self.accept(")", "]"):
-            self.next = before
-            return None
-        if form.negated:
-            literals = [literal.changed("negated") for literal in literals]
-        position, attribute = self.drafts.place(form.expression)
-        return Membership(attribute.name, position, tuple(literals), span=self.since(start))
+        span = self.since(ours)
+        return Inside(name, ours.position, kind, literals, unit, longitude, latitude, span)
 
 
-class CanonicalForm(NamedTuple):
-    """The expression of the hidden attribute that stands for another one, or for what that is negated."""
+_DISTANCE = re.compile(rf"({NUMBER})({'|'.join(UNITS)})\Z")
+_LONG_UNITS = {
+    "meter": "m", "meters": "m", "metre": "m", "metres": "m", "kilometer": "km", "kilometers": "km",
+    "kilometre": "km", "kilometres": "km", "mile": "mi", "miles": "mi",
+}  # fmt: skip
+_TAKES = "an operator (WITHIN 500 m OF (13.4, 52.5), IN BOX (...), IN POLYGON '...', IS)"
 
-    expression: Expression
-    negated: bool
-    plain: bool
-    """Whether it is one of these two, so that a constant on the right is kept as it is or negated."""
-
-
-def canonical(ours: Expression) -> CanonicalForm:
-    """Which hidden attribute an expression has, when it is compared with a constant.
-
-    >>> a, b = (expressions.attribute(name, "float") for name in "ab")
-    >>> found = canonical(expressions.added(b, a, -1))
-    >>> found.expression.text, found.negated, found.plain
-    ('a - b', True, True)
-    """
-    zero = expressions.constant(Fraction(0), ours.kind if ours.kind == "instant" else "")
-    found = expressions.comparison(ours, "<", zero)
-    if found.operator == "<":
-        return CanonicalForm(found.expression, False, found.expression.text == ours.text)
-    if ours.kind not in ("int", "float"):
-        return CanonicalForm(found.expression, True, False)
-    negated = expressions.scaled(ours, Fraction(-1))
-    return CanonicalForm(found.expression, True, negated.text == found.expression.text)
+# How a predicate goes on behind its first operand, by the word that stands there. A reader gives None for an
+# operand that does not go with the word.
+_PREDICATES: dict[str, Callable[[_Parser, Operand, bool], Condition | None]] = {
+    "BETWEEN": _Parser.between,
+    "IN": _Parser.membership,
+    "IS": _Parser.presence,
+    "ON": _Parser.on_day,
+    "HAS": _Parser.has,
+    **dict.fromkeys(PATTERNS, _Parser.fitting),
+}
 
 
-def _first_position(condition: Condition) -> int:
-    """The position of the first attribute of a condition."""
-    while isinstance(condition, And | Or | Not):
-        condition = condition.part if isinstance(condition, Not) else condition.parts[0]
-    assert isinstance(condition, Within | LiteralInterval | Comparison | Fits | Membership | Range | Presence)
-    return condition.position
+def _quoting(attribute: Attribute, operator: str, literal: Literal) -> str:
+    """What to say where a literal has quotes that it should not have, or none."""
+    text = literal.text
+    if attribute.kind in ("int", "float") and _NUMBER.match(text[1:-1]):
+        return f"; a number stands without quotes: {text[1:-1].strip()}"
+    if attribute.kind in ("category", "text") and text[0] != "'" and operator in ("=", "!="):
+        return f"; a string is written {quoted_string(text)}"
+    return ""
 
 
 # HAS, of attributes with several values: `tags HAS 'x'`, HAS ANY, HAS ALL, HAS NONE.
@@ -785,305 +820,3 @@ def _plainly(condition: Condition) -> set[int]:
     if isinstance(condition, Comparison | Fits | Membership | Range | Presence | Stated):
         return {condition.position}
     return set()
-
-
-# Reading predicates on points: `at WITHIN 500 m OF (13.4, 52.5)`, `at IN BOX (...)`, `at IN POLYGON '...'`.
-#
-#     predicate   = attribute [ NOT ] WITHIN distance OF "(" number "," number ")"
-#                 | attribute [ NOT ] IN BOX "(" number "," number "," number "," number ")"
-#                 | attribute [ NOT ] IN POLYGON string
-#     distance    = number ( m | km | mi )
-#
-# WITHIN, OF, BOX and POLYGON are words here alone, after an attribute of points, and names elsewhere.
-
-_DISTANCE = re.compile(rf"({NUMBER})({'|'.join(UNITS)})\Z")
-_LONG_UNITS = {
-    "meter": "m", "meters": "m", "metre": "m", "metres": "m", "kilometer": "km", "kilometers": "km",
-    "kilometre": "km", "kilometres": "km", "mile": "mi", "miles": "mi",
-}  # fmt: skip
-_TAKES = "an operator (WITHIN 500 m OF (13.4, 52.5), IN BOX (...), IN POLYGON '...', IS)"
-
-
-class PlaceReader(OperandReader):
-    """Reads predicates on points."""
-
-    def at_place(self) -> bool:
-        """Whether a predicate on a point comes next."""
-        if not self.schema.points:
-            return False
-        token, after = self.peek, self.tokens[min(self.next + 1, len(self.tokens) - 1)]
-        if token.kind not in ("name", "quoted") or after.word in ("(", "IS"):
-            return False
-        name = unquoted(token.text) if token.kind == "quoted" else token.text
-        try:
-            return self.schema[self.schema.position(name)].kind == POINT
-        except SchemaError:
-            return False
-
-    def place(self) -> Condition:
-        """A predicate on a point."""
-        start = self.peek.start
-        position = self.attribute("an attribute")
-        negated = bool(self.accept("NOT"))
-        word = self.peek.text.upper()
-        if word == "WITHIN":
-            self.next += 1
-            found = self.circle(position, start)
-        elif self.accept("IN"):
-            word = self.peek.text.upper()
-            if word not in ("BOX", "POLYGON"):
-                self.fail("BOX (west, south, east, north) or POLYGON 'POLYGON((...))'")
-            self.next += 1
-            found = self.map_box(position, start) if word == "BOX" else self.polygon(position, start)
-        else:
-            self.fail(_TAKES.replace(", IS", "") if negated else _TAKES)
-        try:
-            extent_of(found) if found.area == "box" else word_of(found)
-        except SchemaError as error:
-            message = str(error) if isinstance(error, LanguageError) else f"{found.attribute!r}: {error}"
-            raise error_at(message, self.text, found.literals[0].start) from None
-        return Not(found, self.since(start)) if negated else found
-
-    def circle(self, position: int, start: int) -> Inside:
-        token = self.peek
-        attached = _DISTANCE.match(token.text)
-        if token.kind == "bad" and attached is not None:
-            self.next += 1
-            self.irregular = True
-            distance, unit = Literal(attached[1], token.start), attached[2]
-        else:
-            distance, word = self.number(), self.peek.text.lower()
-            unit = _LONG_UNITS.get(word, word)
-            if unit not in UNITS:
-                self.fail("the unit of the distance (m, km or mi)")
-            self.next += 1
-        if self.peek.text.upper() != "OF":
-            self.fail("OF and the centre, as (13.4, 52.5)")
-        self.next += 1
-        longitude, latitude = self.numbers(2, "longitude and latitude")
-        return self.made(position, "circle", (distance, longitude, latitude), start, unit)
-
-    def map_box(self, position: int, start: int) -> Inside:
-        return self.made(position, "box", self.numbers(4, "west, south, east and north"), start)
-
-    def polygon(self, position: int, start: int) -> Inside:
-        if self.peek.kind != "value" or self.peek.text[:1] not in ("'", "\u2018", "\u201c"):
-            self.fail("a polygon in quotes, as 'POLYGON((13 52, 14 52, 14 53, 13 52))'")
-        return self.made(position, "polygon", (self.value(),), start)
-
-    def numbers(self, n: int, what: str) -> tuple[Literal, ...]:
-        """So many numbers in parentheses."""
-        if not self.accept("("):
-            self.fail(f"( and {what}")
-        found = [self.number()]
-        while self.accept(","):
-            found.append(self.number())
-        if len(found) != n or not self.accept(")"):
-            self.fail(f"{what} in parentheses, {n} numbers")
-        return tuple(found)
-
-    def number(self) -> Literal:
-        if self.peek.kind != "value" or self.peek.text[0] not in "0123456789.+-\u2212\u2013":
-            self.fail("a number", operand=True)
-        return self.value()
-
-    def made(
-        self, position: int, area: str, literals: tuple[Literal, ...], start: int, unit: str = ""
-    ) -> Inside:
-        name = self.schema.attributes[position].name
-        of = expressions.attribute(name, POINT)
-        places = [self.drafts.place(expressions.called(word, (of,)))[0] for word in ("longitude", "latitude")]
-        return Inside(name, position, area, literals, unit, places[0], places[1], self.since(start))
-
-
-MAX_DEPTH = 128
-
-
-def read(text: str, schema: Schema) -> tuple[Condition, list[str]]:
-    """The condition of a text, and the texts of the literals that have an ordinal, in their order."""
-    if not is_unicode(text):
-        at = next(k for k, letter in enumerate(text) if "\ud800" <= letter <= "\udfff")
-        raise error_at(f"a condition must be text, got half of a character: {text[at]!a}", text, at)
-    while True:
-        found = _Parser(text, schema).read()
-        if found is not None:
-            return found
-
-
-class _Parser(PlaceReader):
-    def read(self) -> tuple[Condition, list[str]] | None:
-        """What `read` gives, or None where other texts have taken the positions of its hidden attributes."""
-        if len(self.tokens) == 1:
-            raise LanguageError("the condition is empty; it needs at least one predicate", self.text, 0)
-        if self.peek.text.upper() == "WHERE" and self.peek.text not in self.schema:
-            self.next += 1
-        condition = self.condition(0)
-        if self.peek.kind != "end":
-            self.fail("AND, OR or the end of the text")
-        if self.having:
-            condition = settled(self.text, condition, self.drafts)
-        try:
-            if not self.drafts.keep():
-                return None
-        except CapacityError as error:
-            raise LanguageError(str(error), self.text, 0) from None
-        if self.irregular:  # one more than any shape has
-            self.literals.append("")
-        return condition, self.literals
-
-    def condition(self, depth: int) -> Condition:
-        alternatives: list[Condition] = []
-        start = self.peek.start
-        while True:
-            first = self.peek.start
-            parts = [self.unit(depth)]
-            while self.accept("AND"):
-                parts.append(self.unit(depth))
-            alternatives.append(parts[0] if len(parts) == 1 else And(tuple(parts), self.since(first)))
-            if not self.accept("OR"):
-                if len(alternatives) == 1:
-                    return alternatives[0]
-                return Or(tuple(alternatives), self.since(start))
-
-    def unit(self, depth: int) -> Condition:
-        start = self.peek.start
-        starts: list[int] = []
-        while self.peek.word == "NOT":
-            starts.append(self.take().start)
-            depth += 1
-        opened = self.peek
-        depth += opened.word == "("
-        if depth > MAX_DEPTH:
-            message = f"parentheses and NOTs may be nested at most {MAX_DEPTH} deep"
-            raise error_at(message, self.text, start)
-        if opened.word == "(" and not (self.may_derive and self.opens_operand()):
-            self.next += 1
-            unit = self.condition(depth)
-            if not self.accept(")"):
-                self.fail(f"AND, OR or a ) for the ( at {describe_position(self.text, opened.start)}")
-        else:
-            unit = self.predicate()
-        for begun in reversed(starts):
-            unit = Not(unit, self.since(begun))
-        return unit
-
-    def predicate(self) -> Condition:
-        if self.at_place():
-            return self.place()
-        if self.may_derive and self.is_derived():
-            return self.derived()
-        if self.peek.kind == "value" or self.at_instant():
-            return self.value_first()
-        start = self.peek.start
-        position = self.attribute("an attribute, a value, NOT or (")
-        attribute = self.schema.attributes[position]
-        operator = self.peek
-        if self.accept(*MIRRORED):
-            literal = self.value()
-            self.check(attribute, operator.word, literal)
-            return Comparison(attribute.name, position, operator.word, literal, self.since(start))
-        if self.accept("IS"):
-            negated = bool(self.accept("NOT"))
-            if self.peek.text.upper() in ("TRUE", "FALSE"):
-                return self.is_boolean(attribute, position, start, negated)
-            word = self.accept("MISSING", "PRESENT", "NULL")
-            if not word:
-                truths = ", TRUE, FALSE" if attribute.kind == "bool" else ""
-                ends = "MISSING or PRESENT" if negated else "MISSING, PRESENT or NOT"
-                self.fail(ends.replace(" or", truths + " or"))
-            present = (word == "PRESENT") is not negated
-            return Presence(attribute.name, position, present, self.since(start))
-        if operator.text.upper() == "HAS":
-            return self.has(attribute, position, start)
-        if operator.text.upper() == "ON":
-            self.next += 1
-            literal = self.value()
-            self.check(attribute, "ON", literal)
-            return Comparison(attribute.name, position, "ON", literal, self.since(start))
-        if attribute.kind == "bool" and operator.word not in ("NOT", "BETWEEN", "IN"):
-            if operator.word not in ("AND", "OR", ")") and operator.kind != "end":
-                self.fail("AND, OR, an operator (= != IN IS) or the end of the text")
-            return Comparison(attribute.name, position, "=", Literal("TRUE"), self.since(start))
-        negated = bool(self.accept("NOT"))
-        if negated and self.peek.text.upper() == "HAS":
-            return Not(self.has(attribute, position, start), self.since(start))
-        if self.accept("BETWEEN"):
-            low = self.value()
-            if not self.accept("AND"):
-                self.fail("AND and the high end of BETWEEN")
-            high = self.value()
-            span = self.since(start)
-            between = Range(attribute.name, position, low, high, negated=negated, span=span)
-            return self.checked_range(attribute, between)
-        if not self.accept("IN"):
-            self.fail("BETWEEN or IN" if negated else "an operator (= != < <= > >= BETWEEN IN IS)")
-        values = self.values(attribute)
-        return Membership(attribute.name, position, values, negated, self.since(start))
-
-    def has(self, attribute: Attribute, position: int, start: int) -> Condition:
-        """HAS and a string, or ANY, ALL or NONE of several."""
-        self.next += 1
-        word = self.peek.text.upper()
-        several = word in ("ANY", "ALL", "NONE")
-        self.next += several
-        if several and self.peek.word not in ("(", "["):
-            self.fail(f"( and the strings of HAS {word}")
-        if not isinstance(attribute, Category):
-            shown = f"{attribute.name!r} is {attribute.article} {attribute.kind}"
-            raise error_at(f"HAS takes an attribute of strings, {shown}", self.text, start)
-        alike = Category(attribute.name, attribute.vocabulary)  # to which a string may be equal
-        listed = self.peek.word in ("(", "[")
-        literals = self.values(alike) if listed else (self.value(),)
-        if not listed:
-            self.check(alike, "=", literals[0])
-        self.having = True
-        self.irregular |= any(one.ordinal < 0 and one.text[0] == "'" for one in literals)
-        self.irregular |= self.schema.traits.single_columns
-        span = self.since(start)
-        if word == "ALL":
-            each: tuple[Condition, ...] = tuple(
-                Has(attribute.name, position, (one,), span) for one in literals
-            )
-            return each[0] if len(each) == 1 else And(each, span)
-        found = Has(attribute.name, position, literals, span)
-        return Not(found, span) if word == "NONE" else found
-
-    def is_boolean(self, attribute: Attribute, position: int, start: int, negated: bool) -> Condition:
-        """IS TRUE is equality; IS NOT TRUE, as in SQL, holds for a missing value too."""
-        literal = self.value()
-        if attribute.kind != "bool":
-            shown = f"{attribute.name!r} is {attribute.article} {attribute.kind}"
-            raise error_at(f"IS {literal.text.upper()} is for a bool, {shown}", self.text, literal.start)
-        span, name = self.since(start), attribute.name
-        if not negated:
-            return Comparison(name, position, "=", literal, span)
-        other = Comparison(name, position, "!=", literal, span)
-        return Or((other, Presence(name, position, False, span)), span)
-
-    def value_first(self) -> Condition:
-        literal = self.value()
-        if self.peek.word not in MIRRORED:
-            again = self.next > 1 and self.tokens[self.next - 2].word in ("OR", "AND")
-            hint = "name the attribute again, or write a list as price IN (5, 6)" if again else ""
-            self.fail("one of = != < <= > >= after the value", hint)
-        first = self.take().word
-        position = self.attribute("an attribute")
-        attribute = self.schema.attributes[position]
-        if attribute.kind == "text" and first in ORDERS:
-            return self.text_chain(literal, first, position)
-        if self.peek.word not in MIRRORED:
-            self.check(attribute, MIRRORED[first], literal)
-            span = self.since(literal.start)
-            return Comparison(attribute.name, position, MIRRORED[first], literal, span)
-        rising = first[0] == "<"
-        if first in ("=", "!=") or self.peek.word[0] != first[0]:
-            onward = "< or <=" if rising else "> or >="
-            self.fail(f"{onward} to go on with the range" if first[0] in "<>" else "AND or OR")
-        second = self.take().word
-        other = self.value()
-        span = self.since(literal.start)
-        if rising:
-            chain = Range(attribute.name, position, literal, other, MIRRORED[first], second, span=span)
-        else:
-            chain = Range(attribute.name, position, other, literal, second, MIRRORED[first], span=span)
-        return self.checked_range(attribute, chain)

@@ -1,8 +1,8 @@
-"""Tokens: the pieces that a text is read in, and errors that point at their place.
+"""Tokens: the pieces that a text is read in, the `TokenReader` of them, and errors that point at their place.
 
 What people write from habit and what can mean one thing alone becomes the token that it stands for: `&&` is
 AND, `≥` is >=, a string in curly quotes is a string, `-- a comment` is nothing. `docs/language.md` has the
-list, and `tokens.py` says what to write instead of the rest.
+list, and the hints at the end of this module say what to write instead of the rest.
 
 A text with such a piece is told apart (`irregular`): `templates.py` cuts texts at their literals without
 knowing comments or curly quotes, and must not take what it finds there for a literal.
@@ -10,18 +10,22 @@ knowing comments or curly quotes, and must not take what it finds there for a li
 
 from __future__ import annotations
 
+import difflib
 import re
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from rangecast.errors import LanguageError, visible
-from rangecast.language.tree import NUMBER, STRING, TIMESTAMP
+from rangecast.errors import LanguageError, SchemaError, visible
+from rangecast.language.tree import NUMBER, STRING, TIMESTAMP, Literal, Span, quoted_string
+from rangecast.types.addresses import WORDS
 from rangecast.types.columns import is_unicode
-from rangecast.types.expressions import KEYWORDS, PLAIN_NAME
+from rangecast.types.expressions import FUNCTIONS, KEYWORDS, PLAIN_NAME, quoted_name, unquoted
+from rangecast.types.schema import Schema
 
 MAX_TOKENS = 32_768
 MAX_LISTED = 262_144
 """How many values the IN lists of a condition may have together; they are no words of MAX_TOKENS."""
 
+ARITHMETIC = ("+", "-", "*", "/")
 CURLY = "\u2018\u2019\u201c\u201d"
 _TOKEN = re.compile(
     rf"\s+|(?P<comment>--[^\n]*|/\*.*?\*/)"
@@ -61,6 +65,14 @@ class Token(NamedTuple):
     def end(self) -> int:
         """Where it ends in the text."""
         return self.start + len(self.text)
+
+
+def goes_on(token: Token) -> bool:
+    """Whether a token behind an operand makes it a part of a longer one.
+
+    `a -5` is a difference: a value with a sign cannot follow an operand.
+    """
+    return token.word in ARITHMETIC or (token.kind == "value" and token.text[0] in "+-\u2212\u2013")
 
 
 class Tokens(NamedTuple):
@@ -140,6 +152,157 @@ def shortened(text: str) -> str:
     """A piece of a text as a message shows it."""
     text = text if is_unicode(text) else text.encode(errors="backslashreplace").decode()
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+_PLAIN = re.compile(PLAIN_NAME + r"\Z")
+_INSTANTS = ("DATE", "TIMESTAMP", "DATETIME")
+_INSTANT = re.compile(rf"'({TIMESTAMP})'\Z")
+
+
+class TokenReader:
+    """A text, its tokens and the place of the next one, and the names and literals that stand there.
+
+    `irregular` says that the tree of the text says more than `templates.split` finds in it, so that no other
+    text can share it. Nothing is added to the dictionary of a category here.
+    """
+
+    __slots__ = ("irregular", "literals", "next", "schema", "text", "tokens")
+
+    def __init__(self, text: str, schema: Schema) -> None:
+        self.text = text
+        self.schema = schema
+        self.tokens, self.literals, self.irregular = tokens_of(text)
+        self.next = 0
+
+    @property
+    def peek(self) -> Token:
+        """The next token, which stays."""
+        return self.tokens[self.next]
+
+    @property
+    def follows(self) -> str:
+        """The word that the next token is, in capitals: a keyword, an operator, a mark or a plain name."""
+        token = self.tokens[self.next]
+        return token.word or (token.text.upper() if token.kind == "name" else "")
+
+    def accept(self, *words: str) -> str:
+        """The word of the next token, taken if it is one of these, or an empty string."""
+        token = self.tokens[self.next]
+        if token.word not in words:
+            return ""
+        self.next += 1
+        return token.word
+
+    def fail(self, expected: str, hint: str = "", *, operand: bool = False) -> NoReturn:
+        """Refuse the next token; `operand` where an attribute or a value was expected."""
+        token = self.peek
+        hint = hint_at(self.text, token.start, operand) or hint
+        if token.kind == "name" and self.text[token.start - 1 : token.start] == "'":
+            hint = "a quote within a string is doubled: 'it''s'"
+        raise error_at(f"expected {expected}, got {token}{hint and '; ' + hint}", self.text, token.start)
+
+    def since(self, start: int) -> Span:
+        """From an offset up to the end of the last token taken."""
+        return start, self.tokens[self.next - 1].end
+
+    def is_date(self, at: int) -> bool:
+        """Whether the tokens from a place on are an instant as SQL writes it: DATE '2026-01-31'."""
+        token = self.tokens[at]
+        if token.kind != "name" or token.text.upper() not in _INSTANTS:
+            return False
+        return self.tokens[at + 1].text[:1] == "'"
+
+    def named(self, at: int) -> str:
+        """The name that the token at a place writes; empty if it is none."""
+        token = self.tokens[at]
+        if token.kind == "name":
+            return token.text
+        return unquoted(token.text) if token.kind == "quoted" else ""
+
+    def is_call(self, at: int) -> bool:
+        """Whether the tokens from a place on are a name and a parenthesis, as of a function."""
+        return self.tokens[at].kind == "name" and self.tokens[at + 1].word == "("
+
+    def attribute(self, expected: str) -> int:
+        """The position of the attribute that comes next."""
+        token = self.peek
+        name = self.named(self.next)
+        if token.kind in KEYWORDS and token.text in self.schema:
+            self.fail(expected, f'an attribute with this name is written in double quotes: "{token.text}"')
+        if token.kind not in ("name", "quoted"):
+            self.fail(expected, operand=True)
+        try:
+            position = self.schema.position(name)
+        except SchemaError:
+            if self.is_call(self.next):
+                self._unknown_function(token)
+            hint = hint_at(self.text, token.start, True)
+            message = self._unknown(name, token)
+            raise error_at(f"{message}; {hint}" if hint else message, self.text, token.start) from None
+        self.next += 1
+        return position
+
+    def _unknown_function(self, token: Token) -> NoReturn:
+        hint = hint_at(self.text, token.start, True)
+        if not hint:
+            hint = f"there are {', '.join(sorted(set(FUNCTIONS) - set(WORDS)))}"
+        raise error_at(f"unknown function {shortened(token.text)}; {hint}", self.text, token.start)
+
+    def _unknown(self, name: str, token: Token) -> str:
+        """What to say of a name that the schema does not have."""
+        unknown = f"unknown attribute {shortened(name)!r}"
+        last = name.rpartition(".")[2]
+        if last in self.schema:
+            return f"{unknown}; write {last}, without what it is an attribute of"
+        first = re.split(r"[-.]", name)[0]
+        if first in self.schema:
+            return f"{unknown}; after {first} a minus needs blanks around it"
+        folded = {known.casefold(): known for known in self.schema.names}
+        begun = self.text[token.start :].casefold()
+        spaced = [known for known in folded if begun.startswith(known) and not _PLAIN.match(known)]
+        if spaced:
+            written = quoted_name(folded[max(spaced, key=len)])
+            return f"{unknown}; such a name is written in double quotes: {written}"
+        near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=3)]
+        if near:
+            return f"{unknown}; did you mean {' or '.join(near)}?"
+        names = list(self.schema.names)
+        shown = names if len(names) <= 12 else [*names[:12], f"{len(names) - 12:,} more"]
+        return f"{unknown}; the schema has {', '.join(shown)}"
+
+    def value(self) -> Literal:
+        """The literal that comes next."""
+        token = self.peek
+        if token.kind == "value":
+            self.next += 1
+            if token.text[0] in CURLY:
+                return Literal(quoted_string(token.text[1:-1]), token.start)
+            return Literal(token.text, token.start, token.ordinal)
+        if self.is_date(self.next):
+            written = self.tokens[self.next + 1]
+            instant = _INSTANT.match(written.text)
+            if instant is None:
+                message = f"{token.text} takes a date in quotes, as {token.text} '2026-01-31'"
+                raise error_at(message, self.text, written.start)
+            self.next += 2
+            self.irregular = True
+            return Literal(instant[1], token.start)
+        if token.kind == "quoted" and token.text[0] == '"' and unquoted(token.text) not in self.schema:
+            self.next += 1
+            self.irregular = True
+            return Literal(quoted_string(unquoted(token.text)), token.start)
+        return self._no_value(token)
+
+    def _no_value(self, token: Token) -> NoReturn:
+        if token.text not in self.schema and self.is_call(self.next):
+            self._unknown_function(token)
+        hint = ""
+        if token.word in ("NULL", "MISSING", "PRESENT") or token.text.lower() == "nan":
+            hint = "a missing value is tested with IS MISSING"
+        elif token.kind in ("name", "quoted"):
+            bare = shortened(token.text.strip('"').replace("'", "''"))
+            hint = f"a string is written '{bare}', and two attributes of strings cannot be compared"
+        self.fail("a value", hint, operand=True)
 
 
 # What to write instead: hints for texts as people write them in SQL, in code and in spreadsheets.

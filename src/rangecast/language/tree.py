@@ -133,7 +133,7 @@ class Range(Condition):
 
 @dataclass(frozen=True, slots=True)
 class Has(Condition):
-    """An attribute of several values, one of which is one of these strings (parser.py)."""
+    """An attribute of several values, one of which is one of these strings."""
 
     attribute: str
     position: int

@@ -526,12 +526,12 @@ class ExpressionReader:
         self._depth = 0
         self._steps = 0
 
-    def operand(self, at: int) -> tuple[Expression, int]:
-        """A sum."""
+    def operand(self, at: int, factor: Expression | None = None) -> tuple[Expression, int]:
+        """A sum; with `factor`, that was read already and the place is the one behind it."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise ExpressionError(f"expressions may be nested {MAX_DEPTH} deep, this one goes deeper", at)
-        found, at = self._term(at)
+        found, at = self._term(at, factor)
         while True:
             token = self._tokens[at]
             signed = token.kind == "value" and token.text[0] in "+-\u2212\u2013"
@@ -544,8 +544,8 @@ class ExpressionReader:
             sign = 1 if signed or token.text == "+" else -1
             found = self._made(place, added, found, other, sign)
 
-    def _term(self, at: int) -> tuple[Expression, int]:
-        found, at = self._factor(at)
+    def _term(self, at: int, factor: Expression | None = None) -> tuple[Expression, int]:
+        found, at = self._factor(at) if factor is None else (factor, at)
         while (mark := self._tokens[at].text) in ("*", "/"):
             place = at
             other, at = self._factor(at + 1)
@@ -667,6 +667,16 @@ class ExpressionReader:
         if _unit(unit) is None:
             raise ExpressionError(f"expected a number, got {token.text}", at)
         return constant(number * (_unit(unit) or 0), DURATION), after
+
+
+def is_duration(text: str) -> bool:
+    """Whether a number is written together with a unit of time.
+
+    >>> is_duration("5min"), is_duration("5"), is_duration("5px")
+    (True, False, False)
+    """
+    amount = _AMOUNT.match(text)
+    return amount is not None and _unit(amount[2]) is not None
 
 
 def _unit(word: str) -> int | None:
