@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from rangecast.errors import LanguageError, RangecastError
 from rangecast.language.kernels import SET
-from rangecast.language.long_lists import LongLists, put_lists
+from rangecast.language.long_lists import SHORTEST, LongLists, put_lists
 from rangecast.language.normal_form import Clause, Expander
 from rangecast.language.parser import read
 from rangecast.language.templates import Filled, fill, split
@@ -119,9 +119,11 @@ def compile_conditions(schema: Schema, texts: Sequence[str]) -> Compiled:
     ([0, 2], [1])
     """
     compiler = _Compiler(schema)
-    compiler.lists.expect(texts)
+    if len(texts) == 1:
+        compiler.add_alone(texts[0])
+        return compiler.result()
     for start in range(0, len(texts), _CHUNK):
-        compiler.add(start, texts[start : start + _CHUNK])
+        compiler.add(start, texts[start : start + _CHUNK], texts)
     return compiler.result()
 
 
@@ -150,14 +152,22 @@ class _Compiler:
         self.held = 0
         self.single: list[tuple[int, Clause]] = []
         self.whole: list[tuple[Codes, Filled]] = []
-        self.lists = LongLists(schema)
+        self.lists: LongLists | None = None
         self.fault_logged = False
 
-    def add(self, start: int, texts: Sequence[str]) -> None:
-        """Compile a chunk whose first text is row `start`."""
+    def add_alone(self, text: str) -> None:
+        """Compile a text that shares its shape with no other, so that it needs none."""
+        try:
+            text = self._without_list(0, text, [text])
+            self._expand(0, *self._read(text), text)
+        except Exception as error:
+            self._refuse(0, text, error)
+
+    def add(self, start: int, texts: Sequence[str], every: Sequence[str]) -> None:
+        """Compile a chunk whose first text is row `start` of `every` text of the load."""
         for row, text in enumerate(texts, start):
             try:
-                self._assign_to_shape(row, self.lists.without(row, text))
+                self._assign_to_shape(row, self._without_list(row, text, every))
             except Exception as error:
                 self._refuse(row, text, error)
         for shape in self.shapes.values():
@@ -168,22 +178,34 @@ class _Compiler:
             self.shapes.clear()
             self.held = 0
 
-    def _assign_to_shape(self, row: int, text: str) -> None:
-        """Note a row at its shape, or expand its text at once where a shape would not do."""
+    def _without_list(self, row: int, text: str, every: Sequence[str]) -> str:
+        """A text without its long list, if it is long enough to have one."""
         if not isinstance(text, str):
             raise LanguageError(f"a condition must be a string, got {describe(text)}")
+        if len(text) < SHORTEST:
+            return text
+        if self.lists is None:
+            self.lists = LongLists(self.schema)
+            self.lists.expect(every)
+        return self.lists.without(row, text)
+
+    def _read(self, text: str) -> tuple[Condition, list[str]]:
+        return read(text, self.schema, self.expander.literals)
+
+    def _assign_to_shape(self, row: int, text: str) -> None:
+        """Note a row at its shape, or expand its text at once where a shape would not do."""
         key: tuple[object, ...]
         key, literals = split(text)
         shape = self.shapes.get(key)
         if shape is not None and shape.likenesses:
             keys = [one.key(literals) for one in shape.likenesses]
             if None in keys:
-                self._expand(row, *read(text, self.schema, self.expander.literals), text)
+                self._expand(row, *self._read(text), text)
                 return
             key = (key, *keys)
             shape = self.shapes.get(key)
         if shape is None:
-            condition, found = read(text, self.schema, self.expander.literals)
+            condition, found = self._read(text)
             if key not in self.shapes and self.held <= _LITERAL_LIMIT:
                 self.held += len(literals)
                 # where a name in double quotes or a date with a space misled `split`, all are parsed
@@ -243,7 +265,7 @@ class _Compiler:
         try:
             clauses = self.expander.clauses(condition, literals)
         except ValueError:
-            self._expand(row, *read(text, self.schema, self.expander.literals), text)
+            self._expand(row, *self._read(text), text)
         else:
             self._add(row, clauses)
 
@@ -263,7 +285,7 @@ class _Compiler:
             entries.add_columns(rows, filled)
         errors = sorted(self.errors, key=lambda pair: pair[0])
         compiled = entries.result(self.schema.width, errors, sorted(self.doubts))
-        if not self.lists.found:
+        if self.lists is None or not self.lists.found:
             return compiled
         return Compiled(
             *compiled[:5],

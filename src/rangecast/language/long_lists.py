@@ -42,6 +42,8 @@ from rangecast.types.vocabulary import Vocabulary
 
 LEAST = 256
 """Values of a list that is cut out: below it, looking for one costs what it saves."""
+SHORTEST = 2 * LEAST
+"""How many characters a text with such a list has at least."""
 
 _OPENING = re.compile(r"\bin\s*\(\s*(?=[-0-9'])", re.IGNORECASE)
 _PREDICATES = (Comparison, Range, Membership, Presence)
@@ -181,8 +183,6 @@ class LongLists:
             self._highs.resize(longer, refcheck=False)
 
     def _cut(self, text: str) -> CutText | None:
-        if not isinstance(text, str) or len(text) < 2 * LEAST:
-            return None
         if len(text) >= 2 * MAX_LISTED and text.count(",") >= MAX_LISTED:
             return None  # they may be too many
         letters = None

@@ -399,9 +399,10 @@ class Subscriptions:
         for row, error in compiled.errors:
             load.reject(row, str(error), error)
         loaded = load.finish(UserColumns.of(load.n, as_written(texts), payload), expires)
-        said = describe_doubts(schema, texts, compiled.doubts, load.id_of) if remarks else None
-        if said is not None:
-            warn(said, OddConditionWarning)
+        if remarks and compiled.doubts:
+            said = describe_doubts(schema, texts, compiled.doubts, load.id_of)
+            if said is not None:
+                warn(said, OddConditionWarning)
         boxes = SparseBoxes(*compiled[:-2])
         if loaded.good is not None:
             kept = np.flatnonzero(loaded.good[boxes.owners])

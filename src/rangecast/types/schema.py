@@ -91,7 +91,7 @@ class Schema:
     @property
     def width(self) -> int:
         """How many attributes it has with all hidden ones that conditions have used by now."""
-        return len(self.names) + len(self._derivations)
+        return len(self.names) + len(self._derivations.attributes)
 
     @property
     def declared(self) -> Schema:
@@ -100,7 +100,7 @@ class Schema:
 
     def widest(self) -> Schema:
         """The same schema with all hidden attributes that conditions have used by now."""
-        return self.with_hidden(len(self._derivations))
+        return self.with_hidden(len(self._derivations.attributes))
 
     def with_hidden(self, n: int) -> Schema:
         """The same schema with the first `n` hidden attributes."""
