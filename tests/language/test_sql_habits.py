@@ -99,6 +99,30 @@ price>5&&volume=1                           | price > 5 and volume = 1
 price>=5||!(volume<=1)                      | price >= 5 or volume > 1
 (((price > 5)))                             | price > 5
 price in(5)                                 | price = 5
+extract(hour from at) > 9                   | hour(at) > 9
+EXTRACT(ISODOW FROM at) in (6, 7)           | weekday(at) in (6, 7)
+extract(year from at) + 1 = 2027            | year(at) + 1 = 2027
+date(at) = DATE '2026-01-31'                | date(at) = 2026-01-31
+date_trunc('day', at) = DATE '2026-01-31'   | date(at) = 2026-01-31
+at > DATE '2026-01-31' + 9 h                | at > 2026-01-31 + 9 h
+at - timestamp '2026-01-31 10:00' > 5 min   | at - 2026-01-31T10:00 > 5 min
+ifnull(price, volume) > 5                   | coalesce(price, volume) > 5
+nvl(price, 0) = 0                           | coalesce(price, 0) = 0
+ceiling(change) = 3                         | ceil(change) = 3
+char_length(symbol) = 3                     | length(symbol) = 3
+lcase(symbol) = 'ibm'                       | lower(symbol) = 'ibm'
+left(symbol, 2) = 'IB'                      | symbol starts with 'IB'
+LEFT(symbol, 2) <> 'IB'                     | not symbol starts with 'IB'
+left(symbol, 3) in ('IBM', 'HAL')           | symbol starts with 'IBM' or symbol starts with 'HAL'
+left(symbol, 3) not in ('IBM')              | not symbol starts with 'IBM'
+left(lower(symbol), 2) = 'ib'               | lower(symbol) starts with 'ib'
+right(symbol, 2) = 'BM' and price > 5       | symbol ends with 'BM' and price > 5
+substring(symbol, 1, 2) = 'IB'              | symbol starts with 'IB'
+not substr(symbol, 1, 2) = 'IB'             | not symbol starts with 'IB'
+'A' = ANY(topics)                           | topics has 'A'
+not 'A' = any(topics)                       | not topics has 'A'
+list_contains(topics, 'A') and price > 5    | topics has 'A' and price > 5
+not array_contains(topics, 'A')             | not topics has 'A'
 """
 
 # a text, and what to write instead
@@ -192,6 +216,22 @@ price = null                                | IS MISSING
 price != NULL                               | IS MISSING
 change = nan                                | IS MISSING
 price in (5, null)                          | IS MISSING
+sqrt(change) < 3                            | unknown function sqrt; compare the square
+change + pow(price, 2) > 3                  | a power is a product
+starts_with(symbol, 'A')                    | name STARTS WITH 'x'
+regexp_like(symbol, 'A.*')                  | name MATCHES 'regular expression'
+datediff(at, 5) > 3                         | at - since > 5 min
+price > mod(volume, 2)                      | let the event have the result
+date_trunc('hour', at) = 2026-01-31         | takes 'day'
+extract(century from at) = 20               | of day, hour, isodow, minute, month, year
+substring(symbol, 2, 2) = 'BM'              | LIKE '_B%'
+left(symbol, 2) = 'IBM'                     | never equal
+left(symbol, 2) > 'IB'                      | = != or IN
+left(price, 2) = '12'                       | price is int
+left(symbol) = 'IB'                         | a text and a length
+price > left(symbol, 2)                     | write left(name, 2) = 'AB'
+'A' = ANY(price)                            | an attribute of strings
+list_contains(topics)                       | a comma and a string
 price between (5, 9)                        | BETWEEN 10 AND 20
 price between 5 to 9                        | BETWEEN 10 AND 20
 price between 5, 9                          | write AND
@@ -285,7 +325,12 @@ def rows_of(table):
 
 def make_schema():
     return rc.Schema(
-        rc.Int("price"), rc.Float("change"), rc.Category("symbol"), rc.Timestamp("at"), rc.Int("volume")
+        rc.Int("price"),
+        rc.Float("change"),
+        rc.Category("symbol"),
+        rc.Timestamp("at"),
+        rc.Int("volume"),
+        rc.Tags("topics"),
     )
 
 

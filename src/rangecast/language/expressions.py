@@ -189,6 +189,41 @@ class ExpressionPredicates:
         """LIKE, CONTAINS, STARTS WITH and so on, and a string."""
         return self._stated(ours, lambda of: self._denied(ours, self._fitted(ours, of), negated))
 
+    def ending(self, ours: Operand, size: int, *, last: bool) -> Condition:
+        """The first or last `size` characters of a text, from = != or IN on."""
+        reader = self._reader
+        reader.irregular = True
+        operator = reader.accept("=", "!=", "IN", "NOT")
+        listed = operator == "IN" or (operator == "NOT" and bool(reader.accept("IN")))
+        if not listed and operator not in ("=", "!="):
+            reader.fail("= != or IN")
+        if listed and not reader.accept("("):
+            reader.fail("( and the values of IN")
+
+        def made(of: Expression) -> Condition:
+            ways: list[Condition] = []
+            while not ways or (listed and reader.accept(",")):
+                literal = reader.value()
+                string = value_of(literal.text)
+                if not isinstance(string, str) or of.kind != "text":
+                    raise SchemaError(f"{of.text} is {of.kind}, got {literal.text}")
+                if len(string) > size:
+                    message = f"{size} characters never equal the {len(string)} of {literal.text}"
+                    raise error_at(message, reader.text, literal.start)
+                span = self._since(ours)
+                if len(string) < size:  # then it is the whole text
+                    ways.append(self.drafts.compared_text(of, "=", literal, span))
+                elif last:
+                    ways.append(self.drafts.ends(of, literal, span))
+                else:
+                    ways.append(self.drafts.begins(of, literal, span))
+            if listed and not reader.accept(")"):
+                reader.fail("a comma or ) in the values of IN")
+            part = ways[0] if len(ways) == 1 else Or(tuple(ways), self._since(ours))
+            return self._denied(ours, part, operator in ("NOT", "!="))
+
+        return self._stated(ours, made)
+
     def at_network(self) -> bool:
         """Whether networks follow an IN: one as a string without parentheses, or the word NETWORKS."""
         reader = self._reader

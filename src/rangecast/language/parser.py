@@ -72,7 +72,7 @@ from rangecast.language.tree import (
 from rangecast.types import expressions
 from rangecast.types.attributes import Attribute, Category
 from rangecast.types.columns import is_unicode
-from rangecast.types.expressions import FUNCTIONS, POINT, is_duration
+from rangecast.types.expressions import POINT, is_duration, is_function
 from rangecast.types.places import UNITS
 from rangecast.types.schema import Schema
 
@@ -180,6 +180,8 @@ class _Parser:
         unit: Condition | Operand
         if opening.word == "(":
             unit = self.parenthesis(opening, depth)
+        elif reader.follows in _CALLS and reader.is_call(reader.next):
+            unit = _CALLS[reader.follows](self)
         else:
             unit = self.operand(_BEGINNING)
         if isinstance(unit, Operand):
@@ -234,10 +236,10 @@ class _Parser:
         token = reader.peek
         if token.kind in ("name", "quoted"):
             after = reader.tokens[first + 1]
-            if after.word == "(" and token.kind == "name" and token.text.lower() in FUNCTIONS:
+            if after.word == "(" and token.kind == "name" and is_function(token.text):
                 return self.derived.operand()
             if reader.is_date(first):
-                return self.literal()
+                return self.derived.operand() if goes_on(reader.tokens[first + 2]) else self.literal()
             if self.is_computed(reader.named(first)):
                 return self.derived.operand()
             position = reader.attribute(expected)
@@ -279,11 +281,11 @@ class _Parser:
             return not goes_on(reader.tokens[at + 2] if after.kind == "name" else after)
         if token.kind not in ("name", "quoted"):
             return token.word not in ("+", "-") and (token.word != "(" or self.is_no_operand(at + 1))
-        if reader.is_date(at):
-            return True
         after = reader.tokens[at + 1]
+        if reader.is_date(at):
+            return not goes_on(reader.tokens[at + 2])
         if after.word == "(" and token.kind == "name":
-            return token.text.lower() not in FUNCTIONS
+            return not is_function(token.text)
         return not (self.is_attribute(reader.named(at)) or goes_on(after))
 
     def is_no_operand(self, at: int) -> bool:
@@ -395,6 +397,11 @@ class _Parser:
     def value_first(self, ours: Operand, literal: Literal, first: str) -> Condition:
         """`5 < price`, and perhaps `< 10` behind it; the first operator was read."""
         reader = self.reader
+        if first == "=" and reader.follows == "ANY" and reader.is_call(reader.next):
+            reader.next += 2
+            position = reader.attribute("an attribute of strings")
+            self.close_call()
+            return self.has_one(ours, position, literal)
         theirs = self.operand("an attribute")
         if theirs.literal is not None:
             reader.next = theirs.first
@@ -569,6 +576,60 @@ class _Parser:
             condition = Not(condition, span)
         return condition
 
+    # calls of other languages
+
+    def list_contains(self) -> Condition:
+        """list_contains(tags, 'x'), which is tags HAS 'x'."""
+        reader = self.reader
+        first = reader.next
+        reader.next += 2
+        position = reader.attribute("an attribute of strings")
+        if not reader.accept(","):
+            reader.fail("a comma and a string")
+        literal = reader.value()
+        self.close_call()
+        return self.has_one(Operand(first, reader.next), position, literal)
+
+    def has_one(self, ours: Operand, position: int, literal: Literal) -> Condition:
+        """One of the values of an attribute is a string."""
+        reader = self.reader
+        attribute = self.schema.attributes[position]
+        if not isinstance(attribute, Category):
+            shown = f"{attribute.name!r} is {attribute.article} {attribute.kind}"
+            start = reader.tokens[ours.first].start
+            raise error_at(f"a list takes an attribute of strings, {shown}", reader.text, start)
+        self.check(Category(attribute.name, attribute.vocabulary), "=", literal)
+        self.having = True
+        reader.irregular = True
+        return Has(attribute.name, position, (literal,), self.since(ours))
+
+    def beginning(self) -> Condition:
+        """left(name, 2) = 'AB', which is name STARTS WITH 'AB'; substring(name, 1, 2), and right(name, 2)."""
+        reader = self.reader
+        first = reader.next
+        word = reader.follows
+        reader.next += 2
+        text = self.derived.operand()
+        numbers = []
+        while reader.accept(","):
+            numbers.append(reader.value().text)
+        self.close_call()
+        if word in ("SUBSTR", "SUBSTRING"):
+            if len(numbers) != 2 or numbers[0] != "1":
+                message = f"{word.lower()} takes a text, 1 and a length; for others write LIKE '_B%'"
+                raise error_at(message, reader.text, reader.tokens[first].start)
+            numbers.pop(0)
+        if len(numbers) != 1 or not numbers[0].isdecimal():
+            message = f"{word.lower()} takes a text and a length"
+            raise error_at(message, reader.text, reader.tokens[first].start)
+        whole = text._replace(first=first, end=reader.next)
+        return self.derived.ending(whole, int(numbers[0]), last=word == "RIGHT")
+
+    def close_call(self) -> None:
+        """Take a closing parenthesis."""
+        if not self.reader.accept(")"):
+            self.reader.fail(")")
+
     # values of attributes
 
     def checked(self, attribute: Attribute, condition: Range) -> Range:
@@ -726,6 +787,13 @@ _PREDICATES: dict[str, Callable[[_Parser, Operand, bool], Condition | None]] = {
     "ON": _Parser.on_day,
     "HAS": _Parser.has,
     **dict.fromkeys(PATTERNS, _Parser.fitting),
+}
+
+
+# Calls that begin a predicate of their own, as other languages write it.
+_CALLS: dict[str, Callable[[_Parser], Condition]] = {
+    **dict.fromkeys(("LIST_CONTAINS", "ARRAY_CONTAINS", "ARRAY_HAS"), _Parser.list_contains),
+    **dict.fromkeys(("LEFT", "RIGHT", "SUBSTR", "SUBSTRING"), _Parser.beginning),
 }
 
 

@@ -16,9 +16,15 @@ from typing import NamedTuple, NoReturn
 
 from rangecast.errors import LanguageError, SchemaError, visible
 from rangecast.language.tree import NUMBER, STRING, TIMESTAMP, Literal, Span, quoted_string
-from rangecast.types.addresses import WORDS
 from rangecast.types.columns import is_unicode
-from rangecast.types.expressions import FUNCTIONS, KEYWORDS, PLAIN_NAME, quoted_name, unquoted
+from rangecast.types.expressions import (
+    INSTANT_WORDS,
+    KEYWORDS,
+    PLAIN_NAME,
+    quoted_name,
+    unknown_function,
+    unquoted,
+)
 from rangecast.types.schema import Schema
 
 MAX_TOKENS = 32_768
@@ -155,7 +161,6 @@ def shortened(text: str) -> str:
 
 
 _PLAIN = re.compile(PLAIN_NAME + r"\Z")
-_INSTANTS = ("DATE", "TIMESTAMP", "DATETIME")
 _INSTANT = re.compile(rf"'({TIMESTAMP})'\Z")
 
 
@@ -208,7 +213,7 @@ class TokenReader:
     def is_date(self, at: int) -> bool:
         """Whether the tokens from a place on are an instant as SQL writes it: DATE '2026-01-31'."""
         token = self.tokens[at]
-        if token.kind != "name" or token.text.upper() not in _INSTANTS:
+        if token.kind != "name" or token.text.upper() not in INSTANT_WORDS:
             return False
         return self.tokens[at + 1].text[:1] == "'"
 
@@ -243,10 +248,9 @@ class TokenReader:
         return position
 
     def _unknown_function(self, token: Token) -> NoReturn:
-        hint = hint_at(self.text, token.start, True)
-        if not hint:
-            hint = f"there are {', '.join(sorted(set(FUNCTIONS) - set(WORDS)))}"
-        raise error_at(f"unknown function {shortened(token.text)}; {hint}", self.text, token.start)
+        name, hint = shortened(token.text), hint_at(self.text, token.start, True)
+        message = f"unknown function {name}; {hint}" if hint else unknown_function(name)
+        raise error_at(message, self.text, token.start)
 
     def _unknown(self, name: str, token: Token) -> str:
         """What to say of a name that the schema does not have."""

@@ -70,6 +70,39 @@ FUNCTIONS: dict[str, tuple[tuple[str, ...], int, int, str]] = {
     "ip_low": ((TEXT,), 1, 1, INT),
 }
 
+SYNONYMS = {
+    "ifnull": "coalesce", "nvl": "coalesce", "ceiling": "ceil", "len": "length", "char_length": "length",
+    "character_length": "length", "lcase": "lower", "ucase": "upper", "dayofmonth": "day",
+}  # fmt: skip
+"""What other languages call a function."""
+_FIELDS = {"isodow": "weekday"} | {name: name for name in ("year", "month", "day", "hour", "minute")}
+_LIKE_SQL = ("extract", "date_trunc")
+
+# what to write instead of functions of other languages; `language/parser.py` reads left, right and substring
+# beside = and IN
+_INSTEAD = {
+    "write name CONTAINS 'x'": "contains instr strpos locate charindex position",
+    "write name STARTS WITH 'x'": "startswith starts_with prefix",
+    "write name ENDS WITH 'x'": "endswith ends_with suffix",
+    "write name MATCHES 'regular expression'": "regexp_like regexp_matches regexp_match rlike regex",
+    "write price IS MISSING": "isnull is_null isnan isna",
+    "write price IS PRESENT": "isnotnull notnull",
+    "write at - since > 5 min": "datediff date_diff timestampdiff timestamp_diff age",
+    "write at + 5 min": "dateadd date_add date_sub timestampadd adddate",
+    "an instant is written 2026-01-31T09:30": "to_date to_timestamp str_to_date strptime from_unixtime",
+    "compare parts of it: year(at), month(at), day(at)": "strftime date_format to_char format",
+    "write weekday(at), which is 1 on Mondays and 7 on Sundays": "dayofweek dow isodow day_of_week dayname",
+    "a power is a product: price * price": "pow power square",
+    "compare the square: a < 9 for sqrt(a) < 3": "sqrt",
+    "let the event have the result as an attribute": "mod log ln log10 exp sign sin cos tan concat replace"
+    " trim ltrim rtrim split_part md5 second week quarter dayofyear nullif",
+    "write spot WITHIN 500 m OF (13.4, 52.5)": "st_distance st_dwithin haversine distance",
+    "write spot IN POLYGON 'POLYGON((...))'": "st_within st_contains st_intersects",
+    "write left(name, 2) = 'AB', or name LIKE 'AB%'": "left right substr substring mid",
+    "a list of strings is asked with tags HAS ANY ('x', 'y')": "array_overlap arrays_overlap overlaps any",
+}
+_TRANSLATED = {name: instead for instead, names in _INSTEAD.items() for name in names.split()}
+
 PATTERNS = ("contains", "like", "matches", "has")
 """Functions of a text and a string, which give 1 or 0: a string within it, a pattern of LIKE, a regular
 expression, one of several values."""
@@ -437,8 +470,9 @@ def unquoted(name: str) -> str:
 #
 #     operand   = term { ( "+" | "-" ) term }
 #     term      = factor { ( "*" | "/" ) factor }
-#     factor    = { "-" | "+" } ( number [ unit ] | instant | attribute
+#     factor    = { "-" | "+" } ( number [ unit ] | instant | DATE string | attribute
 #               | function "(" operand { "," operand } ")" | "(" operand ")"
+#               | EXTRACT "(" part FROM operand ")" | date_trunc "(" 'day' "," operand ")"
 #               | pattern_function "(" operand "," string ")" )    in the names of hidden attributes alone
 #     unit      = us | ms | s | min | h | d | w, and their names
 #
@@ -455,6 +489,8 @@ _AMOUNT = re.compile(
     rf"([+\u2212\u2013-]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][+-]?[0-9]{{1,3}})?)([a-zA-Z]*)\Z"
 )
 _INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+INSTANT_WORDS = ("DATE", "TIMESTAMP", "DATETIME")
+"""What SQL writes before an instant in quotes."""
 _PIECE = re.compile(
     rf"\s+|(?P<value>[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:T[0-9:.]+Z?)?|(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})"
     rf"(?:[eE][+-]?[0-9]{{1,3}})?)|(?P<name>{PLAIN_NAME})"
@@ -483,6 +519,24 @@ class _Lexeme(NamedTuple):
     kind: str
     text: str
     start: int
+
+
+def is_function(name: str) -> bool:
+    """Whether there is a function of this name, or of one that other languages have for it."""
+    name = name.lower()
+    return name in FUNCTIONS or name in SYNONYMS or name in _LIKE_SQL
+
+
+def unknown_function(name: str) -> str:
+    """What to say of a function that does not exist, with what stands for it here.
+
+    >>> unknown_function("sqrt")
+    'unknown function sqrt; compare the square: a < 9 for sqrt(a) < 3'
+    """
+    instead = _TRANSLATED.get(name.lower())
+    if instead is None:
+        instead = "there are " + ", ".join(sorted(set(FUNCTIONS) - set(WORDS)))
+    return f"unknown function {name}; {instead}"
 
 
 class ExpressionError(SchemaError):
@@ -577,6 +631,10 @@ class ExpressionReader:
         token = self._tokens[at]
         if token.kind == "name" and self._tokens[at + 1].text == "(":
             return self._call(at)
+        if token.kind == "name" and token.text.upper() in INSTANT_WORDS:
+            written = self._tokens[at + 1]
+            if written.text[:1] == "'":
+                return self._instant(written.text[1:-1], at + 1)
         name = unquoted(token.text) if token.kind == "quoted" else token.text
         kind = self._kinds.get(name)
         if kind is None:
@@ -595,9 +653,11 @@ class ExpressionReader:
         name = self._tokens[at].text.lower()
         if name in PATTERNS and any(token.kind == "string" for token in self._tokens[at:]):
             return self._fitted(name, at)
-        if name not in FUNCTIONS:
-            known = ", ".join(sorted(set(FUNCTIONS) - set(WORDS)))
-            raise ExpressionError(f"unknown function {name}; there are {known}", at)
+        if not is_function(name):
+            raise ExpressionError(unknown_function(name), at)
+        if name in _LIKE_SQL:
+            return self._extracted(name, at)
+        name = SYNONYMS.get(name, name)
         args: list[Expression] = []
         after = at + 1
         while not args or self._tokens[after].text == ",":
@@ -606,6 +666,25 @@ class ExpressionReader:
         if self._tokens[after].text != ")":
             raise ExpressionError(f"expected ) after the arguments of {name}", after)
         return self._made(at, called, name, tuple(args)), after + 1
+
+    def _extracted(self, name: str, at: int) -> tuple[Expression, int]:
+        """EXTRACT(hour FROM at), and date_trunc('day', at)."""
+        tokens = self._tokens
+        written, between = tokens[at + 2], tokens[min(at + 3, len(tokens) - 1)]
+        if name == "extract":
+            field = _FIELDS.get(written.text.lower())
+            if field is None or between.text.upper() != "FROM":
+                known = ", ".join(sorted(_FIELDS))
+                raise ExpressionError(f"EXTRACT takes a part and FROM: EXTRACT(hour FROM at), of {known}", at)
+        else:
+            field = "date"
+            if written.text.lower() != "'day'" or between.text != ",":
+                message = "date_trunc takes 'day' and an instant; for others compare year(at) and month(at)"
+                raise ExpressionError(message, at)
+        of, after = self.operand(at + 4)
+        if tokens[after].text != ")":
+            raise ExpressionError(f"expected ) after the arguments of {name}", after)
+        return self._made(at, called, field, (of,)), after + 1
 
     def _fitted(self, name: str, at: int) -> tuple[Expression, int]:
         if name == "has":  # of an attribute with several values, which nothing else takes
@@ -638,14 +717,17 @@ class ExpressionReader:
                 at,
             )
 
+    def _instant(self, text: str, at: int) -> tuple[Expression, int]:
+        try:
+            instant = dt.datetime.fromisoformat(text.upper())
+        except ValueError as error:
+            raise ExpressionError(f"{text} is not a timestamp: {error}", at) from None
+        return constant(Fraction(microseconds_of(instant, "value")), INSTANT), at + 1
+
     def _constant(self, at: int) -> tuple[Expression, int]:
         token = self._tokens[at]
         if token.kind == "value" and _INSTANT.match(token.text):
-            try:
-                instant = dt.datetime.fromisoformat(token.text.upper())
-            except ValueError as error:
-                raise ExpressionError(f"{token.text} is not a timestamp: {error}", at) from None
-            return constant(Fraction(microseconds_of(instant, "value")), INSTANT), at + 1
+            return self._instant(token.text, at)
         amount = _AMOUNT.match(token.text)
         if amount is None:
             raise ExpressionError(f"expected an attribute or a number, got {_shown(token)}", at)
