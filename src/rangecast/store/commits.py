@@ -4,8 +4,8 @@
     bucket    _rangecast/commits/000000000012.json       the commit of batch 12; created once, never changed
               _rangecast/manifests/000000000099.json     the commits of batches 0 to 99 once more
 
-In a folder a batch is whole when its line ends with a newline; a torn last line is what a crash left and is
-cut off before the next is written. Past CUT_BYTES the older half of the lines goes.
+In a folder a batch is whole when its line is (durable/lines.py). Past CUT_BYTES the older half of the lines
+goes.
 
 In a bucket nothing is appended to. A commit is created if there is none of its name, so of two drivers that
 have done the same batch one is told that the other was faster. It names the parts that belong to the batch:
@@ -26,9 +26,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rangecast.durable.arrays import replacing, sync_folder
 from rangecast.durable.bucket import Bucket, is_address, place_of
-from rangecast.durable.documents import is_sealed, seal, unseal
+from rangecast.durable.documents import seal, unseal
+from rangecast.durable.lines import LineLog
 from rangecast.errors import StorageError
 
 STATE = "_rangecast"
@@ -73,22 +73,13 @@ class FolderCommits(Commits):
 
     def read(self) -> list[dict[str, Any]]:
         """All lines that are kept."""
-        try:
-            raw = self.path.read_bytes()
-        except FileNotFoundError:
-            return []
-        return self._lines(raw)
+        return [line.content for line in self._log().read()]
 
     def recent(self) -> list[dict[str, Any]]:
         """The lines in the last bytes of the file."""
-        try:
-            with open(self.path, "rb") as file:
-                first = max(0, os.fstat(file.fileno()).st_size - _TAIL)
-                file.seek(first)
-                raw = file.read()
-        except FileNotFoundError:
-            return []
-        return self._lines(raw if first == 0 else raw[raw.find(b"\n") + 1 :])
+        log = self._log()
+        log.skip(_TAIL)
+        return [line.content for line in log.read()]
 
     def last(self) -> int:
         """The batch of the last line."""
@@ -97,42 +88,17 @@ class FolderCommits(Commits):
 
     def add(self, batch: int, content: Mapping[str, Any]) -> bool:
         """Append a line, behind the last whole one."""
-        made = not self.path.exists()
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-        try:
-            size = os.fstat(handle).st_size
-            first = max(0, size - _TAIL)
-            tail = os.pread(handle, size - first, first)
-            if tail and not tail.endswith(b"\n"):
-                end = tail.rfind(b"\n") + 1
-                self._check_torn(tail[end:])
-                os.ftruncate(handle, first + end)
-            line = memoryview(seal(content) + b"\n")
-            while line:  # a disk that is nearly full takes a part, and raises at the rest
-                line = line[os.write(handle, line) :]
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        if made:
-            sync_folder(self.path.parent)
-        if size > CUT_BYTES:
-            raw = self.path.read_bytes()
-            with replacing(self.path) as file:
-                file.write(raw[raw.find(b"\n", len(raw) // 2) + 1 :])
+        log = self._log()
+        log.skip(_TAIL)
+        log.append([seal(content)])
+        if log.end > CUT_BYTES:
+            log = self._log()
+            lines = log.read()
+            log.rewrite([seal(line.content) for line in lines if line.end > log.end // 2])
         return True
 
-    def _lines(self, raw: bytes) -> list[dict[str, Any]]:
-        """The whole lines in the last bytes of the file, each checked; a torn last one is left out."""
-        whole, _, rest = raw.rpartition(b"\n")
-        self._check_torn(rest)
-        lines = whole.split(b"\n") if whole else []
-        said = f"{self.path}, line {{}} of the {len(lines)} last"
-        return [unseal(line, said.format(k)) for k, line in enumerate(lines, 1)]
-
-    def _check_torn(self, rest: bytes) -> None:
-        """Raise when what follows the last newline is a whole line: its own newline was damaged, not torn."""
-        if is_sealed(rest[:-1]):
-            raise StorageError(f"{self.path}: cannot be read: the end of its last line is damaged")
+    def _log(self) -> LineLog[dict[str, Any]]:
+        return LineLog(self.path, unseal)
 
 
 class BucketCommits(Commits):

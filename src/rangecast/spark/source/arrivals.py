@@ -8,7 +8,7 @@ An offset of a stream must say in a few numbers which files were read, and go on
 Names and times of change do not follow the order of arrival (a file that was written first may be
 renamed into the folder last), so files are numbered as they are found, and the numbers are kept: an
 offset is how many files of this log were read. Lines are synced before anybody gets to know their
-numbers. A crash leaves at most a torn tail that no offset speaks of; whoever enters files next cuts it.
+numbers. A crash leaves at most a torn end that no offset speaks of (durable/lines.py).
 
 A file is known by its path. One that is written again under an old name is not new, and one that has
 another size or time of change than its line says is not the file that was meant (tasks.py).
@@ -21,12 +21,12 @@ import os
 import uuid
 import zlib
 from array import array
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from rangecast.durable.arrays import sync_folder
 from rangecast.durable.documents import read_document, write_document
+from rangecast.durable.lines import LineLog
 from rangecast.durable.lock import holding
 from rangecast.errors import StorageError
 from rangecast.spark.batch.files import files_at
@@ -48,20 +48,17 @@ class Arrivals:
     def __init__(self, folder: Path, place: str) -> None:
         self.folder = folder
         self.place = place
+        self._log = LineLog(folder / "files.log", _parse)
         folder.mkdir(parents=True, exist_ok=True)
         with holding(folder / "lock", _WAIT_SECONDS):
             self.id = self._origin()
-            if not self._path.exists():
-                self._path.touch()
+            if not self._log.path.exists():
+                self._log.path.touch()
                 sync_folder(folder)
         self._seen: set[str] = set()
         self._starts = array("q", [0])
         self._sizes = array("q")
         self._read()
-
-    @property
-    def _path(self) -> Path:
-        return self.folder / "files.log"
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -73,14 +70,12 @@ class Arrivals:
             return len(self)
         with holding(self.folder / "lock", _WAIT_SECONDS):
             self._read()
-            self._cut()
             # listed again, since another stream may have entered some while we waited
             found = sorted(self._unknown(), key=lambda arrival: (arrival.changed, arrival.path))
-            with open(self._path, "ab") as file:
-                file.write(b"".join(_line(arrival) for arrival in found))
-                file.flush()
-                os.fsync(file.fileno())
-        self._read()
+            lines = [_line(arrival) for arrival in found]
+            self._log.append(lines)
+            for arrival, line in zip(found, lines, strict=True):
+                self._enter(arrival, self._starts[-1] + len(line) + 1)
         return len(self)
 
     def files(self, first: int, last: int) -> list[Arrival]:
@@ -88,13 +83,13 @@ class Arrivals:
         self._read()
         if not 0 <= first <= last <= len(self):
             raise StorageError(
-                f"{self._path}: knows {len(self)} files, but the checkpoint speaks of {last}, so this is an "
-                "old copy; restore the log that the checkpoint was made with"
+                f"{self._log.path}: knows {len(self)} files, but the checkpoint speaks of {last}, so this is "
+                "an old copy; restore the log that the checkpoint was made with"
             )
-        with open(self._path, "rb") as file:
+        with open(self._log.path, "rb") as file:
             file.seek(self._starts[first])
             raw = file.read(self._starts[last] - self._starts[first])
-        return [arrival for line in raw.splitlines() if (arrival := _parse(line)) is not None]
+        return [_parse(line, f"{self._log.path}: the files {first} to {last}") for line in raw.splitlines()]
 
     def admit(self, first: int, last: int, max_files: int | None, max_bytes: int | None) -> int:
         """How far a batch may go that begins with file `first`: one file at least, if there is one."""
@@ -133,47 +128,25 @@ class Arrivals:
         return found
 
     def _read(self) -> None:
-        """Take in the whole lines that are new; synced before they count, whoever wrote them."""
-        with open(self._path, "rb") as file:
-            file.seek(self._starts[-1])
-            raw = file.read()
-            if not raw:
-                return
-            os.fsync(file.fileno())
-        for line in _whole_lines(raw):
-            arrival = _parse(line)
-            if arrival is None:
-                break
-            self._seen.add(arrival.path)
-            self._sizes.append(arrival.size)
-            self._starts.append(self._starts[-1] + len(line) + 1)
+        """Take in the lines that are new; synced before they count, whoever wrote them."""
+        for line in self._log.read(sync=True):
+            self._enter(line.content, line.end)
 
-    def _cut(self) -> None:
-        """Under the lock: cut what a crash left after the last whole line."""
-        end = self._starts[-1]
-        with open(self._path, "r+b", buffering=0) as file:
-            file.seek(end)
-            rest = file.read()
-            if any(_parse(line) for line in _whole_lines(rest)):
-                raise StorageError(f"{self._path}: damaged at byte {end}; restore it from a copy")
-            if rest:
-                file.truncate(end)
-                os.fsync(file.fileno())
-
-
-def _whole_lines(raw: bytes) -> Iterator[bytes]:
-    return iter(raw.split(b"\n")[:-1])
+    def _enter(self, arrival: Arrival, end: int) -> None:
+        self._seen.add(arrival.path)
+        self._sizes.append(arrival.size)
+        self._starts.append(end)
 
 
 def _line(arrival: Arrival) -> bytes:
     text = json.dumps(list(arrival)).encode()
-    return b"%08x %s\n" % (zlib.crc32(text), text)
+    return b"%08x %s" % (zlib.crc32(text), text)
 
 
-def _parse(line: bytes) -> Arrival | None:
-    """The file of a line, None when it does not check."""
+def _parse(line: bytes, where: str) -> Arrival:
+    """The file of a line; `where` is what a StorageError names."""
     checksum, _, text = line.partition(b" ")
     if checksum != b"%08x" % zlib.crc32(text):
-        return None
+        raise StorageError(f"{where}: cannot be read: its sum does not hold; restore it from a copy")
     path, size, changed = json.loads(text)
     return Arrival(path, size, changed)
