@@ -449,11 +449,11 @@ def test_a_change_is_answered_when_its_version_can_be_taken_in_again(client, url
     takes = Space.take_changes
     tries = []
 
-    def fail(space):
+    def fail(space, *given):
         tries.append(None)
         if len(tries) < 4:
             raise StorageError("the store cannot be read")
-        return takes(space)
+        return takes(space, *given)
 
     monkeypatch.setattr(Space, "take_changes", fail)
     assert client.subscribe("alice", "a", "price > 1")["version"] == 1

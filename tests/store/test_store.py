@@ -19,6 +19,7 @@ import rangecast as rc
 from oracle import match_boxes
 from rangecast.durable.arrays import pack_arrays
 from rangecast.store.change import move_mark, pack_record
+from rangecast.store.change_log import ChangeLog
 from strategies import int_schema, random_events, random_subscriptions
 
 pytestmark = pytest.mark.once
@@ -482,3 +483,70 @@ def test_records_of_dense_boxes_are_read(store):
         move_mark(file.fileno(), len(raw) + len(record))
     index = rc.Store.open(store.path).index()
     assert [matched(index, price=price) for price in (1, 5, 7, 9)] == [[2], [1], [2], [3]]
+
+
+@IN_FOLDER
+def test_a_change_looks_at_the_log_once(store, monkeypatch):
+    """Under the lock nobody else makes a version, so there is nothing to look for."""
+    looks = []
+    refresh = ChangeLog.refresh
+    monkeypatch.setattr(ChangeLog, "refresh", lambda log: looks.append(log) or refresh(log))
+    subs = parse(store, {1: "price < 5 and symbol = 'NEW'"})
+    store.insert(subs)
+    assert len(looks) == 1
+    looks.clear()
+    with store.writing():
+        store.insert(parse(store, {2: "symbol = 'B'"}))
+        assert store.version == 2
+        assert store.delete([1, 7]) == [7]
+        assert ids_of(store) == [2]
+        assert store.compact()["segments"] == 1
+        assert store.version == 3
+    # once for the lock, and for each segment that compact begins or removes
+    assert len(looks) == 3
+    assert rc.Store.open(store.path).verify() == []
+
+
+def test_a_change_that_was_made_is_the_one_that_is_read(store):
+    store.insert(parse(store, {1: "price < 5", 2: "price < 5"}))
+    schema = rc.Schema.from_dict(store.schema.to_dict())
+    subs = rc.Subscriptions.parse(schema, {2: "symbol = 'X' or price = 3", 3: "price > 5"})
+    own = store.make_change(subs, [1], [0, 2**61], {"topic": 7})
+    (read,) = rc.Store.open(store.path).changes(1)
+    assert (own.version, own.time, own.note) == (read.version, read.time, read.note)
+    assert (own.version, own.note) == (2, {"topic": 7})
+    before, after = store.index(1), store.index(1)
+    own.apply_to(before)
+    read.apply_to(after)
+    assert sorted(before.match_one({"price": 3, "symbol": "X"})) == [2]
+    rows = [{"price": p, "symbol": s} for p in (1, 3, 9) for s in ("X", "Y", None)]
+    found = [index.match(rc.Events.from_rows(index.schema, rows)).sort() for index in (before, after)]
+    assert found[0].ids.tolist() == found[1].ids.tolist()
+    assert found[0].offsets.tolist() == found[1].offsets.tolist()
+    assert own.inserted.texts.to_list() == read.inserted.texts.to_list()
+    assert own.expires.tolist() == read.expires.tolist() == [0, 2**61]
+    nothing = store.make_change()
+    assert (nothing.version, len(nothing.inserted), len(nothing.deleted)) == (2, 0, 0)
+
+
+def test_the_next_expiry_is_known_after_each_change(home):
+    store = rc.Store.open(home / "ends", rc.Schema(rc.Int("price")), index="scan")
+    other = rc.Store.open(home / "ends")
+    draw = random.Random(5)
+    ends = {}
+    for _ in range(60):
+        id, end = draw.randrange(8), draw.choice([0, *range(100, 120)])
+        if draw.random() < 0.3:
+            store.delete([id])
+            ends.pop(id, None)
+        else:
+            writer = draw.choice([store, other])
+            writer.insert(rc.Subscriptions.parse(writer.schema, {id: "price < 5"}), expires=[end])
+            ends[id] = end
+        times = [end for end in ends.values() if end]
+        assert store.next_expiry() == min(times, default=None)
+        if draw.random() < 0.1:
+            now = draw.randrange(95, 125)
+            store.expire(now)
+            ends = {id: end for id, end in ends.items() if not 0 < end <= now}
+            assert store.next_expiry() == min((e for e in ends.values() if e), default=None)

@@ -37,6 +37,7 @@ from rangecast.errors import LanguageError, RangecastError, StorageError, Subscr
 from rangecast.language import parse
 from rangecast.language.kernels import SET
 from rangecast.model.subscriptions import Subscriptions
+from rangecast.store.change import Change
 from rangecast.types.patterns import HeldBundle
 from rangecast.types.schema import Schema
 
@@ -276,11 +277,14 @@ class Changer:
         self._payloads.sync()
 
     def _run(self) -> None:
+        looked = 0.0
         while True:
             self._wake.wait(_PAUSE)
             self._wake.clear()
             try:
-                self._expire()
+                if time.monotonic() - looked >= _PAUSE:
+                    self._expire()
+                    looked = time.monotonic()
                 while self._queue:
                     self._apply(self._next_requests())
             except Exception as error:  # the thread must live; what failed is said where it was asked for
@@ -315,7 +319,7 @@ class Changer:
             with store.writing():
                 if not parsed.fits(store.schema):
                     parsed = self._parse(requests)
-                version, outcomes = self._write(requests, parsed)
+                change, outcomes = self._write(requests, parsed)
         except Exception as error:
             if len(requests) > 1 and not isinstance(error, StorageError | OSError):
                 # nothing was changed, and only the request that is at fault must hear of it
@@ -329,11 +333,11 @@ class Changer:
         answers = []
         for request, answer, refusal in outcomes:
             if refusal is None:
-                answers.append((request.future, {**answer, "version": version}))
+                answers.append((request.future, {**answer, "version": change.version}))
             else:
                 refuse(request.future, refusal)
         # the next change is checked against a directory that has this one
-        done = self._space.pump.applied(version, answers)
+        done = self._space.pump.applied(change.version, answers, change)
         while not done.wait(1.0):
             if self._space.pump.failed:
                 return
@@ -374,7 +378,7 @@ class Changer:
                 )
         return _ReadRows(base, width, rows, subs, places, refused, _asked_expressions(subs))
 
-    def _write(self, requests: list[ChangeRequest], parsed: _ReadRows) -> tuple[int, list[_Outcome]]:
+    def _write(self, requests: list[ChangeRequest], parsed: _ReadRows) -> tuple[Change, list[_Outcome]]:
         """Make one change of requests that do not name the same ids, as far as they are accepted."""
         space, store = self._space, self._space.store
         directory = space.directory
@@ -390,23 +394,24 @@ class Changer:
             first += len(request.rows)
         taken = [k for k in draft.last.values() if k is not None]
         deleted = [id for id, k in draft.last.items() if k is None and id in directory.current]
-        version = store.version
+        change = store.make_change()  # of nothing: the newest version
         if taken or deleted:
             wants = [row for k in taken if not isinstance(row := parsed.rows[k], str)]
             chosen = parsed.subs.select(np.array([parsed.places[k] for k in taken], np.int64))
             subs = _without_spare(chosen, parsed, [want.id for want in wants])
             expires = [want.expires for want in wants]
             try:
-                self._write_payloads(wants, deleted, version)
+                self._write_payloads(wants, deleted, change.version)
                 self._write_expressions(draft.fresh)
-                version = store.apply(subs, deleted, np.array(expires, np.int64) if any(expires) else None)
+                ends = np.array(expires, np.int64) if any(expires) else None
+                change = store.make_change(subs, deleted, ends)
             except BaseException:
                 # what was not changed keeps its payload; on disk a start sees to it
                 with contextlib.suppress(StorageError):
                     self._mend_payloads()
                     self._mend_expressions()
                 raise
-        return version, outcomes
+        return change, outcomes
 
     def _write_payloads(self, wants: list[WantedSubscription], deleted: list[str], version: int) -> None:
         for want in wants:

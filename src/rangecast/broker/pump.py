@@ -44,6 +44,7 @@ from rangecast.broker.kernels import JoinedStrings
 from rangecast.broker.listener import Listener
 from rangecast.broker.objects import ObjectLinks, changed_pairs
 from rangecast.model.events import Events
+from rangecast.store.change import Change
 from rangecast.tracking.kernels import LEFT
 
 if TYPE_CHECKING:
@@ -100,6 +101,16 @@ class LoggedEvents(NamedTuple):
     received: float
 
 
+@dataclass(frozen=True)
+class ChangeTicket:
+    """A version that is to be taken in, and the answers that wait for it."""
+
+    version: int
+    answers: list[tuple[Future[Any], Any]]
+    change: Change | None
+    done: threading.Event = field(default_factory=threading.Event)
+
+
 class Pump:
     """The thread that owns log, index and live set."""
 
@@ -110,7 +121,7 @@ class Pump:
         self.live = LiveSet()
         self._n_asked = self._n_done = 0
         self._publications: deque[Publication] = deque()
-        self._tickets: deque[tuple[int, list[tuple[Future[Any], Any]], threading.Event]] = deque()
+        self._tickets: deque[ChangeTicket] = deque()
         self._joining: deque[Listener] = deque()
         self._leaving: deque[tuple[Listener, bool]] = deque()
         self._acks: deque[tuple[str, int | None, Future[Any]]] = deque()
@@ -169,12 +180,17 @@ class Pump:
         self._wake.set()
         return publication.future
 
-    def applied(self, version: int, answers: list[tuple[Future[Any], Any]]) -> threading.Event:
-        """Take in the store up to a version, then give answers; the event says when."""
-        done = threading.Event()
-        self._tickets.append((version, answers, done))
+    def applied(
+        self, version: int, answers: list[tuple[Future[Any], Any]], change: Change | None = None
+    ) -> threading.Event:
+        """Take in the store up to a version, then give answers; the event says when.
+
+        The `change` of that version is read back from the store unless it is given.
+        """
+        ticket = ChangeTicket(version, answers, change)
+        self._tickets.append(ticket)
         self._wake.set()
-        return done
+        return ticket.done
 
     def acknowledge(self, consumer: str, sequence: int | None) -> Future[Any]:
         """Move a cursor, or forget it with None; the future is done when it is on disk."""
@@ -241,9 +257,9 @@ class Pump:
         """Refuse what waits, when the pump ends and cannot take it."""
         refused: list[Future[Any]] = [publication.future for publication in self._publications]
         refused += [future for _, _, future in self._acks]
-        for _, answers, done in self._tickets:
-            refused += [future for future, _ in answers]
-            done.set()
+        for ticket in self._tickets:
+            refused += [future for future, _ in ticket.answers]
+            ticket.done.set()
         for future in refused:
             refuse(future, error)
 
@@ -284,19 +300,24 @@ class Pump:
 
     def _apply_changes(self, now: float) -> None:
         # they stay until they are answered: a version that cannot be taken in now is tried again
-        n = len(self._tickets)
-        if n or now - self._looked >= _LOOK:
-            self._looked = now
-            if self._unmatched and self._space.has_changes():
+        space = self._space
+        tickets = list(self._tickets)
+        if tickets or now - self._looked >= _LOOK:
+            wanted = max((ticket.version for ticket in tickets), default=None)
+            if wanted is None:
+                self._looked = now
+            before = space.directory.version
+            if self._unmatched and (space.has_changes() if wanted is None else wanted > before):
                 self._match_unmatched()
-            expired = self._space.take_changes()
+            own = [ticket.change for ticket in tickets if ticket.change is not None]
+            expired = space.take_changes(wanted, own)
             if expired:
                 self._tell_expired(expired)
-        for _ in range(n):
-            _, answers, done = self._tickets.popleft()
-            for future, answer in answers:
+        for ticket in tickets:
+            self._tickets.popleft()
+            for future, answer in ticket.answers:
                 settle(future, answer)
-            done.set()
+            ticket.done.set()
 
     def _tell_expired(self, expired: list[tuple[int, int]]) -> None:
         directory = self._space.directory

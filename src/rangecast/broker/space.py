@@ -23,7 +23,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ from rangecast.model.events import Events
 from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.simd.compiler import compile_seconds, when_compiling
+from rangecast.store.change import Change
 from rangecast.store.store import Store
 from rangecast.tracking.kernels import STAYS
 from rangecast.types.attributes import Category, Float, Int
@@ -199,17 +200,23 @@ class Space:
         """Whether the store has a newer version than was taken in."""
         return self.store.refresh() != self.directory.version
 
-    def take_changes(self) -> list[tuple[int, int]]:
-        """Come to the newest version of the store; entries that expired, and when."""
-        newest = self.store.refresh()
-        if newest <= self.directory.version:
+    def take_changes(self, wanted: int | None = None, own: Sequence[Change] = ()) -> list[tuple[int, int]]:
+        """Come to the newest version of the store, or to one; entries that expired, and when.
+
+        The changes are read from the store, unless `own`, those that this process has made, are all of them.
+        """
+        newest = self.store.refresh() if wanted is None else wanted
+        directory = self.directory
+        if newest <= directory.version:
             return []
         expired: list[tuple[int, int]] = []
-        directory = self.directory
+        changes: Iterable[Change] = [change for change in own if change.version > directory.version]
+        if [change.version for change in changes] != list(range(directory.version + 1, newest + 1)):
+            changes = self.store.changes(directory.version, newest)
         with self.lock:
             gone: list[int] = []
             first = directory.n_entries
-            for change in self.store.changes(directory.version, newest):
+            for change in changes:
                 ended, over, _ = directory.apply(change)
                 gone += ended
                 expired += [(entry, change.version) for entry in over]

@@ -73,8 +73,10 @@ def _acquire(handle: int, path: Path, wait: float) -> None:
             raise LockedError(
                 f"{path.parent}: another process is writing (process {holder}); waited {wait:g} seconds"
             ) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        # not truncated first: a file system may flush the file for that, which takes longer than a change
+        name = b"%-20d" % os.getpid()
+        if os.pread(handle, 100, 0) != name:
+            os.pwrite(handle, name, 0)
         return
 
 

@@ -111,6 +111,8 @@ class ChangeEntries(abc.ABC):
         self.notes: Note = {}
         # what the names of a version's fragments begin with
         self.fragments: dict[int, str] = {}
+        self.n_learned = 0
+        """How many words and hidden attributes the schema was taught by this log so far."""
         self._base = -1
 
     @abc.abstractmethod
@@ -248,8 +250,11 @@ class ChangeEntries(abc.ABC):
         return self._entries[version - self._base - 1]
 
     def _learn(self, words: Words) -> None:
+        if not words:
+            return
         if not self.schema.learn_hidden(*words.get(EXPRESSIONS, (0, []))):
             raise StorageError(f"{self.place}: expressions do not follow one another; it is damaged")
+        self.n_learned += sum(len(fresh) for _, fresh in words.values())
         for name, vocabulary in self.schema.dictionaries():
             known, fresh = words.get(name, (0, []))
             have = vocabulary.words()[known : known + len(fresh)]
@@ -345,6 +350,13 @@ LISTED = "listed"
 version, time, offset, length, how many subscriptions it names, whether some expire."""
 
 
+class Recovered(NamedTuple):
+    """What was behind the mark: whether there were whole records, and how many bytes of a torn one."""
+
+    kept: bool
+    cut: int
+
+
 class ChangeLog(ChangeEntries):
     """Reads and appends changes; whoever appends must hold the store's lock.
 
@@ -357,6 +369,8 @@ class ChangeLog(ChangeEntries):
         self._openings: list[RecordEntry] = []
         self._last: Path | None = None
         self._end = 0
+        self.summed = True
+        """Whether the mark of the last segment has a sum; those of older stores have none."""
 
     def _since(self) -> int:
         return self._openings[0].time
@@ -428,7 +442,7 @@ class ChangeLog(ChangeEntries):
         """Enter the records between where we stopped and the mark."""
         try:
             with reading_from(path), open(path, "rb") as file:
-                start, mark, _ = read_head(file.fileno(), path, first)
+                start, mark, self.summed = read_head(file.fileno(), path, first)
                 if self._end == 0:
                     self._end = start
                 while self._end != mark:
@@ -543,16 +557,10 @@ class ChangeLog(ChangeEntries):
         """How many changes the last segment has."""
         return self.version - self._openings[-1].version
 
-    def is_summed(self) -> bool:
-        """Whether the mark of the last segment has a sum; those of older stores have none."""
-        first, path = self.segments()[-1]
-        with reading_from(path), open(path, "rb") as file:
-            return read_head(file.fileno(), path, first).summed
+    def recover(self) -> Recovered:
+        """After a crash: keep whole records beyond the mark, cut the torn rest.
 
-    def recover(self) -> int:
-        """After a crash: keep whole records beyond the mark, cut the torn rest; returns the bytes cut.
-
-        Whoever calls has read the log up to the mark.
+        Whoever calls has read the log up to the mark, and reads on if any were kept.
         """
         path, mark, version = self._last, self._end, self.version
         assert path is not None
@@ -580,7 +588,7 @@ class ChangeLog(ChangeEntries):
                 # whole records beyond the mark may not be on disk yet
                 os.fsync(file.fileno())
                 move_mark(file.fileno(), end)
-        return cut
+        return Recovered(end > mark, cut)
 
     def mend_mark(self) -> None:
         """Rewrite a damaged mark, where the records say what it must be: all are whole up to the end."""

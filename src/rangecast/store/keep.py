@@ -42,6 +42,8 @@ class Expiries:
 
     def __init__(self, ids: Ids, expires: Times) -> None:
         self._clock = open_index("scan", Schema(Int("now")))
+        # when the next one ends, LAST for never; None where that must be looked up
+        self._next: int | None = LAST
         self._insert(ids, expires)
 
     def __len__(self) -> int:
@@ -51,14 +53,18 @@ class Expiries:
         """Come to the next version."""
         if len(self._clock):
             for gone in (change.deleted, change.inserted.ids):
-                if len(gone):
-                    self._clock.delete(gone.select(np.flatnonzero(self._clock.known(gone))))
+                known = np.flatnonzero(self._clock.known(gone))
+                if len(known):
+                    self._clock.delete(gone.select(known))
+                    self._next = None
         if change.expires is not None:
             rows = np.flatnonzero(change.expires)
             self._insert(change.inserted.ids.select(rows), change.expires[rows])
 
     def due(self, now: int) -> Ids:
         """The subscriptions whose time has come."""
+        if self._next is not None and now < self._next:
+            return Ids.of([])
         matches = self._clock.match(Events(self._clock.schema, np.array([[now]], np.int64)))
         return Ids.of(matches.ids)
 
@@ -77,13 +83,16 @@ class Expiries:
 
     def next(self) -> int | None:
         """When the next one ends."""
-        _, times = self.all()
-        return int(times.min()) if len(times) else None
+        if self._next is None:
+            self._next = int(self.all()[1].min(initial=LAST))
+        return None if self._next == LAST else self._next
 
     def _insert(self, ids: Ids, expires: Times) -> None:
         if len(ids):
             lows = expires.reshape(1, -1)
             self._clock.insert(Subscriptions(self._clock.schema, ids, lows, np.full_like(lows, LAST)))
+            if self._next is not None:
+                self._next = min(self._next, int(expires.min()))
 
 
 def checked_times(expires: Any, n: int) -> Times | None:

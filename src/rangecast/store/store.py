@@ -44,7 +44,7 @@ from rangecast.model.events import Events
 from rangecast.model.ids import Ids, IdTable
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.user_columns import instant
-from rangecast.store.change import EXPRESSIONS, DamagedMarkError, FragmentEntry, Note, checked_note
+from rangecast.store.change import EXPRESSIONS, Change, DamagedMarkError, FragmentEntry, Note, checked_note
 from rangecast.store.change_log import ChangeLog
 from rangecast.store.home import Home, home_of
 from rangecast.store.keep import (
@@ -87,11 +87,6 @@ class Store(Versions):
     def __init__(self, home: Home, settings: dict[str, Any], schema: Schema, wait: float) -> None:
         super().__init__(home, settings, schema)
         self.wait = wait
-        self._held = False
-
-    def _after_fork(self) -> None:
-        super()._after_fork()
-        self._held = False
 
     @classmethod
     def open(
@@ -183,6 +178,16 @@ class Store(Versions):
         read, say. It is a mapping of names to values that JSON can hold; `notes` has the newest of each name.
         A note alone makes a version.
         """
+        return self.make_change(inserted, deleted, expires, note).version
+
+    def make_change(
+        self,
+        inserted: Subscriptions | None = None,
+        deleted: Any = (),
+        expires: Any = None,
+        note: Mapping[str, Any] | None = None,
+    ) -> Change:
+        """Do what `apply` does, and return the change, so that its own process need not read it back."""
         gone = Ids.of(deleted)
         subs = inserted if inserted is not None else Subscriptions.empty(self._schema)
         if not isinstance(subs, Subscriptions):
@@ -191,9 +196,9 @@ class Store(Versions):
         kept = checked_note(note)
         return self.exclusively(lambda: self._append(subs, gone, times, kept))
 
-    def _append(self, subs: Subscriptions, gone: Ids, times: Any, note: Note | None) -> int:
+    def _append(self, subs: Subscriptions, gone: Ids, times: Any, note: Note | None) -> Change:
         if not len(subs) and not len(gone) and not note:
-            return self._log.version
+            return Change(self._log.version, instant(), gone, subs)
         try:
             subs = subs.reconciled(self._schema)
         except SchemaError as error:
@@ -203,7 +208,8 @@ class Store(Versions):
         self._check_ids(subs.ids, gone)
         if subs.has_sets and index_type(self.kind).sets == "multiplied":
             subs.dense()  # what the store's index could not take must not be written
-        return self._log.append(instant(), gone, subs, times, note)
+        version = self._log.append(instant(), gone, subs, times, note)
+        return Change(version, self._log.time_of(version), gone, subs, times, note)
 
     def apply_fragments(
         self, fragments: Sequence[FragmentEntry], note: Mapping[str, Any] | None = None
@@ -361,10 +367,11 @@ class Store(Versions):
             _log.warning("%s; looking whether all changes are whole", error)
             self._log.mend_mark()
             self.refresh()
-        cut = self._log.recover()
-        if cut:
-            _log.warning("%s: cut off %d bytes of a change never finished", self.path, cut)
-        self.refresh()
+        recovered = self._log.recover()
+        if recovered.cut:
+            _log.warning("%s: cut off %d bytes of a change never finished", self.path, recovered.cut)
+        if recovered.kept:
+            self.refresh()
         ahead = [version for version in self.snapshots() if version > self._log.version]
         if ahead:
             # the version would get other changes here, and readers would take this snapshot for it
@@ -382,7 +389,7 @@ class Store(Versions):
                 self._checkpoint()
                 self.publish_if_due()
                 self._forget()
-            elif last and isinstance(self._log, ChangeLog) and not self._log.is_summed():
+            elif last and isinstance(self._log, ChangeLog) and not self._log.summed:
                 self._checkpoint()
         except OvertakenError:
             pass  # another process has done it
@@ -406,7 +413,7 @@ class Store(Versions):
     def _checkpoint(self) -> None:
         """Begin a segment of the log, from which on it can be read by itself."""
         self._log.checkpoint(instant(), *self._expiries().all())
-        self.refresh()
+        self._look()
 
     def compact(self, keep: int | None = None) -> dict[str, int]:
         """Remove what no version from `keep` on needs: older snapshots and changes.
@@ -459,7 +466,7 @@ class Store(Versions):
         gone = [f"snapshots/{name}" for name in names if int(name.removesuffix(".index")) < keep]
         self._home.remove_all(gone)
         self._home.sweep(keep)
-        self.refresh()
+        self._look()
         sweep_fragments(
             self._home, before_fragments - set(self._log.fragments.values()), self._log.fragments.values()
         )

@@ -51,6 +51,8 @@ class Versions:
     def _begin(self) -> None:
         self._log = self._home.open_log(Schema.from_dict(self._settings["schema"]))
         self._guard = threading.RLock()
+        # whether this process has the writers' lock: then nobody else makes a version
+        self._held = False
         self._living: tuple[int, Index] | None = None
         self._ending: tuple[int, Expiries] | None = None
 
@@ -114,16 +116,21 @@ class Versions:
     def refresh(self) -> int:
         """Take in what other processes have written; returns the newest version."""
         with self._guard:
-            before = n_words(self._log.schema)
-            _retry_read(self._log.refresh)
-            if n_words(self._log.schema) != before:
-                self._take_words()
+            if not (self._held and self._home.locks):
+                self._look()
             return self._log.version
+
+    def _look(self) -> None:
+        before = self._log.n_learned
+        _retry_read(self._log.refresh)
+        if self._log.n_learned != before:
+            self._take_words()
 
     def changes(self, since: int, until: int | None = None) -> Iterator[Change]:
         """The changes after version `since`, up to `until` or the newest, in order."""
         with self._guard:
-            newest = self.refresh()
+            # what is known already needs no look
+            newest = self._log.version if until is not None and until <= self._log.version else self.refresh()
             last = newest if until is None else until
             if not 0 <= since <= newest or last > newest:
                 raise StorageError(f"{self.path}: has versions up to {newest}, got {since} to {last}")
