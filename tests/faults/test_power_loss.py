@@ -69,7 +69,7 @@ def test_what_was_acknowledged_outlives_a_loss_of_power(tmp_path, monkeypatch):
             write(store)
             states.append(contents(store))
         disk.close()
-    assert len(crashes) > 100
+    assert len(crashes) > 60
     seen = {"old": 0, "new": 0}
     for number, (k, image) in enumerate(crashes):
         folder = tmp_path / f"{number}"

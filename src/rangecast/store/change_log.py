@@ -199,6 +199,10 @@ class ChangeEntries(abc.ABC):
         """Whether a change after `since` up to `until` brings subscriptions that expire."""
         return any(entry.expiring for entry in self._entries[since - self._base : until - self._base])
 
+    @abc.abstractmethod
+    def none_expires(self) -> bool:
+        """Whether no subscription of the newest version expires, as far as is known without reading it."""
+
     def changes(self, since: int, until: int) -> Iterator[Change]:
         """The changes after a version up to another, in order; one in fragments comes as several."""
         if since < self._base:
@@ -385,6 +389,11 @@ class ChangeLog(ChangeEntries):
             return entry.version, Ids.of([]), np.empty(0, np.int64)
         arrays = self._payload(entry)[1]
         return entry.version, ids_from(arrays, "expiring"), arrays["expires"]
+
+    def none_expires(self) -> bool:
+        """Whether neither the last opening nor a change since brings subscriptions that expire."""
+        last = self._openings[-1]
+        return not last.expiring and not self.may_expire(last.version, self.version)
 
     # reading
 

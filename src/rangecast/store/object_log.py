@@ -118,6 +118,10 @@ class ObjectLog(ChangeEntries):
         """What expired some time at the checkpoint, and when."""
         return self._expiring
 
+    def none_expires(self) -> bool:
+        """Whether neither the checkpoint nor a change since brings subscriptions that expire."""
+        return not len(self._expiring[1]) and not self.may_expire(self._opened_at, self.version)
+
     def _since(self) -> int:
         return self._began
 

@@ -236,9 +236,9 @@ class Store(Versions):
         call waits for it, and any other one leaves the work for the next time. `now` is the present by
         default.
         """
-        moment = instant(now)
         with self._guard:
-            if not len(self._expiries().due(moment)):
+            first = self.next_expiry()
+            if first is None or first > (moment := instant(now)):
                 return self._log.version
         try:
             due = self.exclusively(

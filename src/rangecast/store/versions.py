@@ -192,7 +192,7 @@ class Versions:
     def next_expiry(self) -> int | None:
         """When the next subscription expires, in microseconds since 1970 UTC; None when none does."""
         with self._guard:
-            return self._expiries().next()
+            return _retry_read(self._next_expiry)
 
     def holds(self) -> list[Hold]:
         """Who needs which version, the oldest first: what `compact` keeps."""
@@ -238,6 +238,10 @@ class Versions:
         cut without a whole snapshot. Nobody waits for it: neither readers nor writers, nor other threads
         that use this object.
         """
+        with self._guard:
+            if not _retry_read(self._may_be_due):
+                return None
+        # another object, so that nobody waits for the guard of this one
         reader = Versions(self._home, self._settings, Schema.from_dict(self._settings["schema"]))
         if not _retry_read(lambda: reader._due(share)):
             return None
@@ -246,6 +250,12 @@ class Versions:
                 return reader.snapshot()
         except LockedError:
             return None
+
+    def _may_be_due(self) -> bool:
+        """Whether there are so many changes that the number of all subscriptions must be looked at."""
+        newest = self.refresh()
+        last = self._nearest(newest)
+        return max(newest - last, self._log.changed(last, newest)) >= _MANY
 
     def _due(self, share: float) -> bool:
         newest = self.version
@@ -317,10 +327,15 @@ class Versions:
 
     def _expiries(self) -> Expiries:
         """What ends some time in the newest version, kept and brought forward by the changes."""
-        return _retry_read(self._ends)
+        return _retry_read(lambda: self._ends(self.refresh()))
 
-    def _ends(self) -> Expiries:
+    def _next_expiry(self) -> int | None:
         newest = self.refresh()
+        if self._ending is None and self._log.none_expires():
+            return None
+        return self._ends(newest).next()
+
+    def _ends(self, newest: int) -> Expiries:
         if self._ending is None or self._ending[0] < self._log.base:
             version, ids, times = self._log.opening(newest)
             self._ending = version, Expiries(ids, times)
