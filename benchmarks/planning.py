@@ -23,7 +23,7 @@ import typer
 import rangecast as rc
 from rangecast import workloads
 from rangecast.engine import costs, planner
-from rangecast.engine.answers import count_rows
+from rangecast.engine.answers import Request, count_rows
 from rangecast.engine.layouts.bitmap import build_bitmap
 from rangecast.engine.layouts.cells import BUDGET, build_cells
 from rangecast.papers.measuring import PROCESS, take_turns
@@ -54,7 +54,7 @@ def measure(name: str, n: int, rounds: int) -> dict[str, Any]:
     # what is chosen without events may be none of those that are weighed with them
     for on in {tuple(used[k] for k in way): None for way in ways} | {alone.on: None}:
         part = build_cells(boxes, numbers, on, BUDGET) if on else build_bitmap(boxes, numbers)
-        parts[on] = partial(part.stab, batch, boxes)
+        parts[on] = partial(part.stab, Request(batch, boxes))
     taken = take_turns(parts, rounds, clock=PROCESS, count=lambda found: int(count_rows(found).sum()))
     times = {on: one.best / EVENTS * 1e9 for on, one in taken.items()}
     rows = [

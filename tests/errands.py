@@ -45,7 +45,7 @@ class Budget(NamedTuple):
 BUDGETS = {
     "parse": Budget(14, 12),
     "match_one": Budget(14, 9),
-    "match": Budget(10, 9),
+    "match": Budget(9, 9),
     "insert": Budget(33, 20),
     "match_frames": Budget(42, 30),
     "match_files": Budget(55, 40),

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rangecast as rc
+from rangecast.engine.answers import Request
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import hold, shaped, within
 from rangecast.engine.parts import Part, StaticIndex
@@ -45,8 +46,9 @@ class SortedPart(Part):
         shaped("lows", self.arrays.lows, len(self.arrays.numbers))
         within("numbers of boxes", self.arrays.numbers, boxes.n)
 
-    def stab(self, codes: np.ndarray, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
+    def stab(self, request: Request) -> tuple[np.ndarray, np.ndarray]:
         """For each event (a column of codes) the slots of the boxes that hold it: offsets and slots."""
+        codes, boxes = request.codes, request.boxes
         found = []
         ends = np.searchsorted(self.arrays.lows, codes[self.on], "right")
         for event, end in enumerate(ends):

@@ -278,7 +278,7 @@ def test_a_block_has_rows_only_where_somebody_is():
         one.insert(rc.Subscriptions(schema, np.arange(n), lows, highs))
     events = rc.Events(schema, np.stack([rng.integers(-9, n + 9, 300), rng.integers(-9, 1_400, 300)]))
     assert index.match(events) == scan.match(events)
-    part, boxes = index._state.parts[0].part, index._state.boxes
+    part, boxes = index._state.parts[0].part, index._state.catalog.boxes
     blocks = part.blocks
     assert blocks.bits.any(axis=1).all()
     part.check(boxes, n)

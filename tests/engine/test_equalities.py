@@ -162,7 +162,7 @@ def chosen(lows, highs):
     """What `auto` would take of these boxes."""
     index = Scanned(SCHEMA)
     index.insert(rc.Subscriptions.from_arrays(SCHEMA, np.arange(len(lows)), lows, highs))
-    boxes, numbers = index._state.boxes.again(), np.arange(len(lows))
+    boxes, numbers = index._state.catalog.boxes.again(), np.arange(len(lows))
     used = boxes.bounded(numbers)
     asked = ask_values(boxes, numbers, used)
     return choose_couples(boxes, numbers, asked, [on for on, _ in choose_equalities(asked, numbers)])
@@ -232,7 +232,7 @@ def test_auto_takes_them_and_answers_as_the_scan():
 def test_what_a_file_may_not_hold():
     index = Couples(SCHEMA)
     index.insert(subscriptions(700, 1))
-    part, boxes = index._state.parts[0].part, index._state.boxes
+    part, boxes = index._state.parts[0].part, index._state.catalog.boxes
     part.check(boxes, 700)
     held = part.lists
     for lists in (

@@ -130,7 +130,7 @@ def test_a_wide_schema_goes_by_it_and_is_small(size, tmp_path):
     assert index.match(batch) == want
     assert index.stats()["bytes_per_subscription"] < 200
     assert index.count(batch).tolist() == want.counts.tolist()
-    assert (part_of(index).count_candidates(batch.codes) >= want.counts).all()
+    assert (part_of(index).cost(batch.codes) >= want.counts).all()
     index.save(tmp_path / "i")
     assert rc.load_index(tmp_path / "i").match(batch) == want
     gone = subs.ids.values[::20]

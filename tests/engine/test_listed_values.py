@@ -265,7 +265,7 @@ def test_lists_are_divided_where_places_would_not_do(monkeypatch):
     )
     index = rc.open_index("auto", schema)
     index.insert(subs)
-    led = listed_paths.led_boxes(index._state.boxes, np.arange(10))
+    led = listed_paths.led_boxes(index._state.catalog.boxes, np.arange(10))
     assert [len(own.numbers) for own in led] == [3, 3, 3, 1]
     check(index, subs, rc.Events.from_rows(schema, [{"a": a} for a in range(142)]))
 

@@ -6,8 +6,7 @@ import pytest
 import rangecast as rc
 from rangecast import workloads
 from rangecast.engine import load_index
-from rangecast.engine.parts import TAIL_LIMIT, StaticIndex
-from rangecast.engine.small import FEW_EVENTS
+from rangecast.engine.parts import FEW_EVENTS, TAIL_LIMIT, StaticIndex
 from rangecast.model.ids import Ids
 
 SCHEMA = rc.Schema(rc.Int("a", 0, 999))

@@ -16,8 +16,7 @@ from rangecast.engine.layouts.lists import build_equality
 from rangecast.engine.layouts.sorted_lists import build_nested
 from rangecast.engine.layouts.sorted_lists_kernels import CLOSED, FALLING, RISING
 from rangecast.engine.layouts.windows import build_windows
-from rangecast.engine.parts import StaticIndex
-from rangecast.engine.small import FEW_EVENTS, ROOM
+from rangecast.engine.parts import FEW_EVENTS, ROOM, StaticIndex
 from rangecast.simd.compiler import kernel
 from rangecast.simd.memory import Views, view, view_rows
 from rangecast.types.attributes import LAST, MISSING, PRESENT
@@ -285,7 +284,7 @@ def test_room_grows_with_what_events_match_and_answers_do_not_hold_it(monkeypatc
         assert found == scan.match(event)
         assert found.slots.base is None or len(found.slots.base) <= max(4 * len(found.slots), few._room)
     assert few._room_of_one >= n // 2
-    monkeypatch.setattr("rangecast.engine.small.MOST_ROOM", 1_024)
+    monkeypatch.setattr("rangecast.engine.parts.MOST_ROOM", 1_024)
     few._room_of_one = 1_024
     assert index.match(rc.Events.from_rows(own, [{"a": 10}])).n_pairs == n // 2
     assert few._room_of_one == 1_024

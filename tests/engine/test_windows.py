@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from rangecast.engine import boxes as engine_boxes
-from rangecast.engine.answers import ALL, write_rows
+from rangecast.engine.answers import ALL, Request, write_rows
 from rangecast.engine.boxes import BoxEntries, Boxes, ExpandedBoxes
 from rangecast.engine.layouts import windows
 from rangecast.engine.layouts import windows_kernels as kernels
@@ -53,8 +53,8 @@ def values_around(boxes: ExpandedBoxes) -> np.ndarray:
 
 def check(part: windows.WindowsPart, boxes: ExpandedBoxes, alive: np.ndarray) -> None:
     values = values_around(boxes)
-    offsets, slots = write_rows(part.stab(values[None], boxes))
-    candidates = part.count_candidates(values[None])
+    offsets, slots = write_rows(part.stab(Request(values[None], boxes)))
+    candidates = part.cost(values[None])
     for e, value in enumerate(values.tolist()):
         want = np.flatnonzero((boxes.lows[0] <= value) & (value <= boxes.highs[0]) & alive)
         assert sorted(slots[offsets[e] : offsets[e + 1]].tolist()) == want.tolist()

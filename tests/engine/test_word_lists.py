@@ -230,7 +230,7 @@ def test_words_are_kept_as_one_by_one():
 def test_crafted_words_are_rejected(field, spoil):
     index = Lists(SCHEMA)
     index.insert(subscriptions(700, 1))
-    part, boxes = index._state.parts[0].part, index._state.boxes
+    part, boxes = index._state.parts[0].part, index._state.catalog.boxes
     part.check(boxes, 700)
     lists = part.lists._replace(**{field: spoil(getattr(part.lists, field))})
     with pytest.raises(StorageError, match=r"must .*save it again"):

@@ -243,9 +243,9 @@ def test_what_is_counted_once_for_events_of_several_columns(monkeypatch, used_ma
         monkeypatch.setattr(
             path.part,
             "stab",
-            lambda codes, boxes, stab=stab, on=path.on: (
-                asked.update({on: codes.shape[1]}),
-                stab(codes, boxes),
+            lambda request, stab=stab, on=path.on: (
+                asked.update({on: request.codes.shape[1]}),
+                stab(request),
             )[1],
         )
     rows = [{"tags": ["t1", "t2", "t3"], "size": 5}] * 20

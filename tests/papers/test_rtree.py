@@ -351,7 +351,7 @@ def test_lists_are_estimates_too(monkeypatch):
     blocks.insert(subs)
     # one block, which a coarse bitset rules out where no box overlaps the value's cell
     assert blocks.estimate(batch).workloads.tolist() == [BLOCK, BLOCK, 0, 0]
-    monkeypatch.setattr(scan.ScanPart, "count_candidates", lambda self, codes: None)
+    monkeypatch.setattr(scan.ScanPart, "cost", lambda self, codes: None)
     with pytest.raises(rc.OptionError, match="index 'scan' cannot estimate the work of an event"):
         by_scan.estimate(batch)
 

@@ -261,7 +261,7 @@ def test_runs_hold_each_predicate_as_often_as_its_length_has_ones(monkeypatch):
     part = index._parts[0].part
     assert not len(part.runs.boxes)
     codes = np.arange(-1, 1001)[None]
-    assert part.count_candidates(codes).tolist() == index.match(rc.Events(schema, codes)).counts.tolist()
+    assert part.cost(codes).tolist() == index.match(rc.Events(schema, codes)).counts.tolist()
 
 
 def test_runs_keep_boxes_only_for_what_is_checked(monkeypatch):

@@ -4,30 +4,26 @@ A portion is a part of a static layout or the tail, for all events of a batch or
 (offsets and slots), or it counts its matches first and writes them when they are wanted, straight to where
 they belong. Several portions can be written side by side, since each knows its places.
 
-What one match reads, taken once, and how several threads share a batch.
+`Request` is what a part is asked for and `Found` what it answers (parts.py); reading.py asks.
 """
 
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast import memory
 from rangecast.engine.boxes import Boxes, ExpandedBoxes
-from rangecast.engine.catalog import Catalog, checked_slots
 from rangecast.engine.kernels import sort_by_cell
 from rangecast.engine.layouts import scan_kernels
-from rangecast.engine.threads import Run, pool
-from rangecast.errors import OptionError, SubscriptionError
+from rangecast.engine.threads import Run
 from rangecast.model import kernels
 from rangecast.model.ids import Ids
-from rangecast.model.matches import Matches
 from rangecast.model.wide_events import EventEntries
 from rangecast.types.attributes import Codes
 
@@ -36,6 +32,9 @@ _ORDER_BITS = 14
 _FIRST = np.arange(64)
 _NO_ROWS = np.empty(0, np.int32)
 _NO_FLAGS = np.empty(0, np.uint8)
+
+ALL = np.iinfo(np.int64).max
+"""Stands for no limit."""
 
 LEAST_PIECE = 16_384
 FEW_TURNED = 4
@@ -130,41 +129,6 @@ class SeveralColumns:
         return Counted(counts, fill)
 
 
-class Reading:
-    """What one match reads: taken once, so that a writer can go on meanwhile."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self.catalog = catalog
-        self.names: Ids = catalog.ids
-        self.flagged = catalog.overlapping[: catalog.n_slots] if catalog.n_overlapping else None
-
-    def stab(self, codes: Codes) -> Rows:
-        """The matches of a batch, as slots; a slot may repeat only if it is flagged."""
-        raise NotImplementedError
-
-    def stab_variants(self, variants: SeveralColumns) -> Rows:
-        """The same of events with several columns each: what is found of an event may stand in any column of
-        it that holds it."""
-        return self.stab(variants.codes)
-
-    def stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
-        """The matches of one event (d, 1) of a batch whose work was estimated."""
-        return self.stab(codes)
-
-    def match(self, codes: Codes, threads: int) -> Matches:
-        """The matches of a batch, each once."""
-        if threads == 1:
-            return Matches(*without_repeats(*self.stab(codes), self.flagged), self.names)
-        found = pool(threads)(
-            lambda cut: without_repeats(*self.stab(cut.codes()), self.flagged), cut_batch(codes, threads)
-        )
-        return Matches(*join_rows(list(found)), self.names)
-
-    def match_one(self, codes: Codes) -> npt.NDArray[Any]:
-        """The ids that one event (d, 1) matches, each once."""
-        return self.match(codes, 1).ids
-
-
 def cut_batch(codes: Codes | EventEntries, threads: int) -> list[Cut]:
     """A batch in pieces for several threads."""
     n = codes.shape[1]
@@ -218,10 +182,8 @@ def _once_each(
     return kept, slots[:n]
 
 
-def match_variants(reading: Reading, codes: Codes, firsts: npt.NDArray[np.int64]) -> Matches:
-    """The matches of events with several columns of codes each, from firsts[e] on: what one of them holds."""
-    offsets, slots = reading.stab_variants(SeveralColumns(codes, firsts))
-    return Matches(*each_once(np.ascontiguousarray(offsets[firsts]), slots), reading.names)
+def _fill_nothing(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
+    raise AssertionError("matches were counted alone, and are not there to be written")
 
 
 class Counted(NamedTuple):
@@ -232,10 +194,43 @@ class Counted(NamedTuple):
     """
 
     counts: npt.NDArray[np.int64]
-    fill: Callable[[npt.NDArray[np.int64], npt.NDArray[Any], int], None]
+    fill: Callable[[npt.NDArray[np.int64], npt.NDArray[Any], int], None] = _fill_nothing
 
 
-Found = Rows | Counted
+class IdRows(NamedTuple):
+    """Offsets and ids: the matches of a batch in rows, one per event."""
+
+    offsets: npt.NDArray[np.int64]
+    ids: npt.NDArray[np.int64]
+
+
+Found = Rows | Counted | IdRows
+
+
+class Request(NamedTuple):
+    """What a match asks of a part, for a batch of events.
+
+    A part that knows no better way gives all matches, as slots.
+    """
+
+    events: Codes | EventEntries
+    """A column of codes per event, or what the events say, for indexes that read that."""
+    boxes: Boxes
+    several: SeveralColumns | None = None
+    """Events with several columns each: what is found of an event may stand in any column that holds it."""
+    limit: int = ALL
+    """So many matches of each event will do."""
+    counts: bool = False
+    """Whether matches are counted alone: nobody will ask for slots."""
+    base: int | None = None
+    """What makes ids of slots when added, where IdRows may be the answer."""
+    beside: Callable[[], IdRows] | None = None
+    """What other parts have found: in IdRows, it stands behind the ids of each event."""
+
+    @property
+    def codes(self) -> Codes:
+        """A column of codes per event."""
+        return self.events.columns() if isinstance(self.events, EventEntries) else self.events
 
 
 def count_rows(found: Found) -> npt.NDArray[np.int64]:
@@ -306,6 +301,7 @@ def join_found(several: Sequence[Found], n_events: int) -> Found:
 def write_rows(found: Found) -> Rows:
     """The same as rows."""
     if not isinstance(found, Counted):
+        assert not isinstance(found, IdRows)  # which is the answer to those alone who ask for ids
         return found
     offsets = np.zeros(len(found.counts) + 1, np.int64)
     np.cumsum(found.counts, out=offsets[1:])
@@ -375,15 +371,9 @@ class WrittenIds:
     """Ids that one part has written as slots with a base added, and behind them in each row what others
     found; slots are made of them for whoever asks."""
 
-    def __init__(
-        self,
-        offsets: npt.NDArray[np.int64],
-        ids: npt.NDArray[np.int64],
-        base: int,
-        beside: PendingRows | Rows | None,
-    ) -> None:
-        self._offsets = offsets
-        self._ids = ids
+    def __init__(self, rows: IdRows, base: int, beside: PendingRows | Rows | None) -> None:
+        self._offsets = rows.offsets
+        self._ids = rows.ids
         self._base = base
         self._beside = beside
 
@@ -466,236 +456,3 @@ def grow_and_group(n_events: int, run: Any) -> Rows:
     out = memory.empty(n, np.int32)
     kernels.group_pairs(events, slots, n, offsets, out)
     return offsets, out
-
-
-# A part of the answer: at most k matches per event, whether there is one, and how many there are.
-#
-# Any k matches are found by looking at one structure after the other, a part or an access path each, and an
-# event that has k of them is not looked for in the next. Within a structure a kernel stops at k where it can
-# (`Part.stab_some`). What a structure finds may still be dropped: a dead slot, a repeat, a set that does not
-# hold the event. So an event that is left with fewer than k, of which more might have been found, is looked
-# for once more, without a limit. Such events are few, for few slots are dead.
-#
-# The k of highest priority are chosen among all matches, before any id is read: `keep_highest` in
-# model/kernels.py.
-
-ALL = np.iinfo(np.int64).max
-"""The limit that is none."""
-
-
-Firsts = npt.NDArray[np.int64] | None
-"""Where the columns of each event begin and the last ends, if events have several (model/events.py)."""
-
-NOBODY = np.empty(0, bool)
-
-
-class Finder(Protocol):
-    """What is asked for matches: a part (parts.py)."""
-
-    def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
-        """So many matches of each event at least, or all."""
-
-    def count(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int64]:
-        """How many each event has."""
-
-    def hold_any(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.bool_]:
-        """Whether each event has one."""
-
-
-def check_limit(limit: int) -> int:
-    """The limit, unless it is none."""
-    if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 1:
-        raise OptionError(f"limit must be a whole number of at least 1, got {limit!r}")
-    return int(limit)
-
-
-def check_priorities(priorities: npt.ArrayLike, n: int) -> npt.NDArray[np.float64]:
-    """A finite number for each of n subscriptions."""
-    try:
-        values = np.asarray(priorities, np.float64)
-    except (TypeError, ValueError):
-        raise SubscriptionError("priorities must be numbers, one per subscription") from None
-    if values.shape != (n,):
-        raise SubscriptionError(
-            f"priorities must be one number per subscription, {n} of them, got the shape {values.shape}"
-        )
-    faulty = np.flatnonzero(~np.isfinite(values))
-    if len(faulty):
-        raise SubscriptionError(
-            f"subscription {int(faulty[0])}: a priority must be finite, got {values[faulty[0]]} "
-            f"({len(faulty)} of {n} subscriptions)"
-        )
-    return values
-
-
-def cut_rows(rows: Rows, limit: int) -> Rows:
-    """The first matches of each row, in place."""
-    offsets, slots = rows
-    if not len(slots) or int(np.diff(offsets).max(initial=0)) <= limit:
-        return rows
-    kept = np.empty_like(offsets)
-    n = kernels.cut_rows(offsets, slots, limit, kept)
-    return kept, slots[:n]
-
-
-def highest_rows(rows: Rows, priorities: npt.NDArray[np.float64], limit: int) -> Rows:
-    """The matches of highest priority of each row, the highest first, in place."""
-    offsets, slots = rows
-    kept = np.empty_like(offsets)
-    n = kernels.keep_highest(offsets, slots, priorities, limit, kept)
-    return kept, slots[:n]
-
-
-def wanting(done: npt.NDArray[np.bool_], codes: Codes) -> tuple[npt.NDArray[np.int64], Codes]:
-    """The events that are not done, and their codes."""
-    rows = np.flatnonzero(~done)
-    return rows, codes if len(rows) == len(done) else np.ascontiguousarray(codes[:, rows])
-
-
-def stab_in_turn(finders: Sequence[Finder], codes: Codes, boxes: Boxes, limit: int) -> Rows:
-    """At least so many matches of each event, or all: each is looked for until it has them."""
-    m = codes.shape[1]
-    if len(finders) == 1:
-        return finders[0].stab_some(codes, boxes, limit)
-    counts = np.zeros(m, np.int64)
-    found: list[Found] = []
-    for finder in finders:
-        rows, own = wanting(counts >= limit, codes)
-        if not len(rows):
-            break
-        offsets, slots = finder.stab_some(own, boxes, limit)
-        counts[rows] += np.diff(offsets)
-        found.append((offsets, slots) if len(rows) == m else restore_order(rows, m, offsets, slots))
-    return write_rows(join_found(found, m))
-
-
-def find_some(
-    finders: Sequence[Finder],
-    codes: Codes,
-    boxes: Boxes,
-    limit: int,
-    settle: Callable[[Codes, Rows], Rows] | None,
-) -> Rows:
-    """At most so many matches of each event; `settle` drops what was found needlessly, where it can."""
-    m = codes.shape[1]
-    raw = stab_in_turn(finders, codes, boxes, limit)
-    if settle is None:
-        return cut_rows(raw, limit)
-    many = np.diff(raw[0]) >= limit
-    offsets, slots = cut_rows(settle(codes, raw), limit)
-    again = np.flatnonzero(many & (np.diff(offsets) < limit))
-    if not len(again):
-        return offsets, slots
-    own = np.ascontiguousarray(codes[:, again])
-    whole = cut_rows(settle(own, stab_in_turn(finders, own, boxes, ALL)), limit)
-    # their first rows give way to the second ones
-    kept = np.diff(offsets)
-    kept[again] = 0
-    rest = np.empty(m + 1, np.int64)
-    n = kernels.shorten_rows(offsets, slots, kept, rest)
-    return write_rows(join_found([(rest, slots[:n]), restore_order(again, m, *whole)], m))
-
-
-def hold_any(finders: Sequence[Finder], codes: Codes, boxes: Boxes) -> npt.NDArray[np.bool_]:
-    """Whether each event has a match; one that has is not looked for again."""
-    out = np.zeros(codes.shape[1], bool)
-    for finder in finders:
-        rows, own = wanting(out, codes)
-        if len(rows):
-            out[rows] = finder.hold_any(own, boxes)
-    return out
-
-
-def count_all(finders: Sequence[Finder], codes: Codes, boxes: Boxes) -> npt.NDArray[np.int64]:
-    """How many matches each event has."""
-    total = np.zeros(codes.shape[1], np.int64)
-    for finder in finders:
-        total += finder.count(codes, boxes)
-    return total
-
-
-class PartialReading(Reading):
-    """What a match reads, also asked for a part of the answer.
-
-    A structure that is asked as a whole has no `finders`, and all its matches are looked at.
-    """
-
-    @property
-    def drops(self) -> bool:
-        """Whether something that is found may have to be dropped."""
-        return True
-
-    def finders(self) -> list[Finder]:
-        """What is asked one after the other: the parts, and the tail as one."""
-        return []
-
-    def settled(self, codes: Codes, rows: Rows) -> Rows:
-        """What is left of rows without dead slots, sets that do not hold the event, and repeats."""
-        return without_repeats(*rows, self.flagged)
-
-    def whole(self, codes: Codes) -> Rows:
-        """All matches, each once."""
-        return without_repeats(*self.stab(codes), self.flagged)
-
-    def match_columns(self, codes: Codes, threads: int, firsts: Firsts) -> Matches:
-        """All matches of each event."""
-        return self.match(codes, threads) if firsts is None else match_variants(self, codes, firsts)
-
-    def match_choices(self, codes: Codes) -> npt.NDArray[Any]:
-        """The ids that one event matches, of which each column is a choice of its values."""
-        return match_variants(self, codes, np.array([0, codes.shape[1]])).ids
-
-    def match_some(self, codes: Codes, threads: int, limit: int, firsts: Firsts = None) -> Matches:
-        """At most so many matches of each event; events of several columns begin at those given."""
-        if firsts is not None:
-            every = match_variants(self, codes, firsts)
-            return Matches(*self._cut((every.offsets, every.slots), limit), self.names)
-        if threads == 1 or not self.finders():
-            return Matches(*self._some(codes, limit), self.names)
-        found = pool(threads)(lambda cut: self._some(cut.codes(), limit), cut_batch(codes, threads))
-        return Matches(*join_rows(list(found)), self.names)
-
-    def _some(self, codes: Codes, limit: int) -> Rows:
-        finders = self.finders()
-        if self.catalog.priorities is not None or not finders:
-            return self._cut(self.whole(codes), limit)
-        return find_some(finders, codes, self.catalog.boxes, limit, self.settled if self.drops else None)
-
-    def _cut(self, rows: Rows, limit: int) -> Rows:
-        priorities = self.catalog.priorities
-        return cut_rows(rows, limit) if priorities is None else highest_rows(rows, priorities, limit)
-
-    def match_any(self, codes: Codes, firsts: Firsts = None) -> npt.NDArray[np.bool_]:
-        """Whether each event has a match."""
-        if firsts is not None:
-            return np.logical_or.reduceat(self.match_any(codes), firsts[:-1]) if len(firsts) > 1 else NOBODY
-        if self.drops:
-            return np.diff(self._some(codes, 1)[0]) > 0
-        return hold_any(self.finders(), codes, self.catalog.boxes)
-
-    def count(self, codes: Codes, firsts: Firsts = None) -> npt.NDArray[np.int64]:
-        """How many matches each event has."""
-        if firsts is not None:
-            return match_variants(self, codes, firsts).counts
-        if self.drops:
-            return np.diff(self.whole(codes)[0])
-        return count_all(self.finders(), codes, self.catalog.boxes)
-
-
-class InPlaceReading(PartialReading):
-    """What a match reads of a structure that changes in place (index.py)."""
-
-    def __init__(self, catalog: Catalog, index: Any) -> None:
-        super().__init__(catalog)
-        # the index holds its reading: the other way round too, and it would not go when nobody holds it
-        self._index = weakref.proxy(index)
-        self._checked = checked_slots(catalog)
-
-    def stab(self, codes: Codes) -> Rows:
-        return self._held(codes, self._index._stab(codes))
-
-    def stab_from(self, codes: Codes, event: int, estimate: Estimate) -> Rows:
-        return self._held(codes, self._index._stab_from(codes, event, estimate))
-
-    def _held(self, codes: Codes, rows: Rows) -> Rows:
-        return rows if self._checked is None else self._checked.held(codes, *rows)

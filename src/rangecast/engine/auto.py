@@ -46,16 +46,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.engine import small_kernels
-from rangecast.engine.answers import (
-    Found,
-    Rows,
-    SeveralColumns,
-    count_all,
-    hold_any,
-    join_found,
-    one_row,
-    stab_in_turn,
-)
+from rangecast.engine.answers import ALL, Found, Request, join_found, one_row
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.boxes_kernels import drop_marked
 from rangecast.engine.catalog import Catalog
@@ -95,7 +86,7 @@ from rangecast.engine.layouts.shared import Groups, find_groups
 from rangecast.engine.layouts.sorted_lists import NestedPart, build_nested
 from rangecast.engine.layouts.windows import build_windows
 from rangecast.engine.packed import span_of_ends
-from rangecast.engine.parts import IdRows, Part, StaticIndex, _Covered
+from rangecast.engine.parts import ROOM, FewEvents, Part, StaticIndex, _Covered, _CoveredParts, part_bytes
 from rangecast.engine.planner import (
     COLD_BOXES,
     COLD_WORK,
@@ -106,7 +97,7 @@ from rangecast.engine.planner import (
     choose_layout,
     note_layout,
 )
-from rangecast.engine.small import ROOM, FewEvents
+from rangecast.engine.reading import stab_in_turn
 from rangecast.engine.threads import runner
 from rangecast.errors import CapacityError, OptionError
 from rangecast.memory import check_fits
@@ -134,6 +125,7 @@ class AutoPart(Part):
         self._apart = [path.kind == "listed" for path in self.paths]
         self.seconds = [0.0] * len(self.paths)
         self._asked = asked_by_one(self.paths)
+        self._reads_entries = self.groups is None and [path.kind for path in self.paths] == ["leads"]
         self.events = 0
         self.history = PartHistory()
 
@@ -154,78 +146,50 @@ class AutoPart(Part):
         """Seconds spent on the path that was chosen by an estimate."""
         return sum(s for s, path in zip(self.seconds, self.paths, strict=True) if path.plan is not None)
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Found:
-        if codes.shape[1] == 1 and (self.groups is None or not any(self._apart)):
-            slots = self._slots(codes, boxes if self.groups is None else self.groups.boxes)
+    def stab(self, request: Request) -> Found:
+        if isinstance(request.events, EventEntries) and not self._reads_entries:
+            request = request._replace(events=request.codes)
+        if len(self.paths) > 1 or self.groups is not None:
+            # only a path that is alone may write ids
+            request = request._replace(base=None)
+        n = request.events.shape[1]
+        if self.groups is None and request.limit < ALL and len(self.paths) > 1:
+            return stab_in_turn([path.part for path in self.paths], request)
+        if n == 1 and (self.groups is None or not any(self._apart)) and not self._reads_entries:
+            boxes = request.boxes if self.groups is None else self.groups.boxes
+            slots = self._slots(request.codes, boxes)
             if slots is not None:
                 rows = one_row(slots)
                 return rows if self.groups is None else self.groups.expand(rows)
-        return self._joined([self._timed(k, codes, boxes) for k in range(len(self.paths))], codes.shape[1])
-
-    def stab_variants(self, variants: SeveralColumns, boxes: Boxes) -> Found:
-        """A path that reads nothing in which the columns of one event differ looks at one of them."""
-        found: list[Found] = []
-        for k, path in enumerate(self.paths):
-            reads = path.reads
-            if reads is None or variants.varies[list(reads)].any():
-                found.append(self._timed(k, variants.codes, boxes))
-            else:
-                found.append(variants.spread(self._timed(k, variants.alone, boxes)))
-        return self._joined(found, variants.codes.shape[1])
-
-    def _timed(self, k: int, codes: Codes, boxes: Boxes) -> Found:
-        """What a path finds, among groups where it is laid out over those; its time is noted."""
-        path = self.paths[k]
-        start = perf_counter()
-        found = path.part.stab(codes, boxes if self.groups is None or self._apart[k] else self.groups.boxes)
-        took = perf_counter() - start
-        self.seconds[k] += took
-        if path.plan is not None:
-            self.history.took(took, codes.shape[1])
-        return found
-
-    def _joined(self, found: list[Found], n_columns: int) -> Found:
-        self.events += n_columns
+        found = [self._timed(k, request) for k in range(len(self.paths))]
+        self.events += n
         if self.groups is not None:
             grouped = [own for own, apart in zip(found, self._apart, strict=True) if not apart]
             found = [own for own, apart in zip(found, self._apart, strict=True) if apart]
-            found.append(self.groups.expand(join_found(grouped, n_columns)))
-        return found[0] if len(found) == 1 else join_found(found, n_columns)
+            found.append(self.groups.expand(join_found(grouped, n)))
+        return found[0] if len(found) == 1 else join_found(found, n)
 
-    def stab_entries(self, entries: EventEntries, boxes: Boxes) -> Found:
-        if self.groups is not None or [path.kind for path in self.paths] != ["leads"]:
-            return self.stab(entries.columns(), boxes)
+    def _timed(self, k: int, request: Request) -> Found:
+        """What a path finds, among groups where it is laid out over those; its time is noted."""
+        path, several = self.paths[k], request.several
+        if self.groups is not None and not self._apart[k]:
+            request = request._replace(boxes=self.groups.boxes, limit=ALL, counts=False)
+        # one that reads nothing in which the columns of one event differ looks at one of them
+        alone = several is not None and path.reads is not None and not several.varies[list(path.reads)].any()
+        if several is not None and alone:
+            request = request._replace(events=several.alone, several=None)
         start = perf_counter()
-        found = self.paths[0].part.stab_entries(entries, boxes)
-        self.seconds[0] += perf_counter() - start
-        self.events += entries.shape[1]
-        return found
-
-    def writes_ids(self, codes: Codes) -> bool:
-        return self.groups is None and len(self.paths) == 1 and self.paths[0].part.writes_ids(codes)
-
-    def stab_ids(self, codes: Codes, boxes: Boxes, base: int, beside: IdRows | None) -> IdRows:
-        start = perf_counter()
-        rows = self.paths[0].part.stab_ids(codes, boxes, base, beside)
+        found = path.part.stab(request)
         took = perf_counter() - start
-        self.seconds[0] += took
-        if self.paths[0].plan is not None:
-            self.history.took(took, codes.shape[1])
-        self.events += codes.shape[1]
-        return rows
+        self.seconds[k] += took
+        if path.plan is not None:
+            self.history.took(took, request.events.shape[1])
+        return found if several is None or not alone else several.spread(found)
 
-    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
-        return None if self.groups is not None else self._slots(codes, boxes)
-
-    def stab_one_said(self, entries: EventEntries, boxes: Boxes) -> npt.NDArray[np.int32] | None:
-        if self.groups is not None or len(self.paths) != 1:
+    def stab_one(self, codes: Any, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        if self.groups is not None or (type(codes) is EventEntries and not self._reads_entries):
             return None
-        start = perf_counter()
-        slots = self.paths[0].part.stab_one_said(entries, boxes)
-        if slots is not None:
-            self.seconds[0] += perf_counter() - start
-            self.events += 1
-        return slots
+        return self._slots(codes, boxes)
 
     def _slots(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         """What one event matches, or None where it is much: nothing is joined that is not there."""
@@ -253,28 +217,10 @@ class AutoPart(Part):
         self.events += 1
         return _NO_SLOTS if found is None else found
 
-    def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
-        if self.groups is not None:
-            return super().stab_some(codes, boxes, limit)
-        return stab_in_turn(self._parts(), codes, boxes, limit)
-
-    def count(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int64]:
-        if self.groups is not None:
-            return super().count(codes, boxes)
-        return count_all(self._parts(), codes, boxes)
-
-    def hold_any(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.bool_]:
-        if self.groups is not None:
-            return super().hold_any(codes, boxes)
-        return hold_any(self._parts(), codes, boxes)
-
-    def _parts(self) -> list[Part]:
-        return [path.part for path in self.paths]
-
-    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
+    def cost(self, codes: Codes) -> npt.NDArray[np.int64] | None:
         total = np.zeros(codes.shape[1], np.int64)
         for path in self.paths:
-            counts = path.part.count_candidates(codes)
+            counts = path.part.cost(codes)
             if counts is None:
                 return None
             total += counts
@@ -297,13 +243,6 @@ class AutoPart(Part):
     def _anew(self, swept: AutoPart) -> AutoPart:
         swept.history, swept.seconds, swept.events = self.history, self.seconds, self.events
         return swept
-
-    @property
-    def derived_bytes(self) -> int:
-        return sum(path.part.derived_bytes for path in self.paths)
-
-    def loaded(self) -> None:
-        self.history.settled = True
 
 
 class AutoIndex(StaticIndex):
@@ -361,7 +300,11 @@ class AutoIndex(StaticIndex):
         return work > COLD_WORK or are_layouts_compiled()
 
     def _passes(self) -> bool:
-        return not self._read.state.tail and not self._filtered and self._replanner.passes()
+        seen = self._replanner.seen
+        if self._read.state.tail or self._filtered or seen.n + 1 >= self._replanner.busy_at:
+            return False
+        seen.n += 1
+        return True
 
     def _prepare(self, codes: Codes) -> None:
         if codes.shape[1] == 1 and self._passes():
@@ -426,6 +369,12 @@ class AutoIndex(StaticIndex):
         # how many were alive when the part was built is left as it was: other paths may hold dead ones
         self._parts = tuple(one._replace(part=fresh) if one is covered else one for one in self._parts)
         self._publish()
+
+    def _take_structure(self, structure: _CoveredParts) -> None:
+        super()._take_structure(structure)
+        for covered in self._parts:
+            assert isinstance(covered.part, AutoPart)
+            covered.part.history.settled = True
 
     def plan(self) -> list[dict[str, Any]]:
         """Per access path: its kind, the attributes it goes by, boxes, bytes, time spent, and why it was
@@ -721,7 +670,7 @@ def report_paths(schema: Schema, spent: Iterable[tuple[AccessPath, float, int]])
         named = {"path": path.kind, "on": [schema[j].name for j in path.on]}
         entry = merged.setdefault(key, {**named, "boxes": 0, "bytes": 0, "seconds": 0.0, "events": 0})
         entry["boxes"] += path.size
-        entry["bytes"] += path.part.nbytes
+        entry["bytes"] += part_bytes(path.part)
         entry["seconds"] += seconds
         entry["events"] = max(entry["events"], events)
         if path.plan is not None and path.size > largest.get(key, 0):

@@ -19,6 +19,7 @@ is of neither state, and `_resume` rebuilds it from the published catalog. Stati
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import uuid
@@ -31,16 +32,10 @@ import pyarrow as pa
 
 from rangecast.durable import lock
 from rangecast.durable.arrays import Arrays, flatten, unflatten, write_arrays
-from rangecast.engine.answers import (
-    Estimate,
-    InPlaceReading,
-    PartialReading,
-    Rows,
-    check_limit,
-    check_priorities,
-)
+from rangecast.engine.answers import Estimate, Rows
 from rangecast.engine.catalog import Catalog, CatalogArrays
 from rangecast.engine.checks import hold
+from rangecast.engine.reading import InPlaceReading, Reading, check_limit, check_priorities
 from rangecast.errors import OptionError, SubscriptionError
 from rangecast.model.events import EventCodes, Events
 from rangecast.model.explanation import Explanation, explain_boxes
@@ -64,7 +59,7 @@ class Index:
     """Subscriptions that are ready to be matched; the module head says what a new kind of index adds."""
 
     name: ClassVar[str] = ""
-    _read: PartialReading
+    _read: Reading
     """What is published: the catalog of one state, and what matches read of it."""
 
     _from_file: bool = False
@@ -87,7 +82,6 @@ class Index:
         lock.watch(self)
         self._catalog = self._new_catalog()
         self._last: dict[str, Any] = {}
-        self._rows = RowEncoder(schema)
         try:
             self._configure(**options)
         except TypeError as error:
@@ -97,6 +91,11 @@ class Index:
             raise OptionError(f"index {self.name!r}: {what}") from None
         self._reset()
         self._publish()
+
+    @functools.cached_property
+    def _rows(self) -> RowEncoder:
+        # only `match_one` needs it
+        return RowEncoder(self.schema)
 
     # what a kind of index provides
 
@@ -239,15 +238,12 @@ class Index:
         most = None if limit is None else check_limit(limit)
         events = Events.of(self.schema, events)
         n_events = len(events)
-        with self._encoded(events, self.reads_entries and most is None) as (reading, (codes, firsts)):
+        with self._encoded(events, self.reads_entries and most is None) as (reading, batch):
             threads = 1 if threads <= 1 else max(1, min(threads, n_events))
-            if most is None:
-                matches = reading.match_columns(codes, threads, firsts)
-            else:
-                matches = reading.match_some(codes, threads, most, firsts)
+            matches = reading.match(batch, threads, most)
             self._last = {"last_events": n_events, "last_matches": matches.n_pairs, **events.computing}
         if n_events == 1:
-            self._prepare(codes)  # for the next ones
+            self._prepare(batch.codes)  # for the next ones
         return matches
 
     def match_one(self, event: Mapping[str, Any], unknown: str = "ignore") -> npt.NDArray[Any]:
@@ -259,8 +255,7 @@ class Index:
         with self._reading() as reading:
             codes = self._rows.encode(event, unknown)  # after the state, as in `match`
             if codes is not None:
-                one = codes.shape[1] == 1
-                ids = reading.match_one(codes) if one else reading.match_choices(codes)
+                ids = reading.match_one(codes).ids
         if codes is None:
             return self.match(Events.from_rows(self.schema, [event])).ids
         self._prepare(codes)  # for the next ones
@@ -270,12 +265,12 @@ class Index:
     def match_any(self, events: Events | Any) -> npt.NDArray[np.bool_]:
         """Whether each event matches any subscription at all; a search ends at its first match."""
         with self._encoded(Events.of(self.schema, events)) as (reading, batch):
-            return reading.match_any(*batch)
+            return reading.match_any(batch)
 
     def count(self, events: Events | Any) -> npt.NDArray[np.int64]:
         """How many subscriptions each event matches; no id is read."""
         with self._encoded(Events.of(self.schema, events)) as (reading, batch):
-            return reading.count(*batch)
+            return reading.count(batch)
 
     def estimate(self, events: Events, level: int | None = None) -> Estimate:
         """How much work each event will take, before it is matched; `level` is the depth read in a tree."""
@@ -304,13 +299,7 @@ class Index:
                 codes, firsts = events.encoded(reading.catalog.schema)
                 own = slice(row, row + 1) if firsts is None else slice(firsts[row], firsts[row + 1])
                 one = np.ascontiguousarray(codes[:, own])
-                if estimate is None or firsts is not None:
-                    _, slots = reading.stab(one)
-                else:
-                    _, slots = reading.stab_from(one, row, estimate)
-                # for one event alone this is cheaper than a stamp per slot
-                slots = slots if reading.flagged is None and firsts is None else np.unique(slots)
-                ids = reading.names.take(slots)
+                ids = reading.match_from(one, row, estimate if firsts is None else None)
             yield row, ids
 
     @property
@@ -435,7 +424,7 @@ class Index:
         """Raise CapacityError when these subscriptions could not be held."""
 
     @contextlib.contextmanager
-    def _encoded(self, events: Events, entries: bool = False) -> Iterator[tuple[PartialReading, EventCodes]]:
+    def _encoded(self, events: Events, entries: bool = False) -> Iterator[tuple[Reading, EventCodes]]:
         """The state that a match reads, and the codes of its events as that sees them."""
         # codes come after the state: a string that one of its subscriptions names must have its code by then
         seen = self._read
@@ -447,11 +436,11 @@ class Index:
                 batch = events.encoded(reading.catalog.schema, entries)
             yield reading, batch
 
-    def _reading(self) -> contextlib.AbstractContextManager[PartialReading]:
+    def _reading(self) -> contextlib.AbstractContextManager[Reading]:
         return self._locked_reading()
 
     @contextlib.contextmanager
-    def _locked_reading(self) -> Iterator[PartialReading]:
+    def _locked_reading(self) -> Iterator[Reading]:
         with self._lock:
             self._resume()
             yield self._read
@@ -550,6 +539,7 @@ def taken_over(index: Index, subs: Subscriptions) -> Subscriptions:
     if len(subs.schema) > len(index._catalog.schema):
         wide = type(index)(subs.schema, **index.options)
         wide._compact(index._catalog)
+        index.__dict__.pop("_rows", None)
         index.__dict__.update(wide.__dict__ | {"_lock": index._lock, "_read": index._read})
         index._publish()
     return subs

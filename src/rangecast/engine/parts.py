@@ -15,9 +15,11 @@ one pass over its entries, and one in which a quarter is dead is rebuilt; when m
 alive, the catalog is too. A match that would spend more on the tail or on dead slots than it takes to be
 rid of them, alone or with those before it, does that first, unless a writer is at work.
 
-A match takes one `StaticState`, which is never changed: a writer makes another and swaps it in. So
-matching needs no lock and sees all of an insert or delete, or nothing of it. `_parts` and `_gone` are the
+A match takes one `StaticState` (reading.py), which is never changed: a writer makes another and swaps it in.
+So matching needs no lock and sees all of an insert or delete, or nothing of it. `_parts` and `_gone` are the
 writer's own, as `_catalog` is; each writer begins with those of the state.
+
+What a layout provides is a `Part`: arrays that never change, and what is asked of them.
 
 Sweeping and merging are no part of what was asked for: where there is no room for them, the write or the
 match goes on without.
@@ -26,48 +28,29 @@ match goes on without.
 from __future__ import annotations
 
 import contextlib
-import itertools
-import weakref
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from rangecast import memory
 from rangecast.durable.arrays import Arrays, count_bytes
-from rangecast.engine.answers import (
-    Counted,
-    Cut,
-    Estimate,
-    Finder,
-    Found,
-    PartialReading,
-    PendingRows,
-    Portion,
-    Rows,
-    SeveralColumns,
-    WrittenIds,
-    count_rows,
-    cut_batch,
-    scan_rows,
-    without_repeats,
-    write_rows,
-)
+from rangecast.engine.answers import Estimate, Found, Request, Rows, scan_rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.catalog import Catalog, SlotChecks, checked_slots
 from rangecast.engine.checks import hold
 from rangecast.engine.index import Index
-from rangecast.engine.threads import pool
+from rangecast.engine.packed import Packed
+from rangecast.engine.reading import Reading, StaticReading
 from rangecast.errors import OptionError
-from rangecast.language.kernels import SET
-from rangecast.model import kernels as match_kernels
 from rangecast.model.events import Events
-from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.wide_events import EventEntries
+from rangecast.simd.memory import Views
 from rangecast.types.attributes import Codes
 
 TAIL_LIMIT = 512
@@ -127,17 +110,15 @@ class StaticIndex(Index):
     def _publish(self) -> None:
         catalog, parts = self._catalog, self._parts
         dead = self._dead() if self._holds_dead() else None
-        flagged = catalog.overlapping[: catalog.n_slots] if catalog.n_overlapping else None
         covered = parts[-1].last if parts else 0
         said = checked_slots(catalog, catalog.slot_of(covered))
+        sources = [Source(part.part, part.base) for part in parts]
+        if covered < catalog.n_boxes:
+            sources.append(Source(Tail(covered, catalog.n_boxes), None))
         tail = catalog.n_boxes - covered
-        alone = dead is None and flagged is None and said is None and len(parts) + bool(tail) == 1
-        first = parts[0] if parts else _Covered(0, tail, tail, Tail(0, tail), None)
-        only = first if alone else None
         state = StaticState(
-            catalog, parts, self._gone, catalog.boxes, dead, catalog.ids, flagged, said, tail, only,
-            self._tail_work(covered),
-        )  # fmt: skip
+            catalog, parts, self._gone, tuple(sources), dead, said, tail, self._tail_work(covered)
+        )
         self._read = StaticReading(self, state)
 
     def _dead(self) -> npt.NDArray[np.uint8]:
@@ -153,7 +134,7 @@ class StaticIndex(Index):
         exact = all(covered.part.exact for covered in self._parts)
         return not exact or held > catalog.n_living_boxes
 
-    def _reading(self) -> contextlib.AbstractContextManager[PartialReading]:
+    def _reading(self) -> contextlib.AbstractContextManager[Reading]:
         return self._read
 
     def match(
@@ -163,8 +144,8 @@ class StaticIndex(Index):
             # one event, without what only a batch needs: two thirds of the time; after the state, as for one
             reading = self._read
             codes, firsts = events.encoded(reading.catalog.schema, self.reads_entries)
-            found = reading.match_single(codes) if firsts is None and codes.shape[1] == 1 else None
-            if found is not None:
+            if firsts is None and codes.shape[1] == 1:
+                found = reading.match_one(codes)
                 self._last = {"last_events": 1, "last_matches": found.n_pairs}
                 if not self._passes():
                     self._prepare(codes)  # for the next ones
@@ -180,7 +161,7 @@ class StaticIndex(Index):
             raise OptionError(f"index {self.name!r} has no levels to estimate at, got level={level}")
         workloads = np.full(codes.shape[1], state.tail, np.int64)
         for covered in state.parts:
-            counts = covered.part.count_candidates(codes)
+            counts = covered.part.cost(codes)
             if counts is None:
                 return super()._estimate(codes, level)
             workloads += counts
@@ -309,7 +290,7 @@ class StaticIndex(Index):
                 totals[key] = totals.get(key, 0) + value
         dead = 0 if state.dead is None else state.dead.nbytes
         return {
-            "bytes": sum(covered.part.nbytes for covered in state.parts) + dead,
+            "bytes": sum(part_bytes(covered.part) for covered in state.parts) + dead,
             "parts": len(state.parts),
             "tail_boxes": state.tail,
             **totals,
@@ -339,16 +320,12 @@ class StaticIndex(Index):
             hold("that parts follow one another", last <= covered.first <= covered.last <= boxes.n)
             last = covered.last
             covered.part.check(boxes, self._catalog.n_slots)
-            covered.part.loaded()
         if self._catalog.n_living < self._catalog.n_slots:
             for covered in self._parts:
                 self._gone[covered.first] = covered.built - len(self._living(covered.first, covered.last))
 
 
 # A static layout of some boxes: what one is asked for, and the tail of an index as one.
-
-IdRows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""Offsets and ids: the matches of a batch in rows, one per event."""
 
 
 class Part:
@@ -365,79 +342,42 @@ class Part:
     """A newer part that is not this many times smaller is merged with this one: more where building costs
     little beside what a second part costs every event."""
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Found:
+    def stab(self, request: Request) -> Found:
         """The matches of a batch within this part, dead slots included."""
         raise NotImplementedError
 
-    def stab_entries(self, entries: EventEntries, boxes: Boxes) -> Found:
-        """The same of events by what they say."""
-        return self.stab(entries.columns(), boxes)
-
-    def find(self, codes: Codes | EventEntries, boxes: Boxes) -> Found:
-        """`stab` or `stab_entries`."""
-        return self.stab_entries(codes, boxes) if isinstance(codes, EventEntries) else self.stab(codes, boxes)
-
-    def writes_ids(self, codes: Codes) -> bool:
-        """Whether `stab_ids` is there for such a batch, so that no slots come first."""
-        return False
-
-    def stab_ids(self, codes: Codes, boxes: Boxes, base: int, beside: IdRows | None) -> IdRows:
-        """The ids of the matches where they are slots with `base` added, and behind those of each event the
-        ones beside."""
-        raise NotImplementedError
-
-    def stab_variants(self, variants: SeveralColumns, boxes: Boxes) -> Found:
-        """The same of events with several columns each: what is found of an event may stand in any column of
-        it that holds it."""
-        return self.stab(variants.codes, boxes)
-
-    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
-        """The matches of one event, or None where there are so many that `stab` had better write them."""
+    def stab_one(self, codes: Any, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        """The matches of one event, or None where `stab` had better find them: where they are many, or where
+        codes are what the event says, and a part does not read that."""
         return None
-
-    def stab_one_said(self, entries: EventEntries, boxes: Boxes) -> npt.NDArray[np.int32] | None:
-        """The same of one event by what it says, or None where a part does not read that."""
-        return None
-
-    def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
-        """Matches of a batch, so many of each event at least or all of them, dead slots included."""
-        return write_rows(self.stab(codes, boxes))
-
-    def count(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int64]:
-        """How many matches each event of a batch has, dead slots included."""
-        return count_rows(self.stab(codes, boxes))
-
-    def hold_any(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.bool_]:
-        """Whether each event of a batch has a match, dead slots included."""
-        return self.count(codes, boxes) > 0
-
-    def check(self, boxes: Boxes, n_slots: int) -> None:
-        """Raise StorageError unless all that kernels index by is in range (checks.py)."""
-
-    def loaded(self) -> None:
-        """Take note that the part came from a file or a pickle."""
 
     def without(self, dead: npt.NDArray[np.uint8]) -> Part | None:
         """This part without the entries of dead slots, or None where only a rebuild does that."""
         return None
 
-    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64] | None:
+    def check(self, boxes: Boxes, n_slots: int) -> None:
+        """Raise StorageError unless all that kernels index by is in range (checks.py)."""
+
+    def cost(self, codes: Codes) -> npt.NDArray[np.int64] | None:
         """How many entries each event would look at, None where that is not known before the search."""
         return None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the part's own arrays."""
-        return count_bytes(self) + self.derived_bytes
-
-    @property
-    def derived_bytes(self) -> int:
-        """Bytes of arrays that are made from the fields."""
-        return 0
 
     def stats(self) -> dict[str, int]:
         """Counts that add up over parts."""
         return {}
+
+
+def part_bytes(part: Part) -> int:
+    """Bytes of a part's arrays, and of the tables that its packed bounds have made of them."""
+
+    def derived(tree: Any) -> int:
+        if isinstance(tree, Packed):
+            return tree.derived_bytes
+        if dataclasses.is_dataclass(tree):
+            return sum(derived(getattr(tree, field.name)) for field in dataclasses.fields(tree))
+        return sum(map(derived, tree)) if isinstance(tree, list | tuple) else 0
+
+    return count_bytes(part) + derived(part)
 
 
 @dataclass(eq=False)
@@ -447,18 +387,12 @@ class Tail(Part):
     first: int
     last: int
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Found:
-        return scan_rows(codes, boxes, self.first, self.last)
+    def stab(self, request: Request) -> Found:
+        return scan_rows(request.codes, request.boxes, self.first, self.last)
 
-    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32]:
-        return scan_rows(codes, boxes, self.first, self.last)[1]
-
-
-# What a match of a static index reads: one state of its parts and its tail, which no writer changes.
-#
-# engine/parts.py makes a new state with every change and hands it over at once.
-
-FEW_CHOICES = 16  # columns of one event that are asked for one by one sooner than as a batch
+    def stab_one(self, codes: Any, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        own = codes.columns() if isinstance(codes, EventEntries) else codes
+        return scan_rows(own, boxes, self.first, self.last)[1]
 
 
 class _Covered(NamedTuple):
@@ -474,6 +408,13 @@ class _Covered(NamedTuple):
     base: int | None
 
 
+class Source(NamedTuple):
+    """What a match asks: a part or the tail, with its base."""
+
+    part: Part
+    base: int | None
+
+
 class StaticState(NamedTuple):
     """All that a match reads, and what the next writer begins with."""
 
@@ -481,171 +422,106 @@ class StaticState(NamedTuple):
     parts: tuple[_Covered, ...]
     gone: dict[int, int]
     """How many boxes of a part, by its first one, have died since it was built."""
-    boxes: Boxes
+    sources: tuple[Source, ...]
+    """The parts, and the tail behind them if there is one."""
     dead: npt.NDArray[np.uint8] | None
-    names: Ids
-    flagged: npt.NDArray[np.uint8] | None
     said: SlotChecks | None
     """What slots with sets or regions are checked by, when some are."""
     tail: int
     """How many boxes no part covers."""
-    only: _Covered | None
-    """What answers alone, a part or the tail: there is no other, nothing to drop, and so nothing to join."""
     tail_work: int
     """What an event compares in the tail, counted in boxes."""
 
 
-class StaticReading(PartialReading):
-    """One for all matches of a state: making it would show in a match of one event, as joining would."""
+# A few events at a time: one kernel call where a batch gets several.
+#
+# Where events come one at a time, calling is what costs: in lists by value, three calls with thirty arrays
+# took two fifths of a match, and comparing nearly nothing. So a part may have a kernel that does all its
+# steps for a few events, and finds the part's arrays by a table (simd/memory.py).
+#
+# How much room the answer needs is known only within the call. It gets ROOM entries per event, or as many as
+# the part says, and is called again if that was too little. One event alone gets as much as one before it has
+# needed: called twice, one of 2,000 matches would take twice the time.
 
-    def __init__(self, index: StaticIndex, state: StaticState) -> None:
-        # the index holds its reading: the other way round too, and it would not go when nobody holds it
-        self._index = weakref.proxy(index)
-        self.catalog = state.catalog
-        self.state = state
-        self.names = state.names
-        self.flagged = state.flagged
+FEW_EVENTS = 64  # smaller batches take this way
+ROOM = 256  # matches per event at first
+MOST_ROOM = 1 << 14
+"""Matches of one event for which room is kept ready."""
+_NO_BOXES = np.empty((0, 3), np.int64)
+# of a class numpy makes one of these at each call, which is a third of the time of a small array
+_SLOT, _OFFSET = np.dtype(np.int32), np.dtype(np.int64)
 
-    # by hand: a generator's context manager shows in a match of one event
-    def __enter__(self) -> StaticReading:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        return None
+class FewEvents:
+    """A kernel with the arrays of a part.
 
-    def stab(self, codes: Codes) -> Rows:
-        return self._rows(codes, self._portions(codes))
+    `kernel(table, boxes.table, codes, offsets, out)` writes rows of box numbers and returns how many there
+    are, or minus the room to try with.
+    """
 
-    def stab_variants(self, variants: SeveralColumns) -> Rows:
-        # what is found is checked in the column that it stands in
-        checked = self._checked_attributes
-        if checked is not None and variants.varies[checked].any():
-            return self.stab(variants.codes)
-        boxes = self.state.boxes
-        portions = [Portion(c.part.stab_variants(variants, boxes), c.base) for c in self.state.parts]
-        return self._rows(variants.codes, [*portions, *self._tail(variants.codes)])
-
-    @cached_property
-    def _checked_attributes(self) -> npt.NDArray[np.int64] | None:
-        """The attributes that slots are checked by, if any is."""
-        said = self.state.said
-        return None if said is None else np.unique(said.boxes.attributes & ~np.int32(SET)).astype(np.int64)
-
-    def match(self, codes: Codes | EventEntries, threads: int) -> Matches:
-        state = self.state
-        if threads == 1 and (written := self._written(codes)) is not None:
-            return written
-        if threads == 1 and state.only is not None:
-            found = state.only.part.find(codes, state.boxes)
-            if not isinstance(found, Counted):
-                return Matches(*found, state.names, state.only.base)
-            portions = [Portion(found, state.only.base)]
-        else:
-            portions = self._portions(codes) if threads == 1 else self._threaded(codes, threads)
-        if self.drops:
-            return Matches(*without_repeats(*self._rows(codes, portions), state.flagged), state.names)
-        if len(portions) == 1 and not isinstance(portions[0].found, Counted):
-            return Matches(*portions[0].found, state.names, portions[0].base)
-        pending = PendingRows(codes.shape[1], portions, state.names, map if threads == 1 else pool(threads))
-        return Matches(pending.offsets, pending, state.names)
-
-    def _written(self, codes: Codes | EventEntries) -> Matches | None:
-        """The matches as ids at once, where the first part can write them beside those of all others."""
-        state, others = self.state, None
-        beside: PendingRows | Rows | None = None
-        first = state.parts[0] if state.parts and not self.drops else None
-        if isinstance(codes, EventEntries) or first is None or first.base is None:
-            return None
-        if not first.part.writes_ids(codes):
-            return None
-        portions = self._portions(codes, 1)
-        if len(portions) == 1 and not isinstance(portions[0].found, Counted):
-            # a batch of some thousand events shows what joining one to nothing takes
-            beside = portions[0].found
-            others = beside[0], state.names.take(beside[1])
-        elif portions:
-            beside = PendingRows(codes.shape[1], portions, state.names)
-            others = beside.offsets, beside.ids()
-        rows = first.part.stab_ids(codes, state.boxes, first.base, others)
-        return Matches(rows[0], WrittenIds(*rows, first.base, beside), state.names)
-
-    def match_one(self, codes: Codes) -> npt.NDArray[Any]:
-        only = self.state.only
-        slots = None if only is None else only.part.stab_one(codes, self.state.boxes)
-        return super().match_one(codes) if slots is None else self.names.take(slots)
-
-    def match_choices(self, codes: Codes) -> npt.NDArray[Any]:
-        only, boxes = self.state.only, self.state.boxes
-        if only is not None and codes.shape[1] <= FEW_CHOICES:
-            found = [only.part.stab_one(one, boxes) for one in np.ascontiguousarray(codes.T)[:, :, None]]
-            if all(slots is not None for slots in found):
-                return self.names.take(np.unique(np.concatenate(found)))  # type: ignore[arg-type]
-        return super().match_choices(codes)
-
-    def match_single(self, codes: Codes | EventEntries) -> Matches | None:
-        """The matches of one event, where one part answers alone and they are not many, or None."""
-        only, slots = self.state.only, None
-        if only is not None:
-            find = only.part.stab_one_said if type(codes) is EventEntries else only.part.stab_one
-            slots = find(codes, self.state.boxes)  # type: ignore[arg-type]
-        return None if slots is None else Matches(None, slots, self.names)
-
-    def whole(self, codes: Codes) -> Rows:
-        return without_repeats(*self._rows(codes, self._portions(codes)), self.flagged)
+    def __init__(self, kernel: Callable[..., int], views: Views, room: int = ROOM) -> None:
+        self._kernel = kernel
+        self._views = views
+        self._room = room
+        self._room_of_one = room
 
     @property
-    def drops(self) -> bool:
-        state = self.state
-        return state.dead is not None or state.flagged is not None or state.said is not None
+    def views(self) -> Views:
+        """The arrays of the part."""
+        return self._views
 
-    def finders(self) -> list[Finder]:
-        state = self.state
-        tail = [Tail(state.boxes.n - state.tail, state.boxes.n)] if state.tail else []
-        return [*(covered.part for covered in state.parts), *tail]
+    @property
+    def room(self) -> int:
+        """Matches per event for which there is room at first."""
+        return self._room
 
-    def settled(self, codes: Codes, rows: Rows) -> Rows:
-        return without_repeats(*self._held(codes, *self._without_dead(*rows)), self.flagged)
+    def stab(self, codes: Codes, boxes: Boxes | None) -> Rows:
+        """The boxes that hold each event; a kernel that looks at no box needs none."""
+        m = codes.shape[1]
+        table, own = self._views.table, _NO_BOXES if boxes is None else boxes.table
+        offsets, out = np.empty(m + 1, np.int64), np.empty(m * self._room, np.int32)
+        n = self._kernel(table, own, codes, offsets, out)
+        while n < 0:
+            out = memory.empty(-n, np.int32)
+            n = self._kernel(table, own, codes, offsets, out)
+        return offsets, out[:n]
 
-    def _portions(self, codes: Codes | EventEntries, first: int = 0) -> list[Portion]:
-        """What each part from the first on and the tail found."""
-        boxes = self.state.boxes
-        portions = [Portion(c.part.find(codes, boxes), c.base) for c in self.state.parts[first:]]
-        return [*portions, *self._tail(codes)]
+    def stab_one(
+        self, codes: Codes, boxes: Boxes | None, slots: npt.NDArray[np.int32] | None = None
+    ) -> npt.NDArray[np.int32]:
+        """The boxes that hold one event; with `slots`, those of the boxes."""
+        own = _NO_BOXES if boxes is None else boxes.table
+        out = np.empty(self._room_of_one, _SLOT)
+        n = self._kernel(self._views.table, own, codes, np.empty(2, _OFFSET), out)
+        if n < 0 or self._room_of_one > self._room:
+            out, n = self._fitted(own, codes, out, n)
+        return out[:n] if slots is None else slots[out[:n]]
 
-    def _tail(self, codes: Codes | EventEntries) -> list[Portion]:
-        """What the tail found, if there is one."""
-        boxes, tail = self.state.boxes, self.state.tail
-        return [Portion(Tail(boxes.n - tail, boxes.n).find(codes, boxes))] if tail else []
+    def stab_one_small(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+        """The same as `stab_small`, of one event."""
+        out = np.empty(self._room_of_one, _SLOT)
+        n = self._kernel(self._views.table, boxes.table, codes, np.empty(2, _OFFSET), out)
+        if n < -MOST_ROOM:
+            return None
+        if n < 0 or self._room_of_one > self._room:
+            out, n = self._fitted(boxes.table, codes, out, n)
+        return out[:n]
 
-    def _threaded(self, codes: Codes | EventEntries, threads: int) -> list[Portion]:
-        """The same, by several threads: each looks in all parts, for some of the events."""
+    def _fitted(
+        self, own: npt.NDArray[np.int64], codes: Codes, out: npt.NDArray[np.int32], n: int
+    ) -> tuple[npt.NDArray[np.int32], int]:
+        """An answer of one event in room that suits it: called again where there was too little, which the
+        next one then has, and copied where much is left, for others may hold it."""
+        while n < 0:
+            self._room_of_one = max(self._room_of_one, min(-n, MOST_ROOM))
+            out = memory.empty(-n, np.int32)
+            n = self._kernel(self._views.table, own, codes, np.empty(2, np.int64), out)
+        return (out[:n].copy() if 4 * n < len(out) else out), n
 
-        def find(cut: Cut) -> list[Portion]:
-            return [portion._replace(first=cut.first) for portion in self._portions(cut.codes())]
-
-        return list(itertools.chain.from_iterable(pool(threads)(find, cut_batch(codes, threads))))
-
-    def _rows(self, codes: Codes | EventEntries, portions: list[Portion]) -> Rows:
-        """The matches without dead slots and without those whose sets do not hold the event."""
-        if len(portions) == 1 and not isinstance(portions[0].found, Counted):
-            offsets, slots = self._without_dead(*portions[0].found)
-        else:
-            pending = PendingRows(codes.shape[1], portions, self.names)
-            offsets, slots = self._without_dead(pending.offsets, pending.slots())
-        return self._held(codes, offsets, slots)
-
-    def _held(
-        self, codes: Codes | EventEntries, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]
-    ) -> Rows:
-        """The matches without those whose sets do not hold the event."""
-        said = self.state.said
-        return (offsets, slots) if said is None else said.held(np.asarray(codes), offsets, slots)
-
-    def _without_dead(self, offsets: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Rows:
-        state = self.state
-        if state.dead is not None and len(slots):
-            kept = np.empty_like(offsets)
-            n = match_kernels.drop_dead(offsets, slots, state.dead, kept)
-            self._index._filtered += len(slots)
-            offsets, slots = kept, slots[:n]
-        return offsets, slots
+    def stab_small(self, codes: Codes, boxes: Boxes) -> Rows | None:
+        """The same, or None where the answer is not small: whoever can write ids without slots in between
+        then does so."""
+        m = codes.shape[1]
+        offsets, out = np.empty(m + 1, np.int64), np.empty(m * self._room, np.int32)
+        n = self._kernel(self._views.table, boxes.table, codes, offsets, out)
+        return None if n < 0 else (offsets, out[:n])

@@ -169,27 +169,19 @@ class Replanner:
         self.seen = SeenEvents(n_attributes)
         self.replans = 0
         self._due_at = SOONEST
-        self._busy_at = 0
-        """The first event that is more than counted."""
+        self.busy_at = 0
+        """The first event that is more than counted; `auto` counts those before it by itself."""
 
     def notice(self, codes: Codes) -> bool:
         """Take note of a batch; whether so many events have passed that parts should be looked at again."""
         self.seen.notice(codes)
-        self._busy_at = min(self._due_at, self.seen.next)
+        self.busy_at = min(self._due_at, self.seen.next)
         return self.seen.n >= self._due_at
-
-    def passes(self) -> bool:
-        """Count one event, where that is all there is to do about it; otherwise `notice` will."""
-        seen = self.seen
-        if seen.n + 1 >= self._busy_at:
-            return False
-        seen.n += 1
-        return True
 
     def wait(self, n_events: float = 0.0) -> None:
         """Look again after so many events, within bounds."""
         self._due_at = self.seen.n + int(min(max(n_events, SOONEST), LATEST))
-        self._busy_at = 0
+        self.busy_at = 0
 
     def events_to_go(self, plan: Plan | None, history: PartHistory, seconds: float) -> float:
         """After how many more events enough was spent on a part to weigh it; never, if it is to stay."""

@@ -106,7 +106,7 @@ import numpy.typing as npt
 
 from rangecast import memory
 from rangecast.engine import packed_kernels
-from rangecast.engine.answers import ALL, Counted, Found, Rows, write_rows
+from rangecast.engine.answers import ALL, Counted, Found, Request
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.grid import bounded_attributes
@@ -114,8 +114,7 @@ from rangecast.engine.layouts import bitmap_kernels as building
 from rangecast.engine.layouts import bitmap_kernels as kernels
 from rangecast.engine.layouts.bitmap_kernels import TOP, BitmapBlocks, cut_blocks
 from rangecast.engine.packed import Packed
-from rangecast.engine.parts import Part, StaticIndex
-from rangecast.engine.small import ROOM, FewEvents
+from rangecast.engine.parts import ROOM, FewEvents, Part, StaticIndex
 from rangecast.engine.small_kernels import stab_bitmap
 from rangecast.errors import OptionError
 from rangecast.memory import check_fits, check_numbered
@@ -197,22 +196,17 @@ class BitmapPart(Part):
         """How many blocks there are."""
         return len(self.blocks.n_block_attributes)
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Found:
-        if codes.shape[1] == 1:
+    def stab(self, request: Request) -> Found:
+        codes, boxes = request.codes, request.boxes
+        if codes.shape[1] == 1 and request.limit == ALL:
             offsets, out = self.few.stab(codes, boxes)
             if not self.identical:
                 packed_kernels.to_slots(out, len(out), boxes.slots)
             return offsets, out
-        return self._stab(codes, boxes, ALL)
+        return self._stab(codes, boxes, request.limit)
 
     def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         return self.few.stab_one(codes, boxes, None if self.identical else boxes.slots)
-
-    def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
-        return write_rows(self._stab(codes, boxes, limit))
-
-    def hold_any(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.bool_]:
-        return self._stab(codes, boxes, 1).counts > 0
 
     def _stab(self, codes: Codes, boxes: Boxes, limit: int) -> Counted:
         blocks = self.blocks
@@ -254,7 +248,7 @@ class BitmapPart(Part):
         chosen = np.empty((self.blocks.tops.shape[1], m), np.uint64)
         return self.packed.pack_events(codes), cells, points, chosen
 
-    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+    def cost(self, codes: Codes) -> npt.NDArray[np.int64]:
         values, cells, points, chosen = self._room(codes)
         kernels.choose_blocks(values, self.blocks, cells, points, np.empty(len(chosen), np.uint64), chosen)
         counts: npt.NDArray[np.int64] = np.bitwise_count(chosen).sum(axis=0, dtype=np.int64)
@@ -268,10 +262,6 @@ class BitmapPart(Part):
         bounds = self.blocks.bounds.copy()
         bounds[dead[self.blocks.boxes] != 0] = TOP
         return BitmapPart(self.packed, self.identical, self.blocks._replace(bounds=bounds))
-
-    @property
-    def derived_bytes(self) -> int:
-        return self.packed.derived_bytes
 
     def stats(self) -> dict[str, int]:
         return {"blocks": self.n_blocks, "bitsets": len(self.blocks.bits)}

@@ -35,7 +35,7 @@ Lists hold slots, or box numbers when codes may have to be looked at: because ot
 bounded, or because fine cells hold several codes with an end of a box between them (an event in the
 same fine cell as an end of a box is compared with its codes), or, on two attributes, because a cell has more
 fine cells per side than a byte tells apart. engine/packed.py has the bounds on other attributes. A few events
-are answered by one kernel call (engine/small.py).
+are answered by one kernel call (engine/parts.py).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ import numpy.typing as npt
 
 from rangecast import memory
 from rangecast.engine import packed_kernels
-from rangecast.engine.answers import Counted, Found, Rows, restore_order
+from rangecast.engine.answers import Counted, Found, IdRows, Request, Rows, restore_order
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.grid import Grid, bounded_attributes, estimate_selectivity, named_attributes
@@ -63,8 +63,7 @@ from rangecast.engine.layouts.cells_kernels import (
     stab_plane_few,
 )
 from rangecast.engine.packed import CELLS, Checked, Packed, fit_grid
-from rangecast.engine.parts import IdRows, Part, StaticIndex
-from rangecast.engine.small import FEW_EVENTS, FewEvents
+from rangecast.engine.parts import FEW_EVENTS, FewEvents, Part, StaticIndex
 from rangecast.errors import OptionError
 from rangecast.memory import check_fits, check_numbered
 from rangecast.simd.lanes import EIGHT
@@ -140,7 +139,8 @@ class CellsPart(Part):
             hold("that checked cells hold boxes", self.boxed)
             self.checked.check(d, names)
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Found:
+    def stab(self, request: Request) -> Found:
+        codes, boxes = request.codes, request.boxes
         m = codes.shape[1]
         if isinstance(self.cells, LineCells) and not self.boxed:
             small = self._few.stab_small(codes, boxes) if m < FEW_EVENTS else None
@@ -157,6 +157,10 @@ class CellsPart(Part):
             assert self._reader is not None
             places = self._reader.places(codes)
             turned = self._reader.goes_by_place(codes)
+            if request.base is not None and not turned and self._lists_slots:
+                beside = None if request.beside is None else request.beside()
+                rows = self._reader.stab(order, places, codes, boxes, np.int64, request.base, beside)
+                return IdRows(*rows)
             if turned:
                 order = self._reader.order_by_place(places)
             offsets, out = self._reader.stab(order, places, codes, boxes, np.int32)
@@ -167,19 +171,12 @@ class CellsPart(Part):
             packed_kernels.to_slots(out, n, boxes.slots)
         return restore_order(order, m, offsets, out[:n]) if turned else (offsets, out[:n])
 
-    def writes_ids(self, codes: Codes) -> bool:
-        reader = self._reader
-        if reader is None or self.checked is not None or (self.boxed and not self.identical):
-            return False
-        return bool(codes.shape[1] >= FEW_EVENTS) and not reader.goes_by_place(codes)
+    @property
+    def _lists_slots(self) -> bool:
+        """Whether what is found needs no check and no other name."""
+        return self.checked is None and (not self.boxed or self.identical)
 
-    def stab_ids(self, codes: Codes, boxes: Boxes, base: int, beside: IdRows | None) -> IdRows:
-        assert self._reader is not None
-        order, places = np.arange(codes.shape[1]), self._reader.places(codes)
-        ids: IdRows = self._reader.stab(order, places, codes, boxes, np.int64, base, beside)
-        return ids
-
-    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+    def stab_one(self, codes: Any, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         if isinstance(self.cells, LineCells) and not self.boxed:
             return self._few.stab_one_small(codes, boxes)
         return self._few.stab_one(codes, boxes, boxes.slots if self.boxed and not self.identical else None)
@@ -211,7 +208,7 @@ class CellsPart(Part):
 
         return Counted(counts, fill)
 
-    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+    def cost(self, codes: Codes) -> npt.NDArray[np.int64]:
         cells = self.cells
         fine = [self.packed.grid(k).locate(codes[j]).astype(np.int64) for k, j in enumerate(self.on)]
         counts = np.zeros(codes.shape[1], np.int64)
@@ -242,11 +239,6 @@ class CellsPart(Part):
         if self._reader is not None and swept._reader is not None:
             swept._reader.per_event = self._reader.per_event
         return swept
-
-    @property
-    def derived_bytes(self) -> int:
-        checked = 0 if self.checked is None else self.checked.packed.derived_bytes
-        return self.packed.derived_bytes + checked
 
     def stats(self) -> dict[str, int]:
         c = self.cells

@@ -54,14 +54,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast import memory
 from rangecast.engine import small_kernels
-from rangecast.engine.answers import Rows
+from rangecast.engine.answers import Request, Rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, flat, hold, within
 from rangecast.engine.layouts import leads_kernels
@@ -167,24 +167,23 @@ class LeadsPart(Part):
         hold("that leading lists are whole records of boxes", whole)
         within("boxes without an entry", lists.every, n)
 
-    def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
+    def stab_one(self, codes: Any, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         out = np.empty(_ROOM_OF_ONE, np.int32)
-        n: int = small_kernels.stab_leads(self._views.table, boxes.table, codes, out)
+        if type(codes) is EventEntries:
+            n: int = small_kernels.stab_leads_entries(
+                self._views.table, boxes.table, codes.starts, codes.attributes, codes.codes, out
+            )
+        else:
+            n = small_kernels.stab_leads(self._views.table, boxes.table, codes, out)
         return None if n < 0 else out[:n]
 
-    def stab_one_said(self, entries: EventEntries, boxes: Boxes) -> npt.NDArray[np.int32] | None:
-        out = np.empty(_ROOM_OF_ONE, np.int32)
-        n: int = small_kernels.stab_leads_entries(
-            self._views.table, boxes.table, entries.starts, entries.attributes, entries.codes, out
-        )
-        return None if n < 0 else out[:n]
-
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
-        return self._stab(partial(kernels.stab, codes), codes.shape[1], boxes)
-
-    def stab_entries(self, entries: EventEntries, boxes: Boxes) -> Rows:
-        said = entries.starts, entries.attributes, entries.codes
-        return self._stab(partial(kernels.stab_entries, *said), entries.shape[1], boxes)
+    def stab(self, request: Request) -> Rows:
+        events = request.events
+        if isinstance(events, EventEntries):
+            find = partial(kernels.stab_entries, events.starts, events.attributes, events.codes)
+        else:
+            find = partial(kernels.stab, events)
+        return self._stab(find, events.shape[1], request.boxes)
 
     def _stab(self, find: Callable[..., int], m: int, boxes: Boxes) -> Rows:
         """Rows of m events, of which `find` writes as many as there is room for."""
@@ -218,7 +217,7 @@ class LeadsPart(Part):
             more[:used] = out[:used]
             out = more
 
-    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+    def cost(self, codes: Codes) -> npt.NDArray[np.int64]:
         counts = np.empty(codes.shape[1], np.int64)
         kernels.count_candidates(codes, self.lists, self._finder, counts)
         return counts

@@ -5,7 +5,7 @@ that a list is read from front to back and checked two attributes and several bo
 exact word holds all bounds, four boxes at a time (simd/lanes.py). The lists of the next
 events are asked for while this one's is compared. Events keep their order: answering a large batch list by
 list, and putting the rows back, took 1.5 times as long at a million subscriptions in 50,000 lists, and 2.3
-times at four million in a million. A few events are answered by one kernel call (engine/small.py).
+times at four million in a million. A few events are answered by one kernel call (engine/parts.py).
 
     array    dtype    shape           meaning
     values   int64    n_lists         the values, ascending
@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from rangecast import memory
 from rangecast.engine import boxes_kernels, packed_kernels
-from rangecast.engine.answers import Found, Rows
+from rangecast.engine.answers import Found, IdRows, Request, Rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.costs import draw_boxes
@@ -49,8 +49,7 @@ from rangecast.engine.layouts.lists_kernels import (
     WordLists,
 )
 from rangecast.engine.packed import Packed
-from rangecast.engine.parts import IdRows, Part
-from rangecast.engine.small import FEW_EVENTS, ROOM, FewEvents
+from rangecast.engine.parts import FEW_EVENTS, ROOM, FewEvents, Part
 from rangecast.engine.threads import runner
 from rangecast.language.kernels import ListedValues
 from rangecast.memory import check_fits, check_numbered
@@ -119,12 +118,13 @@ class EqualityPart(Part):
         hash_integers(own, hashes)
         return found, kernels.find_hashed(own, hashes, values, table, starts, found)
 
-    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+    def cost(self, codes: Codes) -> npt.NDArray[np.int64]:
         found, _ = self._find(codes)
         starts = self.lists.starts.astype(np.int64)
         return np.where(found >= 0, starts[found + 1] - starts[found], 0)
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Found:
+    def stab(self, request: Request) -> Found:
+        codes, boxes = request.codes, request.boxes
         m = codes.shape[1]
         if m < FEW_EVENTS:
             offsets, out = self.few.stab(codes, boxes)
@@ -183,10 +183,6 @@ class EqualityPart(Part):
                 rare_starts=_starts(np.bincount(owners[own], minlength=len(counts))),
             )
         return EqualityPart(self.identical, self.packed, swept)
-
-    @property
-    def derived_bytes(self) -> int:
-        return self.packed.derived_bytes
 
     def stats(self) -> dict[str, int]:
         return {"lists": len(self.lists.values)}
@@ -407,23 +403,20 @@ class WordListsPart(Part):
             # a probe ends at the first place that is free
             hold("that a table has a free place", size & (size - 1) == 0 and (lists.table < 0).any())
 
-    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+    def cost(self, codes: Codes) -> npt.NDArray[np.int64]:
         counts = np.empty(codes.shape[1], np.int64)
         kernels.count_words(codes[self.lists.on], self.lists, counts)
         return counts
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Found:
+    def stab(self, request: Request) -> Found:
+        codes = request.codes
         if codes.shape[1] < FEW_EVENTS:
-            return self.few.stab(codes, boxes)
-        rows: Rows = self._stab(codes, 0, (_NO_OFFSETS, np.empty(0, np.int32)))
-        return rows
-
-    def writes_ids(self, codes: Codes) -> bool:
-        return bool(codes.shape[1] >= FEW_EVENTS)
-
-    def stab_ids(self, codes: Codes, boxes: Boxes, base: int, beside: IdRows | None) -> IdRows:
-        ids: IdRows = self._stab(codes, base, beside or (_NO_OFFSETS, np.empty(0, np.int64)))
-        return ids
+            return self.few.stab(codes, request.boxes)
+        if request.base is None:
+            rows: Rows = self._stab(codes, 0, (_NO_OFFSETS, np.empty(0, np.int32)))
+            return rows
+        beside = None if request.beside is None else request.beside()
+        return IdRows(*self._stab(codes, request.base, beside or (_NO_OFFSETS, np.empty(0, np.int64))))
 
     def _stab(self, codes: Codes, add: int, beside: tuple[npt.NDArray[np.int64], npt.NDArray[Any]]) -> Any:
         """Rows of boxes, with a number added to each, and behind them those beside."""
@@ -458,10 +451,6 @@ class WordListsPart(Part):
         part = WordListsPart(self.packed, lists._replace(starts=starts, words=swept))
         part._per_event = self._per_event
         return part
-
-    @property
-    def derived_bytes(self) -> int:
-        return self.packed.derived_bytes
 
     def stats(self) -> dict[str, int]:
         return {"lists": len(self.lists.values)}
@@ -621,7 +610,8 @@ class EqualitiesPart(Part):
         if self.identical:
             within("boxes of lists by two values", held, n_slots)
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Found:
+    def stab(self, request: Request) -> Found:
+        codes, boxes = request.codes, request.boxes
         m = codes.shape[1]
         offsets, out = self.few.stab(codes, boxes) if m < FEW_EVENTS else self._stab(codes, boxes)
         if not self.identical:
@@ -639,7 +629,7 @@ class EqualitiesPart(Part):
     def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         return self.few.stab_one(codes, boxes, None if self.identical else boxes.slots)
 
-    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+    def cost(self, codes: Codes) -> npt.NDArray[np.int64]:
         counts = np.empty(codes.shape[1], np.int64)
         kernels.count_candidates(codes, self.lists, counts)
         return counts

@@ -27,7 +27,7 @@ Cells are those of a Grid; a construct is a half-open run of cells, so no cell i
 a predicate, no id comes twice, and a predicate of one value is a construct of one cell. A predicate
 that crosses a cell (holds some of its codes only) is entered in one more column, whose entries are
 checked. Levels that no predicate uses have no column. A few events are answered by one kernel call
-(engine/small.py). L is the one that needs the fewest bytes: a
+(engine/parts.py). L is the one that needs the fewest bytes: a
 higher level costs one number per cell, a lower one more entries; the number of matches copied is the
 same for every L.
 """
@@ -41,15 +41,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast import memory
-from rangecast.engine.answers import Counted, Found, Rows, event_order, order_by_cell
+from rangecast.engine.answers import ALL, Counted, Found, Request, Rows, event_order, order_by_cell
 from rangecast.engine.boxes import Boxes, ExpandedBoxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.grid import Grid, bounded_attributes, choose_attributes, named_attributes
 from rangecast.engine.kernels import sort_by_cell
 from rangecast.engine.layouts import runs_kernels as kernels
 from rangecast.engine.layouts.runs_kernels import CellRanges, Runs
-from rangecast.engine.parts import Part, StaticIndex
-from rangecast.engine.small import FEW_EVENTS, FewEvents
+from rangecast.engine.parts import FEW_EVENTS, FewEvents, Part, StaticIndex
 from rangecast.errors import OptionError
 from rangecast.memory import check_fits
 from rangecast.model.subscriptions import Subscriptions
@@ -103,8 +102,11 @@ class RunsPart(Part):
         hold("that checked entries have boxes", len(runs.slots) - len(runs.boxes) <= first)
         hold("that entries have at most a box each", len(runs.boxes) <= len(runs.slots))
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Found:
+    def stab(self, request: Request) -> Found:
+        codes, boxes = request.codes, request.boxes
         runs = self.runs
+        if request.limit < ALL and not request.counts and not len(runs.boxes):
+            return self._stab_some(codes, request.limit)
         if self._few is not None and codes.shape[1] < FEW_EVENTS:
             small = self._few.stab_small(codes, boxes)
             if small is not None:
@@ -129,9 +131,7 @@ class RunsPart(Part):
     def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         return None if self._few is None else self._few.stab_one_small(codes, boxes)
 
-    def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
-        if len(self.runs.boxes):
-            return super().stab_some(codes, boxes, limit)
+    def _stab_some(self, codes: Codes, limit: int) -> Rows:
         cells = self.grid.locate(codes[self.runs.on])
         counts = np.empty(len(cells), np.int64)
         kernels.count(event_order(len(cells)), cells, self.runs, counts)
@@ -140,7 +140,7 @@ class RunsPart(Part):
         kernels.copy_some(cells, self.runs, limit, offsets, out)
         return offsets, out
 
-    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+    def cost(self, codes: Codes) -> npt.NDArray[np.int64]:
         cells = self.grid.locate(codes[self.runs.on])
         counts = np.empty(len(cells), np.int64)
         kernels.count(event_order(len(cells)), cells, self.runs, counts)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.answers import Rows, scan_rows
+from rangecast.engine.answers import Request, Rows, scan_rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import hold
 from rangecast.engine.parts import Part, StaticIndex
@@ -30,10 +30,10 @@ class ScanPart(Part):
     def check(self, boxes: Boxes, n_slots: int) -> None:
         hold("that a range is one of boxes", 0 <= self.first <= self.last <= boxes.n)
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
-        return scan_rows(codes, boxes, self.first, self.last)
+    def stab(self, request: Request) -> Rows:
+        return scan_rows(request.codes, request.boxes, self.first, self.last)
 
-    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+    def cost(self, codes: Codes) -> npt.NDArray[np.int64]:
         return np.full(codes.shape[1], self.last - self.first, np.int64)
 
 

@@ -44,7 +44,7 @@ import numpy.typing as npt
 
 from rangecast import memory
 from rangecast.engine import packed_kernels
-from rangecast.engine.answers import ALL, Found, Rows, event_order, order_by_cell, restore_order
+from rangecast.engine.answers import ALL, Found, Request, Rows, event_order, order_by_cell, restore_order
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
 from rangecast.engine.layouts import lists_kernels as list_kernels
@@ -52,8 +52,7 @@ from rangecast.engine.layouts import sorted_lists_kernels as kernels
 from rangecast.engine.layouts.lists import enter_values
 from rangecast.engine.layouts.sorted_lists_kernels import CLOSED, FALLING, RISING, SortedLists
 from rangecast.engine.layouts.windows import lay_out
-from rangecast.engine.parts import Part
-from rangecast.engine.small import FEW_EVENTS, FewEvents
+from rangecast.engine.parts import FEW_EVENTS, FewEvents, Part
 from rangecast.memory import check_fits, check_numbered
 from rangecast.model.kernels import hash_integers
 from rangecast.simd.memory import Views
@@ -141,8 +140,11 @@ class NestedPart(Part):
         kernels.place(found, codes[self.lists.by], self.lists, places)
         return found, places
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Found:
+    def stab(self, request: Request) -> Found:
+        codes, boxes = request.codes, request.boxes
         m = codes.shape[1]
+        if request.limit < ALL:
+            return self._stab(event_order(m), *self._find(codes), codes, boxes, request.limit)
         if m < FEW_EVENTS:
             offsets, out = self.few.stab(codes, boxes)
             if not self.identical:
@@ -159,12 +161,6 @@ class NestedPart(Part):
 
     def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         return self.few.stab_one(codes, boxes, None if self.identical else boxes.slots)
-
-    def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
-        return self._stab(event_order(codes.shape[1]), *self._find(codes), codes, boxes, limit)
-
-    def hold_any(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.bool_]:
-        return np.diff(self.stab_some(codes, boxes, 1)[0]) > 0
 
     def _stab(
         self,
@@ -185,7 +181,7 @@ class NestedPart(Part):
             packed_kernels.to_slots(out, n, boxes.slots)
         return offsets, out[:n]
 
-    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+    def cost(self, codes: Codes) -> npt.NDArray[np.int64]:
         counts = np.empty(codes.shape[1], np.int64)
         kernels.count_members(event_order(len(counts)), *self._find(codes), self.lists, counts)
         return counts

@@ -58,14 +58,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast import memory
-from rangecast.engine.answers import ALL, Found, Rows, event_order, restore_order
+from rangecast.engine.answers import ALL, Counted, Found, Request, Rows, event_order, restore_order
 from rangecast.engine.boxes import AT_ONCE, Boxes
 from rangecast.engine.checks import hold, shaped, within
 from rangecast.engine.kernels import sort_by_cell
 from rangecast.engine.layouts import windows_kernels as kernels
 from rangecast.engine.layouts.windows_kernels import CLOSED, EVERY, FALLING, ODD, RISING, Windows
-from rangecast.engine.parts import Part
-from rangecast.engine.small import FEW_EVENTS, FewEvents
+from rangecast.engine.parts import FEW_EVENTS, FewEvents, Part
 from rangecast.engine.threads import Run, runner
 from rangecast.memory import check_fits
 from rangecast.simd.lanes import EIGHT
@@ -128,11 +127,17 @@ class WindowsPart(Part):
         within("slots of windows", w.slots, n_slots)
         within("slots of windows over everything", w.every, n_slots)
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Found:
-        values = codes[self.on]
+    def stab(self, request: Request) -> Found:
+        values = request.codes[self.on]
         m = len(values)
+        if request.counts and request.limit == ALL:
+            counts = np.empty(m, np.int64)
+            kernels.count_holders(event_order(m), values, self.windows, counts)
+            return Counted(counts)
+        if request.limit < ALL:
+            return self._stab_some(values, request.limit)
         if m < FEW_EVENTS:
-            return self._few.stab(codes, None)
+            return self._few.stab(request.codes, None)
         turned = m >= SORTED
         order = self._order(values) if turned else event_order(m)
         counts = memory.empty(m, np.int64)
@@ -146,8 +151,7 @@ class WindowsPart(Part):
     def stab_one(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int32] | None:
         return self._few.stab_one(codes, None)
 
-    def stab_some(self, codes: Codes, boxes: Boxes, limit: int) -> Rows:
-        values = codes[self.on]
+    def _stab_some(self, values: Codes, limit: int) -> Rows:
         counts = memory.empty(len(values), np.int64)
         order = event_order(len(values))
         kernels.count_candidates(order, values, self.windows, counts)
@@ -156,14 +160,6 @@ class WindowsPart(Part):
         out = memory.empty(int(counts.sum()) + 1, np.int32)
         n = int(kernels.stab(order, values, self.windows, limit, offsets, out))
         return offsets, out[:n]
-
-    def count(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.int64]:
-        counts = np.empty(codes.shape[1], np.int64)
-        kernels.count_holders(event_order(len(counts)), codes[self.on], self.windows, counts)
-        return counts
-
-    def hold_any(self, codes: Codes, boxes: Boxes) -> npt.NDArray[np.bool_]:
-        return np.diff(self.stab_some(codes, boxes, 1)[0]) > 0
 
     def _order(self, values: Codes) -> npt.NDArray[np.int64]:
         """The events by ascending value, as far as it matters: by its highest bits."""
@@ -183,7 +179,7 @@ class WindowsPart(Part):
         found = int(kernels.stab(order, sample, self.windows, ALL, offsets, np.empty(total + 1, np.int32)))
         return total > _MOST_WASTED * found + _MOST_READ * len(sample)
 
-    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+    def cost(self, codes: Codes) -> npt.NDArray[np.int64]:
         counts = np.empty(codes.shape[1], np.int64)
         kernels.count_candidates(event_order(len(counts)), codes[self.on], self.windows, counts)
         return counts

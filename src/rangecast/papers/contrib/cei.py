@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.answers import Rows
+from rangecast.engine.answers import Request, Rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.grid import Grid, choose_attributes, named_attributes
@@ -39,7 +39,6 @@ from rangecast.errors import OptionError
 from rangecast.memory import check_fits
 from rangecast.papers.contrib import kernels
 from rangecast.papers.contrib.kernels import EncodedLists
-from rangecast.types.attributes import Codes
 
 DEFAULT_CELLS = 65_536
 DEFAULT_LENGTH = 1_024
@@ -65,7 +64,8 @@ class CeiPart(Part):
         within("boxes of constructs", lists.boxes, boxes.n)
         within("attributes of constructs", lists.checked, d)
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
+    def stab(self, request: Request) -> Rows:
+        codes, boxes = request.codes, request.boxes
         offsets = np.empty(codes.shape[1] + 1, np.int64)
         cells = self.grid.locate(codes[self.lists.on])
         # one place more: an entry is written before it is known whether it counts

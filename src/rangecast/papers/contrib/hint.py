@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.answers import Rows
+from rangecast.engine.answers import Request, Rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.grid import Grid, choose_attributes, named_attributes
@@ -45,7 +45,6 @@ from rangecast.errors import OptionError
 from rangecast.memory import check_fits
 from rangecast.papers.contrib import kernels
 from rangecast.papers.contrib.kernels import Hierarchy
-from rangecast.types.attributes import Codes
 
 MOST_LEVELS = 20
 
@@ -73,7 +72,8 @@ class HintPart(Part):
         within("boxes of partitions", tree.boxes, boxes.n)
         within("attributes of partitions", tree.checked, d)
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
+    def stab(self, request: Request) -> Rows:
+        codes, boxes = request.codes, request.boxes
         offsets = np.empty(codes.shape[1] + 1, np.int64)
         cells = self.grid.locate(codes[self.tree.on])
         # one place more: an entry is written before it is known whether it counts

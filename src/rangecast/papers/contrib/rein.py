@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.answers import Rows
+from rangecast.engine.answers import Request, Rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.parts import Part, StaticIndex
@@ -41,7 +41,7 @@ from rangecast.errors import OptionError
 from rangecast.memory import check_fits
 from rangecast.papers.contrib import kernels
 from rangecast.papers.contrib.kernels import BucketLists
-from rangecast.types.attributes import LAST, MISSING, Codes
+from rangecast.types.attributes import LAST, MISSING
 
 
 @dataclass(eq=False)
@@ -68,7 +68,8 @@ class ReinPart(Part):
             shaped(f"{name} ends", getattr(own, f"{name}_keys"), len(held))
             within(f"boxes of {name} ends", held, n)
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
+    def stab(self, request: Request) -> Rows:
+        codes = request.codes
         offsets = np.zeros(codes.shape[1] + 1, np.int64)
         out = np.empty(max(4096, len(self.lists.slots)), np.int32)
         counters = np.zeros(2, np.int64)

@@ -47,7 +47,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.durable.arrays import Arrays
-from rangecast.engine.answers import Numbers, Rows
+from rangecast.engine.answers import Numbers, Request, Rows
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, counted, flat, hold, linked, shaped, within
 from rangecast.engine.grid import Grid, estimate_selectivity
@@ -423,7 +423,8 @@ class CountedPart(Part):
         self._tally = threading.Lock()
         self._satisfied = 0
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
+    def stab(self, request: Request) -> Rows:
+        codes = request.codes
         offsets = np.zeros(codes.shape[1] + 1, np.int64)
         out = np.empty(max(4096, 16 * codes.shape[1]), np.int32)
         counters = np.zeros(1, np.int64)

@@ -41,7 +41,7 @@ import numpy.typing as npt
 
 from rangecast.durable.arrays import count_bytes
 from rangecast.engine import kernels as checks
-from rangecast.engine.answers import Numbers, Rows
+from rangecast.engine.answers import Numbers, Request, Rows
 from rangecast.engine.boxes import Boxes, ExpandedBoxes, grown
 from rangecast.engine.checks import ascending, flat, hold, listed, shaped, within
 from rangecast.engine.grid import Grid, bounded_attributes, choose_attributes, named_attributes
@@ -728,14 +728,15 @@ class DirectPart(Part):
             nothing = not len(lists.checked) and (lists.starts[1::2] == lists.starts[2::2]).all()
             hold("that checked entries have boxes", nothing)
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Rows:
+    def stab(self, request: Request) -> Rows:
+        codes, boxes = request.codes, request.boxes
         offsets = np.empty(codes.shape[1] + 1, np.int64)
         cells = self.grid.locate(codes[self.lists.on])
         out = np.empty(kernels.count(cells, self.lists.starts), np.int32)
         n = kernels.stab_direct(codes, cells, self.lists, boxes.lows, boxes.highs, offsets, out)
         return offsets, out[:n]
 
-    def count_candidates(self, codes: Codes) -> npt.NDArray[np.int64]:
+    def cost(self, codes: Codes) -> npt.NDArray[np.int64]:
         cells = self.grid.locate(codes[self.lists.on])
         counts: npt.NDArray[np.int64] = self.lists.starts[2 * cells + 2] - self.lists.starts[2 * cells]
         return counts

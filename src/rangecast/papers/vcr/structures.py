@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.engine.answers import Found, Numbers, Rows, restore_order
+from rangecast.engine.answers import Found, Numbers, Request, Rows, restore_order
 from rangecast.engine.boxes import Boxes, ExpandedBoxes, grown
 from rangecast.engine.checks import ascending, flat, hold, listed, shaped, within
 from rangecast.engine.grid import Grid, choose_attributes, named_attributes
@@ -177,7 +177,8 @@ class RectangleRunsPart(Part):
         within("slots of runs", runs.entries[:copied], n_slots)
         within("boxes of runs", runs.entries[copied:], boxes.n)
 
-    def stab(self, codes: Codes, boxes: Boxes) -> Found:
+    def stab(self, request: Request) -> Found:
+        codes, boxes = request.codes, request.boxes
         xs, ys = self.plane.locate(codes)
         n = len(xs)
         step = 1 + n // 64
