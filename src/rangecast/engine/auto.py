@@ -48,17 +48,12 @@ import numpy.typing as npt
 from rangecast.engine import small_kernels
 from rangecast.engine.answers import ALL, Found, Request, join_found, one_row
 from rangecast.engine.boxes import Boxes
-from rangecast.engine.boxes_kernels import drop_marked
 from rangecast.engine.catalog import Catalog
 from rangecast.engine.checks import within
 from rangecast.engine.costs import (
     Corrections,
     Layout,
-    SortedChoice,
     alone_on,
-    assign_boxes,
-    choose_sorted,
-    draw_boxes,
     many_alone,
 )
 from rangecast.engine.grid import Grid, bounded_attributes
@@ -66,30 +61,27 @@ from rangecast.engine.layouts import lists_kernels as equality_kernels
 from rangecast.engine.layouts import sorted_lists_kernels as nested_kernels
 from rangecast.engine.layouts.bitmap import BitmapPart, build_bitmap, estimate_bytes
 from rangecast.engine.layouts.cells import BUDGET, CellsPart, build_cells
-from rangecast.engine.layouts.leads import are_sparse, build_leads
+from rangecast.engine.layouts.leads import claim_leads
 from rangecast.engine.layouts.lists import (
-    Coupled,
     EqualitiesPart,
     EqualityPart,
     WordListsPart,
-    ask_values,
-    build_equalities,
     build_listed,
-    build_lists,
-    choose_couples,
-    choose_equalities,
+    claim_lists,
     led_boxes,
 )
 from rangecast.engine.layouts.runs import FEWEST_CELLS, MOST_CELLS, build_runs
 from rangecast.engine.layouts.scan import ScanPart
 from rangecast.engine.layouts.shared import Groups, find_groups
-from rangecast.engine.layouts.sorted_lists import NestedPart, build_nested
+from rangecast.engine.layouts.sorted_lists import NestedPart, claim_sorted
 from rangecast.engine.layouts.windows import build_windows
 from rangecast.engine.packed import span_of_ends
 from rangecast.engine.parts import ROOM, FewEvents, Part, StaticIndex, _Covered, _CoveredParts, part_bytes
 from rangecast.engine.planner import (
     COLD_BOXES,
     COLD_WORK,
+    Claim,
+    Left,
     PartHistory,
     Plan,
     Replanner,
@@ -408,9 +400,10 @@ class AutoIndex(StaticIndex):
 
 # Which boxes of `auto` get which access path, and the building of those paths.
 #
-# Lists come first: sorted ones for outlines where they are worth it, then lists by two values, then by one,
-# then a path of its own for an attribute that many boxes bound alone. What is left goes together: runs,
-# windows or cells on one attribute, cells or bitmap on several, as the planner says.
+# LAYOUTS has them in their order. Each claims the boxes that it suits, and says how they are built. Sorted
+# lists come before lists by value, then comes a path of its own for an attribute that many boxes bound alone.
+# What is left goes together: runs, windows or cells on one attribute, cells or bitmap on several, as the
+# planner says.
 
 TINY = 192
 _LINE_SAMPLE = 256
@@ -438,71 +431,75 @@ def build_paths(
     events: Codes | None = None,
     threads: int = 1,
 ) -> list[AccessPath]:
-    """Access paths for the boxes with these numbers, for events like these if some were seen.
-
-    The numbers are used up: those of the boxes that are left after each path overwrite them, for one more
-    array of them would be a third of what is built of ten million intervals.
-    """
-    n = len(numbers)
-    if n == 0:
+    """Access paths for the boxes with these numbers, which are used up, for events like these if some were
+    seen."""
+    if not len(numbers):
         return []
-    # a scan looks at a range of boxes, so only when no dead one lies between them
-    if n <= TINY and int(numbers[-1]) - int(numbers[0]) == n - 1:
-        return [AccessPath("scan", (), n, ScanPart(int(numbers[0]), int(numbers[-1]) + 1))]
-    used = bounded_attributes(boxes, numbers)
-    if are_sparse(n, boxes.count_entries(numbers), len(used)):
-        return [AccessPath("leads", (), n, build_leads(boxes, numbers, memory_limit))]
+    left = Left(boxes, numbers, memory_limit, events, threads)
+    for layout in LAYOUTS:
+        if len(left.numbers):
+            layout(left)
+            left.settle()
+    # the rest shares out its own work if it is most boxes, and must not wait for threads that wait for it
+    alone = any(claim.kind == "rest" and 2 * claim.size > left.n for claim in left.claims)
+    run = map if alone else runner(threads)
+    return list(run(_built, left.claims))
+
+
+def _built(claim: Claim) -> AccessPath:
+    found = claim.build()
+    if isinstance(found, AccessPath):
+        return found
+    return AccessPath(claim.kind, claim.on, claim.size, found)
+
+
+def _claim_few(left: Left) -> None:
+    """A scan, which looks at a range of boxes, so only where no dead one lies between them."""
+    first, last = int(left.numbers[0]), int(left.numbers[-1])
+    if left.n <= TINY and last - first == left.n - 1:
+        left.claim("scan", (), left.numbers, lambda: ScanPart(first, last + 1))
+
+
+def _check_room(left: Left) -> None:
+    """No layout: those that follow need memory."""
+    used = left.used
     check_fits(
-        estimate_bytes(n, len(used), 4),
-        memory_limit,
-        f"'auto' for {n:,} boxes on {len(used)} attributes",
+        estimate_bytes(left.n, len(used), 4),
+        left.memory_limit,
+        f"'auto' for {left.n:,} boxes on {len(used)} attributes",
         "the index 'scan' needs nearly nothing beyond the subscriptions",
     )
-    building: list[Callable[[], AccessPath]] = []
-    around = draw_boxes(numbers, 0.5)
-    choices = choose_sorted(boxes, numbers, used, events)
-    taken = assign_boxes(boxes, numbers, used, choices)
-    for choice, own in zip(choices, taken, strict=True):
-        if len(own):
-            building.append(partial(_nested_path, boxes, own, choice, memory_limit))
-    rest = _drop(taken, numbers)
-    if building:
-        used = bounded_attributes(boxes, rest)
-    asked = ask_values(boxes, rest, used, threads)
-    listed = choose_equalities(asked, rest)
-    coupled = choose_couples(boxes, rest, asked, [on for on, _ in listed])
-    if coupled is not None:
-        building.append(partial(_equalities_path, boxes, coupled))
-        rest = _drop(coupled.numbers, rest)
-        listed = choose_equalities(ask_values(boxes, rest, bounded_attributes(boxes, rest), threads), rest)
-    building += [partial(_equality_path, boxes, own, on) for on, own in listed]
-    rest = _drop([own for _, own in listed], rest)
-    alone_on = many_alone(boxes, rest)
-    building += [partial(_line_path, boxes, own, on, memory_limit, 1) for on, own in alone_on]
-    rest = _drop([own for _, own in alone_on], rest)
-    # a path of most boxes shares out its own work, and must not wait for threads that wait for it
-    alone = 2 * len(rest) > n
-    if len(rest):
-        many = threads if alone else 1
-        building.append(partial(rest_path, boxes, rest, around, memory_limit, events, threads=many))
-    run = map if alone else runner(threads)
-    return list(run(lambda build: build(), building))
 
 
-def _nested_path(
-    boxes: Boxes, own: npt.NDArray[np.int64], choice: SortedChoice, memory_limit: int | None
-) -> AccessPath:
-    part = build_nested(boxes, own, *choice[1:5], memory_limit)
-    return AccessPath("nested", choice.attributes, len(own), part)
+def _claim_lines(left: Left) -> None:
+    """A path of its own for each attribute that many boxes bound and nothing else."""
+    for on, own in many_alone(left.boxes, left.numbers):
+        left.claim("line", (on,), own, partial(_line_path, left.boxes, own, on, left.memory_limit, 1))
 
 
-def _equality_path(boxes: Boxes, own: npt.NDArray[np.int64], on: int) -> AccessPath:
-    return AccessPath("equality", (on,), len(own), build_lists(boxes, own, on))
+def _claim_rest(left: Left) -> None:
+    """All that is left, in the layout that costs least by the planner."""
+    # threads where it is most of the boxes, for then it is built by itself
+    threads = left.threads if 2 * len(left.numbers) > left.n else 1
+    own = left.numbers
+    left.claim(
+        "rest", (), own,
+        partial(
+            rest_path, left.boxes, own, left.around, left.memory_limit, left.events, threads=threads
+        ),
+    )  # fmt: skip
 
 
-def _equalities_path(boxes: Boxes, coupled: Coupled) -> AccessPath:
-    on = tuple(sorted({j for couple in coupled.couples for j in couple}))
-    return AccessPath("equalities", on, sum(map(len, coupled.numbers)), build_equalities(boxes, coupled))
+LAYOUTS: tuple[Callable[[Left], None], ...] = (
+    _claim_few,
+    claim_leads,
+    _check_room,
+    claim_sorted,
+    claim_lists,
+    _claim_lines,
+    _claim_rest,
+)
+"""Who claims boxes, in this order: each takes those that it suits from what those before have left."""
 
 
 def not_in_lists(paths: list[AccessPath], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -526,16 +523,6 @@ def without(taken: Sequence[npt.NDArray[Any]], numbers: npt.NDArray[np.int64]) -
     for held in taken:
         marks[held[held < len(marks)]] = True
     return numbers[~marks[numbers]]
-
-
-def _drop(taken: Sequence[npt.NDArray[Any]], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The same, in the place of the numbers."""
-    if not any(map(len, taken)) or not len(numbers):
-        return numbers
-    marks = np.zeros(int(numbers[-1]) + 1, np.uint8)
-    for held in taken:
-        marks[held] = 1
-    return numbers[: int(drop_marked(numbers, marks))]
 
 
 def rest_path(

@@ -45,15 +45,18 @@ import contextlib
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast.durable.arrays import UNSAVED
 from rangecast.engine.boxes import Boxes
+from rangecast.engine.boxes_kernels import drop_marked
 from rangecast.engine.costs import (
     Corrections,
     Layout,
@@ -70,6 +73,70 @@ from rangecast.types.attributes import Codes
 ROBUST = 1.3
 OFF, TELLING, LOOKED_AT, FEWEST_BATCHES = 3.0, 256, 8, 3
 BUILD_NS = {"cells": (120.0, 12.0, 90.0), "bitmap": (200.0, 100.0, 150.0)}
+
+
+class Claim(NamedTuple):
+    """Some boxes that a layout takes, and what builds a part of them, or a whole path."""
+
+    kind: str
+    on: tuple[int, ...]
+    size: int
+    build: Callable[[], Any]
+
+
+class Left:
+    """The boxes that no layout has claimed yet, and what layouts choose by.
+
+    The numbers are used up: those that are left by each layout overwrite them, for one more array of them
+    would be a third of what is built of ten million intervals.
+    """
+
+    def __init__(
+        self,
+        boxes: Boxes,
+        numbers: npt.NDArray[np.int64],
+        memory_limit: int | None,
+        events: Codes | None,
+        threads: int,
+    ) -> None:
+        self.boxes = boxes
+        self.numbers = numbers
+        self.n = len(numbers)
+        """How many there were at first."""
+        self.around = draw_boxes(numbers, 0.5)
+        """Some of them all, to make up events from."""
+        self.memory_limit = memory_limit
+        self.events = events
+        self.threads = threads
+        self.claims: list[Claim] = []
+        self._taken: list[npt.NDArray[np.int64]] = []
+
+    @cached_property
+    def used(self) -> list[int]:
+        """The attributes that those left bound."""
+        return self.boxes.bounded(self.numbers)
+
+    def claim(
+        self, kind: str, on: tuple[int, ...], own: npt.NDArray[np.int64], build: Callable[[], Any]
+    ) -> None:
+        """Take some boxes; they are gone when they are settled."""
+        self.claims.append(Claim(kind, on, len(own), build))
+        self._taken.append(own)
+
+    def settle(self) -> None:
+        """Leave out the boxes that were claimed."""
+        n_taken = sum(map(len, self._taken))
+        if not n_taken:
+            return
+        if n_taken == len(self.numbers):
+            self.numbers = self.numbers[:0]
+        else:
+            marks = np.zeros(int(self.numbers[-1]) + 1, np.uint8)
+            for own in self._taken:
+                marks[own] = 1
+            self.numbers = self.numbers[: int(drop_marked(self.numbers, marks))]
+        self._taken.clear()
+        self.__dict__.pop("used", None)
 
 
 @dataclass(frozen=True)

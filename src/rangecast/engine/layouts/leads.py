@@ -54,7 +54,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +73,9 @@ from rangecast.model.boxes import SparseBoxes, starts_of
 from rangecast.model.wide_events import EventEntries
 from rangecast.simd.memory import Views
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Codes
+
+if TYPE_CHECKING:
+    from rangecast.engine.planner import Left
 
 FEWEST_ATTRIBUTES = 128
 SPARSE = 8
@@ -235,6 +238,13 @@ class LeadsPart(Part):
 
     def stats(self) -> dict[str, int]:
         return {"leading_attributes": len(self.lists.attributes), "record_words": len(self.lists.records)}
+
+
+def claim_leads(left: Left) -> None:
+    """All boxes, if they bound so few of so many attributes that a list of each attribute is short."""
+    own = left.numbers
+    if are_sparse(left.n, left.boxes.count_entries(own), len(left.used)):
+        left.claim("leads", (), own, partial(build_leads, left.boxes, own, left.memory_limit))
 
 
 def build_leads(boxes: Boxes, numbers: npt.NDArray[np.int64], memory_limit: int | None = None) -> LeadsPart:

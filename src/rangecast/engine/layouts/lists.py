@@ -26,7 +26,8 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,9 @@ from rangecast.model.kernels import hash_integers
 from rangecast.simd.lanes import EIGHT, TOGETHER
 from rangecast.simd.memory import Views
 from rangecast.types.attributes import LAST, MISSING, Codes
+
+if TYPE_CHECKING:
+    from rangecast.engine.planner import Left
 
 RARE = 16
 COUNTED = 8
@@ -965,6 +969,23 @@ def choose_equalities(
         winner[costs[chosen[k]] <= _NEARLY * best] = k
     winner[best == np.inf] = -1
     return [(j, numbers[some[winner == k]]) for k, j in enumerate(chosen) if (winner == k).any()]
+
+
+def claim_lists(left: Left) -> None:
+    """The boxes that ask for one value of two attributes, where that pays, then those that ask for one value
+    that events seldom have."""
+    asked = ask_values(left.boxes, left.numbers, left.used, left.threads)
+    listed = choose_equalities(asked, left.numbers)
+    coupled = choose_couples(left.boxes, left.numbers, asked, [on for on, _ in listed])
+    if coupled is not None:
+        on = tuple(sorted({j for couple in coupled.couples for j in couple}))
+        own = np.concatenate(coupled.numbers)
+        left.claim("equalities", on, own, partial(build_equalities, left.boxes, coupled))
+        left.settle()
+        asked = ask_values(left.boxes, left.numbers, left.used, left.threads)
+        listed = choose_equalities(asked, left.numbers)
+    for j, own in listed:
+        left.claim("equality", (j,), own, partial(build_lists, left.boxes, own, j))
 
 
 def _equal_rows(

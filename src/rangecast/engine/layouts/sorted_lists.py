@@ -38,6 +38,8 @@ order of the events.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +49,7 @@ from rangecast.engine import packed_kernels
 from rangecast.engine.answers import ALL, Found, Request, Rows, event_order, order_by_cell, restore_order
 from rangecast.engine.boxes import Boxes
 from rangecast.engine.checks import ascending, hold, shaped, within
+from rangecast.engine.costs import assign_boxes, choose_sorted
 from rangecast.engine.layouts import lists_kernels as list_kernels
 from rangecast.engine.layouts import sorted_lists_kernels as kernels
 from rangecast.engine.layouts.lists import enter_values
@@ -57,6 +60,9 @@ from rangecast.memory import check_fits, check_numbered
 from rangecast.model.kernels import hash_integers
 from rangecast.simd.memory import Views
 from rangecast.types.attributes import Codes
+
+if TYPE_CHECKING:
+    from rangecast.engine.planner import Left
 
 SORTED = 4096
 _BYTES = 40
@@ -209,6 +215,16 @@ class NestedPart(Part):
 
     def stats(self) -> dict[str, int]:
         return {"sorted_lists": len(self.lists.starts) - 1}
+
+
+def claim_sorted(left: Left) -> None:
+    """The boxes of each outline for which sorted lists cost least (costs.py)."""
+    choices = choose_sorted(left.boxes, left.numbers, left.used, left.events)
+    taken = assign_boxes(left.boxes, left.numbers, left.used, choices)
+    for choice, own in zip(choices, taken, strict=True):
+        if len(own):
+            build = partial(build_nested, left.boxes, own, *choice[1:5], left.memory_limit)
+            left.claim("nested", choice.attributes, own, build)
 
 
 def build_nested(
