@@ -243,3 +243,16 @@ def test_a_file_with_times_beyond_the_range(tmp_path):
     assert [(r.row, r.reason) for r in events.rejected] == [
         (1, "'t' is a timestamp, got timestamp[ms] 18014398509481984")
     ]
+
+
+def test_a_decimal_that_is_rejected_stays_as_it_was():
+    column = pa.array([Decimal("1E+30")])
+    encoded = rc.Int("a").encode(column)
+    assert encoded.reasons[0] == "'a' is an int, got Decimal('1000000000000000000000000000000')"
+    assert column.to_pylist() == [Decimal("1E+30")]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "ns"])
+def test_a_longdouble_counts_a_unit(unit):
+    at = rc.Timestamp("at", unit=unit)
+    assert at.encode([np.longdouble(3_000)]).codes.tolist() == at.encode([3_000]).codes.tolist()

@@ -136,10 +136,9 @@ def instant_of_number(value: Any, unit: str, side: str) -> Any:
         return value
     if isinstance(value, float | np.floating | Decimal) and not math.isfinite(value):
         return value
-    exact = Fraction(
-        value if isinstance(value, Decimal) else value.item() if hasattr(value, "item") else value
-    )
-    ticks = exact * Fraction(*_UNITS[unit])
+    # not by `item`, which leaves a longdouble what it is
+    plain = float(value) if isinstance(value, np.floating) else value
+    ticks = Fraction(int(plain) if isinstance(plain, np.integer) else plain) * Fraction(*_UNITS[unit])
     if isinstance(value, float | np.floating):
         return round(ticks)
     return math.ceil(ticks) if side == "low" else math.floor(ticks)

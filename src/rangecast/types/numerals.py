@@ -128,7 +128,7 @@ def _unscaled(data: pa.Array[Any]) -> tuple[Integers, Mask, int]:
         return np.zeros(len(data), np.int64), np.zeros(len(data), bool), scale
     halves = np.frombuffer(wide.buffers()[1] or b"", np.int64).reshape(-1, 2)
     halves = halves[wide.offset : wide.offset + len(wide)]
-    low = np.ascontiguousarray(halves[:, 0])
+    low = halves[:, 0].copy()  # of one row it would be a view, and codes are written into it
     return low, halves[:, 1] == low >> 63, scale
 
 
