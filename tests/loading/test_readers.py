@@ -34,6 +34,7 @@ from rangecast.loading import EventFile
 from rangecast.loading import json as jsonl_files
 from rangecast.loading.events import ARROW_TYPES, EventColumns, load_events
 from rangecast.model import events as marshalled_rows
+from rangecast.model.one_event import EventPlan
 
 # of keys that look like an attribute, which many cases have
 pytestmark = pytest.mark.filterwarnings("ignore::rangecast.errors.RangecastWarning")
@@ -220,16 +221,16 @@ def marshalled(schema, texts):
 
 def one_dict(schema, texts):
     def read(schema, rows):
-        index = rc.open_index("scan", schema)
-        return [of_codes(schema, index._rows, row) for row in rows]
+        plan = EventPlan(schema)
+        return [of_codes(schema, plan, row) for row in rows]
 
     return of_rows(schema, texts, read)
 
 
-def of_codes(schema, encoder, row):
+def of_codes(schema, plan, row):
     """What `match_one` makes of an event: codes, which are compared, and values of those who read columns."""
     try:
-        codes = encoder.encode(row)
+        codes = plan.encode(row)
         events = rc.Events.from_rows(schema, [row])
     except rc.EventError as error:
         return plain(str(error).removeprefix("event 0: ").removesuffix(" (1 of 1 events)"))

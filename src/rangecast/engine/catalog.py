@@ -32,7 +32,7 @@ is for whoever holds the writer's lock.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -61,10 +61,12 @@ from rangecast.language.kernels import SET, ListedValues
 from rangecast.model import boxes as sparse
 from rangecast.model.boxes import DenseBoxes, SparseBoxes
 from rangecast.model.ids import Ids, IdTable
+from rangecast.model.one_event import EventPlan
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.model.user_columns import UserColumns, unpacked
 from rangecast.types.attributes import LAST, Codes
 from rangecast.types.kernels import RegionArrays
+from rangecast.types.patterns import HELD
 from rangecast.types.places import joined
 from rangecast.types.schema import Schema
 
@@ -93,6 +95,41 @@ class CatalogArrays(NamedTuple):
     texts: npt.NDArray[np.uint8] | None = None
     """These are last: who maps a file to match reads up to here."""
     payload: npt.NDArray[np.uint8] | None = None
+
+
+class BoundAttributes:
+    """The attributes that boxes of a catalog have bounded so far, and the trait bundles that they have named.
+
+    Indexes share a schema, and with it hidden attributes: by this, one event is asked only for what the
+    subscriptions of its own index need (model/one_event.py). It never shrinks, and drafts share it, so that
+    it has at least what each of them bounds.
+    """
+
+    def __init__(self, positions: Iterable[int] = (), bundles: set[int] | None = None) -> None:
+        self.positions = set(positions)
+        self.bundles = bundles
+        """The codes of the bundles, None where any may be meant."""
+
+    def note(self, subs: Subscriptions) -> None:
+        """Take note of what subscriptions bound."""
+        n = len(subs.schema)
+        first = subs.schema.hidden_position(HELD)
+        bundled = first is not None and first < n
+        if subs._sparse is None:
+            # to read dense boxes for this would take longer than what it saves
+            self.positions.update(range(n))
+            self.bundles = None if bundled else self.bundles
+        elif bundled or len(self.positions) < n:
+            boxes = subs.boxes
+            attributes = boxes.attributes & ~np.int32(SET)
+            self.positions.update(np.flatnonzero(np.bincount(attributes, minlength=n)).tolist())
+            if first is not None and self.bundles is not None:
+                own = [np.flatnonzero(attributes == first + k) for k in range(3)]
+                last = len(subs.schema.traits.vocabulary)
+                # a bundle that holds is its code; one that does not is beside the two ends of a gap
+                for low, high in zip(boxes.lows[own[0]].tolist(), boxes.highs[own[0]].tolist(), strict=True):
+                    self.bundles.update(range(max(low, 1), min(high, last) + 1))
+                self.bundles.update((boxes.highs[own[1]] + 1).tolist(), (boxes.lows[own[2]] - 1).tolist())
 
 
 class Catalog:
@@ -130,6 +167,9 @@ class Catalog:
         """What `match(limit=k)` chooses by, of each slot, once a subscription came with a priority."""
         self._table: IdTable | None = None
         self._beside = UserColumns(0, None, {})
+        self.bound = BoundAttributes(bundles=set())
+        self.plan: EventPlan | None = None
+        """What encodes one event for these subscriptions, once somebody has asked for it."""
 
     def draft(self) -> Catalog:
         """The same subscriptions in a catalog that may be changed while readers go on with this one."""
@@ -139,6 +179,11 @@ class Catalog:
         out.entries = None if self.entries is None else self.entries.draft()
         self._table = None
         return out
+
+    def make_plan(self) -> EventPlan:
+        """Make the plan for one event."""
+        self.plan = plan = EventPlan(self.schema, frozenset(self.bound.positions), self.bound.bundles)
+        return plan
 
     @property
     def alive(self) -> npt.NDArray[np.uint8]:
@@ -248,6 +293,9 @@ class Catalog:
     def add(self, subs: Subscriptions) -> None:
         """Append subscriptions that were checked; their ids must not be alive here."""
         n, m, k = self.n_slots, self.n_boxes, len(subs)
+        self.bound.note(subs)
+        if self.plan is not None and not self.plan.reads(self.bound.positions, self.bound.bundles):
+            self.plan = None
         cuts = {"cuts": self._sets != "hulls", "lists": self._sets == "listed"}
         pieces = into_pieces(subs, expands=self.entries is None, compares=self._compares, **cuts)
         n_pieces = len(owners := pieces.bounds.owners)
@@ -488,6 +536,8 @@ class Catalog:
     def take(cls, schema: Schema, arrays: CatalogArrays, *, sets: str = "cut") -> Catalog:
         """A catalog of stored arrays, which it takes as they are, expanded or by entry."""
         out = cls(schema, sets=sets, expands=arrays.entries is None)
+        # to read all boxes of a file for this would take longer than to map it
+        out.bound = BoundAttributes(range(len(schema)))
         out.said = None if arrays.said is None else SaidBoxes(arrays.said)
         if arrays.id_starts is not None and arrays.id_letters is not None:
             out._textual = True

@@ -41,7 +41,6 @@ from rangecast.model.events import EventCodes, Events
 from rangecast.model.explanation import Explanation, explain_boxes
 from rangecast.model.ids import Ids
 from rangecast.model.matches import Matches
-from rangecast.model.one_event import RowEncoder
 from rangecast.model.subscriptions import Subscriptions
 from rangecast.types.attributes import Codes
 from rangecast.types.schema import Schema
@@ -253,7 +252,8 @@ class Index:
         cannot hold raises EventError.
         """
         with self._reading() as reading:
-            codes = self._rows.encode(event, unknown)  # after the state, as in `match`
+            plan = reading.catalog.plan or reading.catalog.make_plan()
+            codes = plan.encode(event, unknown)  # after the state, as in `match`
             if codes is not None:
                 ids = reading.match_one(codes).ids
         if codes is None:

@@ -23,7 +23,7 @@ from rangecast import memory
 from rangecast.model import kernels
 from rangecast.model.boxes import ragged, starts_of
 from rangecast.types.attributes import MISSING, Attribute, Category, Codes, Encoded
-from rangecast.types.columns import Column, as_column
+from rangecast.types.columns import LISTS, Column, as_column
 
 WIDE = 128
 """From so many attributes on, events are kept by what they say."""
@@ -181,9 +181,6 @@ class CodeTarget:
 
 MOST_VARIANTS = 1024
 """Of one event; one that has more is rejected."""
-
-LISTS = (list, tuple, set, frozenset, np.ndarray)
-"""What a cell with several values may be."""
 
 _Places = npt.NDArray[np.int64]
 

@@ -45,6 +45,9 @@ from rangecast.types.numerals import (
 )
 from rangecast.types.strings import without_views
 
+LISTS = (list, tuple, set, frozenset, np.ndarray)
+"""What a cell with several values may be."""
+
 _TRUNCATE = 60
 # What Arrow raises for a list that is not a column of its own: a mixture, a text that is not Unicode, an
 # integer of more than 64 bits, a Decimal that is no number.

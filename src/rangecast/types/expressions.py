@@ -157,6 +157,13 @@ class Expression:
             return frozenset([self.value])
         return frozenset().union(*(arg.names for arg in self.args))
 
+    @cached_property
+    def numbers(self) -> tuple[tuple[Any, ...], Any]:
+        """Of a sum, the coefficients of its terms and what is added, as numbers of its kind."""
+        coefficients, total = self.value
+        kind = float if self.kind == FLOAT else int
+        return tuple(map(kind, coefficients)), kind(total)
+
     def __repr__(self) -> str:
         return f"Expression({self.text!r})"
 

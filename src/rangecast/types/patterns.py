@@ -52,6 +52,8 @@ from rangecast.types.strings import arrow_words
 from rangecast.types.vocabulary import Vocabulary
 
 MOST_BUNDLES = 1 << 24
+ROOM_OF_ONE = 64
+"""Traits and bundles of one event for which there is room at first."""
 MOST_WITHOUT_PIECES = 256
 """How many traits of a schema may have no fixed part, so that every string is tried."""
 
@@ -165,6 +167,17 @@ class TraitBundles:
             none = np.zeros(n_columns + 1, np.int64)
             return FoundBundles(np.empty(0, np.int64), none, np.empty(0, np.int64), none)
         return parts[0] if len(parts) == 1 else FoundBundles.joined(parts)
+
+    def find_one(self, words_of: Callable[[str], list[str]]) -> tuple[list[int], list[int]]:
+        """As `find`, of one event, whose words of a source `words_of` gives; the bundles that do not hold
+        ascend."""
+        held: list[int] = []
+        barred: list[int] = []
+        for part in self._compiled():
+            for out, codes in zip((held, barred), part.find_one(words_of), strict=True):
+                out += codes
+        barred.sort()
+        return held, barred
 
     def _compiled(self) -> tuple[CompiledBundles, ...]:
         """The parts that cover the dictionary as it is now."""
@@ -323,6 +336,34 @@ class CompiledBundles:
             barred = barred[np.lexsort((barred, columns))]
         return FoundBundles(held[: needed[0]], held_starts, barred, barred_starts)
 
+    def find_one(self, words_of: Callable[[str], list[str]]) -> tuple[list[int], list[int]]:
+        """The bundles of this stretch that hold in one event, and those of denied traits that do not."""
+        traits: list[int] = []
+        ends = [0]
+        where = np.empty((len(self.sources), 1), np.int64)
+        for k, source in enumerate(self.sources):
+            words = words_of(source.name)
+            if words:
+                traits += source.find_one(words)
+            where[k] = k if words else -1
+            ends.append(len(traits))
+        if not traits:  # as of most events: then no bundle holds, and none is barred
+            return [], []
+        own = np.array(traits, np.int32)
+        room = ROOM_OF_ONE
+        while True:
+            held, barred = np.empty(room, np.int64), np.empty(room, np.int64)
+            found = np.zeros((2, 1), np.int64)
+            stamps = np.full(self._n_traits, -1, np.int64)
+            marks = np.full(len(self._bundles.codes), -1, np.int64)
+            kernels.hold_bundles(
+                self._bundles, where, np.array(ends), own, stamps, marks, held, barred, found
+            )
+            n_held, n_barred = found[:, 0].tolist()
+            if max(n_held, n_barred) <= room:
+                return held[:n_held].tolist(), barred[:n_barred].tolist()
+            room = max(n_held, n_barred)
+
 
 class _TagLookup:
     """An attribute of several values, which are looked up among the strings that are asked for."""
@@ -345,6 +386,11 @@ class _TagLookup:
         pairs = np.unique((rows[held] << 32) | numbers[held])
         ends = np.cumsum(np.bincount(pairs >> 32, minlength=n)).astype(np.int64)
         return ends, (pairs & 0xFFFF_FFFF).astype(np.int32), np.where(found.where >= 0, rows, -1)
+
+    def find_one(self, words: list[str]) -> list[int]:
+        """The traits of one event."""
+        numbers = self._numbers
+        return list({numbers[word] for word in words if word in numbers})
 
 
 class _TextAutomaton:
@@ -444,6 +490,32 @@ class _TextAutomaton:
         order = np.argsort(by_word, kind="stable")
         ends = np.cumsum(np.bincount(by_word, minlength=n)).astype(np.int64)
         return ends, np.concatenate(numbers)[order], found.where
+
+    def find_one(self, words: list[str]) -> list[int]:
+        """The traits that one word has."""
+        letters = words[0].encode()
+        # kernels are compiled for arrays that may be written to
+        text = np.frombuffer(bytearray(letters or b" "), np.uint8)
+        starts = np.array([0, len(letters)])
+        room = ROOM_OF_ONE
+        while True:
+            held, asked = np.empty(room, np.int32), np.empty(room, np.int32)
+            ends = np.zeros((2, 1), np.int64)
+            stamps = np.full(self._n_pieces, -1, np.int64)
+            bigrams = np.full(kernels.N_BIGRAMS, -1, np.int64)
+            kernels.find_traits(self._automaton, self._uses, starts, text, stamps, bigrams, held, asked, ends)
+            n_held, n_asked = ends[:, 0].tolist()
+            if max(n_held, n_asked) <= room:
+                break
+            room = max(n_held, n_asked)
+        found: list[int] = held[:n_held].tolist()
+        wanted = [*asked[:n_asked].tolist(), *(number for number, _ in self._all)]
+        if wanted:
+            column = arrow_words(words)
+            for number in dict.fromkeys(wanted):
+                if pc.match_substring_regex(column, self._expressions[number])[0].as_py():
+                    found.append(number)
+        return found
 
 
 def _lead(numbers: Sequence[int], denied: Sequence[bool], said: Counter[int]) -> int:

@@ -38,7 +38,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.durable import lock
-from rangecast.errors import SchemaError
+from rangecast.errors import EventError, SchemaError
 from rangecast.types.arrow_compute import pc
 from rangecast.types.attributes import (
     KINDS,
@@ -49,6 +49,7 @@ from rangecast.types.attributes import (
     Codes,
     Encoded,
     Interval,
+    ValueCoder,
     decoded_floats,
 )
 from rangecast.types.columns import Column, arrow_of, as_column, describe
@@ -140,6 +141,24 @@ class Point(Attribute):
             one, other = self.columns
             raise SchemaError(f"{self.name!r} is made of the columns {one!r} and {other!r}: give those")
         return self._joined(_column(values))
+
+    def coder(self) -> ValueCoder:
+        def code(value: Any) -> int:
+            if value is None:
+                return MISSING
+            numbers = _point_of(value)
+            found = None if numbers is None else self.code_of(*numbers)
+            if found is None:
+                raise EventError(str(self.wrong(value)))
+            return found
+
+        return code
+
+    def code_of(self, longitude: float, latitude: float) -> int | None:
+        """The code of one point by its numbers, as `joined` gives it; None where they are no point."""
+        if abs(longitude) <= 180 and abs(latitude) <= 90:
+            return (round(latitude * SCALE) + SOUTH) << 32 | (round(longitude * SCALE) + WEST)
+        return MISSING if math.isnan(longitude) and math.isnan(latitude) else None
 
     def joined(self, longitudes: Floats, latitudes: Floats) -> Encoded:
         """The codes of points whose numbers come in two columns; if both are NaN, there is no point."""

@@ -17,10 +17,21 @@ from typing import Any
 import pyarrow as pa
 
 from rangecast.errors import OptionError, SchemaError
-from rangecast.types.attributes import KINDS, Attribute, Bool, Category, Float, Int, Tags, Text, Timestamp
+from rangecast.types.attributes import (
+    KINDS,
+    Attribute,
+    Bool,
+    Category,
+    Float,
+    Int,
+    Tags,
+    Text,
+    Timestamp,
+    ValueCoder,
+)
 from rangecast.types.derived import MAX_DERIVED, Derivations, declared_expression, hidden_from, kinds_of
 from rangecast.types.expressions import Expression
-from rangecast.types.frames import describe_unreadable, flat_table, readable_table
+from rangecast.types.frames import ObjectNames, describe_unreadable, flat_table, readable_table
 from rangecast.types.patterns import HELD, HeldBundle, TraitBundles
 from rangecast.types.places import Point
 from rangecast.types.vocabulary import Vocabulary
@@ -157,6 +168,9 @@ class Schema:
         state = self.__dict__.copy()
         state["_derivations"] = self.hidden_names()[: self.n_hidden]
         state["attributes"] = self.attributes[: len(self.names)]
+        # made again when they are needed
+        state.pop("coders", None)
+        state.pop("object_names", None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -207,6 +221,17 @@ class Schema:
     def read_names(self) -> tuple[str, ...]:
         """The declared attributes that events have a value of: all but points that are made of two others."""
         return tuple(a.name for a in self if not isinstance(a, Point) or a.columns is None)
+
+    @cached_property
+    def coders(self) -> tuple[tuple[int, str, Attribute, ValueCoder], ...]:
+        """The attributes that events have a value of, with their positions, and what encodes one value."""
+        read = map(self.position, self.read_names)
+        return tuple((at, self.names[at], self.attributes[at], self.attributes[at].coder()) for at in read)
+
+    @cached_property
+    def object_names(self) -> ObjectNames:
+        """Which values of an object are of which attribute."""
+        return ObjectNames(self.read_names)
 
     @cached_property
     def points(self) -> tuple[tuple[int, Point], ...]:

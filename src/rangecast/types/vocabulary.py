@@ -40,7 +40,8 @@ class Vocabulary:
     """
 
     def __init__(self, words: Iterable[str] = ()) -> None:
-        self._codes: dict[str, int] = {}
+        self.codes: dict[str, int] = {}
+        """The code of each word, to be read: one dictionary for ever, so that its methods may be kept."""
         self._words: list[str] = []
         self._lock = threading.Lock()
         self._table: WordTable | None = None
@@ -53,7 +54,8 @@ class Vocabulary:
     def _after_fork(self) -> None:
         if not self._lock.acquire(blocking=False):
             # another thread was adding a word, which may have its code and not its place
-            self._codes = {word: code for code, word in enumerate(self._words, 1)}
+            self.codes.clear()
+            self.codes.update({word: code for code, word in enumerate(self._words, 1)})
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -67,23 +69,23 @@ class Vocabulary:
 
     def add(self, word: str) -> int:
         """The code of `word`, giving it one if it has none."""
-        code = self._codes.get(word)
+        code = self.codes.get(word)
         if code is None:
             with self._lock:
-                code = self._codes.get(word)
+                code = self.codes.get(word)
                 if code is None:
                     code = len(self._words) + 1
-                    self._codes[word] = code
+                    self.codes[word] = code
                     self._words.append(word)
         return code
 
     def look_up(self, word: str) -> int:
         """The code of `word`, or 0 when no subscription names it."""
-        return self._codes.get(word, UNKNOWN)
+        return self.codes.get(word, UNKNOWN)
 
     def look_up_all(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
         """The code of each of these."""
-        return np.fromiter(map(self._codes.get, words, repeat(UNKNOWN)), np.int64, len(words))
+        return np.fromiter(map(self.codes.get, words, repeat(UNKNOWN)), np.int64, len(words))
 
     def word(self, code: int) -> str | None:
         """The string behind a code, or None for the unknown one."""
