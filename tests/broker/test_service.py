@@ -484,6 +484,20 @@ def test_testing_a_condition_stores_nothing(client):
     assert caught.value.status == 422
 
 
+def test_explanations_that_are_too_long(client):
+    """A long list is one predicate; each of many shows the value of an event."""
+    long_list = f"price in ({', '.join(map(str, range(0, 400_000, 2)))})"
+    assert client.test(long_list, [{"price": 4}])["matches"] == [0]
+    with pytest.raises(ClientError, match="at most 8,388,608 are written at once: test fewer") as caught:
+        client.test(long_list, [{"price": 4}] * 1_000)
+    assert caught.value.status == 413
+    names = " OR ".join(f"symbol = 'a{k}'" for k in range(1_000))
+    assert client.test(names, [{"symbol": "x" * 1_000}])["matches"] == []
+    with pytest.raises(ClientError, match=r"would take 10,0[0-9,]* letters"):
+        client.test(names, [{"symbol": "x" * 10_000}])
+    assert client.test("price > 1 and symbol = 'a'", [{"price": 2, "symbol": "a"}] * 1_000)["matches"]
+
+
 def test_operations(client, url):
     client.subscribe("alice", "a", "price > 0")
     client.publish({"price": 1})

@@ -52,6 +52,10 @@ from rangecast.types.schema import Schema
 _TTL = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)?")
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _MOST_TEST_EVENTS = 1_000
+# 8,000 predicates and an event of 100 kB would be an answer of 800 MB, and 1,000 events with a list of
+# 250,000 numbers an hour of reading it
+_MOST_TEST_LETTERS = 8 << 20
+_JOINING = re.compile(r"\b(?:and|or|not)\b", re.IGNORECASE)
 _MOST_PAYLOAD = 65_536
 
 
@@ -228,10 +232,11 @@ async def test_condition(request: Request) -> Response:
     r"""Explain what a condition does to sample events; nothing is stored.
 
     The answer says how the condition was understood, of how many boxes it consists, which events match, by
-    row, and why. At most 1,000 events are tested at once.
+    row, and why. At most 1,000 events are tested at once, and fewer of a long condition.
 
     400: the body cannot be read
-    413: there are more than 1,000 events, or the body is longer than the limit `body_bytes`
+    413: there are more than 1,000 events, the explanations would be too long, or the body is longer than the
+        limit `body_bytes`
     422: the condition cannot be read; `position` says where
 
     body: {"condition": "price < 10", "events": [{"price": 9}]}
@@ -252,6 +257,14 @@ async def test_condition(request: Request) -> Response:
 
 def tested(schema: Schema, condition: str, events: list[dict[str, Any]]) -> dict[str, Any]:
     """The condition as it was understood, and for each event whether it matches and why."""
+    # each event but the first reads the condition again, and each predicate shows a value of the event
+    letters = len(condition) * max(0, len(events) - 1)
+    letters += (1 + len(_JOINING.findall(condition))) * len(msgspec.json.encode(events))
+    if letters > _MOST_TEST_LETTERS:
+        raise TooLargeError(
+            f"explaining these events would take {letters:,} letters, and at most {_MOST_TEST_LETTERS:,} are "
+            "written at once: test fewer or shorter events, or a shorter condition"
+        )
     own = bare_schema(schema)
     understood = parse(condition, own)
     subs = Subscriptions.parse(own, {1: condition}, remarks=False)
