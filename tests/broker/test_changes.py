@@ -333,7 +333,7 @@ def test_a_change_that_fails_counts_no_expression(tmp_path, monkeypatch):
             raise StorageError("no room")
 
         with monkeypatch.context() as patch:
-            patch.setattr(store, "apply", full)
+            patch.setattr(store, "make_change", full)
             for k in range(2, 6):
                 assert put_one(url, "alice", "a", f"price > {k} * quantity").status_code == 503
         assert httpx.get(f"{url}/v1/main/consumers/alice").json()["expressions"] == 0

@@ -315,7 +315,7 @@ def test_a_change_that_failed_leaves_the_payload(tmp_path, monkeypatch):
         path = f"{url}/v1/main/consumers/alice/subscriptions/a"
         before = httpx.get(path).json()
         with monkeypatch.context() as patch:
-            patch.setattr(store, "apply", fail)
+            patch.setattr(store, "make_change", fail)
             body = {"condition": "price > 2", "payload": {"n": 2}}
             assert httpx.put(path, json=body).status_code == 503
             assert httpx.delete(path).status_code == 503

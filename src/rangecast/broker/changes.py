@@ -319,7 +319,7 @@ class Changer:
             with store.writing():
                 if not parsed.fits(store.schema):
                     parsed = self._parse(requests)
-                change, outcomes = self._write(requests, parsed)
+                version, change, outcomes = self._write(requests, parsed)
         except Exception as error:
             if len(requests) > 1 and not isinstance(error, StorageError | OSError):
                 # nothing was changed, and only the request that is at fault must hear of it
@@ -333,11 +333,11 @@ class Changer:
         answers = []
         for request, answer, refusal in outcomes:
             if refusal is None:
-                answers.append((request.future, {**answer, "version": change.version}))
+                answers.append((request.future, {**answer, "version": version}))
             else:
                 refuse(request.future, refusal)
         # the next change is checked against a directory that has this one
-        done = self._space.pump.applied(change.version, answers, change)
+        done = self._space.pump.applied(version, answers, change)
         while not done.wait(1.0):
             if self._space.pump.failed:
                 return
@@ -378,8 +378,13 @@ class Changer:
                 )
         return _ReadRows(base, width, rows, subs, places, refused, _asked_expressions(subs))
 
-    def _write(self, requests: list[ChangeRequest], parsed: _ReadRows) -> tuple[Change, list[_Outcome]]:
-        """Make one change of requests that do not name the same ids, as far as they are accepted."""
+    def _write(
+        self, requests: list[ChangeRequest], parsed: _ReadRows
+    ) -> tuple[int, Change | None, list[_Outcome]]:
+        """Make one change of requests that do not name the same ids, as far as they are accepted.
+
+        Returns the newest version, and the change that made it if there was something to change.
+        """
         space, store = self._space, self._space.store
         directory = space.directory
         draft = _Draft(directory, space.limits, parsed, self._brought)
@@ -394,24 +399,25 @@ class Changer:
             first += len(request.rows)
         taken = [k for k in draft.last.values() if k is not None]
         deleted = [id for id, k in draft.last.items() if k is None and id in directory.current]
-        change = store.make_change()  # of nothing: the newest version
+        version, change = store.version, None
         if taken or deleted:
             wants = [row for k in taken if not isinstance(row := parsed.rows[k], str)]
             chosen = parsed.subs.select(np.array([parsed.places[k] for k in taken], np.int64))
             subs = _without_spare(chosen, parsed, [want.id for want in wants])
             expires = [want.expires for want in wants]
             try:
-                self._write_payloads(wants, deleted, change.version)
+                self._write_payloads(wants, deleted, version)
                 self._write_expressions(draft.fresh)
                 ends = np.array(expires, np.int64) if any(expires) else None
                 change = store.make_change(subs, deleted, ends)
+                version = change.version
             except BaseException:
                 # what was not changed keeps its payload; on disk a start sees to it
                 with contextlib.suppress(StorageError):
                     self._mend_payloads()
                     self._mend_expressions()
                 raise
-        return change, outcomes
+        return version, change, outcomes
 
     def _write_payloads(self, wants: list[WantedSubscription], deleted: list[str], version: int) -> None:
         for want in wants:
