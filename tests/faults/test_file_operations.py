@@ -37,16 +37,16 @@ class Faults:
             monkeypatch.setattr(os, name, self._wrapped(getattr(os, name)))
         opened = builtins.open
         monkeypatch.setattr(builtins, "open", self._wrapped(opened))
-        write_all = change_log._write_all
+        write_pieces = change_log.write_pieces
 
-        def write(file, raw):
+        def write(handle, pieces, offset):
             def half():
-                write_all(file, raw[: len(raw) // 2])
+                write_pieces(handle, [piece[: len(piece) // 2] for piece in pieces], offset)
 
             self._step(half)
-            write_all(file, raw)
+            write_pieces(handle, pieces, offset)
 
-        monkeypatch.setattr(change_log, "_write_all", write)
+        monkeypatch.setattr(change_log, "write_pieces", write)
 
     def _wrapped(self, call):
         def wrapped(*args, **kwargs):

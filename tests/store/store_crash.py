@@ -127,16 +127,16 @@ def die_at(call: int, rng: random.Random, in_bucket: bool) -> None:
     for name in calls:
         real = getattr(place, name)
         setattr(place, name, lambda *args, real=real, **keywords: dying(real, *args, **keywords))
-    write_all = change_log._write_all
+    write_pieces = change_log.write_pieces
 
-    def torn(file, raw):
+    def torn(handle, pieces, offset):
         left[0] -= 1
         if left[0] == 0:
-            write_all(file, raw[: rng.randrange(len(raw) + 1)])
+            write_pieces(handle, [piece[: rng.randrange(len(piece) + 1)] for piece in pieces], offset)
             os.kill(os.getpid(), signal.SIGKILL)
-        write_all(file, raw)
+        write_pieces(handle, pieces, offset)
 
-    change_log._write_all = torn
+    change_log.write_pieces = torn
 
 
 def contents(store, version=None, ends=True):

@@ -550,3 +550,27 @@ def test_the_next_expiry_is_known_after_each_change(home):
             store.expire(now)
             ends = {id: end for id, end in ends.items() if not 0 < end <= now}
             assert store.next_expiry() == min((e for e in ends.values() if e), default=None)
+
+
+@IN_FOLDER
+@pytest.mark.parametrize("torn", ["head", "payload"])
+def test_a_record_within_a_text_is_none(store, torn):
+    """The bytes of a record of a later version, as anybody may write them into a condition."""
+    store.insert(parse(store, {1: "price < 5"}))
+    before = segment(store).read_bytes()
+    forged = pack_record(9, 0, b"")
+    note = {"note": forged.decode("latin-1")}
+    payload = bytes(
+        pack_arrays({"words": {}, "textual": False, "note": note}, {"deleted.values": np.arange(9)})
+    )
+    record = pack_record(2, 0, payload + forged)
+    raw = bytearray(before + record)
+    raw[len(before) + (20 if torn == "head" else 60)] ^= 0xFF
+    segment(store).write_bytes(raw)
+    if torn == "head":
+        # where the next record begins is not known then, and what looks like one is taken for it
+        with pytest.raises(rc.StorageError, match="whole changes follow"):
+            store.insert(parse(store, {2: "price > 5"}))
+    else:
+        assert store.insert(parse(store, {2: "price > 5"})) == 2
+        assert (ids_of(store), rc.Store.open(store.path).verify()) == ([1, 2], [])

@@ -52,8 +52,16 @@ from rangecast.broker import kernels
 from rangecast.broker.event_json import json_rows, rows_kept
 from rangecast.broker.kernels import JoinedStrings
 from rangecast.broker.objects import ObjectLinks
-from rangecast.durable.arrays import replacing, sync_folder, writing_to
+from rangecast.durable.arrays import replacing, writing_to
 from rangecast.durable.documents import read_document, write_document
+from rangecast.durable.segments import (
+    RecordFormat,
+    cut_torn_end,
+    remove_segments,
+    segment_path,
+    segment_paths,
+    write_pieces,
+)
 from rangecast.errors import StorageError
 
 _START = struct.Struct("<4sIQQQ")
@@ -63,7 +71,6 @@ _MARK_SIZE = 8
 _SUFFIX = ".events"
 _STRIDE = 1 << 16  # bytes between two entries of a segment's table of places
 _CHUNK = 1 << 22
-_MOST_BUFFERS = 512  # of one writev
 _log = logging.getLogger(__name__)
 
 
@@ -83,6 +90,9 @@ class _Segment:
         self.first = first
         self.begun = begun
         self.mark = mark
+        self.format = RecordFormat(
+            HEAD.size, mark[: _MARK_SIZE // 2], lambda raw, at: read_record_head(raw, at, mark)
+        )
         self.start = _START.size if mark == OLD_MARK else _START.size + _MARK_SIZE
         self.end = self.start
         self.sequences = [first]
@@ -214,7 +224,7 @@ class EventLog:
         pieces, total = self._waiting, self._waiting_bytes
         self._waiting, self._waiting_bytes = [], 0
         try:
-            _write_all(self._handle, pieces, segment.end)
+            write_pieces(self._handle, pieces, segment.end)
         except OSError as error:
             self.drop_waiting()
             with contextlib.suppress(OSError):
@@ -251,7 +261,7 @@ class EventLog:
             self._segments = [*self._segments, fresh]
 
     def _begin(self, first: int) -> _Segment:
-        path = self.folder / f"{first:020}{_SUFFIX}"
+        path = segment_path(self.folder, first, _SUFFIX)
         begun = time.time_ns() // 1000
         mark = os.urandom(_MARK_SIZE)
         fields = struct.pack("<QQQ", _FORMAT, first, begun) + mark
@@ -286,11 +296,7 @@ class EventLog:
             gone.append(kept.pop(0))
         with self._lock:
             self._segments = kept
-        for segment in gone:
-            segment.path.unlink(missing_ok=True)
-        if gone:
-            sync_folder(self.folder)
-        return len(gone)
+        return remove_segments(self.folder, [segment.path for segment in gone])
 
     def close(self) -> None:
         """Write what waits, and say that the log ends cleanly."""
@@ -327,38 +333,24 @@ class EventLog:
         """See that the last segment ends with a whole record; returns the next sequence number."""
         segment = self._segments[-1]
         raw = segment.path.read_bytes()
-        view = memoryview(raw)
         at, sequence, synced = segment.start, segment.first, 0
         clean = read_document(self.folder / "clean.json")
         if clean is not None and clean.get("segment") == segment.path.name:
             synced = int(clean["end"])
-        while at < len(raw):
-            head = read_record_head(raw, at, segment.mark)
-            if head is None or head.sequence != sequence:
-                break
-            payload = view[at + HEAD.size : at + HEAD.size + head.length]
-            if not EventRecord(head, payload).whole:
-                break
-            segment.note_place(sequence, at)
+        for place, head in segment.format.walk(raw, at, sequence):
+            segment.note_place(sequence, place)
             synced = max(synced, head.synced)
-            at += HEAD.size + head.length
+            at = place + HEAD.size + head.length
             sequence = head.next
         if at < len(raw) or synced > at:
-            synced = max(
-                synced, max((head.synced for _, head in _records_beyond(segment, raw, at)), default=0)
-            )
+            synced = max([synced, *(head.synced for _, head in _records_beyond(segment, raw, at))])
             if at < synced:
                 raise StorageError(
                     f"{segment.path}: the events from {sequence} on at byte {at} are damaged, although "
                     f"{synced} bytes had been on disk; restore the file from a copy"
                 )
-            self.cut = len(raw) - at
+            self.cut = cut_torn_end(segment.path, at)
             _log.warning("%s: cut off %d bytes of events never acknowledged", segment.path, self.cut)
-            aside = segment.path.with_suffix(f".torn-{time.time_ns()}")
-            aside.write_bytes(view[at:])
-            with writing_to(segment.path), open(segment.path, "r+b") as file:
-                file.truncate(at)
-                os.fsync(file.fileno())
         segment.end = at
         segment.listed = True
         return sequence
@@ -377,8 +369,8 @@ def readable_records(log: EventLog, start: int) -> Iterator[EventRecord]:
 def segments_of(folder: Path, mend: bool = False) -> list[_Segment]:
     """The segments of a log, in order; with `mend`, one goes that a crash left without its head."""
     segments = []
-    paths = sorted(folder.glob(f"*{_SUFFIX}"))
-    for path in paths:
+    paths = segment_paths(folder, _SUFFIX)
+    for number, path in paths:
         try:
             start, size = _read_start(path), path.stat().st_size
         except FileNotFoundError:
@@ -386,30 +378,18 @@ def segments_of(folder: Path, mend: bool = False) -> list[_Segment]:
                 raise
             continue  # retention was faster
         if start is None:
-            if size <= _START.size + _MARK_SIZE and path == paths[-1]:
+            if size <= _START.size + _MARK_SIZE and path == paths[-1][1]:
                 if mend:
                     path.unlink()  # a crash before its head was on disk: nothing was ever written to it
                 continue
             raise StorageError(f"{path}: cannot be read: its head is damaged; restore it from a copy")
         first, begun, mark = start
-        if int(path.stem) != first:
-            raise StorageError(f"{path}: must begin with event {int(path.stem)}, got {first}")
+        if number != first:
+            raise StorageError(f"{path}: must begin with event {number}, got {first}")
         segment = _Segment(path, first, begun, mark)
         segment.end = size
         segments.append(segment)
     return segments
-
-
-def _write_all(handle: int, pieces: list[Any], offset: int) -> None:
-    for k in range(0, len(pieces), _MOST_BUFFERS):
-        some = pieces[k : k + _MOST_BUFFERS]
-        total = sum(map(len, some))
-        written = os.pwritev(handle, some, offset)
-        if written < total:
-            rest = b"".join(some)
-            while written < total:
-                written += os.pwrite(handle, rest[written:], offset + written)
-        offset += total
 
 
 def _read_start(path: Path) -> tuple[int, int, bytes] | None:
@@ -430,24 +410,12 @@ def _read_start(path: Path) -> tuple[int, int, bytes] | None:
 def _records_beyond(segment: _Segment, raw: bytes, at: int) -> Iterator[tuple[int, RecordHead]]:
     """Places and heads of the whole records behind a bad one, which stands where the last good one ends.
 
-    Where the bad one has a good head, its length says what is behind it. Otherwise records are looked for by
-    the mark. Those of version 0.4.0 have none, so what looks like one must at least say what may be true: no
-    record knows of more bytes on disk than are before it.
+    What looks like one must at least say what may be true: no record knows of more bytes on disk than are
+    before it. Those of version 0.4.0 have no mark that would tell them from what was published.
     """
     bad = read_record_head(raw, at, segment.mark)
     first = segment.first if bad is None else bad.sequence
-    begin = at + 1 if bad is None else at + HEAD.size + bad.length
-    view = memoryview(raw)
-    found = raw.find(segment.mark[:4], begin)
-    while found >= 0:
-        head = read_record_head(raw, found, segment.mark)
-        after = found + 1
-        if head is not None and head.sequence > first and head.synced <= found:
-            end = found + HEAD.size + head.length
-            if EventRecord(head, view[found + HEAD.size : end]).whole:
-                yield found, head
-                after = end
-        found = raw.find(segment.mark[:4], after)
+    return segment.format.beyond(raw, at, lambda found, head: head.sequence > first and head.synced <= found)
 
 
 def _read_segment(
@@ -692,6 +660,11 @@ class RecordHead:
     note_length: int
     body_length: int
     crc: int
+
+    @property
+    def number(self) -> int:
+        """The sequence number of its first event."""
+        return self.sequence
 
     @property
     def next(self) -> int:

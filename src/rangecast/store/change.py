@@ -49,6 +49,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.durable.arrays import Arrays, unpack_head
+from rangecast.durable.segments import RecordFormat
 from rangecast.errors import StorageError
 from rangecast.model.boxes import SparseBoxes
 from rangecast.model.ids import Ids, IdTable
@@ -155,47 +156,42 @@ def pack_record(version: int, time: int, payload: bytes | bytearray) -> bytes:
     return _MAGIC + struct.pack("<I", zlib.crc32(fields)) + fields + bytes(payload)
 
 
-def checked_head(raw: bytes) -> tuple[int, int, int] | None:
-    """Version, time and length of a record, None when the head does not check."""
-    if len(raw) < HEAD.size:
-        return None
-    magic, crc, version, time, length, _, _ = HEAD.unpack(raw)
-    if magic != _MAGIC or zlib.crc32(raw[8:]) != crc:
-        return None
-    return version, time, length
+class VersionHead(NamedTuple):
+    """The head of a record, checked."""
+
+    version: int
+    time: int
+    length: int
+    crc: int
+
+    @property
+    def number(self) -> int:
+        """The version."""
+        return self.version
+
+    @property
+    def next(self) -> int:
+        """The version that follows."""
+        return self.version + 1
 
 
-def whole_record(file: Any, version: int) -> bytes | None:
-    """The payload of the record of a version that begins here; None when it is not whole."""
-    raw = file.read(HEAD.size)
-    head = checked_head(raw)
-    if head is None or head[0] != version or file.tell() + head[2] > os.fstat(file.fileno()).st_size:
+def checked_head(raw: Any, at: int = 0) -> VersionHead | None:
+    """The head that begins here, None when it does not check."""
+    if len(raw) < at + HEAD.size:
         return None
-    payload: bytes = file.read(head[2])
-    whole = len(payload) == head[2] and zlib.crc32(payload) == HEAD.unpack(raw)[5]
-    return payload if whole else None
+    magic, crc, version, time, length, payload_crc, _ = HEAD.unpack_from(raw, at)
+    if magic != _MAGIC or zlib.crc32(memoryview(raw)[at + 8 : at + HEAD.size]) != crc:
+        return None
+    return VersionHead(version, time, length, payload_crc)
+
+
+RECORDS = RecordFormat(HEAD.size, _MAGIC, checked_head)
 
 
 def whole_payload(raw: bytes, version: int) -> bytes | None:
     """The payload of the record of a version that these bytes are; None when they are not that."""
-    head = checked_head(raw[: HEAD.size])
-    if head is None or head[0] != version or len(raw) != HEAD.size + head[2]:
-        return None
-    payload = raw[HEAD.size :]
-    return payload if zlib.crc32(payload) == HEAD.unpack(raw[: HEAD.size])[5] else None
-
-
-def find_record(raw: bytes, version: int) -> bool:
-    """Whether a whole record of this version or a later one begins anywhere after the first byte."""
-    at = raw.find(_MAGIC, 1)
-    while at >= 0:
-        head = checked_head(raw[at : at + HEAD.size])
-        if head is not None and head[0] >= version:
-            payload = raw[at + HEAD.size : at + HEAD.size + head[2]]
-            if len(payload) == head[2] and zlib.crc32(payload) == HEAD.unpack(raw[at : at + HEAD.size])[5]:
-                return True
-        at = raw.find(_MAGIC, at + 1)
-    return False
+    head = RECORDS.whole(raw, 0, version)
+    return None if head is None or len(raw) != HEAD.size + head.length else raw[HEAD.size :]
 
 
 def read_description(file: Any, most: int) -> tuple[dict[str, Any], dict[str, list[int]]] | None:

@@ -33,9 +33,15 @@ from rangecast.durable.arrays import (
     read_arrays,
     reading_from,
     replacing,
-    sync_folder,
     unpack_arrays,
     writing_to,
+)
+from rangecast.durable.segments import (
+    cut_torn_end,
+    remove_segments,
+    segment_path,
+    segment_paths,
+    write_pieces,
 )
 from rangecast.errors import StorageError
 from rangecast.model.ids import Ids
@@ -44,6 +50,7 @@ from rangecast.model.user_columns import Times
 from rangecast.store.change import (
     EXPRESSIONS,
     HEAD,
+    RECORDS,
     Change,
     FragmentEntry,
     Note,
@@ -51,7 +58,6 @@ from rangecast.store.change import (
     Words,
     change_arrays,
     checked_head,
-    find_record,
     fragments_of,
     ids_arrays,
     ids_from,
@@ -63,7 +69,6 @@ from rangecast.store.change import (
     read_head,
     records_start,
     subscriptions_from,
-    whole_record,
 )
 from rangecast.types.schema import Schema
 
@@ -75,6 +80,7 @@ from rangecast.types.schema import Schema
 #
 # The schema is the log's own: its dictionaries hold the words that were written, and no others.
 
+_SUFFIX = ".log"
 FRAGMENTS = "fragments"
 """The folder of a store for changes that are kept in fragments."""
 
@@ -426,14 +432,12 @@ class ChangeLog(ChangeEntries):
 
     def segments(self) -> list[tuple[int, Path]]:
         """First version and path of each segment, in order."""
-        paths = sorted(self.folder.glob("*.log"))
-        return [(int(path.stem), path) for path in paths]
+        return segment_paths(self.folder, _SUFFIX)
 
     def _payload(self, entry: RecordEntry) -> tuple[dict[str, Any], Arrays]:
         try:
             with reading_from(entry.path), open(entry.path, "rb") as file:
-                file.seek(entry.offset)
-                payload = whole_record(file, entry.version)
+                payload = RECORDS.read(file, entry.offset, entry.version)
         except FileNotFoundError:
             raise StorageError(
                 f"{entry.path}: version {entry.version} was compacted away while it was read; read again"
@@ -457,20 +461,20 @@ class ChangeLog(ChangeEntries):
                 while self._end != mark:
                     file.seek(self._end)
                     head = checked_head(file.read(HEAD.size))
-                    described = read_description(file, head[2]) if head else None
+                    described = read_description(file, head.length) if head else None
                     opens = self._end == start
                     if (
                         head is None
                         or described is None
-                        or head[0] != (first - 1 if opens else self.version + 1)
-                        or self._end + HEAD.size + head[2] > mark
+                        or head.version != (first - 1 if opens else self.version + 1)
+                        or self._end + HEAD.size + head.length > mark
                     ):
                         raise StorageError(f"{path}: damaged at byte {self._end}; restore it from a copy")
                     meta, shapes = described
                     self._learn(meta["words"])
                     self.textual = meta["textual"]
                     self.notes = {**self.notes, **(meta.get("notes" if opens else "note") or {})}
-                    version, time, length = head
+                    version, time, length, _ = head
                     self._know_fragments(version, meta)
                     place = path, self._end, length, *named_and_expiring(meta, shapes)
                     if opens:
@@ -485,8 +489,7 @@ class ChangeLog(ChangeEntries):
         """Enter the records of a whole segment from the list that opens the next; False if it has none."""
         try:
             with reading_from(following), open(following, "rb") as file:
-                file.seek(records_start(file.fileno()))
-                payload = whole_record(file, first - 1)
+                payload = RECORDS.read(file, records_start(file.fileno()), first - 1)
         except FileNotFoundError:
             raise StorageError(f"{following}: was compacted away while it was read; read again") from None
         if payload is None:
@@ -524,7 +527,7 @@ class ChangeLog(ChangeEntries):
                 [(e.version, e.time, e.offset, e.length, e.changed, e.expiring) for e in listed], np.int64
             )
         record = pack_record(first - 1, time, pack_arrays(meta, arrays))
-        with replacing(self.folder / f"{first:020}.log") as file:
+        with replacing(segment_path(self.folder, first, _SUFFIX)) as file:
             file.write(pack_head(first, len(record)) + record)
 
     def append(
@@ -541,15 +544,14 @@ class ChangeLog(ChangeEntries):
         The dictionaries of `inserted.schema` begin with the log's; what they have beyond is written too.
         """
         assert self._last is not None
-        following = self.folder / f"{self.version + 1:020}.log"
+        following = segment_path(self.folder, self.version + 1, _SUFFIX)
         if following != self._last and following.exists():
             # begun by a call that failed afterwards: from here on changes go there
             self.refresh()
         record, made = self._packed(time, deleted, inserted, expires, note, fragments)
         with writing_to(self._last), open(self._last, "r+b", buffering=0) as file:
             try:
-                file.seek(self._end)
-                _write_all(file, record)
+                write_pieces(file.fileno(), [record], self._end)
                 os.fsync(file.fileno())
             except BaseException:
                 # where that fails too, the next writer cuts it
@@ -571,43 +573,36 @@ class ChangeLog(ChangeEntries):
 
         Whoever calls has read the log up to the mark, and reads on if any were kept.
         """
-        path, mark, version = self._last, self._end, self.version
+        path, end, version = self._last, self._end, self.version
         assert path is not None
         with writing_to(path), open(path, "r+b", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            end = mark
-            while end < size:
-                file.seek(end)
-                payload = whole_record(file, version + 1)
-                if payload is None:
-                    break
-                end += HEAD.size + len(payload)
-                version += 1
-            cut = int(size - end)
-            if cut:
-                file.seek(end)
-                rest = file.read(cut)
-                if find_record(rest, version + 1):
+            file.seek(self._end)
+            beyond = file.read()
+            for at, head in RECORDS.walk(beyond, 0, version + 1):
+                version = head.version
+                end = self._end + at + HEAD.size + head.length
+            if cut := self._end + len(beyond) - end:
+                # a writer begins a record when the one before is on disk
+                followers = RECORDS.beyond(beyond, end - self._end, lambda _, head: head.version > version)
+                if next(followers, None) is not None:
                     raise StorageError(
                         f"{path}: damaged at byte {end}, and whole changes follow; restore it from a copy"
                     )
-                path.with_name(f"{path.name}.torn-{end}").write_bytes(rest)
-                file.truncate(end)
-            if end > mark or cut:
-                # whole records beyond the mark may not be on disk yet
-                os.fsync(file.fileno())
+                cut_torn_end(path, end)
+            elif end > self._end:
+                os.fsync(file.fileno())  # they may not be on disk yet
+            if beyond:
                 move_mark(file.fileno(), end)
-        return Recovered(end > mark, cut)
+        return Recovered(end > self._end, cut)
 
     def mend_mark(self) -> None:
         """Rewrite a damaged mark, where the records say what it must be: all are whole up to the end."""
         first, path = self.segments()[-1]
         with writing_to(path), open(path, "r+b", buffering=0) as file:
-            end, version = records_start(file.fileno()), first - 1
-            file.seek(end)
-            while (payload := whole_record(file, version)) is not None:
-                end, version = end + HEAD.size + len(payload), version + 1
-            if end != os.fstat(file.fileno()).st_size:
+            end, raw = records_start(file.fileno()), file.read()
+            for at, head in RECORDS.walk(raw, end, first - 1):
+                end = at + HEAD.size + head.length
+            if end != len(raw):
                 raise StorageError(
                     f"{path}: the mark is damaged, and so is what follows byte {end}; restore it from a copy"
                 )
@@ -624,15 +619,4 @@ class ChangeLog(ChangeEntries):
         gone = [
             path for (_, path), (following, _) in itertools.pairwise(segments) if following <= version + 1
         ]
-        with writing_to(self.folder):
-            for path in gone:
-                path.unlink(missing_ok=True)
-            if gone:
-                sync_folder(self.folder)
-        return len(gone)
-
-
-def _write_all(file: Any, raw: bytes) -> None:
-    view = memoryview(raw)
-    while view:
-        view = view[file.write(view) :]
+        return remove_segments(self.folder, gone)

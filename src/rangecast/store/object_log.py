@@ -185,12 +185,12 @@ class ObjectLog(ChangeEntries):
         raw = self.bucket.read(entry.name)
         if raw is None:
             raise _BrokenChain  # a newer one took its place since it was listed
-        head = checked_head(raw[: HEAD.size])
-        payload = None if head is None else whole_payload(raw, head[0])
+        head = checked_head(raw)
+        payload = None if head is None else whole_payload(raw, head.version)
         if head is None or payload is None:
             raise StorageError(f"{self.bucket.address / entry.name}: is damaged; restore it from a copy")
         meta, arrays = unpack_arrays(payload)
-        return head[0], meta, arrays
+        return head.version, meta, arrays
 
     def _take_tokens(self, version: int, packed: Any) -> None:
         first = version - len(packed) + 1
@@ -231,19 +231,21 @@ class ObjectLog(ChangeEntries):
         raw = self.bucket.read(entry.name, 0, min(entry.size, _HEAD_BYTES)) if entry.size else b""
         if raw is None:
             raise _BrokenChain  # compacted away since it was listed
-        head = checked_head(raw[: HEAD.size])
+        head = checked_head(raw)
         described = None
-        if head is not None and entry.size == HEAD.size + head[2]:
-            described = read_description(io.BytesIO(raw[HEAD.size :]), head[2])
+        if head is not None and entry.size == HEAD.size + head.length:
+            described = read_description(io.BytesIO(raw[HEAD.size :]), head.length)
             if described is None and len(raw) < entry.size:
                 # many new words stand in its head
                 raw = self.bucket.read(entry.name) or b""
-                described = read_description(io.BytesIO(raw[HEAD.size :]), head[2])
-        if head is None or described is None or head[0] != _number_of(entry.name):
+                described = read_description(io.BytesIO(raw[HEAD.size :]), head.length)
+        if head is None or described is None or head.version != _number_of(entry.name):
             raise StorageError(
                 f"{self.bucket.address / entry.name}: is damaged at its head; restore it from a copy"
             )
-        return _ChangeHead(*head, *described, raw if len(raw) == entry.size else None)
+        return _ChangeHead(
+            head.version, head.time, head.length, *described, raw if len(raw) == entry.size else None
+        )
 
     def _keep(self, changes: dict[int, bytes]) -> None:
         """Keep small changes that are here whole: whoever learns of them is likely to want them.
