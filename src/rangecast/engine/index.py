@@ -19,7 +19,6 @@ is of neither state, and `_resume` rebuilds it from the published catalog. Stati
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import threading
 import uuid
@@ -90,11 +89,6 @@ class Index:
             raise OptionError(f"index {self.name!r}: {what}") from None
         self._reset()
         self._publish()
-
-    @functools.cached_property
-    def _rows(self) -> RowEncoder:
-        # only `match_one` needs it
-        return RowEncoder(self.schema)
 
     # what a kind of index provides
 
@@ -539,7 +533,6 @@ def taken_over(index: Index, subs: Subscriptions) -> Subscriptions:
     if len(subs.schema) > len(index._catalog.schema):
         wide = type(index)(subs.schema, **index.options)
         wide._compact(index._catalog)
-        index.__dict__.pop("_rows", None)
         index.__dict__.update(wide.__dict__ | {"_lock": index._lock, "_read": index._read})
         index._publish()
     return subs
