@@ -475,3 +475,38 @@ def test_an_index_of_a_file(tmp_path):
     assert sorted(again.match_one(event).tolist()) == [1, 2, 3]
     again.insert(rc.Subscriptions.parse(again.schema, {4: "x contains 'bc'", 5: "lower(x) = 'abc'"}))
     assert sorted(again.match_one(event).tolist()) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.without_kernels
+def test_one_row_is_read_as_columns_are():
+    own = wide_schema()
+    names = [name for name in own.read_names if name not in ("lon", "lat")]
+    made = rc.Schema(*(own[name] for name in names))
+    for name in names:
+        for value in NASTY:
+            alone = rc.Events.from_rows(made, [{name: value}], on_error="collect")
+            columns = rc.Events.from_arrays(made, {name: [value]}, on_error="collect")
+            assert [row.reason for row in alone.rejected] == [row.reason for row in columns.rejected], repr(
+                value
+            )
+            assert alone.codes.tolist() == columns.codes.tolist(), repr(value)
+            if len(alone):
+                assert repr(alone.value(name, 0)) == repr(columns.value(name, 0))
+
+
+def test_a_string_of_one_row_that_is_named_later():
+    own = schema()
+    events = rc.Events.from_rows(own, [{"c": "new", "i": 1}])
+    assert events.value("c", 0) == "new"
+    index = rc.open_index("auto", own)
+    index.insert(rc.Subscriptions.parse(own, {1: "c = 'new'", 2: "c = 'old'"}))
+    assert index.match(events).ids.tolist() == [1]
+
+
+def test_one_row_is_warned_of_as_several_are():
+    own = schema()
+    for _ in range(2):
+        with pytest.warns(rc.RangecastWarning, match="did you mean its column 'ii'"):
+            rc.Events.from_rows(rc.Schema(rc.Int("iii"), rc.Int("f")), [{"ii": 1, "f": 2}])
+    with pytest.raises(rc.EventError, match="no event has a value for 'f'"):
+        rc.Events.from_rows(own, [{"i": 1}], strict=True)

@@ -463,6 +463,34 @@ class Events:
         return cls.from_arrow(schema, events, strict=strict)
 
     @classmethod
+    def _of_one(cls, schema: Schema, row: Mapping[str, Any], strict: bool) -> Events | None:
+        """One event by the coders of its attributes; None where columns must say what it means, or is bad."""
+        made = len(schema.coders) < len(schema)  # a point that is made of two others
+        if made or len(schema) >= WIDE or not isinstance(row, Mapping):
+            return None
+        objects = schema.object_names
+        settled = row if row.keys() <= objects.plain_keys else objects.settled(row)
+        # counted before the look-up: a string that comes in between is looked up once more
+        known = [len(a.vocabulary) if isinstance(a, Category) else 0 for a in schema]
+        codes = np.empty((len(schema), 1), np.int64)
+        strange: dict[int, str] = {}
+        try:
+            for position, name, attribute, code in schema.coders:
+                value = settled.get(name)
+                codes[position] = found = code(value)
+                if found == UNKNOWN and isinstance(attribute, Category):
+                    strange[position] = attribute.word_of(value)
+        except EventError:
+            return None
+        objects.check(row, strict=strict, stacklevel=4)
+        out = cls(schema, codes, copy=False)
+        for position, word in strange.items():
+            out._strangers[position] = Strangers(
+                known[position], (np.zeros(1, np.int64), arrow_words([word]))
+            )
+        return out
+
+    @classmethod
     def from_pandas(
         cls, schema: Schema, frame: Any, *, on_error: str = "raise", strict: bool = False
     ) -> Events:
@@ -488,6 +516,8 @@ class Events:
         if len(rows) == 0:
             return cls(schema, np.empty((len(schema), 0), np.int64), copy=False)
         check_on_error(on_error)
+        if len(rows) == 1 and (found := cls._of_one(schema, rows[0], strict)) is not None:
+            return found
         plain = len(schema) < WIDE and not schema.points and not any("." in name for name in schema.names)
         read = read_rows(schema, rows) if plain else None
         if read is not None:

@@ -218,8 +218,9 @@ class NamedColumns(NamedTuple):
                 found[attribute] = folded[near[0]]
         return found
 
-    def check(self, *, strict: bool, every: bool, what: str = "no event", stacklevel: int = 3) -> None:
-        """Warn of attributes without a column, all of them or (not `every`) those with a near miss.
+    def check(self, *, strict: bool, every: bool, what: str = "no event", stacklevel: int = 3) -> bool:
+        """Warn of attributes without a column, all of them or (not `every`) those with a near miss; whether
+        there was something to say.
 
         With `strict`, raise EventError for all of them.
         """
@@ -238,6 +239,7 @@ class NamedColumns(NamedTuple):
             if strict:
                 raise EventError(message)
             warnings.warn(message, RangecastWarning, stacklevel=stacklevel)
+        return bool(twins or said)
 
 
 def row_keys(rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
@@ -349,6 +351,7 @@ class ObjectNames:
         self._heads = frozenset(path[0].casefold() for path in self._paths.values())
         self._exact = frozenset(name for name in self._paths if folds[name.casefold()] > 1)
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
+        self._unremarkable: set[tuple[Any, ...]] = set()
         self.plain_keys = frozenset(name for name in self.names if name.casefold() not in self._heads)
         """Attributes of which an object with no other keys needs no settling."""
 
@@ -382,6 +385,20 @@ class ObjectNames:
             if value is not None:
                 values[name] = value
         return values
+
+    def check(self, row: Mapping[str, Any], *, strict: bool, stacklevel: int) -> None:
+        """Warn of keys of one object as `NamedColumns.check` does of columns."""
+        keys = tuple(row)
+        # near misses are looked for once, since that takes longer than to match the object
+        if not strict and (row.keys() <= self.plain_keys or keys in self._unremarkable):
+            return
+        kind, settled = self.kind_of(keys), self.settled(row)
+        columns = {name: kind.columns.get(name, name) for name in self.names if name in settled}
+        absent = [name for name in self.names if name not in columns]
+        named = NamedColumns(columns, absent, kind.unused)
+        remarked = named.check(strict=strict, every=False, stacklevel=stacklevel + 1)
+        if not remarked and not kind.inside and len(self._unremarkable) < _MANY_KINDS:
+            self._unremarkable.add(keys)
 
     def needs_settling(self, keys: Iterable[Any]) -> bool:
         """Whether these keys of many objects do not tell by themselves what each of the objects means."""
