@@ -510,3 +510,26 @@ def test_one_row_is_warned_of_as_several_are():
             rc.Events.from_rows(rc.Schema(rc.Int("iii"), rc.Int("f")), [{"ii": 1, "f": 2}])
     with pytest.raises(rc.EventError, match="no event has a value for 'f'"):
         rc.Events.from_rows(own, [{"i": 1}], strict=True)
+
+
+def test_a_dict_matches_as_among_rows():
+    own = wide_schema()
+    index = rc.open_index("auto", own)
+    index.insert(rc.Subscriptions.parse(own, dict(enumerate(COMPUTED))))
+    rows = [
+        {"i": 5, "x": "abc", "g": ["x", "y"]},
+        {"f": [0.5, 2.5], "c": "IBM", "t": WHEN},
+        {},
+        {"X": "ab", "p": [1, 2]},
+    ]
+    kept = [index.match(row) for row in rows]  # written when somebody asks
+    batch = index.match(rc.Events.from_rows(own, rows)).sort()
+    for k, matches in enumerate(kept):
+        assert len(matches) == 1
+        assert sorted(matches.ids.tolist()) == batch.row(k).tolist()
+        assert sorted(index.match(rows[k], limit=10_000).ids.tolist()) == batch.row(k).tolist()
+    assert index.stats()["last_events"] == 1
+    with pytest.warns(rc.RangecastWarning, match="did you mean its column 'latt'"):
+        index.match({"latt": 1, "i": 2})
+    with pytest.raises(rc.EventError, match="'i' is an int, got the string 'x'"):
+        index.match({"i": "x"})

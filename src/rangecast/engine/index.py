@@ -229,6 +229,11 @@ class Index:
         A dict is one event; `match_one` returns its ids faster. A frame of any kind has one event per row.
         """
         most = None if limit is None else check_limit(limit)
+        if most is None and isinstance(events, Mapping):
+            self.schema.object_names.check(events, strict=False, stacklevel=4)
+            found = self._match_dict(events)
+            if found is not None:
+                return found
         events = Events.of(self.schema, events)
         n_events = len(events)
         with self._encoded(events, self.reads_entries and most is None) as (reading, batch):
@@ -245,16 +250,22 @@ class Index:
         A key that is not an attribute is ignored, or refused with unknown="error". A value that its attribute
         cannot hold raises EventError.
         """
+        found = self._match_dict(event, unknown)
+        return self.match(Events.from_rows(self.schema, [event])).ids if found is None else found.ids
+
+    def _match_dict(self, event: Mapping[str, Any], unknown: str = "ignore") -> Matches | None:
+        """The matches of one event; None where columns must say what it means."""
         with self._reading() as reading:
             plan = reading.catalog.plan or reading.catalog.make_plan()
             codes = plan.encode(event, unknown)  # after the state, as in `match`
-            if codes is not None:
-                ids = reading.match_one(codes).ids
-        if codes is None:
-            return self.match(Events.from_rows(self.schema, [event])).ids
+            if codes is None:
+                return None
+            matches = reading.match_one(codes)
+            # written at once, for the row of codes is used again
+            n = len(matches.ids)
         self._prepare(codes)  # for the next ones
-        self._last = {"last_events": 1, "last_matches": len(ids)}
-        return ids
+        self._last = {"last_events": 1, "last_matches": n}
+        return matches
 
     def match_any(self, events: Events | Any) -> npt.NDArray[np.bool_]:
         """Whether each event matches any subscription at all; a search ends at its first match."""
