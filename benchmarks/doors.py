@@ -516,6 +516,106 @@ def one_by_path(n: int) -> list[dict[str, Any]]:
     return rows
 
 
+class OneEvent(NamedTuple):
+    """What events have beside six numbers and strings, and what subscriptions ask of it."""
+
+    attributes: tuple[rc.Attribute, ...] = ()
+    values: dict[str, Callable[[int], Any]] = {}  # noqa: RUF012 - never changed
+    conditions: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    """What another index on the same schema asks."""
+
+
+def _texts(*conditions: str, others: tuple[str, ...] = ()) -> OneEvent:
+    return OneEvent((rc.Text("title"),), {"title": lambda k: TITLES[k % 4]}, conditions, others)
+
+
+def _instants(*conditions: str) -> OneEvent:
+    return OneEvent((rc.Timestamp("at"),), {"at": lambda k: NOON + dt.timedelta(hours=k)}, conditions)
+
+
+def _tags(*conditions: str) -> OneEvent:
+    return OneEvent((rc.Tags("tags"),), {"tags": lambda k: ["red", "green", f"t{k % 9}"]}, conditions)
+
+
+def _points(*conditions: str) -> OneEvent:
+    return OneEvent((rc.Point("spot"),), {"spot": lambda k: [13.4 + k % 7, 52.5]}, conditions)
+
+
+NOON = dt.datetime(2026, 1, 30, 12)
+TITLES = (
+    "The disk of host web-17 is full",
+    "payment failed for order 4711",
+    "Berlin weather: rain",
+    "UPPER and lower words",
+)  # fmt: skip
+KINDS = {
+    "six numbers and strings": OneEvent(),
+    "tags that nobody names": _tags(),
+    "tags HAS": _tags(*(f"tags has 't{k}' and a > {k * 50}" for k in range(20))),
+    "a point that nobody names": _points(),
+    "a point WITHIN": _points(*(f"spot within {k} km of (13.4, 52.5) and a > {k}" for k in range(1, 20))),
+    "an instant": _instants(*(f"at > '2026-01-{k}'" for k in range(10, 30))),
+    "a bool as 0 or 1": OneEvent((rc.Bool("up"),), {"up": lambda k: k % 2}, ("up",)),
+    "STARTS WITH": _texts("title starts with 'The' and a > 5", "title starts with 'nothing else'"),
+    "lower": _texts("lower(title) = 'berlin weather: rain'", "lower(title) = 'x'"),
+    "CONTAINS": _texts(*(f"title contains '{word}'" for word in ("disk", "order", "words", "none of these"))),
+    "MATCHES": _texts("title matches 'host web-[0-9]+'", "title matches '^pay.*order [0-9]+$'"),
+    "a > b": OneEvent((), {}, ("a > b", "x > y + 3")),
+    "hour(at)": _instants(*(f"hour(at) = {k}" for k in range(24))),
+    "these five": OneEvent(
+        (rc.Text("title"), rc.Timestamp("at")),
+        {"title": lambda k: TITLES[k % 4], "at": lambda k: NOON + dt.timedelta(hours=k)},
+        (
+            "title starts with 'The' and a > 500", "lower(title) = 'berlin weather: rain'",
+            "title contains 'order'", "a > b", "hour(at) = 7",
+        ),
+    ),
+    "expressions of another index": _texts(others=("title contains 'order'", "a > b", "lower(title) = 'x'")),
+}  # fmt: skip
+
+
+def one_of_each_kind(n: int = 2_000) -> list[dict[str, Any]]:
+    """One dict of each kind to its ids: microseconds of process time, best of nine rounds."""
+    rows = []
+    for name, kind in KINDS.items():
+        numbers = rc.Int("a"), rc.Int("b"), rc.Float("x"), rc.Float("y"), rc.Category("c"), rc.Category("d")
+        schema = rc.Schema(*numbers, *kind.attributes)
+        if kind.others:
+            other = rc.open_index("auto", schema)
+            other.insert(rc.Subscriptions.parse(schema, dict(enumerate(kind.others))))
+        texts = {k: f"a between {k % 900} and {k % 900 + 40} and c = 'w{k % 500}'" for k in range(n)}
+        texts |= {n + k: text for k, text in enumerate(kind.conditions)}
+        index = rc.open_index("auto", schema)
+        index.insert(rc.Subscriptions.parse(schema, texts))
+        events = [
+            {
+                "a": k * 37 % 1000, "b": k * 91 % 1000, "x": k % 97 / 7, "y": k % 89 / 3,
+                "c": f"w{k % 500}", "d": f"w{k % 7}",
+                **{key: value(k) for key, value in kind.values.items()},
+            }
+            for k in range(ONE_BY_ONE)
+        ]  # fmt: skip
+        wanted = index.match(rc.Events.from_rows(schema, events)).sort()
+        for row, event in enumerate(events):
+            if not np.array_equal(np.sort(index.match_one(event)), wanted.row(row)):
+                raise SystemExit(f"{name}: one dict finds other matches than among others")
+        taken = []
+        for _ in range(ROUNDS):
+            start = time.process_time()
+            for event in events:
+                index.match_one(event)
+            taken.append(time.process_time() - start)
+        rows.append(
+            {
+                "kind": name,
+                "us": min(taken) / ONE_BY_ONE * 1e6,
+                "pairs_per_event": wanted.n_pairs / ONE_BY_ONE,
+            }
+        )
+    return rows
+
+
 def demo(folder: str) -> dict[str, float]:
     """Seconds of the demo's ingest, by part, as it prints them."""
     call = [sys.executable, "-m", "rangecast", "demo", "--out", f"{folder}/demo"]
@@ -545,6 +645,8 @@ def measure_part(name: str, n: int, m: int, repeat: int, folder: str) -> Any:
             return {str(size): first_match(folder, size) for size in FRESH_SIZES}
         case "paths":
             return one_by_path(n)
+        case "one":
+            return one_of_each_kind()
         case "demo":
             return demo(folder)
         case "spark":
@@ -554,7 +656,7 @@ def measure_part(name: str, n: int, m: int, repeat: int, folder: str) -> Any:
     return [figure._asdict() for figure in measure(SHAPES[name](n, m, rng), Path(folder), repeat)]
 
 
-PARTS = (*SHAPES, "paths", "texts", "frames", "start", "demo", "spark")
+PARTS = (*SHAPES, "one", "paths", "texts", "frames", "start", "demo", "spark")
 SIZES = {"subscriptions": 100_000, "events": 50_000, "repeat": 5}
 
 
