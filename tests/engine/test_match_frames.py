@@ -22,6 +22,7 @@ ALERTS = [
     {"id": 7, "condition": "price > 10 and paid", "owner": "ann"},
     {"id": 8, "condition": "symbol = 'IBM'", "owner": "bob"},
 ]
+TWICE = pa.table([[1], [2]], names=["price", "price"])
 WANTED = [("a", 7, "IBM", "ann"), ("a", 8, "IBM", "bob"), ("c", 8, "IBM", "bob")]
 
 
@@ -77,6 +78,9 @@ def test_without_ids_and_with_a_dict_of_conditions():
         ((EVENTS, 5), {}, "subscriptions must be a DataFrame"),
         ((EVENTS, ALERTS), {"event_id": "key"}, "events: there is no column 'key'"),
         ((EVENTS, ALERTS), {"payload": ["team"]}, "subscriptions: there is no column 'team'"),
+        ((TWICE, {1: "price > 1"}), {}, "events: the columns must have different names, got 'price' more"),
+        ((TWICE.to_pandas(), {1: "price > 1"}), {}, "events: the columns must have different names"),
+        ((EVENTS, TWICE), {"id": "price"}, "subscriptions: the columns must have different names"),
         ((EVENTS, {1: "price > 1"}), {"payload": ["owner"]}, "have no payload 'owner', only none"),
         ((EVENTS, ALERTS), {"keep": ["price", "price"]}, "must differ"),
     ],
@@ -89,6 +93,19 @@ def test_what_cannot_be_matched(arguments, options, message):
 def test_events_without_a_column_to_ask_about():
     with pytest.raises(rc.SchemaError, match="no column of the events can be an attribute, got id, l"):
         rc.match([{"id": 1, "l": [1]}], {1: "price > 1"})
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_a_column_without_a_value_says_that_its_type_is_not_known(n):
+    frame = pd.DataFrame({"price": [None] * n}, dtype=object)
+    for nothing in (pa.table({"price": pa.nulls(n), "s": ["a"] * n}), frame):
+        with pytest.raises(
+            rc.SubscriptionError, match="of the events: column 'price' has no value, which says"
+        ):
+            rc.match(nothing, {1: "price > 1"})
+        rules = {1: "price > 1", 2: "price is missing"}
+        found = rc.match(nothing, rules, schema=rc.Schema(rc.Int("price")))
+        assert len(found) == n
 
 
 def test_matches_as_rows():

@@ -163,6 +163,13 @@ def test_a_frame_that_lacks_what_is_inside(index):
     assert lists(index.match(table)) == [[3]]
 
 
+def test_a_frame_without_any_object(index):
+    """A column of nulls says as little as no object in any row of a list."""
+    table = pa.table({"properties": pa.nulls(2)})
+    assert lists(index.match(table)) == lists(index.match([{"properties": None}] * 2)) == [[3], [3]]
+    assert lists(index.match(pd.DataFrame({"properties": [None, None]}))) == [[3], [3]]
+
+
 def test_what_no_attribute_can_be_inferred_of(tmp_path):
     assert flat_object({"a": {"b.c": 1, "d": 2}, "a.d": 3}) == {"a.d": 3}
     path = tmp_path / "e.jsonl"

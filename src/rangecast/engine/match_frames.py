@@ -56,11 +56,13 @@ def match(  # noqa: PLR0913 - each is an option of whoever calls it
     if given is not None:
         _check_ids(table[given])
     refused: dict[str, str] = {}
+    empty: list[str] = []
     if schema is None and isinstance(subscriptions, Subscriptions):
         schema = subscriptions.schema
     if schema is None:
         refused = {name: describe_unreadable(name, reason) for name, reason in unreadable.items()}
         schema = _infer(table, given, refused)
+        empty = _without_values(table, schema)
     else:
         _check_columns(table, unreadable, named_columns(schema.names, unreadable).columns.values(), "events")
     beside: pa.Table | None = None
@@ -77,6 +79,11 @@ def match(  # noqa: PLR0913 - each is an option of whoever calls it
             subs = Subscriptions.from_arrow(schema, beside, id=id, condition=condition)
     except SubscriptionError as error:
         reasons = [reason for name, reason in refused.items() if f"unknown attribute {name!r}" in str(error)]
+        reasons += [
+            f"column {name!r} has no value, which says no type: give `schema`"
+            for name in empty
+            if f"{name!r} is a category" in str(error)
+        ]
         if not reasons:
             raise
         raise SubscriptionError(f"{error}\n  of the events: {'; '.join(reasons)}") from None
@@ -117,6 +124,12 @@ def _check_ids(ids: pa.ChunkedArray) -> None:
         raise EventError(
             f"event {first}: an event must have an id, got null ({ids.null_count} of {len(ids)} events)"
         )
+
+
+def _without_values(table: pa.Table, schema: Schema) -> list[str]:
+    """The columns that were taken for categories because nothing in them says what they are."""
+    flat = flat_table(table)
+    return [name for name in schema.names if flat[name].null_count == len(flat)]
 
 
 def _infer(table: pa.Table, event_id: str | None, refused: dict[str, str]) -> Schema:

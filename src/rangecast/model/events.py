@@ -740,12 +740,12 @@ def columns_of(
 
 
 def _inside(column: Any, path: Sequence[str], fold: bool) -> Any:
-    """The values at a path in a column of structs, or of dicts; None where it has neither."""
+    """The values at a path in a column of structs, of dicts or of nulls; None where it has other values."""
     if isinstance(column, pa.Array | pa.ChunkedArray):
         return struct_inside(column, path, fold)
     values = list(column)
     if not any(isinstance(value, Mapping) for value in values):
-        return None
+        return values if all(value is None for value in values) else None
     return [value_inside(value, path, fold) for value in values]
 
 

@@ -73,8 +73,11 @@ def readable_table(frame: Any, what: str) -> tuple[pa.Table, dict[str, str]]:
     """
     match kind_of(frame):
         case "pyarrow":
-            return _arrow_table(frame, what), {}
+            table = _arrow_table(frame, what)
+            _check_names(table.column_names, what)
+            return table, {}
         case "pandas":
+            _check_names(list(map(str, frame.columns)), what)
             try:
                 return pa.Table.from_pandas(frame, preserve_index=False), {}
             except (pa.ArrowException, OverflowError):
@@ -89,6 +92,7 @@ def readable_table(frame: Any, what: str) -> tuple[pa.Table, dict[str, str]]:
             columns = frame.get_columns()
             return _readable_columns(frame.columns, lambda k: _objects_or_arrow(columns[k]))
         case "duckdb":
+            _check_names(frame.columns, what)
             return frame.to_arrow_table(), {}
         case "rows":
             names = list(dict.fromkeys(name for row in frame for name in row))
@@ -97,6 +101,13 @@ def readable_table(frame: Any, what: str) -> tuple[pa.Table, dict[str, str]]:
         f"{what} must be a DataFrame of pandas or Polars, an Arrow table, a DuckDB relation or a list of "
         f"dicts, got {describe(frame)}"
     )
+
+
+def _check_names(names: Sequence[str], what: str) -> None:
+    """A join of SQL, say, leaves two columns `id`, and none of the two would be meant."""
+    twice = [name for name, n in Counter(names).items() if n > 1]
+    if twice:
+        raise OptionError(f"{what}: the columns must have different names, got {twice[0]!r} more than once")
 
 
 def _readable_columns(names: Sequence[Any], column: Callable[[int], Any]) -> tuple[pa.Table, dict[str, str]]:
@@ -133,6 +144,8 @@ def struct_inside(column: Any, path: Sequence[str], fold: bool = True) -> Any:
     [5.1, None]
     """
     for step in path:
+        if pa.types.is_null(column.type):
+            return column  # an hour in which no object came: what would be inside is missing
         if not pa.types.is_struct(column.type):
             return None
         names = [field.name for field in column.type]
