@@ -124,8 +124,11 @@ def expression_value(tree, row):
         return Fraction(tree)
     op, *parts = tree
     values = [expression_value(part, row) for part in parts]
+    there = [value for value in values if value is not None]
     if op == "coalesce":
-        return next((value for value in values if value is not None), None)
+        return there[0] if there else None
+    if op in ("least", "greatest"):
+        return {"least": min, "greatest": max}[op](there) if there else None
     if any(value is None for value in values) or (op == "/" and values[1] == 0):
         return None
     return {
@@ -134,6 +137,4 @@ def expression_value(tree, row):
         "*": lambda a, b: a * b,
         "/": lambda a, b: a / b,
         "abs": abs,
-        "least": min,
-        "greatest": max,
     }[op](*values)

@@ -243,7 +243,7 @@ class _Parser:
             if self.is_computed(reader.named(first)):
                 return self.derived.operand()
             position = reader.attribute(expected)
-            if goes_on(after):
+            if goes_on(after) and self.schema.attributes[position].kind != POINT:
                 reader.next = first
                 return self.derived.operand()
             return Operand(first, reader.next, position)
@@ -355,11 +355,12 @@ class _Parser:
     def not_compared(self, ours: Operand) -> NoReturn:
         """Refuse what follows a value in the place of an operator."""
         reader = self.reader
-        if ours.literal is None:  # it is the unit that has no place there
+        number = reader.tokens[ours.first]
+        if number.kind == "bad":
             reader.next = ours.first
-            if reader.peek.kind == "bad":
-                reader.fail(_BEGINNING, operand=True)
-            reader.next += 1
+            reader.fail(_BEGINNING, operand=True)
+        if ours.literal is None and number.kind == "value" and ours.end == ours.first + 2:
+            reader.next = ours.first + 1  # it is the unit that has no place there
         again = ours.first > 0 and reader.tokens[ours.first - 1].word in ("OR", "AND")
         hint = "name the attribute again, or write a list as price IN (5, 6)" if again else ""
         reader.fail(_AFTER_A_VALUE, hint)

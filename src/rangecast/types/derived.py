@@ -251,7 +251,9 @@ def _evaluated(expression: Expression, look: Look, n: int, memo: dict[str, Value
         return Values(data, np.zeros(n, bool))
     args = [evaluate(arg, look, n, memo) for arg in expression.args]
     missing = np.zeros(n, bool)
-    if op != "coalesce":
+    if op in ("coalesce", "least", "greatest"):  # missing where all of them are
+        missing = np.logical_and.reduce([arg.missing for arg in args])
+    else:
         for arg in args:
             missing = missing | arg.missing
     if op in _OF_WORDS:
@@ -304,10 +306,15 @@ def _floats(expression: Expression, args: list[Values]) -> npt.NDArray[np.float6
             whole = np.floor(size)
             return np.copysign((whole + (size - whole >= 0.5)) / scale, columns[0])
         case "least":
-            out = np.minimum.reduce(columns)
+            out = np.minimum.reduce(_with(args, columns, math.inf))
         case _:
-            out = np.maximum.reduce(columns)
+            out = np.maximum.reduce(_with(args, columns, -math.inf))
     return out
+
+
+def _with(args: list[Values], columns: list[npt.NDArray[Any]], instead: float) -> list[npt.NDArray[Any]]:
+    """The columns of some values, with another value instead of those that are missing."""
+    return [np.where(arg.missing, instead, column) for arg, column in zip(args, columns, strict=True)]
 
 
 def _whole(expression: Expression, args: list[Values], missing: Mask) -> Values:
@@ -330,9 +337,9 @@ def _whole(expression: Expression, args: list[Values], missing: Mask) -> Values:
         case "abs":
             return Values(np.abs(columns[0]), missing)
         case "least":
-            return Values(np.minimum.reduce(columns), missing)
+            return Values(np.minimum.reduce(_with(args, columns, LAST)), missing)
         case "greatest":
-            return Values(np.maximum.reduce(columns), missing)
+            return Values(np.maximum.reduce(_with(args, columns, PRESENT)), missing)
         case "coalesce":
             return _coalesced(args, np.dtype(np.int64))
         case "round" | "floor" | "ceil":
@@ -432,7 +439,9 @@ def value_of(expression: Expression, said: Said) -> Any:
     if op == "coalesce":
         found = next((arg for arg in args if arg is not None), None)
         return float(found) if expression.kind == FLOAT and found is not None else found
-    if None in args:
+    if op in ("least", "greatest"):
+        args = [arg for arg in args if arg is not None]
+    if not args or None in args:
         return None
     if op in _OF_WORDS:
         return _OF_WORDS[op](args[0])

@@ -12,10 +12,10 @@ each with a coefficient, sorted by their texts: `a + 2 * b` and `b + b + a` are 
 comparison of two sums is one of their difference with a constant (`comparison`). Products are sorted too,
 and give their constant factors to the sum around them.
 
-An expression is *missing* where an attribute in it is, but for coalesce; where it divides by zero; and
-where its result is no whole number of 64 bits (int, instant, duration) or no finite double (float). Whole
-numbers stay exact: a sum with whole coefficients, a product, abs, least and greatest of whole numbers. A
-quotient is a double. `derived.py` computes columns of values.
+An expression is *missing* where an attribute in it is, but for coalesce, least and greatest, which take those
+that are there; where it divides by zero; and where its result is no whole number of 64 bits (int, instant,
+duration) or no finite double (float). Whole numbers stay exact: a sum with whole coefficients, a product,
+abs, least and greatest of whole numbers. A quotient is a double. `derived.py` computes columns of values.
 
 Whoever walks an expression calls itself once for each level of it, so that the levels are limited where it is
 made, whatever made them: parentheses, functions, a chain of divisions, or names that stand for expressions.
@@ -112,6 +112,7 @@ MAX_LEVELS = 128
 level, and Python allows 1,000."""
 MAX_DIGITS = 60
 _LARGEST = 10**MAX_DIGITS
+_EXACT = 1 << 53  # as far as doubles have all whole numbers
 
 
 class Expression:
@@ -304,7 +305,10 @@ def fitted(name: str, text: Expression, pattern: str) -> Expression:
 
 
 def comparison(ours: Expression, operator: str, theirs: Expression) -> CanonicalComparison:
-    """`ours operator theirs` with all constants on the right and a first coefficient of 1, or whole ones.
+    """`ours operator theirs` with all constants on the right and whole coefficients or a first one of 1.
+
+    Doubles keep whole coefficients where both sides have attributes: `a >= b / 10` is `10 * a - b >= 0`,
+    which holds for 7.1 and 71, as 7.1 - 0.1 * 71 >= 0 does not.
 
     >>> a, b = attribute("a", INT), attribute("b", INT)
     >>> found = comparison(a, ">", added(b, constant(Fraction(3))))
@@ -321,11 +325,12 @@ def comparison(ours: Expression, operator: str, theirs: Expression) -> Canonical
             "the attributes of this comparison cancel out, so that it says nothing about an event"
         )
     coefficients = [coefficient for _, coefficient in parts]
-    if all(part.kind in _WHOLE for part, _ in parts):
-        scale = Fraction(math.lcm(*(c.denominator for c in coefficients)))
-        scale /= math.gcd(*(int(c * scale) for c in coefficients))
-    else:
-        scale = 1 / abs(coefficients[0])
+    scale = Fraction(math.lcm(*(c.denominator for c in coefficients)))
+    scale /= math.gcd(*(int(c * scale) for c in coefficients))
+    if not all(part.kind in _WHOLE for part, _ in parts):
+        both = bool(_terms(ours)[0]) and bool(_terms(theirs)[0])
+        if not both or max(abs(c * scale) for c in coefficients) > _EXACT:
+            scale = 1 / abs(coefficients[0])
     if coefficients[0] < 0:
         scale, operator = -scale, _MIRRORED[operator]
     kinds = {part.kind for part, _ in parts}
