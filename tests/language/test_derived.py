@@ -85,6 +85,8 @@ AT = dt.datetime(2026, 1, 31, 9, 30, 15)  # a Saturday
         ("1 < a + b <= 4", {"a": 1, "b": 3}, True),
         ("4 > a + b > 1", {"a": 1, "b": 3}, False),
         ("(a + b) * 2 = 8", {"a": 1, "b": 3}, True),
+        ("(a) * b = 12 and (2) * (a) = 6 and ((a)) + 1 = 4", {"a": 3, "b": 4}, True),
+        ("((a) + (1)) * (b) - (2) = 14 and ((2)) * ((a)) < 7", {"a": 3, "b": 4}, True),
         ("(a + b) > 3 and (a = 1 or b = 9)", {"a": 1, "b": 3}, True),
         ("abs(x) > 0.05", {"x": -0.1}, True),
         ("round(x) = 3", {"x": 2.5}, True),
@@ -174,6 +176,7 @@ def test_meaning(text, row, holds):
     index.insert(rc.Subscriptions.parse(schema, {1: text}))
     assert bool(index.explain(1, row)) is holds
     assert index.explain(1, row).verdict is not None
+    assert index.match_one(row).tolist() == [1] * holds
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ class Operand(NamedTuple):
     """What stands beside an operator: an attribute, a literal or an expression.
 
     It has the tokens from `first` up to `end`. An attribute (`position`) or a literal becomes an expression
-    only where the predicate needs one.
+    only where the predicate needs one. `inner` is its own token where `first` is a parenthesis around it.
     """
 
     first: int
@@ -80,6 +80,11 @@ class Operand(NamedTuple):
     position: int = -1
     literal: Literal | None = None
     expression: Expression | None = None
+    inner: int = -1
+
+    def within(self, opening: int) -> Operand:
+        """The operand in parentheses that open at a token."""
+        return self._replace(first=opening, inner=self.first if self.inner < 0 else self.inner)
 
 
 class ExpressionPredicates:
@@ -108,7 +113,7 @@ class ExpressionPredicates:
         if operand.expression is not None:
             return operand.expression
         next_before = self._reader.next
-        expression = self._read(operand.first, None)
+        expression = self._read(operand.first if operand.inner < 0 else operand.inner, None)
         self._reader.next = next_before
         return expression
 

@@ -204,9 +204,9 @@ class _Parser:
         if not isinstance(inner, Operand):
             return inner
         if goes_on(reader.peek):
-            return self.derived.operand(inner._replace(first=first))
+            return self.derived.operand(inner.within(first))
         if reader.peek.word == ")":
-            return inner._replace(first=first)
+            return inner.within(first)
         if not self.is_followed():
             return self.alone(inner)
         return Operand(first, reader.next, expression=self.derived.expression_of(inner))
