@@ -131,6 +131,8 @@ def lay_rectangle(sides, places, level, dims, shifts, first, suffix, free):
     `places[k]` is the bit of sides[k] that the rectangle stands for: its side along k is 2**places[k]
     (Algorithm 1 of Shen and Tirthapura chooses them). Of a cube's coordinate (eq. 1) the bits above
     are those of the side inverted, the bit itself is 1, and those between it and the level are free.
+    Algorithm 2 counts through the free bits of each coordinate; here they are counted along the curve, so
+    that cubes come in the order of their addresses (papers/covering/transcript.py has both algorithms).
     first is the lowest address; free marks the free bits that count from run to run; suffix marks the
     lowest bits, all of which take every value: so cubes that follow each other are one run.
     """
@@ -178,6 +180,8 @@ def step_run(first, free):
 def choose_rectangle(sides, level, fixed, places, start):
     """Algorithm 1: the first (start) or the next choice of `places` for a set of fixed dimensions.
 
+    papers/covering/transcript.py has it as printed, by its own names.
+
     Fixed dimensions (a bit mask) stay at the level; every other one goes through the 1 bits of its
     side above the level, highest first. False when the choices are exhausted.
     """
@@ -201,7 +205,11 @@ def choose_rectangle(sides, level, fixed, places, start):
 
 @kernel
 def choose_fixed(sides, level):
-    """Masks of the dimensions that must be fixed at a level, and of those that may be besides."""
+    """Masks of the dimensions that must be fixed at a level, and of those that may be besides.
+
+    The paper chooses any m of NonZeroDim. A side that has no bit above the level leaves Algorithm 1 no
+    choice for its place, so such dimensions are in every choice that is not empty.
+    """
     forced = 0
     optional = 0
     for k in range(sides.size):
@@ -353,8 +361,9 @@ def list_runs(sides, level, places, dims, shifts, out_firsts, out_lasts):
 #     level l   nodes starts[l] .. starts[l+1] entry e of its node i is node 64 i + e of level l - 1
 #     top       one node
 #
-# A sought goes down only where the corner is nowhere below it. The 64 comparisons of a coordinate are one
-# loop without branches over adjacent uint16, which compiles to a few vector instructions.
+# A search enters a node only if no coordinate of its greatest corner is below the point's. The 64
+# comparisons of a coordinate are one loop without branches over adjacent uint16, which compiles to a few
+# vector instructions.
 
 NODES = 0
 _WIDTH = 64

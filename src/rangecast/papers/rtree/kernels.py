@@ -587,6 +587,9 @@ def search(tree, box_slots, lows, highs, events, firsts, nodes, state, offsets, 
 def descend(tree, lows, highs, nodes, offsets, events, state, out_nodes, out_offsets, out_events):
     """Take a batch one level down: from nodes with the events that meet each, to their children likewise.
 
+    Lines 6 to 15 of BatchIntersect (figure 2 of Wang, Zhang and Kitsuregawa 2004) for all nodes of a level,
+    where the figure recurses; transcript.py has it as printed.
+
     The events of nodes[f] are events[offsets[f]:offsets[f + 1]]; a child that no event meets is left out.
     state holds the nodes done, the nodes and the events written; returns False when the next node's
     children might not fit.

@@ -335,7 +335,11 @@ class IntervalLists(NamedTuple):
 
 @kernel
 def decompose(begin, end, columns, lengths, out):
-    """The coordinates that begin .. end - 1 is cut into, from the left; returns how many."""
+    """The coordinates that begin .. end - 1 is cut into, from the left; returns how many.
+
+    Lines 1 to 8 of figure 2, for SCI and LCI alike, with equation (1) or (2) for a coordinate; transcript.py
+    has the figure as printed.
+    """
     n = 0
     a = begin
     longest = columns.size - 1

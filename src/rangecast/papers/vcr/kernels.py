@@ -343,6 +343,10 @@ def count_along(length, k, overlapped):
 def cut_along(first, length, k, overlapped, starts, logs):
     """Cut an axis from `first` on: where each construct begins and the logarithm of its size.
 
+    One axis of figure 2 (lines 3, 4 and 13 for heights, 6 to 11 for widths) and of figure 4 (overlapped):
+    transcript.py has them as printed. The heights of the strips do not depend on the widths in a strip, so
+    a rectangle's constructs are every width beside every height.
+
     Simple: the largest that fits, then the largest that fits the rest. Overlapped: all of one size,
     and the last is moved back so that it ends where the axis ends. Returns how many there are.
     """
