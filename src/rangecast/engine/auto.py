@@ -80,7 +80,7 @@ from rangecast.engine.parts import ROOM, FewEvents, Part, StaticIndex, _Covered,
 from rangecast.engine.planner import (
     COLD_BOXES,
     COLD_WORK,
-    Claim,
+    ClaimedBoxes,
     Left,
     PartHistory,
     Plan,
@@ -446,7 +446,7 @@ def build_paths(
     return list(run(_built, left.claims))
 
 
-def _built(claim: Claim) -> AccessPath:
+def _built(claim: ClaimedBoxes) -> AccessPath:
     found = claim.build()
     if isinstance(found, AccessPath):
         return found

@@ -75,7 +75,7 @@ OFF, TELLING, LOOKED_AT, FEWEST_BATCHES = 3.0, 256, 8, 3
 BUILD_NS = {"cells": (120.0, 12.0, 90.0), "bitmap": (200.0, 100.0, 150.0)}
 
 
-class Claim(NamedTuple):
+class ClaimedBoxes(NamedTuple):
     """Some boxes that a layout takes, and what builds a part of them, or a whole path."""
 
     kind: str
@@ -108,7 +108,7 @@ class Left:
         self.memory_limit = memory_limit
         self.events = events
         self.threads = threads
-        self.claims: list[Claim] = []
+        self.claims: list[ClaimedBoxes] = []
         self._taken: list[npt.NDArray[np.int64]] = []
 
     @cached_property
@@ -120,7 +120,7 @@ class Left:
         self, kind: str, on: tuple[int, ...], own: npt.NDArray[np.int64], build: Callable[[], Any]
     ) -> None:
         """Take some boxes; they are gone when they are settled."""
-        self.claims.append(Claim(kind, on, len(own), build))
+        self.claims.append(ClaimedBoxes(kind, on, len(own), build))
         self._taken.append(own)
 
     def settle(self) -> None:

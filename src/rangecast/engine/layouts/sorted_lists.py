@@ -218,7 +218,7 @@ class NestedPart(Part):
 
 
 def claim_sorted(left: Left) -> None:
-    """The boxes of each outline for which sorted lists cost least (costs.py)."""
+    """The boxes of each outline for which sorted lists cost least (engine/costs.py)."""
     choices = choose_sorted(left.boxes, left.numbers, left.used, left.events)
     taken = assign_boxes(left.boxes, left.numbers, left.used, choices)
     for choice, own in zip(choices, taken, strict=True):
