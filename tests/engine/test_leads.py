@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 import rangecast as rc
 from oracle import match_boxes, match_held, rows_of
 from rangecast import workloads
-from rangecast.engine import auto
 from rangecast.engine.auto import AutoPart
 from rangecast.engine.layouts import leads
 from rangecast.engine.layouts.leads import LeadsPart
@@ -28,7 +27,7 @@ def always(monkeypatch):
 
 def use_always(patch):
     patch.setattr("rangecast.engine.auto.TINY", 0)
-    patch.setattr(auto, "are_sparse", lambda *_: True)
+    patch.setattr(leads, "are_sparse", lambda *_: True)
     patch.setattr("rangecast.engine.parts.TAIL_LIMIT", 0)
 
 
@@ -307,6 +306,9 @@ def test_no_event_and_no_box(always):
     rows = [{}, {"a1": 3}]
     batch = rc.Events.from_rows(schema, rows)
     assert rows_of(index.match(batch)) == [[1], [1, 2]]
+
+
+def test_sparse_is_what_words_have_room_for():
     assert not leads.are_sparse(10, 60, 100)
     assert leads.are_sparse(1 << 30, 1 << 30, 1 << 22)
     assert not leads.are_sparse((1 << 30) + 1, 1 << 30, 1 << 22)

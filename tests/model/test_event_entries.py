@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import rangecast as rc
 from oracle import match_boxes, rows_of
-from rangecast.engine import auto
 from rangecast.errors import EventError
 from rangecast.model import events, wide_events
 from rangecast.model.wide_events import EventEntries
@@ -57,7 +56,7 @@ def test_matches_what_columns_match(rows, texts, leads, tail, threads):
         patch.setattr("rangecast.engine.auto.TINY", 0)
         patch.setattr("rangecast.engine.parts.TAIL_LIMIT", tail)
         if leads:
-            patch.setattr(auto, "are_sparse", lambda *_: True)
+            patch.setattr("rangecast.engine.layouts.leads.are_sparse", lambda *_: True)
         keep_said(patch)
         said = rc.Events.from_rows(SCHEMA, rows)
         if rows:
