@@ -44,7 +44,7 @@ class Budget(NamedTuple):
 # A budget may only fall: whoever has shortened a path writes the new number here.
 BUDGETS = {
     "parse": Budget(14, 12),
-    "match_one": Budget(14, 9),
+    "match_one": Budget(12, 9),
     "match": Budget(9, 9),
     "insert": Budget(33, 20),
     "match_frames": Budget(42, 30),

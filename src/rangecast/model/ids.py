@@ -26,8 +26,7 @@ from rangecast.types.arrow_compute import pc
 from rangecast.types.columns import describe, is_unicode
 from rangecast.types.strings import arrow_numbers, arrow_words
 
-FEW_IDS = 256  # up to here numpy takes them sooner than a kernel is called
-FEW_COUNTED = 8  # and up to here it adds a number to them
+FEW_IDS = 256  # up to here numpy takes them, or adds a number to them, sooner than a kernel is called
 _UUID_DIGITS = [k for k in range(36) if k not in (8, 13, 18, 23)]
 _NO_LETTERS = np.empty(0, np.uint8)
 _NO_STARTS = np.zeros(1, np.int64)
@@ -194,12 +193,10 @@ class Ids:
     def take(self, slots: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The ids at some slots: int64, or an object array of str."""
         if not self.textual:
-            if self.first is None:
-                if len(slots) <= FEW_IDS:
-                    return self._values.take(slots)
-            elif len(slots) <= FEW_COUNTED:
-                # an array of one number: of a number numpy makes one at each call, in half a microsecond
-                return slots + self._plus
+            if len(slots) <= FEW_IDS:
+                # `_plus` is an array of one number: of a number numpy makes one at each call, in half a
+                # microsecond
+                return self._values.take(slots) if self.first is None else slots + self._plus
             out = memory.empty(len(slots), np.int64)
             slots = np.ascontiguousarray(slots, np.int32)
             if self._consecutive(len(slots)):
