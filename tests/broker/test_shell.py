@@ -73,6 +73,7 @@ b.type = "int"
 c.type = "int"
 [spaces.fleet]
 object_key = "a"
+index = "vci"
 [spaces.fleet.attributes]
 a.type = "int"
 b.type = "int"
@@ -92,6 +93,8 @@ def test_a_configuration_alone(tmp_path, free_port):
             assert json.loads(said[0])["message"] == "listens"
             assert json.loads(said[-1])["spaces"] == ["fleet", "main"]
             assert httpx.get(f"{url}/readyz").json() == {"ready": True, "failed": []}
+            found = httpx.get(f"{url}/v1/admin/status").json()["spaces"]
+            assert {one["space"]: one["index"] for one in found} == {"fleet": "vci", "main": "auto"}
             for space, most in (("main", 2), ("fleet", 1)):
                 text = " or ".join(f"{name} = 1" for name in "abc"[: most + 1])
                 refused = pytest.raises(ClientError, match=f"'boxes' is {most}")

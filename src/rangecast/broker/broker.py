@@ -8,7 +8,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,8 +99,18 @@ class Broker:
         async with self._making:
             await asyncio.to_thread(self.ensure_space, name, schema, object_key)
 
-    def ensure_space(self, name: str, schema: Schema, object_key: str | None = None) -> None:
-        """Make a space unless it is there; ConflictError when it has another schema or object key."""
+    def ensure_space(
+        self,
+        name: str,
+        schema: Schema,
+        object_key: str | None = None,
+        index: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make a space unless it is there; ConflictError when it has another schema, object key or index.
+
+        `index` and `options` say which kind of index matches its events, `auto` by default.
+        """
         folder = self._folder(name)
         if Space.exists(folder):
             space = self.spaces.get(name) or self._open(folder)
@@ -110,8 +120,12 @@ class Broker:
                 raise ConflictError(
                     f"the space {name!r} has another object key: {Space.stored_key(folder)!r}"
                 )
+            store = space.store
+            if index not in (None, store.kind) or (options is not None and dict(options) != store.options):
+                made = f"the index {store.kind!r} and the options {store.options}"
+                raise ConflictError(f"the space {name!r} was made with {made}")
             return
-        Space.create(folder, schema, SpaceLimits(), object_key)
+        Space.create(folder, schema, SpaceLimits(), object_key, index, options)
         self._open(folder)
 
     def _folder(self, name: str) -> Path:

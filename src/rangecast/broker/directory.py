@@ -24,7 +24,7 @@ import bisect
 import re
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -232,9 +232,9 @@ class Directory:
         ids = np.arange(first, first + len(subs), dtype=np.int64)
         return Subscriptions.of_boxes(subs.schema, ids, subs.boxes)
 
-    def index(self, schema: Schema) -> Index:
+    def index(self, schema: Schema, kind: str, options: Mapping[str, Any]) -> Index:
         """An index of all entries that last."""
-        index = open_index("auto", schema)
+        index = open_index(kind, schema, **options)
         lasting = self.lasting_from(0)
         if lasting is not None:
             index.insert(lasting)

@@ -23,7 +23,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ class Space:
         self.store.hold(_HOLD, wanted, "the oldest event in the broker's log")
         self._snapshot_looked = self.directory.version
         begin("building the index")
-        self.index: Index = self.directory.index(self.schema)
+        self.index: Index = self.directory.index(self.schema, self.store.kind, self.store.options)
         warm(self, begin)
         self.keys = KeyMemory()
         self.keys.load(self.log)
@@ -121,14 +121,22 @@ class Space:
         self._stopping = False
 
     @classmethod
-    def create(cls, folder: Path, schema: Schema, limits: SpaceLimits, object_key: str | None = None) -> None:
-        """Make the files of a new space."""
+    def create(
+        cls,
+        folder: Path,
+        schema: Schema,
+        limits: SpaceLimits,
+        object_key: str | None = None,
+        index: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make the files of a new space, whose store and matcher have a kind of index, `auto` by default."""
         if object_key is not None:
             check_object_key(schema, object_key)
         if not NAME.fullmatch(folder.name):
             raise BrokerError(f"a space must be named by letters, digits and ._~:@+-, got {folder.name!r}")
         folder.mkdir(parents=True, exist_ok=True)
-        Store.open(folder / "store", schema)
+        Store.open(folder / "store", schema, index=index, options=options)
         write_document(
             folder / "space.json", {"format": 1, "limits": limits.changed(), "object_key": object_key}
         )
@@ -447,6 +455,7 @@ class Space:
             states[listener.state] = states.get(listener.state, 0) + 1
         return {
             "space": self.name,
+            "index": self.store.kind,
             "version": self.directory.version,
             "subscriptions": len(self.directory),
             "expressions": self.store.schema.width - len(self.schema.names),
@@ -644,7 +653,7 @@ def _steps(space: Space) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "reading JSON", lambda: _read_lines(schema)
     yield "reading Arrow", lambda: _read_arrow(schema)
     yield "matching", lambda: _match(index, schema)
-    yield "few subscriptions and messages", lambda: _serve_few(schema)
+    yield "few subscriptions and messages", lambda: _serve_few(space)
     yield "catching up", lambda: _catch_up(schema, index, space.directory)
     if space.objects is not None:
         yield "states of objects", lambda: _compare(index, schema)
@@ -687,9 +696,9 @@ def _take_all(matches: Matches) -> None:
     assert matches.n_pairs == len(matches.ids) == len(matches.events())
 
 
-def _serve_few(schema: Schema) -> None:
+def _serve_few(space: Space) -> None:
     """What the first subscriptions of a space call, and those of a consumer that is catching up."""
-    schema = Schema.from_dict(schema.to_dict())
+    schema = Schema.from_dict(space.schema.to_dict())
     values = _samples(schema)
     terms = [
         f"{quoted_name(name)} = '{several[0]}'"
@@ -703,7 +712,7 @@ def _serve_few(schema: Schema) -> None:
         return
     directory = Directory()
     directory.load(1, subs)
-    index = directory.index(schema)
+    index = directory.index(schema, space.store.kind, space.store.options)
     rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
     for n in _BATCHES:
         lines = b"\n".join(msgspec.json.encode(row) for row in rows[:n])

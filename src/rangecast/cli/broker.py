@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rangecast.cli.console import OK, REJECTED, say
+from rangecast.cli.console import OK, REJECTED, options_of, say
 from rangecast.client import Client
 from rangecast.durable.bucket import local_place
 from rangecast.errors import OptionError, SetupError, extra_hint
@@ -48,6 +48,12 @@ def serve(
     ] = None,
     object_key: Annotated[
         str | None, typer.Option(help="Attribute of --schema whose events are states of one object.")
+    ] = None,
+    index: Annotated[
+        str | None, typer.Option(help="Index of the space, when --schema makes it.", show_default="auto")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="Option of that index, as in 'on=price'; repeat for more.")
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=0, help="Has no effect since 0.5: one process serves and delivers.")
@@ -98,15 +104,19 @@ def serve(
     check_connections(settings)
     broker = Broker(settings)
     scheme = "http" if settings.certificate is None else "https"
-    wanted = {} if schema is None else {space: (Schema.from_toml(schema), object_key)}
+    wanted: dict[str, tuple[Any, ...]] = {}
+    if schema is not None:
+        options = options_of(option) if option else None
+        wanted[space] = Schema.from_toml(schema), object_key, index, options
     for name, entry in spaces.items():
         if "attributes" in entry:
-            wanted[name] = Schema.from_dict(entry["attributes"]), entry.get("object_key")
+            made = Schema.from_dict(entry["attributes"])
+            wanted[name] = made, entry.get("object_key"), entry.get("index"), entry.get("options")
 
     def open_spaces() -> None:
         broker.open()
-        for name, (attributes, own_key) in wanted.items():
-            broker.ensure_space(name, attributes, own_key)
+        for name, arguments in wanted.items():
+            broker.ensure_space(name, *arguments)
         for name in spaces:
             if name not in broker.spaces:
                 raise OptionError(
@@ -247,9 +257,12 @@ def _read_config(path: Path | None) -> dict[str, Any]:
             f"{path}: there is no setting {', '.join(extra)}; there are {', '.join(sorted(known))}"
         )
     for name, entry in given.get("spaces", {}).items():
-        extra = sorted(set(entry) - {"attributes", "limits", "object_key"})
+        extra = sorted(set(entry) - {"attributes", "limits", "object_key", "index", "options"})
         if extra:
-            raise OptionError(f"{path}: a space has attributes, limits and object_key; {name} has {extra[0]}")
+            raise OptionError(
+                f"{path}: a space has attributes, limits, object_key, index and options; "
+                f"{name} has {extra[0]}"
+            )
     return given
 
 

@@ -87,6 +87,11 @@ class Versions:
         return str(self._settings["index"])
 
     @property
+    def options(self) -> dict[str, Any]:
+        """The options of that index."""
+        return dict(self._settings["options"])
+
+    @property
     def ids_are_text(self) -> bool | None:
         """Whether ids are strings; None while there are none."""
         self.refresh()
