@@ -243,10 +243,13 @@ class Versions:
         cut without a whole snapshot. Nobody waits for it: neither readers nor writers, nor other threads
         that use this object.
         """
-        with self._guard:
-            if not _retry_read(self._may_be_due):
-                return None
-        # another object, so that nobody waits for the guard of this one
+        if self._guard.acquire(blocking=False):
+            try:
+                if not _retry_read(self._may_be_due):
+                    return None
+            finally:
+                self._guard.release()
+        # another object, so that nobody waits for the guard of this one, and this call for nobody
         reader = Versions(self._home, self._settings, Schema.from_dict(self._settings["schema"]))
         if not _retry_read(lambda: reader._due(share)):
             return None
