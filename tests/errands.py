@@ -49,7 +49,7 @@ BUDGETS = {
     "insert": Budget(33, 20),
     "match_frames": Budget(42, 30),
     "match_files": Budget(55, 40),
-    "subscribe": Budget(49, 40),
+    "subscribe": Budget(47, 40),
     "stream": Budget(45, 40),
 }
 
