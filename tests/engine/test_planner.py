@@ -254,9 +254,9 @@ def test_a_layout_that_costs_more_than_estimated_is_given_up(monkeypatch):
     monkeypatch.setattr(planner, "TELLING", 32)
     stab = CellsPart.stab
 
-    def slow(self, codes, boxes):
-        now[0] += 1e-4 * codes.shape[1]
-        return stab(self, codes, boxes)
+    def slow(self, request):
+        now[0] += 1e-4 * request.codes.shape[1]
+        return stab(self, request)
 
     monkeypatch.setattr(CellsPart, "stab", slow)
     rng = np.random.default_rng(3)
