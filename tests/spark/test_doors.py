@@ -189,6 +189,39 @@ def test_an_event_without_an_id_is_rejected_at_every_door(spark, prices, tmp_pat
         rc.match(table, prices.index().subscriptions())
 
 
+def test_files_with_structs(spark, tmp_path):
+    """A path leads into them, as it does in a DataFrame."""
+    schema = rc.Schema(rc.Float("user.born.year"), rc.Category("c"))
+    subs = rc.Subscriptions.parse(
+        schema, {1: "user.born.year > 5", 2: "c = 'a'", 3: "user.born.year is missing"}
+    )
+    store = rc.Store.open(tmp_path / "store", schema)
+    store.insert(subs)
+    users = [{"born": {"year": 6.0}, "n": 8}, None, {"born": None, "n": 9}]
+    table = pa.table({"id": [4, 5, 6], "user": users, "c": ["a", "b", "a"]})
+    for k, names in enumerate((["id", "user", "c"], ["id", "User", "C"])):
+        (tmp_path / str(k)).mkdir()
+        pq.write_table(table.rename_columns(names), tmp_path / str(k) / "e.parquet")
+        report = rs.match_files(spark, tmp_path / str(k), store, tmp_path / f"out{k}")
+        assert rows_of(spark.read.parquet(report.out)) == [(4, 1), (4, 2), (5, 3), (6, 2), (6, 3)]
+    assert rows_of(rs.match(spark.read.parquet(str(tmp_path / "0")), store)) == rows_of(
+        spark.read.parquet(report.out)
+    )
+
+
+def test_fields_in_other_capitals_are_named_and_not_said_to_be_absent(spark):
+    schema = rc.Schema(rc.Int("user.age"), rc.Int("user.born.year"))
+    subs = rc.Subscriptions.parse(schema, {1: "user.age > 5"})
+    user = "named_struct('Age', 9, 'born', named_struct('YEAR', 1990))"
+    frame = spark.sql(f"select id, {user} as user from range(1)")
+    with pytest.raises(
+        rc.EventError, match=r"no column 'user.age', but 'user.Age', which differs in capitals"
+    ):
+        rs.match(frame, subs)
+    with pytest.raises(rc.EventError, match=r"but 'user.born.YEAR', which differs in capitals alone: rename"):
+        rs.match(frame, subs, absent=["user.age"])
+
+
 def test_columns_in_other_capitals(spark, prices, tmp_path):
     """They are found as Spark finds columns, unless it is told to tell capitals apart."""
     frame = spark.sql("select id as ID, 9 as Price, 'n' as Note from range(1)")

@@ -269,6 +269,12 @@ class Answer(Output):
         for name in self.attributes:
             attribute = schema[name]
             if name not in types:
+                inside = [path for path in _paths(given) if path.casefold() == name.casefold()]
+                if inside:
+                    raise EventError(
+                        f"the events have no column {name!r}, but {inside[0]!r}, which differs in capitals "
+                        "alone: rename the fields"
+                    )
                 has = ", ".join(given.names)
                 raise EventError(
                     f"the events have no column {name!r} ({attribute.kind}); they have {has}. "
@@ -359,6 +365,14 @@ def type_at(given: T.StructType, name: str) -> T.DataType | None:
         assert isinstance(kind, T.StructType)
         kind = kind[part].dataType
     return None if kind is given else kind
+
+
+def _paths(given: T.StructType) -> Iterator[str]:
+    """The paths to all fields inside of structs."""
+    for field in given.fields:
+        if isinstance(field.dataType, T.StructType):
+            for name in [*field.dataType.names, *_paths(field.dataType)]:
+                yield f"{field.name}.{name}"
 
 
 def _path_to(given: T.StructType, name: str) -> list[str] | None:

@@ -51,7 +51,7 @@ from rangecast.spark.snapshots import Snapshot, resolve
 from rangecast.spark.worker import is_beside, mapped, told
 from rangecast.store.home import Home, home_of
 from rangecast.types.attributes import Timestamp
-from rangecast.types.frames import named_columns
+from rangecast.types.frames import flat_table, named_columns
 from rangecast.types.schema import Schema
 
 _ROWS_AT_LEAST = 100_000
@@ -328,10 +328,13 @@ def check_files(files: list[str], kinds: dict[str, str], schema: Schema, answer:
     with ThreadPoolExecutor(8) as pool:
         parquet = [path for path in files if kinds[path] == "parquet"]
         for path, found in zip(parquet, pool.map(_parquet_schema, parquet), strict=True):
-            # as EventFile reads them: an attribute's column may be written in other capitals
-            columns = named_columns(answer.attributes, found.names).columns
+            # as EventFile reads them: a path leads into structs, and an attribute's column may be written in
+            # other capitals
+            inner = flat_table(found.empty_table()).schema
+            types = {field.name: field.type for field in (*inner, *found)}
+            columns = named_columns(answer.attributes, types).columns
             for name in needed:
-                if columns.get(name, name) not in found.names:
+                if columns.get(name, name) not in types:
                     raise EventError(no_column(path, name, found.names) + _HINT)
             for name in needed:
                 if name in schema and name not in (event_id, *answer.keep):
@@ -339,16 +342,16 @@ def check_files(files: list[str], kinds: dict[str, str], schema: Schema, answer:
                     attribute = schema[name]
                     if isinstance(attribute, Timestamp) and attribute.unit != "us":
                         words, holds = f"{words}, or a number", (*holds, *_HOLDS["float"][1])
-                    got = found.field(columns.get(name, name)).type
+                    got = types[columns.get(name, name)]
                     # a column of nulls alone may have no type
                     if not pa.types.is_null(got) and not any(test(got) for test in holds):
                         raise EventError(
                             f"{path}: column {name!r} must be {words} for {schema[name].article} "
                             f"{schema[name].kind}, got {got}"
                         )
-            kind = column_type(found.field(event_id).type)
+            kind = column_type(types[event_id])
             if kind is None:
-                raise EventError(bad_id_type(path, event_id, found.field(event_id).type))
+                raise EventError(bad_id_type(path, event_id, types[event_id]))
             settled.add(str(kind))
     text = next((path for path in files if kinds[path] != "parquet"), None)
     if text is not None:
