@@ -3,6 +3,7 @@
 import datetime as dt
 import operator
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -473,6 +474,10 @@ def test_random_expressions_equal_the_oracle(ours, op, theirs, negated, events):
     if isinstance(condition, Stated):
         # an attribute that cancels out is ignored
         assume(condition.expression.names == names_in(ours) | names_in(theirs))
+    if any(op in text for op in ("coalesce", "least", "greatest")):
+        # these do without an attribute that cancels out beside them: a != a + least(a, 1)
+        twice = [name for name in NUMBERS if re.findall(r"\w+", text).count(name) > 1]
+        events = [row | {name: 1 for name in twice if row[name] is None} for row in events]
     found = matching(f"not {text}" if negated else text, *events, schema=schema)
     wanted = []
     for row in events:
