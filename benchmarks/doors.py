@@ -23,13 +23,23 @@ Times are wall-clock, the best of some rounds, door and `alone` in turns in one 
 event at a time is the median of single calls, the best of nine rounds. The other parts: one encoded event on
 workloads that together take every access path (`paths`), texts of conditions (`texts`), frames of several
 kinds (`frames`), the first match of a fresh process, with kernels from the cache and without (`start`), the
-ingest of `rangecast demo` (`demo`), and what crosses to Spark's workers (`spark`, by crossing.py).
+ingest of `rangecast demo` (`demo`), and what crosses to Spark's workers (`spark`).
+
+For `spark`, events have forty columns, of which five are attributes (`wide-40`), in Parquet; what comes out
+is counted and not kept. CPU seconds are those of this process, the JVM and all Python workers:
+
+    contender            what it is
+    identity, all        mapInArrow that hands every batch back: all columns cross, twice
+    identity, needed     the same of the id and the attributes alone, which is what rs.match lets cross
+    pairs, no match      the same columns into the workers, and as many pairs back as matching gives
+    match                rs.match
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime as dt
+import itertools
 import json
 import os
 import re
@@ -38,7 +48,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,8 +57,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.json as pajson
+import pyarrow.parquet as pq
 
-import doors_page
 import figures
 import rangecast as rc
 from rangecast.engine.planner import lay_out_at_once
@@ -650,14 +660,210 @@ def measure_part(name: str, n: int, m: int, repeat: int, folder: str) -> Any:
         case "demo":
             return demo(folder)
         case "spark":
-            from crossing import crossing
-
-            return crossing(6 * m, 5)
+            return crossing(n, 6 * m, repeat)
     return [figure._asdict() for figure in measure(SHAPES[name](n, m, rng), Path(folder), repeat)]
+
+
+# What crosses into Python workers and back when a DataFrame is matched, beside crossings that do nothing.
+
+
+def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Every batch as it came."""
+    yield from batches
+
+
+def crossing(n: int, n_events: int, rounds: int, cores: int = 2) -> dict[str, float]:
+    """CPU seconds of each contender, the best of the rounds, and what makes them comparable."""
+    # only this part needs Spark
+    from pyspark import cloudpickle
+
+    from rangecast import spark as rs
+    from spark import PAIRS, Cpu, emitter
+
+    shape = SHAPES["wide-40"](n, n_events, np.random.default_rng(7))
+    index = rc.open_index("auto", shape.schema)
+    index.insert(shape.subscriptions)
+    wanted = index.match(rc.Events.from_arrow(shape.schema, shape.table)).n_pairs
+    per_event = max(1, round(wanted / n_events))
+    table = shape.table.add_column(0, "id", pa.array(np.arange(n_events)))
+    with tempfile.TemporaryDirectory(prefix="rangecast-crossing-") as folder:
+        path = Path(folder) / "events.parquet"
+        pq.write_table(table, path, row_group_size=max(1, n_events // (4 * cores)))
+        if __name__ != "__main__":
+            # workers have no path to this module: its functions go with the tasks
+            cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        spark = rs.session(f"local[{cores},3]", conf={"spark.ui.enabled": "false"})
+        events = spark.read.parquet(str(path))
+        needed = events.select("id", *shape.schema.names)
+        subs = Path(folder) / "subscriptions.index"
+        index.save(subs)
+        frames = {
+            "identity, all": lambda: events.mapInArrow(identity, events.schema),
+            "identity, needed": lambda: needed.mapInArrow(identity, needed.schema),
+            "pairs, no match": lambda: needed.mapInArrow(emitter(per_event), PAIRS),
+            "match": lambda: rs.match(events, str(subs)),
+        }
+        if frames["match"]().count() != wanted:
+            raise SystemExit("rs.match gives other pairs than the library")
+        best = dict.fromkeys(frames, np.inf)
+        for turn in range(rounds + 1):
+            for name, make in frames.items():
+                cpu = Cpu()
+                make().write.format("noop").mode("overwrite").save()
+                used, _ = cpu.stop()
+                if turn:  # the first starts workers and warms the JVM
+                    best[name] = min(best[name], used)
+                print(f"  {name}: {used:.2f} s CPU", file=sys.stderr)
+        spark.stop()
+    return {
+        **{name: float(seconds) for name, seconds in best.items()},
+        "pairs": wanted,
+        "events": n_events,
+        "rounds": rounds,
+    }
 
 
 PARTS = (*SHAPES, "one", "paths", "texts", "frames", "start", "demo", "spark")
 SIZES = {"subscriptions": 100_000, "events": 50_000, "repeat": 5}
+
+
+# docs/performance-doors.md, written from what was kept: one paragraph or table per part.
+
+HEAD = """# Every way in
+
+This page shows how long it takes to get from events in various forms to the ids of the subscriptions that
+they match. [loading.md](loading.md) describes these forms. The column "alone" has the time of the cheapest
+way to the same columns without rangecast: PyArrow's look-up of strings, PyArrow's readers on the same file,
+or a Python loop over the dicts. All contenders of a table take turns in one process, so read the ratios.
+The rows `encoded before` are the same match with events that were read beforehand; they show where matching
+itself takes most of the time. `python benchmarks/doors.py` measures all this, and its head describes the
+shapes of events. The figures are kept in `benchmarks/figures/doors.json`, from which `python
+benchmarks/doors.py --page docs/performance-doors.md` writes this page."""
+
+TITLES = {
+    "one": "## One dict of each kind",
+    "paths": "## One event at a time, by access path",
+    "texts": "## Conditions from text",
+    "frames": "## Frames",
+    "start": "## The first match of a process",
+    "demo": "## Ingest on Spark",
+    "spark": "## Crossing to Spark's workers",
+}
+
+
+def table(head: str, align: str, rows: list[list[str]]) -> str:
+    """A table in Markdown."""
+    rule = "|".join("--:" if side == "r" else "---" for side in align)
+    return "\n".join([f"| {head} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def door_table(rows: list[dict[str, Any]]) -> str:
+    """Rows of shapes of events."""
+    said = []
+    for row in rows:
+        beside = ["", ""] if row["alone"] is None else [f"{row['alone']:.3f}", _times(row)]
+        said.append([f"`{row['shape']}`", row["door"], f"{row['ours']:.3f}", *beside])
+    return table("events | door | us/event | alone us/event | times alone", "llrrr", said)
+
+
+def _times(row: dict[str, Any]) -> str:
+    return f"{row['ours'] / row['alone']:.2f}"
+
+
+def part(name: str, found: Any, subscriptions: int, events: int, **_: int) -> str:
+    """What is said of one part."""
+    match name:
+        case "one":
+            rows = [[row["kind"], f"{row['pairs_per_event']:.1f}", f"{row['us']:.1f}"] for row in found]
+            return (
+                "`match_one` of a dict with six numbers and strings and what the table names. There are "
+                "2,000 subscriptions on the six, and a few on the rest. The time is process time.\n\n"
+            ) + table("beside the six | matches per event | us", "lrr", rows)
+        case "paths":
+            rows = [
+                [f"`{row['workload']}`", row["paths"], f"{row['pairs_per_event']:,.1f}", f"{row['us']:.1f}"]
+                for row in found
+            ]
+            return table("workload | access paths | matches per event | us", "llrr", rows) + (
+                f"\n\nThe index has {subscriptions:,} subscriptions. The events were encoded beforehand, "
+                "and the time is the median of 400."
+            )
+        case "texts":
+            return f"{subscriptions:,} mixed conditions are read from text in {found:.2f} s."
+        case "frames":
+            beside = " and ".join(
+                f"{found[one] / found['pandas']:.2f} of the time with {one}" for one in ("Polars", "Arrow")
+            )
+            return (
+                f"Compared with pandas frames, `rc.match` takes {beside} frames "
+                f"({events:,} events, {subscriptions // 5:,} subscriptions)."
+            )
+        case "start":
+            rows = [[f"{int(n):,}", f"{warm:.2f}", f"{cold:.1f}"] for n, (warm, cold) in found.items()]
+            return (
+                "The table has the seconds from the start of the process to the ids of one dict, including "
+                "the time to parse the conditions: with kernels from the cache, and with kernels that must "
+                "be compiled, while `auto` scans. The packages coverage and yaml, which Numba loads if "
+                "they are installed, were not installed.\n\n"
+            ) + table("conditions | from the cache | compiled", "rrr", rows)
+        case "demo":
+            parts = ", ".join(f"{one} {seconds:.1f}" for one, seconds in found.items() if one != "all")
+            return f"`rangecast demo` ingests and publishes 200,000 alerts in {found['all']:.1f} s: {parts}."
+        case "spark":
+            return crossing_text(found)
+    return door_table(found)
+
+
+def crossing_text(found: dict[str, Any]) -> str:
+    """What crosses, and what follows from it."""
+    each = 1e6 / found["events"]
+    bare, identity = found["pairs, no match"], found["identity, needed"]
+    names = ("identity, all", "identity, needed", "pairs, no match", "match")
+    rows = [[name, f"{found[name] * each:.2f}", f"{found[name] / identity:.2f}"] for name in names]
+    return table("crossing | CPU us/event | times identity, needed", "lrr", rows) + (
+        f"\n\n`python benchmarks/doors.py --part spark` measures this with {found['events']:,} events of 41 "
+        f"columns, which have {found['pairs']:,} pairs, as the best of {found['rounds']} rounds; its head "
+        f"describes the rows. `rs.match` costs {found['match'] / identity:.2f} times as much as workers that "
+        "return the columns it needs as they are. Workers that emit as many pairs without matching cost "
+        f"{(found['match'] - bare) / found['match']:.0%} less than `rs.match`. Returning all columns costs "
+        f"{found['identity, all'] / identity:.1f} times as much as returning the needed ones."
+    )
+
+
+def losses(kept: dict[str, Any]) -> str:
+    """Where a door loses to what stands beside it, from the figures themselves."""
+    worst = [
+        f"`{row['shape']}` by {row['door']} ({_times(row)} times)"
+        for rows in kept.values()
+        if isinstance(rows, list)
+        for row in rows
+        if row.get("alone") and row["door"].startswith("JSON lines") and row["ours"] > 1.6 * row["alone"]
+    ]
+    lines = [
+        "- Rows and dicts are slower than a bare Python loop on every shape, but that loop finds no matches.",
+        "- Arrow is slower than PyArrow's look-up of strings on every shape, because it also matches.",
+    ]
+    if worst:
+        lines.append(f"- Files of JSON lines take over 1.6 times PyArrow's reader: {', '.join(worst)}.")
+    return "\n".join(lines)
+
+
+def page(kept: dict[str, Any]) -> str:
+    """The whole page."""
+    sizes = kept["sizes"]
+    lists = [rows for name, rows in kept.items() if name not in TITLES and isinstance(rows, list)]
+    texts = [
+        HEAD,
+        f"The index has {sizes['subscriptions']:,} subscriptions, a batch has {sizes['events']:,} events, "
+        f"and the best of {sizes['repeat']} rounds counts.",
+        door_table(list(itertools.chain.from_iterable(lists))),
+        "## Where rangecast is slower",
+        losses(kept),
+    ]
+    for name, title in TITLES.items():
+        if name in kept:
+            texts += [title, part(name, kept[name], **sizes)]
+    return "\n\n".join(texts) + "\n"
 
 
 def main() -> None:
@@ -669,13 +875,13 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="Write this page from what is kept, and measure nothing.")
     args = parser.parse_args()
     if args.page is not None:
-        args.page.write_text(doors_page.page(figures.load("doors")))
+        args.page.write_text(page(figures.load("doors")))
         return
     sizes = {name: getattr(args, name) for name in SIZES}
     for name in args.part or PARTS:
         with tempfile.TemporaryDirectory() as folder:
             found = {name: measure_part(name, *sizes.values(), folder)}
-        print(doors_page.part(name, found[name], **sizes), flush=True)
+        print(part(name, found[name], **sizes), flush=True)
         if sizes == SIZES:
             kept = figures.load("doors") if (figures.FOLDER / "doors.json").exists() else {}
             tables = {part: (kept | found)[part] for part in PARTS if part in kept | found}

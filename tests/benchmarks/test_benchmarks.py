@@ -355,3 +355,9 @@ def test_areas_and_tracking_agree_with_their_peers(stem, options, monkeypatch, c
     monkeypatch.setattr(sys, "argv", [stem, *options])
     load(stem).main()  # which compares the answers
     assert capsys.readouterr().out.count("\n") > 3
+
+
+def test_the_page_of_doors_is_made_from_what_is_kept():
+    doors = load("doors")
+    page = FOLDER.parent / "docs" / "performance-doors.md"
+    assert page.read_text(encoding="utf-8") == doors.page(figures.load("doors"))
