@@ -494,6 +494,30 @@ def test_one_row_is_read_as_columns_are():
                 assert repr(alone.value(name, 0)) == repr(columns.value(name, 0))
 
 
+LISTED = [
+    [], [None], [1], [1, 2], [1, None, 2], [1, 1], (1, 2), {3}, frozenset([4]), ["a"], ["a", "b", None], ["IBM", "new"],
+    ["a", 1], [True, False], [1, "x"], [[1]], [0.5, math.nan], [math.nan], [WHEN, "2026-01-02"], np.array([1, 2]),
+    np.array(["a", "b"]), list(range(1_024)), list(range(1_025)), [Decimal(1), 2], [2**63], ["", "true", True],
+]  # fmt: skip
+
+
+@pytest.mark.without_kernels
+@pytest.mark.parametrize("name", ["i", "f", "c", "t", "b", "x", "g", "ms"])
+def test_lists_of_one_row_are_read_as_columns_are(name):
+    own = rc.Schema(*schema(), *OTHERS[:5])
+    for beside in ({}, {"g": ["x", "IBM"], "i": [7, 8]}):
+        for value in LISTED:
+            event = {**beside, name: value}
+            alone = rc.Events.from_rows(own, [event], on_error="collect")
+            columns = {key: [cell] for key, cell in event.items()}
+            several = rc.Events.from_arrays(own, columns, on_error="collect")
+            assert [row.reason for row in alone.rejected] == [row.reason for row in several.rejected], event
+            assert sorted(alone.codes.T.tolist()) == sorted(several.codes.T.tolist()), event
+            assert len(alone) == len(several)
+            for key in own.names if len(alone) and len(several.codes.T) < 100 else ():
+                assert repr(alone.value(key, 0)) == repr(several.value(key, 0)), event
+
+
 def test_a_string_of_one_row_that_is_named_later():
     own = schema()
     events = rc.Events.from_rows(own, [{"c": "new", "i": 1}])
@@ -501,6 +525,10 @@ def test_a_string_of_one_row_that_is_named_later():
     index = rc.open_index("auto", own)
     index.insert(rc.Subscriptions.parse(own, {1: "c = 'new'", 2: "c = 'old'"}))
     assert index.match(events).ids.tolist() == [1]
+    several = rc.Events.from_rows(own, [{"c": ["newer", "old", "newest"], "i": 1}])
+    assert several.value("c", 0) == ["newer", "old", "newest"]
+    index.insert(rc.Subscriptions.parse(own, {3: "c = 'newest'"}))
+    assert index.match(several).sort().ids.tolist() == [2, 3]
 
 
 def test_one_row_is_warned_of_as_several_are():

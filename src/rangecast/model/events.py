@@ -25,6 +25,7 @@ for them (events.py).
 
 from __future__ import annotations
 
+import itertools
 import marshal
 import time
 import warnings
@@ -59,7 +60,7 @@ from rangecast.types.attributes import (
     decoded_floats,
     list_codes,
 )
-from rangecast.types.columns import Column, arrow_of, as_column
+from rangecast.types.columns import LISTS, Column, arrow_of, as_column
 from rangecast.types.derived import Look, Values, codes_of, evaluate
 from rangecast.types.expressions import parse_expression
 from rangecast.types.frames import (
@@ -472,22 +473,32 @@ class Events:
         settled = row if row.keys() <= objects.plain_keys else objects.settled(row)
         # counted before the look-up: a string that comes in between is looked up once more
         known = [len(a.vocabulary) if isinstance(a, Category) else 0 for a in schema]
-        codes = np.empty((len(schema), 1), np.int64)
-        strange: dict[int, str] = {}
+        n = 1
+        choices: list[list[tuple[int, Any]]] = []
         try:
-            for position, name, attribute, code in schema.coders:
+            for _, name, attribute, code in schema.coders:
                 value = settled.get(name)
-                codes[position] = found = code(value)
-                if found == UNKNOWN and isinstance(attribute, Category):
-                    strange[position] = attribute.word_of(value)
+                if isinstance(value, LISTS) and attribute.kind != "point":  # whose lists are one value
+                    coded = [(code(item), item) for item in value]
+                    coded = [pair for pair in coded if pair[0] != MISSING] or [(MISSING, None)]
+                    n *= len(coded)
+                else:
+                    coded = [(code(value), value)]
+                choices.append(coded)
         except EventError:
             return None
+        if n > wide_events.MOST_VARIANTS:
+            return None
         objects.check(row, strict=strict, stacklevel=4)
-        out = cls(schema, codes, copy=False)
-        for position, word in strange.items():
-            out._strangers[position] = Strangers(
-                known[position], (np.zeros(1, np.int64), arrow_words([word]))
-            )
+        columns = list(itertools.product(*choices))
+        out = cls(schema, np.array([[code for code, _ in column] for column in columns], np.int64).T)
+        out.owners = np.zeros(n, np.int64) if n > 1 else None
+        for position, attribute in schema.categories():
+            if isinstance(attribute, Category):
+                rows = [k for k, column in enumerate(columns) if column[position][0] == UNKNOWN]
+                if rows:
+                    words = arrow_words([attribute.word_of(columns[k][position][1]) for k in rows])
+                    out._strangers[position] = Strangers(known[position], (np.array(rows), words))
         return out
 
     @classmethod
