@@ -43,8 +43,8 @@ from rangecast.types.strings import LettersRoom, arrow_numbers
 #
 # Long texts are mostly lists of numbers. A block of such is b"RCDIGITS", the lengths, and the texts with half
 # a byte for each digit (model/kernels.py): 0.44 of the bytes in a quarter of the time that Zstandard takes to
-# leave 0.37. Its least level leaves 0.45 and takes 19 ns for a value instead of 6: texts with lists of thousands
-# of numbers would be parsed in 1.55 times the time (lower levels leave 0.8 and more, LZ4 0.75).
+# leave 0.37. Its least level leaves 0.45 and takes 19 ns for a value instead of 6: texts with lists of
+# thousands of numbers would be parsed in 1.55 times the time (lower levels leave 0.8 and more, LZ4 0.75).
 
 _MAGIC = b"RCTEXT01"
 _MAGIC_OF_DIGITS = b"RCTEXT02"
