@@ -232,9 +232,9 @@ class Directory:
         ids = np.arange(first, first + len(subs), dtype=np.int64)
         return Subscriptions.of_boxes(subs.schema, ids, subs.boxes)
 
-    def index(self, schema: Schema, kind: str, options: Mapping[str, Any]) -> Index:
+    def index(self, schema: Schema, kind: str = "auto", options: Mapping[str, Any] | None = None) -> Index:
         """An index of all entries that last."""
-        index = open_index(kind, schema, **options)
+        index = open_index(kind, schema, **(options or {}))
         lasting = self.lasting_from(0)
         if lasting is not None:
             index.insert(lasting)
