@@ -48,12 +48,25 @@ ODD = [
     ("at > 1769817600", "at > 1769817600", "microseconds", "2026-01-31T00:00:00Z, if these are seconds"),
     ("at > 1769817600000", "at > 1769817600000", "microseconds", "2026-01-31T00:00:00Z, if these are milli"),
     ("at between 1769817600 and 1769817601", "1769817600", "microseconds", "2026-01-31T00:00:00Z"),
+    ("hour(at) = 24", "hour(at) = 24", "hour(at) gives 0 to 23", "0 to 23"),
+    ("qty = 1 and not hour(at) >= 24", "hour(at) >= 24", "gives 0 to 23", "0 to 23"),
+    ("hour(at) between 22 and 24", "hour(at) between 22 and 24", "hour(at) <= 24", "0 to 23"),
+    ("weekday(at) = 0", "weekday(at) = 0", "gives 1 to 7", "Sunday 7"),
+    ("weekday(at) in (0, 6)", "weekday(at) in (0, 6)", "weekday(at) = 0", "Monday being 1"),
+    ("month(at) = 13 or qty = 1", "month(at) = 13", "gives 1 to 12", "1 to 12"),
+    ("minute(at) = 0.5", "minute(at) = 0.5", "minute(at) = 0.5", "0 to 59"),
+    ("length(symbol) < 0", "length(symbol) < 0", "length(symbol) gives 0 and more", "0 and more"),
+    ("lower(symbol) = 'UA'", "lower(symbol) = 'UA'", "lower(symbol) never equals 'UA'", "'ua'"),
+    ("upper(symbol) in ('UA', 'de')", "upper(symbol) in ('UA', 'de')", "never equals 'de'", "'DE'"),
     ("at < 1769817600000000000", "at < 1769817600000000000", "microseconds", "if these are nanoseconds"),
 ]
 
 FINE = [
     "qty = 10 and price = 10.5 and at ON 2026-01-31",
     "qty < 10.5",
+    "0 <= hour(at) and hour(at) < 24 and hour(at) between 0 and 23 and weekday(at) in (1, 7, 'sun')",
+    "month(at) = 12 and length(symbol) >= 0 and day(at) <= 31 and minute(at) != 59",
+    "lower(symbol) = 'ua' or upper(symbol) != 'UA' and lower(symbol) > 'A' or lower(symbol) = '1ß'",
     "qty > -inf and price < inf",
     "price >= 5 and price <= 5",
     "qty is present or price > 1",
@@ -153,3 +166,12 @@ def test_columns_of_instants_do_not_warn():
         warnings.simplefilter("error")
         for column in ([1_769_817_600_000_000], [day], ["2026-01-31"], [5, 1_769_817_600], [None]):
             rc.Events.from_arrays(SCHEMA, {"at": column})
+
+
+def test_a_number_out_of_range_is_found_in_any_row():
+    for k, texts in enumerate((["hour(at) = {}"], ["hour(at) in (1, {})"], ["hour(at) between 1 and {}"])):
+        rows = [texts[0].format(3 + j % 5) for j in range(20)]
+        for n in (20, 4):  # by columns, and one by one
+            assert loaded(rows[:n]) == []
+            (said,) = loaded([*rows[: n - 1], texts[0].format(24)])
+            assert said.startswith(f"subscription {n - 1}: hour(at)"), k

@@ -21,6 +21,7 @@ predicate notes (`Likeness`). Any other text is read by itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
@@ -44,7 +45,9 @@ from rangecast.language.tree import (
     Span,
     Stated,
     Within,
+    is_out_of_range,
     n_parts,
+    quoted_string,
     string_in,
     value_of,
     what_is_wrong_with,
@@ -53,7 +56,14 @@ from rangecast.types import addresses, expressions
 from rangecast.types.attributes import Attribute, Timestamp
 from rangecast.types.columns import describe
 from rangecast.types.derived import MAX_DERIVED, PART, derived_attribute, spans_of_number
-from rangecast.types.expressions import DURATION, WEEKDAYS, Expression, ExpressionError, ExpressionReader
+from rangecast.types.expressions import (
+    DURATION,
+    RANGES,
+    WEEKDAYS,
+    Expression,
+    ExpressionError,
+    ExpressionReader,
+)
 from rangecast.types.patterns import HELD, like_pieces
 from rangecast.types.schema import Schema
 
@@ -97,6 +107,7 @@ class ExpressionPredicates:
         self._check = check
         self._expressions = ExpressionReader(reader.tokens, reader.schema.operands)
         self._likenesses: list[Likeness] = []
+        self._odd: tuple[str, str] | None = None
 
     # operands
 
@@ -257,8 +268,11 @@ class ExpressionPredicates:
         return self._noted(self._expression_at(position), position, part, span)
 
     def _noted(self, of: Expression, position: int, part: Condition, span: Span) -> Stated:
-        likenesses, self._likenesses = tuple(self._likenesses), []
-        return Stated(self._reader.text[slice(*span)], of, position, part, likenesses, span)
+        likenesses = tuple(self._likenesses)
+        odd = self._odd
+        self._likenesses = []
+        self._odd = None
+        return Stated(self._reader.text[slice(*span)], of, position, part, likenesses, odd, span)
 
     def _denied(self, ours: Operand, part: Condition, negated: bool) -> Condition:
         return Not(part, self._since(ours)) if negated else part
@@ -270,6 +284,29 @@ class ExpressionPredicates:
         """Note in what a literal must be alike, so that texts share this one's tree."""
         self._reader.irregular |= literal.ordinal < 0
         self._likenesses.append(Likeness(what, (literal,)))
+
+    def _note_range(self, of: Expression, operator: str, literal: Literal) -> None:
+        """Note that a function never gives a number."""
+        if of.op not in RANGES:
+            return
+        if is_out_of_range(of.op, operator, literal.text):
+            low, high = RANGES[of.op]
+            limits = f"{low} to {high}" if high < math.inf else f"{low} and more"
+            meant = f"a number that it gives, {limits}"
+            if of.op == "weekday":
+                meant += ", Monday being 1 and Sunday 7"
+            self._odd = f"{of.text} {operator} {literal.text}: {of.text} gives {limits}", meant
+            self._reader.irregular = True
+
+    def _note_letters(self, of: Expression, operator: str, literal: Literal, string: str) -> None:
+        """Note that a string must have the letters that `lower` or `upper` gives."""
+        if of.op not in ("lower", "upper") or operator not in ("=", "!="):
+            return
+        self._share(of.op, literal)
+        changed = string.lower() if of.op == "lower" else string.upper()
+        if changed != string:
+            self._odd = f"{of.text} never equals {literal.text}", quoted_string(changed)
+            self._reader.irregular = True
 
     def _expression_at(self, position: int) -> Expression:
         """The expression of the attribute at a position."""
@@ -301,6 +338,7 @@ class ExpressionPredicates:
                 # the shape of the text says all but this literal, so texts that differ in it share a tree
                 literal = reader.value()
                 self._check(derived_attribute(of), operator, literal)
+                self._note_range(of, operator, literal)
                 form = canonical(of)
                 position, attribute = self.drafts.place(form.expression)
                 if form.negated:
@@ -333,6 +371,7 @@ class ExpressionPredicates:
         if not isinstance(value, str) or of.kind != "text":
             raise SchemaError(f"{of.text} is {of.kind}, got {describe(value)}")
         self._share("string", literal)
+        self._note_letters(of, operator, literal, value)
         return self.drafts.compared_text(of, operator, literal, span)
 
     def _ranged(self, ours: Operand, of: Expression) -> Condition:
@@ -374,6 +413,8 @@ class ExpressionPredicates:
             check_order(as_it_stands, value_of(low.text), value_of(high.text))
         except SchemaError as error:
             raise error_at(str(error), self._reader.text, low.start) from None
+        self._note_range(of, ">=", low)
+        self._note_range(of, "<=", high)
         position, attribute = self.drafts.place(form.expression)
         if form.negated:
             low, high = high.changed("negated"), low.changed("negated")
@@ -415,6 +456,8 @@ class ExpressionPredicates:
         if not reader.accept(")", "]"):
             reader.next = before
             return None
+        for literal in literals:
+            self._note_range(of, "=", literal)
         if form.negated:
             literals = [literal.changed("negated") for literal in literals]
         position, attribute = self.drafts.place(form.expression)

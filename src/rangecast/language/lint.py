@@ -8,6 +8,8 @@
     an OR that holds for every value: `x != 1 OR x != 2`              `x NOT IN (1, 2)`
     an instant that equals a date: `at = '2026-01-31'`                `at ON 2026-01-31`, the whole day
     a range of instants that ends with a date and loses that day      `at < '2026-02-01'`
+    a number that a function never gives: `hour(at) = 24`             a number from 0 to 23
+    a string that a function never gives: `lower(s) = 'UA'`           'ua'
     a number of seconds, milliseconds or nanoseconds for an instant   the instant that it is in that unit
 
 `lint` takes one text. A load of many texts cannot afford that for each: it notes rows that are doubtful as it
@@ -152,6 +154,8 @@ class _Linter:
                 self.comparison(condition, "=", literal, negated is not condition.negated, whole=False)
         elif isinstance(condition, Inside) and condition.area == "polygon":
             self.polygon(condition)
+        elif isinstance(condition, Stated) and condition.odd is not None:
+            self.add(condition, *condition.odd)
         elif isinstance(condition, Stated) and not self.clauses(condition, negated):
             self.add(condition, f"{condition} can never hold", "another bound")
         return len(self.findings) > before

@@ -45,6 +45,7 @@ from rangecast.language.tree import (
     Stated,
     Value,
     Within,
+    is_out_of_range,
     string_in,
     value_of,
 )
@@ -52,7 +53,7 @@ from rangecast.types import places
 from rangecast.types.attributes import LAST, MISSING, PRESENT, Attribute, Float, Interval
 from rangecast.types.columns import is_unicode
 from rangecast.types.derived import Values, evaluate
-from rangecast.types.expressions import fitted
+from rangecast.types.expressions import RANGES, fitted
 from rangecast.types.instants import odd_instant
 from rangecast.types.patterns import Trait, TraitBundles, interval_of
 from rangecast.types.places import MapExtent, Point
@@ -102,7 +103,9 @@ class LiteralSpans:
             instant = attribute.kind == "timestamp" and odd_instant(
                 operator, text, _counted(attribute, value)
             )
-            if instant or not spans or spans == PRESENT_SPANS:
+            function = "" if attribute.expression is None else attribute.expression.op
+            beyond = function in RANGES and is_out_of_range(function, operator, text)
+            if instant or beyond or not spans or spans == PRESENT_SPANS:
                 self._odd.add(key)
         return spans
 
@@ -176,6 +179,7 @@ class Expander:
             spans = whole
             negated = negated is not condition.negated
         elif isinstance(condition, Stated):
+            self.doubtful |= condition.odd is not None
             return self._clauses(condition.part, negated, texts)
         elif isinstance(condition, Within):
             position, spans = condition.position, condition.spans

@@ -68,6 +68,7 @@ from rangecast.types.attributes import (
     decoded_floats,
     float_codes,
 )
+from rangecast.types.expressions import RANGES
 from rangecast.types.numerals import Mask
 from rangecast.types.places import Point
 from rangecast.types.schema import Schema
@@ -339,6 +340,7 @@ class _Filler:
         floors, ceils = floors[:, 0], ceils[:, 0]
         if attribute.kind == "timestamp":
             self.odd |= _odd_instants(operator, floors)
+        self.odd |= _out_of_range(attribute, operator, floors)
         if operator in ("=", "!="):
             self.doubtful |= floors != ceils
             if operator == "=":
@@ -363,6 +365,7 @@ class _Filler:
         self.doubtful |= (floors != ceils).any(1)
         if attribute.kind == "timestamp":
             self.odd |= _odd_instants("=", floors).any(1)
+        self.odd |= np.any(_out_of_range(attribute, "=", floors), axis=-1)
         return unite_values(floors)
 
     def _coded(self, condition: LiteralInterval) -> SpanColumns:
@@ -537,6 +540,19 @@ def _odd_instants(operator: str, floors: Codes) -> Mask:
     if operator in ("=", "!=", "<="):
         odd |= floors % _DAY == 0
     return odd
+
+
+def _out_of_range(attribute: Attribute, operator: str, floors: Codes) -> Mask | bool:
+    """What `is_out_of_range` finds of whole numbers, by the codes."""
+    function = "" if attribute.expression is None else attribute.expression.op
+    if function not in RANGES:
+        return False
+    low, high = RANGES[function]
+    if operator == "<":
+        return np.asarray((floors <= low) | (floors > high + 1))
+    if operator == ">":
+        return np.asarray((floors >= high) | (floors < low - 1))
+    return np.asarray((floors < low) | (floors > high))
 
 
 def _brackets(attribute: Attribute, texts: Sequence[str]) -> tuple[Codes, Codes, Mask]:

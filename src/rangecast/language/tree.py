@@ -28,7 +28,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ from rangecast.types.arrow_compute import pc
 from rangecast.types.attributes import LAST, PRESENT, Interval
 from rangecast.types.columns import is_unicode
 from rangecast.types.derived import PART, text_code, text_range
-from rangecast.types.expressions import Expression, quoted_name
+from rangecast.types.expressions import RANGES, Expression, quoted_name
 from rangecast.types.patterns import like_pieces
 
 Span = tuple[int, int]
@@ -262,6 +262,8 @@ class Stated(Condition):
     position: int
     part: Condition
     likenesses: tuple[Likeness, ...] = field(default=(), compare=False, repr=False)
+    odd: tuple[str, str] | None = field(default=None, compare=False, repr=False)
+    """What is odd about it, and what was probably meant (lint.py)."""
     span: Span = field(default=(0, 0), compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -508,7 +510,36 @@ def _network_key(text: str) -> LikenessKey | None:
         return None
 
 
+def is_out_of_range(function: str, operator: str, text: str) -> bool:
+    """Whether no value of a function fulfils `operator literal`, or the literal lies beyond all of them.
+
+    `hour(at) < 24` is as good as <= 23.
+
+    >>> is_out_of_range("hour", "=", "24"), is_out_of_range("hour", "<", "24")
+    (True, False)
+    """
+    value = value_of(text)
+    if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
+        return False
+    low, high = RANGES[function]
+    match operator:
+        case "<":
+            return value <= low or value > high + 1
+        case ">":
+            return value >= high or value < low - 1
+        case _:
+            # a Decimal is never whole
+            fractional = isinstance(value, Decimal) or value % 1 != 0
+            return value < low or value > high or (operator in ("=", "!=") and fractional)
+
+
+def _key_unless_changed(change: Callable[[str], str], text: str) -> LikenessKey | None:
+    return () if change(text) == text else None
+
+
 KEYS: dict[str, Callable[..., LikenessKey | None]] = {
+    "lower": partial(_key_unless_changed, str.lower),
+    "upper": partial(_key_unless_changed, str.upper),
     "string": _string_key,
     "ascending": _ascending_key,
     "like": _like_key,

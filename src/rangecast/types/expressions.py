@@ -103,6 +103,12 @@ _INSTEAD = {
 }
 _TRANSLATED = {name: instead for instead, names in _INSTEAD.items() for name in names.split()}
 
+RANGES: dict[str, tuple[int, float]] = {
+    "month": (1, 12), "day": (1, 31), "hour": (0, 23), "minute": (0, 59), "weekday": (1, 7),
+    "length": (0, math.inf),
+}  # fmt: skip
+"""The smallest and the largest value that a function gives."""
+
 PATTERNS = ("contains", "like", "matches", "has")
 """Functions of a text and a string, which give 1 or 0: a string within it, a pattern of LIKE, a regular
 expression, one of several values."""
