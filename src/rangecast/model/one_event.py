@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from rangecast.errors import EventError
+from rangecast.model.events import warn_of_points
 from rangecast.model.wide_events import MOST_VARIANTS
 from rangecast.types.attributes import LAST, MISSING, Category, Codes, Tags, decoded_float
 from rangecast.types.columns import LISTS
@@ -114,6 +115,8 @@ class EventPlan:
         given = event
         if not event.keys() <= self._plain_keys:
             event = self._objects.settled(event)
+            if self._joined:
+                warn_of_points(self.schema, given)
         if unknown != "ignore":
             self.check_keys(given, unknown)
         if self._plain:
