@@ -214,15 +214,23 @@ def test_a_path_is_no_frame(spark, small, tmp_path):
     for call in (rs.match, rs.explain):
         with pytest.raises(TypeError, match=r"DataFrame, got the string 'a.parquet'; .* rs.match_files"):
             call("a.parquet", subs)
-    with pytest.raises(TypeError, match=r"match takes a DataFrame, got Table; read files with spark.read"):
+    with pytest.raises(
+        TypeError, match=r"match takes a DataFrame of Spark, got pyarrow.Table; read files with spark.read"
+    ):
         rs.match(pa.table({"id": [1]}), subs)
     for call in (rs.match_stream, rs.track):
         keywords = {"key": "id", "time": "at"} if call is rs.track else {}
-        with pytest.raises(TypeError, match=r"takes a DataFrame, got the string 'a'; .* spark.readStream"):
+        with pytest.raises(
+            TypeError, match=r"takes a DataFrame of Spark, got the string 'a'; .* spark.readStream"
+        ):
             call("a", tmp_path / "store", checkpoint=tmp_path / "state", **keywords)
-    with pytest.raises(TypeError, match=r"ingest takes a DataFrame, got PosixPath; read files with"):
+    with pytest.raises(
+        TypeError, match=r"ingest takes a DataFrame of Spark, got pathlib.PosixPath; read files with"
+    ):
         rs.ingest(tmp_path, subs.schema, tmp_path / "store")
-    with pytest.raises(TypeError, match=r"reduce takes a DataFrame, got the string 'a.csv'; read files"):
+    with pytest.raises(
+        TypeError, match=r"reduce takes a DataFrame of Spark, got the string 'a.csv'; read files"
+    ):
         rs.reduce("a.csv", subs.schema)
 
 

@@ -307,11 +307,14 @@ def check_frame(given: Any, door: str, advice: str) -> None:
     >>> check_frame("trades.parquet", "match", "match_files matches files")
     Traceback (most recent call last):
         ...
-    TypeError: match takes a DataFrame, got the string 'trades.parquet'; match_files matches files
+    TypeError: match takes a DataFrame of Spark, got the string 'trades.parquet'; match_files matches files
     """
     if not isinstance(given, DataFrame):
-        got = describe(given) if isinstance(given, str) else type(given).__name__
-        raise TypeError(f"{door} takes a DataFrame, got {got}; {advice}")
+        kind = type(given)
+        # with its library: a frame of pandas is a DataFrame as well
+        library = "" if kind.__module__ == "builtins" else kind.__module__.partition(".")[0] + "."
+        got = describe(given) if isinstance(given, str) else library + kind.__name__
+        raise TypeError(f"{door} takes a DataFrame of Spark, got {got}; {advice}")
 
 
 def column_named(name: str, given: T.StructType | None = None) -> Column:
