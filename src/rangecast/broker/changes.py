@@ -339,7 +339,7 @@ class Changer:
         # the next change is checked against a directory that has this one
         done = self._space.pump.applied(version, answers, change)
         while not done.wait(1.0):
-            if self._space.pump.failed:
+            if self._space.pump.ended:
                 return
 
     def _parse(self, requests: list[ChangeRequest]) -> _ReadRows:

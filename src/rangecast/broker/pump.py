@@ -116,7 +116,6 @@ class Pump:
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self.failed: str | None = None
         self.ticks = 0
         self.live = LiveSet()
         self._n_asked = self._n_done = 0
@@ -218,6 +217,11 @@ class Pump:
         self._n_written += 1
         if self._unmatched or failed:
             self._wake.set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is taken in any more."""
+        return not self._thread.is_alive()
 
     @property
     def _stopping(self) -> bool:
