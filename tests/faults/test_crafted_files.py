@@ -44,7 +44,7 @@ CHANGED = ("islist", "vci_table", "vci_bitmap", "vci_clipped", "vcr_array", "vcr
 def subscriptions(name, schema):
     rng = np.random.default_rng(5)
     if name == "auto":
-        # equality, intervals, planes and boxes that are alike, so that every path is taken
+        # equality, intervals, planes and boxes that are alike, so that most paths are taken
         n = 3000
         lows = rng.integers(0, 100, (n, len(schema))).astype(float)
         highs = lows + rng.integers(0, 30, lows.shape)

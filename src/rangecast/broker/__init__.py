@@ -1,6 +1,8 @@
 """The live broker: subscribe, publish, deliver and resume, over HTTP on one machine (the extra `serve`).
 
-The log is the bus, and a consumer is a cursor in it. In the order in which an event passes them:
+The log is the bus, and a consumer is a cursor in it. A published event passes server, app,
+requests, bodies, space, pump, frames and listener; a subscription server, app, requests, changes, the store
+and pump:
 
 server.py          uvicorn; streams written straight to the transport, bounded requests, an orderly end
 app.py             routes, errors as JSON; schemas, spaces, health, metrics, status, the page
@@ -19,6 +21,7 @@ kernels.py         frames put together, and written to many sockets in one call
 listener.py        one connection of a consumer, and how far it is
 directory.py       who subscribed to what, in which versions
 event_log.py       the event log: segments, records, recovery, retention
+event_json.py      events of Arrow as JSON
 objects.py         what an event's object entered and left
 webhooks.py        messages by POST, with retries and dead letters
 metrics.py         what /metrics shows, and what is logged

@@ -1,4 +1,7 @@
-"""Requests about subscriptions: subscribe, replace, delete, list, batch, test."""
+"""Requests about subscriptions and events: subscribe, replace, delete, list, batch, test; publish, match.
+
+Answers as JSON, and what a sender may use (`allowed`), are here for the other modules of requests too.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """`auto`: an access path for each subscription, chosen from statistics.
 
     path       holds                                                   module
+    leads      all boxes of a wide schema, by one entry of each        engine/layouts/leads.py
     listed     boxes with long lists of values, once for each value    engine/layouts/lists.py
     nested     boxes that bound the same attributes in the same way,   engine/layouts/sorted_lists.py
                in sorted lists, where those are worth it               (costs.py)

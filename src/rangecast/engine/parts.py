@@ -15,7 +15,7 @@ one pass over its entries, and one in which a quarter is dead is rebuilt; when m
 alive, the catalog is too. A match that would spend more on the tail or on dead slots than it takes to be
 rid of them, alone or with those before it, does that first, unless a writer is at work.
 
-A match takes one `StaticState` (reading.py), which is never changed: a writer makes another and swaps it in.
+A match takes one `StaticState`, which is never changed: a writer makes another and swaps it in (reading.py).
 So matching needs no lock and sees all of an insert or delete, or nothing of it. `_parts` and `_gone` are the
 writer's own, as `_catalog` is; each writer begins with those of the state.
 

@@ -8,7 +8,7 @@ turned into spans column by column:
     floors     int64   n_texts   the largest code not above the literal
     ceils      int64   n_texts   the smallest code not below it
 
-From there on this is `normal_form.py` on columns of spans (templates.py): the same steps in the same
+From there on this is `normal_form.py` on columns of spans: the same steps in the same
 order, as long as they do not depend on the values. They depend on them where a predicate can never hold,
 where two clauses are so alike that they become one, and where one may be trimmed by another. Such rows are
 doubtful, and so are rows with a literal that is no value of its attribute or lies at the end of the codes.
@@ -594,7 +594,7 @@ def _bracket(attribute: Attribute, text: str) -> tuple[int, int]:
 # A predicate on a point that stands without a NOT becomes intervals of longitude and latitude and a region of
 # its own. Two of them on one point have no region in common, so that their conjunction is empty here and the
 # row is doubtful; rows whose circle reaches over the date line or a pole are doubtful too, and so is whatever
-# is no place. Doubtful rows are expanded one by one (templates.py), and make the errors.
+# is no place. Doubtful rows are expanded one by one, and make the errors.
 
 Brackets = Callable[[Attribute, Sequence[Literal]], tuple[Codes, Codes]]
 _DEGREES = Float("degrees")

@@ -6,17 +6,19 @@
     ├── Range            price BETWEEN 10 AND 20, 10 <= price < 20
     ├── Membership       symbol IN ('A', 'B')
     ├── Presence         price IS MISSING, price IS PRESENT
+    ├── Has              tags HAS 'a', until the parser has settled which hidden attribute that is
     ├── Inside           at WITHIN 500 m OF (13.4, 52.5), at IN BOX (...), at IN POLYGON '...'
     ├── Fits             a text that fulfils a pattern, or several values of which one is a string
     ├── Within           an attribute within intervals of its codes
     ├── LiteralInterval  an attribute within the interval of codes that a literal comes to
     └── Stated           a predicate on an expression, and the condition on hidden attributes that it comes to
 
-`str` of a condition is a text that reads back to the same meaning. A literal keeps the text it was
+`str` of a condition is a text that reads back to the same meaning; that of a node inside of a `Stated`, which
+nobody wrote, is for errors. A literal keeps the text it was
 written with and its ordinal: its number among the literals of the text. Two texts that differ in their
 literals alone therefore share one condition, and `templates.py` fills in others for each; where more must
-agree than the literals' places, the condition says in what (tree.py). TRUE, FALSE
-and INF are words of the language and have no ordinal (-1). A condition also knows its span: the part of the
+agree than the literals' places, the condition says in what (`Likeness`). TRUE, FALSE and INF
+are words of the language and have no ordinal (-1). A condition also knows its span: the part of the
 text that it was read from, without the parentheses around it.
 """
 

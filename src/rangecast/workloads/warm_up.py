@@ -1,8 +1,9 @@
 """Everything that matching compiles, compiled beforehand: for images and for services that start.
 
 Kernels compile at their first call and are kept on the disk after that. Which ones a match calls depends on
-its subscriptions, so a few small workloads are matched here that together take every access path of `auto`,
-by every way in: rows, Arrow, lines of JSON, one event, limits, counts, and after inserts and deletes.
+its subscriptions, so a few small workloads are matched here that together take the access paths of `auto`
+(but for leads and long lists, which few have), by every way in: rows, Arrow, lines of JSON, one event,
+limits, counts, and after inserts and deletes.
 """
 
 from __future__ import annotations
