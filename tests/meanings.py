@@ -49,6 +49,16 @@ def said(text, meaning, *names):
     return text, holds
 
 
+def said_of_any(text, meaning, *names):
+    """A predicate on those of some attributes that have a value, undecided where none has."""
+
+    def holds(row):
+        values = [row[name] for name in names if row.get(name) is not None]
+        return meaning(values) if values else None
+
+    return text, holds
+
+
 def compared(sign, ours, theirs):
     return {
         "<": ours < theirs, "<=": ours <= theirs, ">": ours > theirs, ">=": ours >= theirs,
@@ -89,8 +99,8 @@ NUMBERS = st.one_of(
         lambda p: said(f"a between {min(p)} and {max(p)}", lambda a: min(p) <= a <= max(p), "a")
     ),
     st.tuples(signs, small).map(
-        lambda p: said(
-            f"greatest(a, b) {p[0]} {p[1]}", lambda a, b: compared(p[0], max(a, b), p[1]), "a", "b"
+        lambda p: said_of_any(
+            f"greatest(a, b) {p[0]} {p[1]}", lambda there: compared(p[0], max(there), p[1]), "a", "b"
         )
     ),
     st.tuples(signs, small).map(
