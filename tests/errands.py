@@ -47,8 +47,8 @@ BUDGETS = {
     "match_one": Budget(12, 9),
     "match": Budget(9, 9),
     "insert": Budget(33, 20),
-    "match_frames": Budget(42, 30),
-    "match_files": Budget(55, 40),
+    "match_frames": Budget(39, 30),
+    "match_files": Budget(52, 40),
     "subscribe": Budget(47, 40),
     "stream": Budget(45, 40),
 }

@@ -212,7 +212,9 @@ def test_what_is_counted_before_an_action_ends_with_an_error(small, events_frame
 def test_a_path_is_no_frame(spark, small, tmp_path):
     subs = small[0]
     for call in (rs.match, rs.explain):
-        with pytest.raises(TypeError, match=r"DataFrame, got the string 'a.parquet'; .* rs.match_files"):
+        with pytest.raises(
+            TypeError, match=r"DataFrame of Spark, got the string 'a.parquet'; .* rs.match_files"
+        ):
             call("a.parquet", subs)
     with pytest.raises(
         TypeError, match=r"match takes a DataFrame of Spark, got pyarrow.Table; read files with spark.read"
