@@ -200,6 +200,12 @@ class BrokerWebSocket(WebSocketsSansIOProtocol):
             self.transport.write(_NO_HANDSHAKE)
             self.transport.close()
 
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            # refused by an answer: otherwise an error is logged for each, and a page could fill the log
+            self.handshake_complete = True
+
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
         if self.transport.get_write_buffer_size():
