@@ -261,4 +261,4 @@ def copy_members(offsets, groups, starts, members, places, add, out):
         p = places[e]
         for q in range(offsets[e], offsets[e + 1]):
             a = starts[groups[q]]
-            p = copy_run(members, a, starts[groups[q] + 1] - a, add, out, p)
+            p = copy_run(members, a, starts[groups[q] + 1] - a, add, False, out, p)

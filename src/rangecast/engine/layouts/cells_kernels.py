@@ -196,19 +196,19 @@ def stab_line(values, cells, exact, line, boxes, on, placed, offsets, add, out):
             c = bases[level] + (f >> s)
             first = (f >> s) << s
             # who holds the cell whole matches, whatever the value
-            p = copy_run(whole, whole_starts[c], whole_starts[c + 1] - whole_starts[c], add, out, p)
+            p = copy_run(whole, whole_starts[c], whole_starts[c + 1] - whole_starts[c], add, False, out, p)
             # who begins in the cell before the event's fine cell, or ends in it after that, matches too; in
             # the fine cell itself only an exact grid tells
             a = begin_ranks[level, first]
             b = begin_ranks[level, f + exact]
-            p = copy_run(begins, a, b - a, add, out, p)
+            p = copy_run(begins, a, b - a, add, False, out, p)
             if not exact:
                 for q in range(b, begin_ranks[level, f + 1]):
                     out[p] = begins[q] + add
                     p += holds_value(boxes, begins[q], on, v)
             a = end_ranks[level, f + 1 - exact]
             b = end_ranks[level, min(first + (1 << s), n_fine)]
-            p = copy_run(ends, a, b - a, add, out, p)
+            p = copy_run(ends, a, b - a, add, False, out, p)
             if not exact:
                 for q in range(end_ranks[level, f], a):
                     out[p] = ends[q] + add
@@ -516,7 +516,7 @@ def stab_plane(
             a = np.uint64(starts[c])
             b = np.uint64(starts[c + _ONE])
             n = (np.uint64(starts[c + _TWO]) - b) >> _ONE
-            p = np.uint64(copy_run(words, a, b - a, add, out, p))
+            p = np.uint64(copy_run(words, a, b - a, add, False, out, p))
             x = (np.int64(place & _FIELD) - 1) & ((1 << plane.shifts[level, 0]) - 1)
             y = (np.int64((place >> _HALF) & _FIELD) - 1) & ((1 << plane.shifts[level, 1]) - 1)
             point = _bytes_of((x >> steps.downs[level, 0]) + 1, (y >> steps.downs[level, 1]) + 1)
@@ -537,7 +537,7 @@ def stab_plane(
                 p += move_entries(words, b + k, held, add, out, p)
                 k += np.uint64(EIGHT)
         if n_beside:
-            p = np.uint64(copy_run(beside, beside_starts[i], np.uint64(n_beside), np.int64(0), out, p))
+            p = np.uint64(copy_run(beside, beside_starts[i], np.uint64(n_beside), np.int64(0), False, out, p))
         offsets[i + 1] = np.int64(p)
     return order.size
 

@@ -254,7 +254,7 @@ def stab_lists(found, lists, values, fields, codes, boxes, offsets, out):
         a = np.int64(starts[found[e]])
         n = starts[found[e] + 1] - a
         if rare.size == 0 and n_words == 0:
-            p = copy_run(members, a, n, np.int32(0), out, p)
+            p = copy_run(members, a, n, np.int32(0), False, out, p)
             continue
         # the common case, of one exact word, without scratch room
         if rare.size == 0 and inexact.size == 0 and n_words == 1:

@@ -41,7 +41,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast import memory
-from rangecast.engine.answers import ALL, Counted, Found, Request, Rows, event_order, order_by_cell
+from rangecast.engine.answers import ALL, STORES, Counted, Found, Request, Rows, event_order, order_by_cell
 from rangecast.engine.boxes import Boxes, ExpandedBoxes
 from rangecast.engine.checks import ascending, flat, hold, shaped, within
 from rangecast.engine.grid import Grid, bounded_attributes, choose_attributes, named_attributes
@@ -117,14 +117,22 @@ class RunsPart(Part):
         order = order_by_cell(cells, self.grid.n_cells) if turned else event_order(m)
         counts = memory.empty(m, np.int64)
         kernels.count(order, cells, runs, counts)
+        total = int(counts.sum())
         if not len(runs.boxes):
 
             def fill(places: npt.NDArray[np.int64], out: npt.NDArray[Any], add: int) -> None:
-                kernels.copy(order, not turned, cells, runs, places, out.dtype.type(add), out)
+                plus = out.dtype.type(add)
+
+                def write(first: int, last: int, past: bool) -> int:
+                    own = order[first:last]
+                    kernels.copy(own, not turned, cells, runs, places, plus, past, out)
+                    return total if len(own) == m else int(counts[own].sum())
+
+                STORES.write(total, m, out, write)
 
             return Counted(counts, fill)
         offsets = np.empty(m + 1, np.int64)
-        out = memory.empty(int(counts.sum()), np.int32)
+        out = memory.empty(total, np.int32)
         n = kernels.check(codes, cells, runs, boxes.table, offsets, out)
         return offsets, out[:n]
 

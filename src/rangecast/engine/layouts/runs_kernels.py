@@ -16,7 +16,7 @@ from rangecast.engine.boxes_kernels import holds, holds_value, view_boxes
 from rangecast.engine.kernels import locate
 from rangecast.model.kernels import copy_run
 from rangecast.simd.compiler import allocating_kernel, kernel
-from rangecast.simd.memory import ask, prefetch, prefetch_to_write, view, view_rows
+from rangecast.simd.memory import ask, prefetch, prefetch_to_write, settle, view, view_rows
 
 _LAST = np.iinfo(np.int64).max
 _ROWS_AHEAD = 16
@@ -189,11 +189,11 @@ def count(order, cells, runs, counts):
 
 
 @kernel
-def copy(order, scattered, cells, runs, places, add, out):
+def copy(order, scattered, cells, runs, places, add, past, out):
     """Nothing to check: per event, one slice of slots for each length of construct, with `add` added.
 
     `scattered` when the order of the events does not follow the cells: the next slices are then asked
-    for ahead.
+    for ahead. `past` writes past the caches.
     """
     spans = runs.spans
     starts = runs.starts
@@ -212,14 +212,15 @@ def copy(order, scattered, cells, runs, places, add, out):
             for j in range(n_columns):
                 ask(slots, np.int64(starts[max(c + 1 - spans[j], 0), j]), np.int64(starts[c + 1, j]))
         # a small part writes a few entries behind those of a large one: each row would be waited for
-        if i + _ROWS_AHEAD < order.size:
+        if not past and i + _ROWS_AHEAD < order.size:
             prefetch_to_write(out, np.uint64(places[order[i + _ROWS_AHEAD]]))
         e = order[i]
         c = np.int64(cells[e])
         p = places[e]
         for j in range(n_columns):
             a = np.int64(starts[max(c + 1 - spans[j], 0), j])
-            p = copy_run(slots, a, np.int64(starts[c + 1, j]) - a, add, out, p)
+            p = copy_run(slots, a, np.int64(starts[c + 1, j]) - a, add, past, out, p)
+    settle()
 
 
 @kernel
@@ -232,7 +233,7 @@ def copy_some(cells, runs, limit, offsets, out):
         for j in range(runs.spans.size):
             a = np.int64(runs.starts[max(c + 1 - runs.spans[j], 0), j])
             n = min(np.int64(runs.starts[c + 1, j]) - a, limit - (p - offsets[e]))
-            p = copy_run(runs.slots, a, n, np.int32(0), out, p)
+            p = copy_run(runs.slots, a, n, np.int32(0), False, out, p)
     offsets[cells.size] = p
     return p
 
@@ -256,7 +257,7 @@ def check(codes, cells, runs, own_boxes, offsets, out):
             last = np.int64(starts[c + 1, j])
             whole = j < runs.n_whole
             if whole and checked.size == 0:
-                p = copy_run(runs.slots, first, last - first, np.int32(0), out, p)
+                p = copy_run(runs.slots, first, last - first, np.int32(0), False, out, p)
                 continue
             for q in range(first, last):
                 box = runs.boxes[q - skipped]
