@@ -180,3 +180,18 @@ def test_what_no_attribute_can_be_inferred_of(tmp_path):
     with pytest.raises(rc.SchemaError, match=r"column 'a\.b' has type list<.*: struct<c: int64>>"):
         rc.Schema.infer([{"a": {"b": [{"c": 1}]}}])
     assert rc.Schema.infer([{"a": {"b": [{"c": 1}], "d": 1}}], skip=["a.b"]).names == ("a.d",)
+
+
+@pytest.mark.parametrize(
+    "first", ['{"id": 7}', '{"id": 7, "n": 7}', '{"id": 7, "N": 7}', '{"id": 7, "\\u006e": 7}']
+)
+@pytest.mark.parametrize("n", [1, 3, 40_000])
+def test_a_key_with_escapes_in_other_capitals(tmp_path, first, n):
+    r"""{"\u004e": 5} behind an object without that key lost its value: its letters are not in the file."""
+    schema = rc.Schema(rc.Int("n"), rc.Category("word"))
+    index = rc.open_index("scan", schema)
+    index.insert(rc.Subscriptions.parse(schema, {1: "n = 5"}))
+    path = tmp_path / "events.jsonl"
+    path.write_text("\n".join([*[first] * n, '{"id": 8, "\\u004e": 5}', '{"id": 9, "word": "b"}']) + "\n")
+    rc.match_file(index, path, tmp_path / "pairs.csv", event_id="id")
+    assert (tmp_path / "pairs.csv").read_text().split()[1:] == ["8,1"]

@@ -45,7 +45,7 @@ _MANY_KINDS = 1_000
 PARTS = 8
 LEAST_CODED = 1 << 18  # bytes: what is less is read before the kernel has come from its cache
 FEW_LINES = 64
-_ESCAPED_KEY = re.compile(rb'\\u[0-9a-fA-F]{4}[^"]*"\s*:')
+_ESCAPED_KEY = re.compile(rb'\\u[0-9a-fA-F]{4}(?:[^"\\]|\\.)*"\s*:')
 
 
 class JsonLinesFile(RowFile):
@@ -324,6 +324,9 @@ def _other_capitals(data: bytes, table: pa.Table) -> bool:
     for name in table.column_names:
         if not table[name].null_count:
             continue
+        # a key with escapes is not found by its letters
+        if rb"\u" in data and _ESCAPED_KEY.search(data):
+            return True
         key = json.dumps(name, ensure_ascii=False)
         if name.isascii() and key == f'"{name.lower()}"':
             capitals = _capital_keys(data) if capitals is None else capitals
